@@ -1,1 +1,1 @@
-"""Mutated captures, key logs, qlogs and tables through the decoder, the facts and every check."""
+"""Sends mutated captures, key logs, qlogs and tables through the decoder, the facts and every check."""

@@ -1,7 +1,8 @@
 """`.venv/bin/python -m runner.tests.fuzz`: a million mutated captures, key logs, qlogs and tables.
 
-Inputs are numbers: what one is follows from it and the seed. The campaign goes on where it ended (Ctrl-C); `--only N`
-repeats one input, with its traceback. Exit code 1: something was found; 3: it was interrupted.
+Every input has a number; the number and the seed determine the input. After an interruption (Ctrl-C) the same command
+continues the campaign. `--only N` repeats one input, with its traceback. Exit code 1: there are findings; exit code 3:
+the command was interrupted.
 """
 
 import signal
@@ -21,7 +22,7 @@ _PROGRESS_S = 10.0
 
 
 class _Line:
-    """The line of progress, not too often."""
+    """Prints the line of progress at intervals."""
 
     def __init__(self, inputs: int, path: Path) -> None:
         self._inputs = inputs
@@ -49,7 +50,7 @@ class _Line:
     "--state", "path", type=click.Path(path_type=Path), default=ROOT / "logs" / "fuzz.json", show_default=True
 )
 def main(inputs: int, seed: int, only: int | None, path: Path) -> None:
-    """Put mutated captures, key logs, qlogs and tables through the decoder, the facts and every check."""
+    """Send mutated captures, key logs, qlogs and tables through the decoder, the facts and every check."""
     if only is not None:
         with tempfile.TemporaryDirectory(dir=scratch()) as folder:
             Target(Path(folder), seed)(only)

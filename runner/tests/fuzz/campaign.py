@@ -1,7 +1,8 @@
-"""Many inputs, one worker process at a time, which may hang, grow or die: each of these is a finding of one input.
+"""Handles many inputs in worker processes, one process at a time. When a worker hangs, grows or dies, this is a finding
+about its input.
 
-The worker writes the number of its input into memory that both share. What it burns of a CPU on one input is what
-counts as its time, so a stopped or starved host makes no finding.
+The worker writes the number of its input into shared memory. The time of an input is the CPU time of the worker, so a
+stopped or busy host causes no finding.
 """
 
 import gc
@@ -21,14 +22,15 @@ from runner.store import write_atomically
 from runner.tests.fuzz.target import Inputs, scratch
 
 _POLL_S = 0.2
-_CHUNK = 20_000  # inputs of one worker: memory that is lost ends with it
-_MOST_FINDINGS = 50  # that are kept with their text
+_CHUNK = 20_000  # inputs of one worker; leaked memory is freed at its end
+_MOST_FINDINGS = 50  # the most findings that are kept with their text
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one input: CPU seconds; of the worker: MiB of resident memory beyond what it had of its parent."""
+    """The limits of an input in CPU seconds, and of the worker in MiB of resident memory above its memory at the
+    start."""
 
     seconds: float = 10.0
     mebibytes: int = 500
@@ -36,7 +38,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What went wrong with one input."""
+    """A failure with one input."""
 
     number: int
     what: str  # exception, time, memory, death
@@ -45,11 +47,11 @@ class Finding:
 
 @dataclass(kw_only=True)
 class State:
-    """How far a campaign has come; on disk after each chunk, so that it can go on."""
+    """The state of a campaign. It is written to disk after each chunk, so that the campaign can be continued."""
 
     seed: int
     done: int = 0
-    seconds: float = 0.0  # in which it ran
+    seconds: float = 0.0  # duration of the campaign so far
     peak_mebibytes: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -57,7 +59,7 @@ class State:
 
     @classmethod
     def load(cls, path: Path, seed: int) -> "State":
-        """The state on disk; a new one when there is none, or when it is of another seed."""
+        """The state on disk; a new state when there is none, or when it has another seed."""
         try:
             document = json.loads(path.read_bytes())
             findings = [Finding(**one) for one in document.pop("findings")]
@@ -67,11 +69,11 @@ class State:
         return state if state.seed == seed else cls(seed=seed)
 
     def save(self, path: Path) -> None:
-        """Write it, whole or not at all."""
+        """Write the state atomically."""
         write_atomically(path, json.dumps(asdict(self), indent=1, sort_keys=True).encode())
 
     def add(self, finding: Finding) -> None:
-        """Keep the finding; of many, the first ones."""
+        """Keep the finding, unless there are too many already."""
         self.finding_count += 1
         if len(self.findings) < _MOST_FINDINGS:
             self.findings.append(finding)
@@ -83,21 +85,21 @@ Progress = Callable[[State], None]
 
 
 def campaign(make: Make, state: State, inputs: int, *, limits: Limits, progress: Progress) -> None:
-    """Put inputs `state.done` to `inputs` through, in chunks; `progress` is told after each poll. Interrupted by
-    KeyboardInterrupt, the state holds what was done."""
+    """Handle the inputs from `state.done` to `inputs`, in chunks. `progress` is called after each poll. After a
+    KeyboardInterrupt the state has all inputs that were handled."""
     while state.done < inputs:
         _Worker(make, state, min(inputs, state.done + _CHUNK), limits).watch(progress)
 
 
 class _Worker:
-    """One child process for inputs up to `last`, until it ends or has to be ended."""
+    """One child process for the inputs up to `last`. It ends by itself or is killed."""
 
     def __init__(self, make: Make, state: State, last: int, limits: Limits) -> None:
         self._state = state
         self._last = last
         self._limits = limits
         self._board = mmap.mmap(-1, mmap.PAGESIZE)
-        self._numbers = memoryview(self._board).cast("q")  # the input that is in work
+        self._numbers = memoryview(self._board).cast("q")  # [0]: the number of the current input
         self._numbers[0] = state.done
         with tempfile.TemporaryFile() as report:
             self._report = os.dup(report.fileno())
@@ -120,8 +122,8 @@ class _Worker:
         self._last = 0
 
     def _take(self, inputs: Inputs) -> None:
-        gc.freeze()  # recordings and catalogue are looked through no more,
-        gc.set_threshold(50_000)  # and the rest not after every few packets
+        gc.freeze()  # the garbage collector no longer searches recordings and catalogue,
+        gc.set_threshold(50_000)  # and searches the rest less often
         number, most = self._state.done, _peak() + self._limits.mebibytes
         while number < self._last:
             self._numbers[0] = number
@@ -143,7 +145,8 @@ class _Worker:
         os.write(self._report, json.dumps(document).encode() + b"\n")
 
     def watch(self, progress: Progress) -> None:
-        """Wait for its end, and end it when one input takes too long; then add what it found to the state."""
+        """Wait for the end of the process, or kill it when an input takes too long. Then add its findings to the
+        state."""
         state = self._state
         before, begun = state.seconds, time.monotonic()
         known, spent = state.done, 0.0
@@ -175,7 +178,7 @@ class _Worker:
         return os.waitpid(self._pid, 0)[1]
 
     def _read(self) -> None:
-        """What the worker wrote. One that died left no counts: the kinds of its inputs are unknown."""
+        """Read the report of the worker. A worker that died wrote no counts, so the kinds of its inputs are unknown."""
         state = self._state
         os.lseek(self._report, 0, os.SEEK_SET)
         text = b"".join(iter(lambda: os.read(self._report, 1 << 16), b""))
@@ -190,12 +193,12 @@ class _Worker:
 
 
 def _peak() -> int:
-    """Highest resident memory of this process, MiB."""
+    """The highest resident memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def _cpu_seconds(pid: int) -> float:
-    """What the process has used, with its threads; 0 when it is gone (proc(5), utime and stime)."""
+    """The CPU time of a process with its threads; 0 when the process is gone (proc(5), utime and stime)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,5 @@
-"""How an input is made of a seed: pure functions of a random generator, so that its number is enough to repeat it."""
+"""Makes inputs from seeds. The functions depend only on a random generator, so the number of an input is enough to
+repeat it."""
 
 import struct
 from collections.abc import Callable
@@ -24,7 +25,7 @@ class Captures:
 
 
 def number(rng: Random) -> int:
-    """An integer that is likely to be at the edge of something."""
+    """An integer that is likely to be at the edge of a range."""
     kind = rng.randrange(4)
     if kind == 0:
         return rng.choice(_EXTREMES)
@@ -34,7 +35,7 @@ def number(rng: Random) -> int:
 
 
 def changed_bytes(rng: Random, data: bytes, *, most: int = 12) -> bytes:
-    """`data` with up to `most` places changed, removed, repeated, inserted or swapped, now and then cut off."""
+    """`data` with up to `most` places changed, removed, repeated, inserted or swapped. Sometimes the end is cut off."""
     changed = bytearray(data)
     for _ in range(rng.randint(1, most)):
         at = rng.randrange(len(changed) + 1)
@@ -63,7 +64,7 @@ def changed_bytes(rng: Random, data: bytes, *, most: int = 12) -> bytes:
 
 
 def varint(rng: Random, value: int) -> bytes:
-    """`value` as a variable-length integer, not always the shortest (RFC 9000 §16)."""
+    """`value` as a variable-length integer, not always in the shortest form (RFC 9000 §16)."""
     value &= (1 << 62) - 1
     shortest = next(bits for bits in (6, 14, 30, 62) if value < 1 << bits)
     bits = rng.choice([bits for bits in (6, 14, 30, 62) if bits >= shortest])
@@ -72,7 +73,7 @@ def varint(rng: Random, value: int) -> bytes:
 
 
 def frames(rng: Random) -> bytes:
-    """A few frames, some whole and some not, of types that exist, mostly."""
+    """A few frames, some of them incomplete. Most of them have types that exist."""
     made = b""
     for _ in range(rng.randint(1, 6)):
         kind = rng.choice(tuple(FRAME_NAMES)) if rng.randrange(10) else number(rng)
@@ -84,7 +85,8 @@ def frames(rng: Random) -> bytes:
 
 
 def payload(rng: Random, plain: bytes) -> bytes:
-    """Another payload of the same length for a packet: its own, changed; frames before it; frames alone."""
+    """Another payload of the same length for a packet: its own payload with changes, new frames before it, or only new
+    frames."""
     kind = rng.randrange(4)
     if kind < 2:
         changed = changed_bytes(rng, plain, most=6)
@@ -103,7 +105,8 @@ def _resealed(rng: Random, data: bytes, opened: tuple[Sealed, ...]) -> bytes:
 
 
 def of_frames(rng: Random, seed: Seed) -> Captures:
-    """Packets sealed again with other frames: what an endpoint could send. Both captures see the same change."""
+    """Packets that are sealed again with other frames, as an endpoint could send them. Both captures have the same
+    change."""
     side = rng.randrange(2)
     packet = rng.choice(seed.opened[side])
     twin = next(
@@ -124,12 +127,12 @@ def of_frames(rng: Random, seed: Seed) -> Captures:
 
 
 def of_bytes(rng: Random, seed: Seed) -> Captures:
-    """The file as it comes: any byte of headers, records and packets."""
+    """Captures with changes at any byte of file headers, records and packets."""
     return Captures(changed_bytes(rng, seed.captures[0], most=40), None, seed.keys)
 
 
 def of_records(rng: Random, seed: Seed) -> Captures:
-    """Records in another order, twice, not at all, of another time, cut off, with other headers."""
+    """Captures with records in another order, doubled, removed, with other times, cut off, or with other headers."""
     records = records_of(seed.captures[0])
     for _ in range(rng.randint(1, 8)):
         at, other = rng.randrange(len(records)), rng.randrange(len(records))
@@ -159,7 +162,7 @@ def of_records(rng: Random, seed: Seed) -> Captures:
 
 
 def of_keys(rng: Random, seed: Seed) -> Captures:
-    """The key log: lines changed, swapped, repeated, of other labels, or of nobody's sessions."""
+    """A key log with lines changed, swapped, repeated, with other labels, or for sessions that don't exist."""
     lines = seed.keys.splitlines(keepends=True)
     kind = rng.randrange(5)
     if kind == 0:

@@ -1,4 +1,5 @@
-"""What is mutated: small recordings of this repository, opened packet by packet, so that frames change, too."""
+"""The seeds of mutations: small recordings of this repository. All packets are opened, so that frames can be changed,
+too."""
 
 import gzip
 import tempfile
@@ -26,7 +27,7 @@ from runner.store import load_evidence
 
 PCAP_HEADER, RECORD_HEADER = 24, 16  # bytes, draft-ietf-opsawg-pcap
 _TESTS = Path(__file__).parents[1]
-# One of each kind of handshake, header and frame, at most 27 kB: quick ones, because a million are wanted.
+# A recording of each kind of handshake, header and frame. They have at most 27 kB, so that a million inputs are fast.
 RECORDINGS = (
     "quinn_quinn/handshake",
     "aioquic_aioquic/handshake",
@@ -43,21 +44,21 @@ RECORDINGS = (
     "bad/wrong-retry-tag",
     "bad/second-connection",
 )
-_QLOG_BYTES = 4 * 1024  # of each qlog: metrics stand at its beginning
-_PIECE = 4  # records: a handshake, and as many behind it
-_END_OF_FRAME = 32  # bytes by which a packet is known in both captures
+_QLOG_BYTES = 4 * 1024  # the part of each qlog that is used, because metrics are at its beginning
+_PIECE = 4  # records of a handshake, and of each later part
+_END_OF_FRAME = 32  # bytes that identify a packet in both captures
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """A packet that was opened: where it is in the capture file, and what it takes to seal another payload into it."""
+    """An opened packet: its place in the capture file, and the data that is needed to seal another payload into it."""
 
     start: int
     number_at: int
     end: int
     number: int
     number_size: int
-    first: int  # its first byte, without header protection
+    first: int  # the first byte of the packet, without header protection
     plain: bytes
     protection: Protection
 
@@ -75,7 +76,7 @@ class Sealed:
 
 @dataclass(frozen=True, eq=False)
 class Seed:
-    """One recording: both captures as bytes and as opened packets, its key logs, what the harness wrote of it."""
+    """One recording: both captures as bytes and as opened packets, its key logs, and the files of the harness."""
 
     name: str
     captures: tuple[bytes, bytes]
@@ -89,13 +90,14 @@ class Seed:
 
 @cache
 def seeds() -> tuple[Seed, ...]:
-    """All of them, opened."""
+    """All seeds, with opened packets."""
     return tuple(_seed(name) for name in RECORDINGS)
 
 
 @cache
 def pieces() -> tuple[Seed, ...]:
-    """The same in pieces of a few packets, which are decoded twice as fast: the beginning, and each part with it."""
+    """The same seeds in pieces of a few packets, which are decoded twice as fast. Each piece has the beginning and one
+    later part."""
     return tuple(piece for name in RECORDINGS for piece in _pieces(name))
 
 
@@ -116,13 +118,13 @@ def _pieces(name: str) -> Iterator[Seed]:
 
 
 def _datagrams(data: bytes) -> list[bytes]:
-    """The records of a capture that carry UDP."""
+    """The records of a capture that have a UDP datagram."""
     every = [head + frame for head, frame in records(data)]
     return [every[number - 1] for number in read_datagrams(capture_of(data, Path("any.pcap"))).record]
 
 
 def records(data: bytes) -> list[tuple[bytes, bytes]]:
-    """The records of a pcap file of this host's byte order: header and frame."""
+    """The records of a pcap file in this host's byte order, as header and frame."""
     collected, position = [], PCAP_HEADER
     while position + RECORD_HEADER <= len(data):
         size = int.from_bytes(data[position + 8 : position + 12], "little")
@@ -133,7 +135,7 @@ def records(data: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def _seed(name: str, paths: tuple[Path, Path] | None = None) -> Seed:
-    """The recording of that name; with `paths`, of these captures of it."""
+    """The recording with this name. `paths`: use these captures instead of its own."""
     artifacts = Artifacts(_TESTS / "recordings" / name / "1")
     evidence = load_evidence(artifacts)
     if evidence is None:
@@ -155,7 +157,7 @@ def _seed(name: str, paths: tuple[Path, Path] | None = None) -> Seed:
 
 @cache
 def qlogs() -> tuple[bytes, ...]:
-    """The beginnings of real qlogs, JSON and JSON-SEQ."""
+    """The beginnings of real qlogs, in JSON and JSON-SEQ."""
     paths = sorted((_TESTS / "decode" / "recordings").rglob("*.sqlog.gz"))
     paths += sorted((_TESTS / "trace" / "recordings").rglob("*.qlog.json.gz"))
     return tuple(gzip.decompress(path.read_bytes())[:_QLOG_BYTES] for path in paths)
@@ -207,7 +209,7 @@ def _unseal(
     connection: Connection,
     protections: list[Protection],
 ) -> Sealed | None:
-    """The packet at `start` with the protection that opens it."""
+    """The packet at `start`, opened with the protection that fits."""
     at = header.number_at if header is not None else start + 1 + connection.sides[row[SENDER]].cid_length
     end = header.end if header is not None else end
     for protection in protections:

@@ -1,4 +1,4 @@
-"""What an input goes through. Whatever it holds, `CaptureError` alone may be raised, by the decoder."""
+"""The code that handles an input. For any input only one exception is allowed: `CaptureError` of the decoder."""
 
 import json
 import os
@@ -36,18 +36,19 @@ from runner.trace import facts, sample, series
 from runner.trace.qlog import congestion_window
 from testcases.base import CaseEvidence
 
-# Shares of a thousand inputs. Every capture goes through the decoder. Tables take three times as long, facts and checks
-# thirty times: what is in them follows from the decoder's rows, so that of these many are alike, and some are enough.
+# Inputs of each kind in a thousand. Every capture goes through the decoder. With tables an input takes three times as
+# long, with facts and checks thirty times. These depend only on the decoder's rows, which are often similar, so a small
+# share of the inputs is enough for them.
 _KINDS = {"bytes": 230, "records": 200, "frames": 307, "keys": 60, "qlogs": 200, "tables": 3}
-_PIECES = 0.9  # of the captures; the others are whole recordings
+_PIECES = 0.9  # share of the captures; the others are whole recordings
 _TABLES = 0.06
 _DEEP = {"bytes": 0.005, "records": 0.008, "frames": 0.012, "keys": 0.005}
-_WHOLE = 0.2  # of the deep ones: the judge itself, with files
-# The search for lost keys takes half a second where it finds none: 9,997 of 10,000 inputs give it a thousandth.
+_WHOLE = 0.2  # share of the deep inputs that go through the whole judge, with files
+# A search for lost keys without success takes half a second, so 9,997 of 10,000 inputs get only a thousandth of it.
 _SHORT_SEARCH, _SHORT = 0.9997, 100
-_REPORTED = 0.25  # of the tables: also as JSON
+_REPORTED = 0.25  # share of the tables that are also written as JSON
 _LONG = rescue._ATTEMPTS
-_ROWS = frozenset({"packet", "datagram", "connection"})  # columns that say the row of another table
+_ROWS = frozenset({"packet", "datagram", "connection"})  # columns whose values are rows of another table
 
 
 @cache
@@ -56,7 +57,7 @@ def _catalog() -> Catalog:
 
 
 class Target:
-    """Takes inputs by number. `folder` is scratch, on a memory file system for speed."""
+    """Makes and handles inputs by number. `folder` is a scratch folder, in a memory file system for speed."""
 
     def __init__(self, folder: Path, series_seed: int) -> None:
         self._folder = folder
@@ -65,7 +66,7 @@ class Target:
         """Inputs so far by kind, how many became tables, and how many went through facts and checks (`deep`)."""
 
     def __call__(self, number: int) -> None:
-        """Make input `number` and put it through. Raises whatever the code under test raises."""
+        """Make input `number` and handle it. Raises every exception of the tested code."""
         rng = Random(f"{self._series_seed}/{number}")
         kind = rng.choices(tuple(_KINDS), tuple(_KINDS.values()))[0]
         self._count(kind)
@@ -110,7 +111,7 @@ class Target:
         return path
 
     def _deep(self, seed: Seed, client: Trace | None, server: Trace | None) -> None:
-        """Facts, numbers, plots, diagnoses, invariants, every check of every case."""
+        """Calculate facts, numbers, plots, diagnoses and invariants, and call every check of every case."""
         self._count("deep")
         recorded_facts = facts(client, server)
         record = _catalog().cases["handshake"].record()
@@ -132,13 +133,13 @@ class Target:
                 truth=seed.truth,
                 protocol="hq-interop",
             )
-            # The judge asks no check about a recording without a connection.
+            # The judge calls no check for a recording without a connection.
             for check in (*case.preconditions, *case.capabilities, *case.checks) if recorded_facts.connections else ():
                 for finding in check(context):
                     json.dumps((finding.actual, finding.expected, finding.places, finding.times), allow_nan=False)
 
     def _judged(self, rng: Random, seed: Seed, made: mutations.Captures) -> None:
-        """The judge on a job's folder, by a case at random, and its result as it is stored."""
+        """Let the judge judge a job's folder by a random case, and encode its result as for the store."""
         self._count("deep")
         self._count("judged")
         for role in ("client", "server", "sim"):
@@ -172,7 +173,7 @@ class Target:
             json.dumps(window.at(np.sort(window.time_ns)), allow_nan=False)
 
     def _tables(self, rng: Random, seed: Seed) -> None:
-        """Tables that keep to the schema, with other values: what a run of somebody else may bring."""
+        """Tables with other values that the schema allows. A run from another person may have such tables."""
         side = rng.randrange(2)
         trace = seed.traces[side]
         changed = {}
@@ -183,7 +184,7 @@ class Target:
 
 
 def _rows(made: mutations.Captures) -> None:
-    """The decoder alone. What it collects are whole rows of numbers of 64 bits."""
+    """Call only the decoder, and check that it collects whole rows of 64-bit numbers."""
     try:
         file = capture_of(made.client, Path("left.pcap"))
     except CaptureError:
@@ -208,14 +209,15 @@ def _changed_table(rng: Random, table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
-# What the decoder always knows.
+# Columns that the decoder always fills.
 _NEVER_NULL = frozenset(
     {"time_ns", "sender", "src", "dst", "src_port", "dst_port", "payload_length", "ip_length", "ecn", "ip_version"}
     | {"index", "type", "length", "decrypted", "frame", "stream_id", "offset", "fin", "space", "largest", "delay_us"}
     | {"ranges", "name", "retry", "early_data_offered", "client_hello_count", "certificate", "first_time_ns"}
     | {"client_ip", "client_port", "server_ip", "server_port"}
 )
-# Columns of which the schema names the values, by the beginning of their type: `type` is a number in one table.
+# (column, beginning of its type) → values that the schema names. The type is needed because `type` is a number in one
+# table.
 _KNOWN: dict[tuple[str, str], tuple[Any, ...]] = {
     ("type", "dict"): PACKET_TYPES,
     ("space", "dict"): SPACES,
@@ -251,12 +253,12 @@ def _value(rng: Random, kind: pa.DataType) -> Any:
 
 
 def load() -> None:
-    """Read everything that inputs are made of and judged by; a fork has it, too."""
+    """Load all seeds and all data for judging, so that a forked worker already has them."""
     seeds(), pieces(), qlogs(), _catalog()
 
 
 def scratch() -> Path:
-    """Where inputs are written: memory, where the host has it."""
+    """The folder for inputs: in memory, if the host has a memory file system."""
     memory = Path("/dev/shm")
     return memory if os.access(memory, os.W_OK) else Path("/tmp")
 

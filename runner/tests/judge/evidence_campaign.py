@@ -1,8 +1,9 @@
-"""Good recordings judged with other key logs than their own, beside what has to come out.
+"""Judges good recordings with changed key logs, and compares the outcomes with the expected outcomes.
 
-The expectation is made without the judge and without the decoder's reading of key logs: the original recording shows
-which secrets its packets need; the changed key logs show which of them are left. All left: *succeeded*. Any missing:
-*error*, never *failed*, for no endpoint did anything wrong, and never *succeeded*, for it is not proven.
+The expectation uses neither the judge nor the decoder's reading of key logs: the original recording shows which secrets
+its packets need, and the changed key logs show which of these secrets are left. If all are left, the outcome must be
+*succeeded*. If a secret is missing, it must be *error*: not *failed*, because no endpoint did anything wrong, and not
+*succeeded*, because there is no proof.
 """
 
 import shutil
@@ -38,7 +39,7 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Recorded:
-    """A good recording and the case that it passes."""
+    """A good recording, and the case that it passes."""
 
     path: str
     case: str
@@ -46,7 +47,7 @@ class Recorded:
 
 
 def recordings(catalog: Catalog) -> tuple[Recorded, ...]:
-    """All of them."""
+    """All good recordings."""
     plain = (
         Recorded(path, case, changed(catalog.cases[case].record(), {"file_sizes": sizes} if sizes else {}))
         for path, case, sizes in GOOD_ONES
@@ -68,7 +69,8 @@ def _traces(path: str) -> tuple[Trace, Trace]:
 
 @cache
 def needed(path: str, may_miss: frozenset[str]) -> frozenset[tuple[str, str]]:
-    """Label and client random of the secrets that open the recording's packets, of all types but `may_miss`."""
+    """Label and client random of the secrets that open the recording's packets. Packets of the types `may_miss` are
+    left out."""
     records = set()
     for trace in _traces(path):
         randoms = [random.hex() if random else "" for random in trace.connections["client_random"].to_pylist()]
@@ -138,7 +140,8 @@ def campaign(
         rng = Random(f"{seed}/{number}")
         recorded = rng.choice(every)
         logs = {role: list(lines) for role, lines in originals(recorded.path).items()}
-        if rng.random() < 0.5:  # the same in both logs, as they mostly are: else one makes up for the other
+        # In real jobs both logs are mostly equal. If only one log is changed, the other log still has all secrets.
+        if rng.random() < 0.5:
             text = next(iter(logs.values()))
             state = rng.getrandbits(64)
             logs = {role: mutated(Random(state), text) for role in logs}

@@ -1,4 +1,4 @@
-"""Key logs with parts missing or wrong: the cuts that were thought of, and a seeded generator of others."""
+"""Key logs with missing or wrong parts: a list of chosen cuts, and a seeded generator of random cuts."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ Secret = tuple[str, str, str]
 
 
 def secrets(lines: Lines) -> dict[Secret, None]:
-    """The whole secrets of a key log, in its order."""
+    """The complete secrets of a key log, in its order."""
     match = (_SECRET.fullmatch(line.strip()) for line in lines)
     return dict.fromkeys((secret[1], secret[2].lower(), secret[3].lower()) for secret in match if secret)
 
@@ -71,7 +71,7 @@ def _delete_label(rng: Random, lines: Lines) -> None:
 
 
 def _flip_digit(rng: Random, lines: Lines) -> None:
-    """One hexadecimal digit of the random or of the secret."""
+    """Change one hexadecimal digit of the random or of the secret."""
     at = rng.randrange(len(lines))
     places = [number for number, letter in enumerate(lines[at]) if letter in "0123456789abcdef"]
     if places:
@@ -101,7 +101,7 @@ def _comment_out(rng: Random, lines: Lines) -> None:
 
 
 def _wrong_one_first(rng: Random, lines: Lines) -> None:
-    """The same label and session with another secret stands before the right one: nothing is missing."""
+    """Insert a line with the same label and session and a wrong secret before the right line. No secret is missing."""
     at = rng.randrange(len(lines))
     if match := _SECRET.fullmatch(lines[at]):
         lines.insert(at, f"{match[1]} {match[2]} {rng.randbytes(len(match[3]) // 2).hex()}")

@@ -1,4 +1,4 @@
-"""Captures of Ethernet: records with their UDP datagrams, read and written (draft-ietf-opsawg-pcap)."""
+"""Reads and writes Ethernet captures: records with their UDP datagrams (draft-ietf-opsawg-pcap)."""
 
 import gzip
 import struct
@@ -11,7 +11,7 @@ _ETHERNET = 14
 
 @dataclass(eq=False)
 class Record:
-    """One captured frame. `head` ends with the UDP header, and is the whole frame where there is none."""
+    """One captured frame. `head` ends with the UDP header. In a frame without UDP, `head` is the whole frame."""
 
     time_ns: int
     head: bytes
@@ -62,7 +62,7 @@ class Record:
     def readdress(
         self, *, source: tuple[bytes, int] | None = None, destination: tuple[bytes, int] | None = None
     ) -> None:
-        """Send it from, or to, another address and port."""
+        """Give the datagram another source or destination, each an address and a port."""
         (source_address, source_port), (address, port) = source or self.source, destination or self.destination
         at = _ETHERNET + (12 if self._is_ipv4 else 8)
         head = bytearray(self.head)
@@ -72,7 +72,7 @@ class Record:
         self._finish()
 
     def carry(self, payload: bytes) -> None:
-        """Carry another payload, with lengths and checksums that are right."""
+        """Replace the payload, and correct lengths and checksums."""
         if payload != self.payload:
             self.payload = payload
             self._finish()
@@ -141,7 +141,7 @@ def _record(time_ns: int, frame: bytes) -> Record:
 
 
 def write(path: Path, header: bytes, records: list[Record]) -> None:
-    """A pcap file of these records."""
+    """Write a pcap file with these records."""
     tick = 1 if header[0] == 0x4D else 1000
     parts = [header]
     for record in records:
@@ -152,7 +152,8 @@ def write(path: Path, header: bytes, records: list[Record]) -> None:
 
 
 def place(records: list[Record], record: Record) -> None:
-    """Put a record where its time belongs. The others stay: captures are not strictly in the order of time."""
+    """Insert a record by its time. The other records keep their order, because captures are not strictly in the order
+    of time."""
     before = len(records) - next(
         (count for count, each in enumerate(reversed(records)) if each.time_ns <= record.time_ns), len(records)
     )

@@ -1,4 +1,4 @@
-"""What opening the packets of a connection needs to know of it, and what edits want to know."""
+"""The facts about a connection that are needed to open its packets and to edit them."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ Address = tuple[bytes, int]
 
 @dataclass(eq=False)
 class Connection:
-    """One connection. Dictionaries by role are of what that role sent, or chose."""
+    """One connection. Dictionaries by role have the values that this role sent or chose."""
 
     client: Address
     server: Address
@@ -37,7 +37,7 @@ class Connection:
             pieces[frame.offset] = frame.data
 
     def crypto_stream(self, sender: str, space: str) -> bytes:
-        """The CRYPTO stream as far as it has no gap."""
+        """The CRYPTO stream up to its first gap."""
         whole = b""
         for offset, data in sorted(self.crypto.get((sender, space), {}).items()):
             if offset > len(whole):

@@ -15,7 +15,7 @@ MTU = 1452  # of UDP payload, over Ethernet and IPv6
 
 
 class UnfitError(Exception):
-    """A recording in which this rule can't be broken this way."""
+    """This rule can't be broken in this way in this recording."""
 
 
 def space_packets(
@@ -28,7 +28,8 @@ def space_packets(
 
 
 def keep_size(datagram: Datagram, size: int) -> None:
-    """Bring a datagram with an Initial packet back to `size` where padding allows it; others may change their size."""
+    """Restore the `size` of a datagram with an Initial packet, as far as padding allows it. Other datagrams may change
+    their size."""
     initial = [packet for packet in datagram.packets if packet.kind is Kind.INITIAL]
     if initial and datagram.size != size:
         difference = size - datagram.size
@@ -42,7 +43,7 @@ def keep_size(datagram: Datagram, size: int) -> None:
 
 
 def copied(packet: Packet, *frames: Frame, number: int | None = None) -> Packet:
-    """A packet with the header of another one, and these frames."""
+    """A packet with the header of another packet, and with these frames."""
     twin = copy.copy(packet)
     twin.frames = list(frames)
     twin.number = packet.number if number is None else number
@@ -54,7 +55,8 @@ def copied(packet: Packet, *frames: Frame, number: int | None = None) -> Packet:
 def renumber(
     recording: Recording, connection: Connection, sender: str, space: str, start: int, acked_from_ns: int
 ) -> None:
-    """Raise all packet numbers from `start` on by 1, also in ACKs. ACKs of that time and later have `start` as well."""
+    """Raise all packet numbers from `start` on by 1, also in ACKs. ACKs from `acked_from_ns` on also acknowledge
+    `start`."""
     peer = "server" if sender == "client" else "client"
     for _, packet in space_packets(recording, connection, sender, space):
         if packet.number >= start:
@@ -94,9 +96,9 @@ def _raised(ranges: tuple[tuple[int, int], ...], start: int, *, acked: bool) -> 
 def insert_packet(
     recording: Recording, like: Datagram, template: Packet, *frames: Frame, after_s: float | None = None, size: int = 0
 ) -> tuple[Datagram, Packet]:
-    """Send one more packet soon after another, with the number that follows; later numbers move up.
+    """Send one more packet soon after another packet, with the next packet number. Later packet numbers are raised.
 
-    `size`: of the whole datagram, filled with PADDING; a datagram with an Initial packet gets 1200 B.
+    `size`: bytes of the whole datagram, filled with PADDING; a datagram with an Initial packet gets 1200 B.
     """
     connection = like.connection
     if connection is None or not template.opened:
@@ -115,7 +117,7 @@ def insert_packet(
 
 
 def _count(recording: Recording, like: Datagram, space: str, number: int, arrival_ns: int) -> None:
-    """Raise the ECN counts of the receiver by the mark of the new packet, once it has arrived."""
+    """Add the ECN mark of the new packet to the receiver's ECN counts from its arrival on."""
     if not like.arrived or like.connection is None:
         return
     name = {1: "ect1", 2: "ect0", 3: "ce"}.get(like.seen[like.receiver].ecn)
@@ -126,13 +128,13 @@ def _count(recording: Recording, like: Datagram, space: str, number: int, arriva
 
 
 def _free_time(recording: Recording, like: Datagram) -> float:
-    """A moment before the sender's next datagram, in seconds after this one."""
+    """A time before the sender's next datagram, in seconds after this datagram."""
     later = (each.sent_ns for each in recording.datagrams if each.sender == like.sender and each.sent_ns > like.sent_ns)
     return min(0.0005, (min(later, default=like.sent_ns + 10**9) - like.sent_ns) / 2e9)
 
 
 def fill(packet: Packet, size: int) -> None:
-    """PADDING up to a size of the whole packet."""
+    """Fill the packet with PADDING up to this size of the whole packet."""
     packet.changed = True
     while (missing := size - len(packet.encode())) > 0:  # twice where a short packet was filled up already
         packet.frames = [*packet.frames, padding(missing)]
@@ -141,7 +143,7 @@ def fill(packet: Packet, size: int) -> None:
 def rewrite_crypto(
     recording: Recording, connection: Connection, sender: str, space: str, edit: Callable[[bytes], bytes]
 ) -> None:
-    """Change a CRYPTO stream in all its frames: retransmissions change alike, later offsets move."""
+    """Change a CRYPTO stream in all its frames. Retransmissions get the same change, and later offsets move."""
     old = connection.crypto_stream(sender, space)
     new = edit(old)
     start = next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))

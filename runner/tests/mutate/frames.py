@@ -1,4 +1,4 @@
-"""Frames of QUIC packets: parsed, made, encoded (RFC 9000 §19, RFC 9221 §4)."""
+"""Parses, makes and encodes frames of QUIC packets (RFC 9000 §19, RFC 9221 §4)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,7 +43,8 @@ class F(IntEnum):
 FIN, LENGTH, OFFSET = 1, 2, 4
 """Flags of STREAM frames (RFC 9000 §19.8)."""
 
-# Integers of a frame in their order on the wire, and then its bytes: none, eight of them, or with their length.
+# Frame type → names of its integers in the order on the wire, and the form of the bytes that follow: none, eight bytes,
+# or a length and the bytes.
 _LAYOUT: dict[int, tuple[tuple[str, ...], str]] = {
     F.PING: ((), ""),
     F.RESET_STREAM: (("stream", "code", "final"), ""),
@@ -74,7 +75,8 @@ _NOT_ELICITING = {F.PADDING, F.ACK, F.ACK_ECN, F.CLOSE, F.CLOSE_APPLICATION}
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame, or a run of PADDING. `raw` is how it was encoded; without it, the frame is encoded from its fields."""
+    """One frame, or a run of PADDING. `raw` is its captured encoding; without `raw` the frame is encoded from its
+    fields."""
 
     type: int
     values: dict[str, int] = field(default_factory=dict)
@@ -98,12 +100,12 @@ class Frame:
 
     @property
     def eliciting(self) -> bool:
-        """Whether it asks for an acknowledgment (RFC 9000 §1.2)."""
+        """Whether the frame is ack-eliciting (RFC 9000 §1.2)."""
         return self.type not in _NOT_ELICITING
 
     @property
     def offset(self) -> int:
-        """Of the first byte, in STREAM and CRYPTO frames."""
+        """Offset of the first byte, in STREAM and CRYPTO frames."""
         return self.values.get("offset", 0)
 
     @property
@@ -139,7 +141,7 @@ class Frame:
         return replace(self, values=self.values | {name: value}, raw=b"")
 
     def encode(self) -> bytes:
-        """Its bytes."""
+        """The bytes of the frame."""
         if self.raw:
             return self.raw
         if self.is_ack:
@@ -178,7 +180,7 @@ def frame(type: int, data: bytes = b"", **values: int) -> Frame:
 
 
 def ack(*ranges: tuple[int, int], delay: int = 0) -> Frame:
-    """A new ACK of these ranges, the highest first."""
+    """A new ACK frame with these ranges, the highest range first."""
     return Frame(F.ACK, {"delay": delay}, ranges=ranges)
 
 
@@ -188,7 +190,7 @@ def stream(number: int, offset: int, data: bytes, *, fin: bool = False) -> Frame
 
 
 def new_connection_id(sequence: int, cid: bytes, *, retire: int = 0, token: bytes) -> Frame:
-    """A new NEW_CONNECTION_ID frame. The bytes of a parsed one are the connection ID and its token as well."""
+    """A new NEW_CONNECTION_ID frame. As in a parsed frame, its bytes are the connection ID and the token."""
     return Frame(F.NEW_CONNECTION_ID, {"sequence": sequence, "retire": retire}, cid + token)
 
 
@@ -198,12 +200,12 @@ def padding(size: int) -> Frame:
 
 
 def unknown(data: bytes) -> Frame:
-    """Bytes that are put where a frame is expected."""
+    """Arbitrary bytes in the place of a frame."""
     return Frame(-1, raw=data)
 
 
 def parse(payload: bytes) -> list[Frame]:
-    """The frames of a packet. The first that can't be read is kept with all that follows, as type -1."""
+    """The frames of a packet. The first frame that can't be read is kept, with all bytes after it, as type -1."""
     return list(_parse(payload))
 
 

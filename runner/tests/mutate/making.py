@@ -1,4 +1,4 @@
-"""Makes mutants: takes recordings in turn until the rule can be broken in one of them."""
+"""Makes mutants: tries one recording after another until the rule can be broken in it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,21 +9,23 @@ from runner.tests.mutate.mutation import Mutation
 from runner.tests.mutate.recording import Recording
 from runner.tests.mutate.registry import Mutant
 
-# A mutant that stumbles over an odd recording doesn't fit it either.
+# Any of these exceptions means that the mutant doesn't fit the recording.
 _UNFIT = (UnfitError, IndexError, KeyError, ValueError, StopIteration, AssertionError)
 
 
 def in_order(mutant: Mutant, folders: Sequence[Path], random: Random) -> list[Path]:
-    """The recordings in the order in which they are tried: those that it names, then the others in a random order."""
+    """The recordings in the order in which they are tried: first those that the mutant names, then the others in random
+    order."""
     shuffled = sorted(folders)
     random.shuffle(shuffled)
-    if not mutant.cases:  # the one in which each byte of the server counts is for those that name it
+    # The recording in which each byte of the server counts is only for mutants that name it.
+    if not mutant.cases:
         return sorted(shuffled, key=lambda folder: folder.parent.name == "amplificationlimit")
     return sorted(shuffled, key=lambda folder: folder.parent.name not in mutant.cases)
 
 
 def make(mutant: Mutant, folders: Sequence[Path], seed: int, target: Path) -> tuple[Path, Path] | str:
-    """The recording and the job folder of the mutant, or why none of the recordings is fit for it."""
+    """The recording and the job folder of the mutant, or the reason why the last recording does not fit."""
     random = Random(f"{seed} {mutant.title}")
     why = "no recording"
     for folder in in_order(mutant, folders, random):

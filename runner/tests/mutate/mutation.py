@@ -1,4 +1,5 @@
-"""The context in which a mutant breaks its rule: a recording, a connection, who breaks it, and the seed's choices."""
+"""The context in which a mutant breaks its rule: a recording, a connection, the role that breaks it, and a random
+generator."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass
 class Stream:
-    """What a role sent on a stream."""
+    """The frames that a role sent on a stream."""
 
     id: int
     sent: list[tuple[Datagram, Packet, Frame]] = field(default_factory=list)
@@ -32,13 +33,13 @@ class Stream:
 
     @property
     def finished(self) -> bool:
-        """Whether its end was sent."""
+        """Whether the end of the stream was sent."""
         return any(frame.fin for _, _, frame in self.sent)
 
 
 @dataclass
 class Mutation:
-    """One rule is to be broken by `role` in `connection`. Every choice that isn't forced is drawn from `rng`."""
+    """Lets `role` break one rule in `connection`. `rng` makes all free choices."""
 
     recording: Recording
     connection: Connection
@@ -51,17 +52,17 @@ class Mutation:
         return SERVER if self.role == CLIENT else CLIENT
 
     def pick(self, candidates: Sequence[T], why: str = "nothing that fits") -> T:
-        """One of them. UnfitError when there is none."""
+        """Choose one of the candidates. Raises UnfitError when there is none."""
         if not candidates:
             raise UnfitError(why)
         return self.rng.choice(candidates)
 
     def need(self, condition: object, why: str) -> None:
-        """UnfitError unless it holds."""
+        """Raise UnfitError unless the condition holds."""
         if not condition:
             raise UnfitError(why)
 
-    # What was sent
+    # The sent packets and frames
 
     def packets(
         self,
@@ -70,7 +71,7 @@ class Mutation:
         sender: str = "",
         where: Callable[[Datagram, Packet], bool] = anything,
     ) -> list[Sent]:
-        """Packets of this connection that the role, or `sender`, sent and that can be edited."""
+        """The packets of this connection that can be edited and that the role (or `sender`) sent."""
         return [
             (datagram, packet)
             for datagram, packet in self.recording.packets(sender or self.role, kind)
@@ -78,7 +79,7 @@ class Mutation:
         ]
 
     def frames(self, *types: int, sender: str = "") -> list[tuple[Datagram, Packet, Frame]]:
-        """Frames of these types that the role, or `sender`, sent."""
+        """The frames of these types that the role (or `sender`) sent."""
         return [
             (datagram, packet, frame)
             for datagram, packet in self.packets(sender=sender)
@@ -104,7 +105,7 @@ class Mutation:
 
     @property
     def closed_ns(self) -> int:
-        """When either side closed; far away when none did."""
+        """When the first endpoint closed the connection; a time far in the future when no endpoint did."""
         closes = [
             datagram.sent_ns
             for role in (CLIENT, SERVER)
@@ -113,14 +114,16 @@ class Mutation:
         return min(closes, default=1 << 62)
 
     def acked_later(self, datagram: Datagram, packet: Packet) -> bool:
-        """Whether the peer acknowledges a later packet, and so what is put before that one."""
+        """Whether the peer later acknowledges a packet with a higher number, and so would acknowledge a packet that is
+        inserted before it."""
         return any(
             frame.ranges[0][1] > packet.number and ack.space == packet.space and sent.sent_ns > datagram.sent_ns
             for sent, ack, frame in self.frames(F.ACK, F.ACK_ECN, sender=self.peer)
         )
 
     def hosts(self, kind: Kind = Kind.ONE_RTT, *, confirmed: bool = True) -> list[Sent]:
-        """Packets after which another one can be sent, or into which frames can be put, and nothing else changes."""
+        """Packets after which another packet can be sent, or into which frames can be inserted, without breaking
+        another rule."""
         least = self.confirmed_ns if kind is Kind.ONE_RTT and confirmed else 0
         unsure = self.unsure_ns()
         last = max((packet.number for _, packet in self.packets(kind)), default=-1)
@@ -140,7 +143,8 @@ class Mutation:
         return self.packets(kind, where=fits)
 
     def unsure_ns(self) -> list[tuple[int, int]]:
-        """When the server sends to addresses that it has not validated: one more packet might be too much there."""
+        """The times (start, end) in which the server sends to an address that it has not validated. One more packet
+        then might exceed the anti-amplification limit."""
         sent = [datagram for datagram, _ in self.packets(Kind.ONE_RTT, sender=SERVER) if SERVER in datagram.seen]
         answers = [
             datagram for datagram, _, _ in self.frames(F.PATH_RESPONSE, sender=CLIENT) if SERVER in datagram.seen
@@ -154,21 +158,21 @@ class Mutation:
         first = sent[0].seen[SERVER].destination
         return [(start, valid.get(address, 1 << 62)) for address, start in begun.items() if address != first]
 
-    # What is made of it
+    # Changes
 
     def send(self, *frames: Frame, kind: Kind = Kind.ONE_RTT, size: int = 0, confirmed: bool = True) -> Sent:
-        """One more packet with these frames, at a moment of the seed's choice; the peer acknowledges it."""
+        """Send one more packet with these frames at a random time. The peer acknowledges it."""
         datagram, packet = self.pick(
             self.hosts(kind, confirmed=confirmed), f"no place for one more {kind.value} packet"
         )
         return edits.insert_packet(self.recording, datagram, packet, *frames, size=size)
 
     def send_after(self, sent: Sent, *frames: Frame, size: int = 0, after_s: float | None = None) -> Sent:
-        """One more packet with these frames, soon after a certain one."""
+        """Send one more packet with these frames soon after the packet `sent`."""
         return edits.insert_packet(self.recording, *sent, *frames, size=size, after_s=after_s)
 
     def add(self, kind: Kind, *frames: Frame) -> Sent:
-        """Put frames into a packet that asks for an acknowledgment anyway, in the place of PADDING if there is some."""
+        """Put frames into an ack-eliciting packet, in the place of its PADDING if it has PADDING."""
         room = sum(len(frame.encode()) for frame in frames)
         candidates = [
             (datagram, packet)
@@ -187,7 +191,7 @@ class Mutation:
         edits.keep_size(datagram, size)
 
     def replace(self, sent: Sent, old: Frame, *new: Frame) -> None:
-        """Put other frames in the place of one; a datagram with an Initial packet keeps its size."""
+        """Replace a frame by other frames. A datagram with an Initial packet keeps its size."""
         datagram, packet = sent
         size = datagram.size
         packet.swap(old, *new)
@@ -198,16 +202,16 @@ class Mutation:
     # Transport parameters and TLS
 
     def parameters(self, role: str = "") -> dict[int, bytes]:
-        """The transport parameters of the role, or of another one."""
+        """The transport parameters of the role, or of another role."""
         return edits.parameters_of(self.connection, role or self.role)
 
     def parameter(self, kind: int, role: str, default: int = 0) -> int:
-        """An integer among them."""
+        """A transport parameter that is an integer."""
         data = self.parameters(role).get(kind)
         return default if data is None else Reader(data).varint()
 
     def set_parameter(self, kind: int, data: bytes | int | None, role: str = "") -> None:
-        """Change a transport parameter, add it, or leave it out."""
+        """Change, add or remove a transport parameter."""
         self.edit_parameters(lambda listed: tls.with_parameter(listed, kind, data), role)
 
     def edit_parameters(self, edit: Callable[[tls.Parameters], tls.Parameters], role: str = "") -> None:
@@ -221,7 +225,7 @@ class Mutation:
         self._reread()
 
     def _reread(self) -> None:
-        """Gather the CRYPTO streams anew after an edit."""
+        """Collect the CRYPTO streams again after an edit."""
         self.connection.crypto.clear()
         for sender in (CLIENT, SERVER):
             for _, packet, frame in self.frames(F.CRYPTO, sender=sender):

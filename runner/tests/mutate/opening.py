@@ -1,4 +1,4 @@
-"""Finds the connection and the keys of every packet, by trial: a packet that a key opens was sealed with it."""
+"""Finds the connection and the keys of every packet by trying keys: the key that opens a packet is the right key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e07
 
 
 def open_all(datagrams: Sequence[Datagram], secrets: dict[bytes, dict[str, bytes]]) -> list[Connection]:
-    """Open what can be opened, in several passes: packets may come before those that bring their keys."""
+    """Open all packets that can be opened. This takes several passes, because packets may come before the packets that
+    bring their keys."""
     connections: list[Connection] = []
     while True:
         before = sum(packet.opened for datagram in datagrams for packet in datagram.packets)
@@ -35,7 +36,7 @@ def open_all(datagrams: Sequence[Datagram], secrets: dict[bytes, dict[str, bytes
 
 
 def retry_of(datagram: Datagram, packet: Packet, connections: list[Connection]) -> None:
-    """Remember which connection a Retry belongs to, and the keys that it brings."""
+    """Store the connection of a Retry packet, and the keys that follow from the packet."""
     if datagram.connection is not None:
         return
     for connection in reversed(connections):
@@ -73,7 +74,8 @@ def _open(
 
 
 def _by_tuple(datagram: Datagram, connections: list[Connection]) -> list[Connection]:
-    """Connections of the datagram's addresses first, then all others, the newest first: clients move."""
+    """The connections to try: first those with the datagram's addresses, then all others, because clients migrate; the
+    newest first."""
     record = next(iter(datagram.seen.values()))
     ends = record.source, record.destination
     client = ends[0] if datagram.sender == "client" else ends[1]
@@ -138,7 +140,7 @@ def _made(connection: Connection, sender: str, label: str, version: int, suite: 
 
 
 def _learn(connection: Connection, datagram: Datagram, packet: Packet, secrets: dict[bytes, dict[str, bytes]]) -> None:
-    """What an opened packet tells."""
+    """Store the facts that an opened packet gives about its connection."""
     sender = datagram.sender
     datagram.connection = connection
     space = sender, packet.space
@@ -161,14 +163,15 @@ def _learn(connection: Connection, datagram: Datagram, packet: Packet, secrets: 
         _preferred(connection)
     if packet.kind is Kind.INITIAL:
         _hello(connection, sender, secrets)
-        for frame in packet.frames:  # after Retry some clients begin anew, with another random
+        for frame in packet.frames:  # after Retry some clients send a new ClientHello with another random
             if sender == "client" and frame.type == F.CRYPTO and frame.data[6:38] in secrets:
                 connection.client_random = frame.data[6:38]
                 connection.secrets = secrets[connection.client_random]
 
 
 def _preferred(connection: Connection) -> None:
-    """The connection ID of a preferred address (RFC 9000 §18.2): IPv4 and IPv6 address with ports stand before it."""
+    """The connection ID of a preferred address (RFC 9000 §18.2). It follows the IPv4 and the IPv6 address with their
+    ports."""
     for message in tls.messages(connection.crypto_stream("server", "handshake"))[0]:
         data = message.get(tls.TRANSPORT_PARAMETERS)
         for kind, value in tls.parameters(data) if data is not None else ():

@@ -1,4 +1,4 @@
-"""QUIC packets: headers taken apart, payloads opened, and both put together again (RFC 9000 §17)."""
+"""QUIC packets: parses headers, opens payloads, and encodes both again (RFC 9000 §17)."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -10,7 +10,7 @@ from runner.tests.mutate.wire import Reader, varint
 
 
 class Kind(Enum):
-    """What a packet is. OPAQUE: bytes that nobody could open, which are kept as they are."""
+    """The kind of a packet. OPAQUE: bytes that no key opens, which are kept unchanged."""
 
     INITIAL = "initial"
     ZERO_RTT = "0-RTT"
@@ -38,7 +38,7 @@ def type_bits(kind: Kind, version: int) -> int:
 
 @dataclass
 class Packet:
-    """One packet. `raw` is as it was captured, protected; it is sent again unless the packet was `changed`."""
+    """One packet. `raw`: the captured, protected bytes. They are written again unless the packet was `changed`."""
 
     kind: Kind
     raw: bytes
@@ -67,7 +67,7 @@ class Packet:
 
     @property
     def opened(self) -> bool:
-        """Whether its frames are known."""
+        """Whether the frames of the packet are known."""
         return self.keys is not None
 
     @property
@@ -77,7 +77,7 @@ class Packet:
 
     @property
     def eliciting(self) -> bool:
-        """Whether it asks for an acknowledgment."""
+        """Whether the packet is ack-eliciting."""
         return any(frame.eliciting for frame in self.frames)
 
     @property
@@ -92,7 +92,7 @@ class Packet:
         return encoded + bytes(max(0, 4 - self.number_size - len(encoded)) if encoded else 0)
 
     def encode(self) -> bytes:
-        """Its bytes, protected, and the trailer."""
+        """The protected bytes of the packet, and the trailer."""
         return self._protected() + self.trailer
 
     def _protected(self) -> bytes:
@@ -135,7 +135,8 @@ class Packet:
         return bytes(whole)
 
     def open(self, keys: Keys, largest: int) -> bool:
-        """Try these keys. `largest`: the highest packet number of its sender and space so far, or -1."""
+        """Try to open the packet with these keys. `largest`: the highest packet number of its sender and space so far,
+        or -1."""
         protected = bytearray(self.raw)
         at = self.fields.start
         if self.fields.stop - at < 20:
@@ -155,25 +156,26 @@ class Packet:
         return True
 
     def drop(self, *unwanted: Frame) -> None:
-        """Take these frames out."""
+        """Remove these frames."""
         self.frames = [frame for frame in self.frames if not any(frame is each for each in unwanted)]
         if not self.frames:
             self.frames = [frames.frame(F.PING)]
         self.changed = True
 
     def swap(self, old: Frame, *new: Frame) -> None:
-        """Put other frames in the place of one of them."""
+        """Replace a frame by other frames."""
         at = next(index for index, each in enumerate(self.frames) if each is old)
         self.frames[at : at + 1] = new
         self.changed = True
 
     def add(self, *new: Frame) -> None:
-        """Put frames in front: what has no length, or is padding, stands last."""
+        """Insert frames at the front, because a frame without a length and PADDING must come last."""
         self.frames[0:0] = new
         self.changed = True
 
     def pad(self, size: int) -> None:
-        """Make the packet longer by `size` bytes of PADDING, or shorter where it has that much."""
+        """Make the packet longer by `size` bytes of PADDING. With a negative `size`, remove that much PADDING if the
+        packet has it."""
         self.changed = True
         if size > 0:
             last = self.frames[-1]
@@ -191,7 +193,7 @@ class Packet:
 
 
 def full_number(truncated: int, bits: int, largest: int) -> int:
-    """The packet number that its last bits mean (RFC 9000 appendix A.3)."""
+    """The full packet number that follows from its last bits (RFC 9000 appendix A.3)."""
     expected, window = largest + 1, 1 << bits
     candidate = expected & ~(window - 1) | truncated
     if candidate <= expected - window // 2 and candidate < (1 << 62) - window:

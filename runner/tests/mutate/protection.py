@@ -1,4 +1,4 @@
-"""Packet protection of versions 1 and 2: keys, sealing, opening, the tag of Retry (RFC 9001 §5, RFC 9369 §3.3)."""
+"""Packet protection of versions 1 and 2: keys, sealing, opening, and the Retry tag (RFC 9001 §5, RFC 9369 §3.3)."""
 
 import hashlib
 import hmac
@@ -26,7 +26,7 @@ _RETRY = {
 
 
 def _expand(secret: bytes, label: str, size: int, digest: str) -> bytes:
-    """HKDF-Expand-Label (RFC 8446 §7.1) for results that are no longer than two hashes."""
+    """HKDF-Expand-Label (RFC 8446 §7.1) for results of at most two hash lengths."""
     name = b"tls13 " + label.encode()
     info = size.to_bytes(2) + bytes([len(name)]) + name + b"\0"
     first = hmac.digest(secret, info + b"\1", digest)
@@ -35,7 +35,7 @@ def _expand(secret: bytes, label: str, size: int, digest: str) -> bytes:
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of one secret. `masks` is the secret of header protection, which an update leaves as it was."""
+    """The keys of one secret. `masks`: the secret for header protection, which a key update doesn't change."""
 
     secret: bytes
     suite: int
@@ -76,7 +76,7 @@ class Keys:
         return Keys(secret, self.suite, self.version, self.masks or self.secret, self.generation + 1)
 
     def mask(self, sample: bytes) -> bytes:
-        """Five bytes for the header (RFC 9001 §5.4)."""
+        """The mask of five bytes for the header (RFC 9001 §5.4)."""
         if self.suite == CHACHA:
             return Cipher(ChaCha20(self._mask_key, sample), None).encryptor().update(bytes(5))
         return Cipher(AES(self._mask_key), ECB()).encryptor().update(sample)[:5]
@@ -86,7 +86,7 @@ class Keys:
         return self._aead.encrypt(self._nonce(number), payload, header)
 
     def open(self, number: int, header: bytes, sealed: bytes) -> bytes | None:
-        """The payload; None when it was not sealed with these keys."""
+        """The decrypted payload; None when it was not sealed with these keys."""
         try:
             return self._aead.decrypt(self._nonce(number), sealed, header)
         except InvalidTag:
@@ -100,7 +100,7 @@ def initial_keys(dcid: bytes, version: int) -> dict[str, Keys]:
 
 
 def retry_tag(version: int, original: bytes, packet: bytes) -> bytes:
-    """The integrity tag of a Retry packet, given without its tag (RFC 9001 §5.8)."""
+    """The integrity tag for a Retry packet that is given without its tag (RFC 9001 §5.8)."""
     key, nonce = (bytes.fromhex(text) for text in _RETRY[version])
     return AESGCM(key).encrypt(nonce, b"", bytes([len(original)]) + original + packet)
 

@@ -21,7 +21,7 @@ _CAPTURES = {CLIENT: "sim/left.pcap", SERVER: "sim/right.pcap"}
 
 @dataclass(eq=False)
 class Datagram:
-    """One UDP datagram with the packets in it. `seen`: vantage point, a role's side of the link → its record there."""
+    """One UDP datagram with its packets. `seen`: role → the record of the datagram at that role's side of the link."""
 
     sender: str
     seen: dict[str, Record]
@@ -32,36 +32,36 @@ class Datagram:
 
     @property
     def receiver(self) -> str:
-        """The role that it is for."""
+        """The role that receives the datagram."""
         return SERVER if self.sender == CLIENT else CLIENT
 
     @property
     def sent_ns(self) -> int:
-        """When it left its sender; when it arrived, where its sender's capture has not got it."""
+        """When the datagram left its sender. If the sender's capture lacks it: when it arrived."""
         return self.seen.get(self.sender, next(iter(self.seen.values()))).time_ns
 
     @property
     def arrived(self) -> bool:
-        """Whether both captures have it."""
+        """Whether both captures have the datagram."""
         return len(self.seen) == 2
 
     @property
     def opened(self) -> bool:
-        """Whether every packet in it can be edited."""
+        """Whether every packet of the datagram can be edited."""
         return all(packet.opened for packet in self.packets)
 
     def encode(self) -> bytes:
-        """Its payload."""
+        """The payload of the datagram."""
         return b"".join(packet.encode() for packet in self.packets)
 
     @property
     def size(self) -> int:
-        """Of its payload, in bytes."""
+        """Bytes of the payload."""
         return len(self.encode())
 
 
 def anything(_datagram: Datagram, _packet: Packet) -> bool:
-    """Any packet."""
+    """True for any packet."""
     return True
 
 
@@ -90,7 +90,7 @@ class Recording:
         return cls(folder, headers, records, datagrams, connections, evidence)
 
     def save(self, folder: Path) -> Path:
-        """Write a job folder with the packets as they are now; all else is as it was recorded."""
+        """Write a job folder with the current packets. All other content is that of the recording."""
         shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("tables", "*.tables", "series.json", "qlog"))
         for datagram in self.datagrams:
             if any(packet.changed for packet in datagram.packets) or not datagram.packets:
@@ -108,7 +108,7 @@ class Recording:
         kind: Kind | None = None,
         where: Callable[[Datagram, Packet], bool] = anything,
     ) -> Iterator[tuple[Datagram, Packet]]:
-        """Opened packets in the order of sending, and unprotected ones (Retry, Version Negotiation)."""
+        """Opened packets and unprotected packets (Retry, Version Negotiation), in the order of sending."""
         plain = (Kind.RETRY, Kind.VERSION_NEGOTIATION)
         for datagram in self.datagrams:
             for packet in datagram.packets:
@@ -117,26 +117,27 @@ class Recording:
                     yield datagram, packet
 
     def frames(self, *types: int, sender: str = "") -> Iterator[tuple[Datagram, Packet, Frame]]:
-        """Frames of these types, or all, in the order of sending."""
+        """Frames of these types, or all frames, in the order of sending."""
         for datagram, packet in self.packets(sender):
             for frame in packet.frames:
                 if not types or frame.type in types or (8 in types and frame.is_stream):
                     yield datagram, packet, frame
 
     def remove(self, datagram: Datagram) -> None:
-        """As if it had never been sent."""
+        """Remove a datagram from both captures, as if it had never been sent."""
         self.datagrams.remove(datagram)
         for vantage, record in datagram.seen.items():
             self.records[vantage].remove(record)
 
     def lose(self, datagram: Datagram) -> None:
-        """As if the link had lost it."""
+        """Remove a datagram from the receiver's capture, as if the link had lost it."""
         self.records[datagram.receiver].remove(datagram.seen.pop(datagram.receiver))
 
     def insert(
         self, like: Datagram, packets: list[Packet], *, after_s: float, crossing_s: float | None = None
     ) -> Datagram:
-        """Another datagram on the way of `like`, sent that much later; it arrives unless `like` was lost."""
+        """Insert a datagram on the path of the datagram `like`, sent `after_s` later. It arrives unless `like` was
+        lost."""
         shift = round(after_s * 1e9)
         seen = {}
         for vantage, record in like.seen.items():
@@ -153,7 +154,7 @@ class Recording:
         return datagram
 
     def move(self, datagram: Datagram, seconds: float) -> None:
-        """Send it later, or earlier."""
+        """Send a datagram later, or earlier when `seconds` is negative."""
         for vantage, record in datagram.seen.items():
             self.records[vantage].remove(record)
             record.time_ns += round(seconds * 1e9)
@@ -166,11 +167,11 @@ class Recording:
 
 
 def _datagrams(records: dict[str, list[Record]]) -> list[Datagram]:
-    """Records of both captures, paired by their bytes, in the order of sending."""
+    """Datagrams in the order of sending. Equal bytes show which records of the two captures belong together."""
     datagrams: list[Datagram] = []
     waiting: dict[tuple[str, bytes], list[Datagram]] = {}
     sightings = [(record, vantage) for vantage in ROLES for record in records[vantage] if record.payload]
-    # A sender's capture comes first, so that a receiver's record finds what it is a copy of.
+    # Records of a sender's capture come first, so that for a receiver's record the datagram already exists.
     servers = {
         address for record, _ in sightings for address, port in (record.source, record.destination) if port == 443
     }
@@ -193,7 +194,7 @@ def _datagrams(records: dict[str, list[Record]]) -> list[Datagram]:
 
 
 def _sender(record: Record, servers: set[bytes]) -> str:
-    """Who sent it. The server may have a second port, as its preferred address."""
+    """The role that sent the record. The server may have a second port, as its preferred address."""
     source, destination = record.addresses
     if destination in servers:
         return CLIENT

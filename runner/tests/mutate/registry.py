@@ -1,4 +1,4 @@
-"""Which mutants there are: each breaks one rule of the table."""
+"""The list of all mutants. Each breaks one rule of docs/rules.md."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ BOTH = (CLIENT, SERVER)
 
 @dataclass(frozen=True)
 class Mutant:
-    """How `role` breaks `rule`. `along`: rules that are necessarily broken with it, each with the reason."""
+    """A way in which `role` breaks `rule`. `along`: rules that are necessarily broken, too, each with the reason."""
 
     rule: str
     name: str
@@ -25,7 +25,7 @@ class Mutant:
 
     @property
     def title(self) -> str:
-        """Its name with its role."""
+        """The name of the mutant with its role."""
         return f"{self.rule} {self.name} ({self.role})"
 
 

@@ -1,4 +1,4 @@
-"""TLS handshake messages and transport parameters, taken apart and put together (RFC 8446 §4, RFC 9000 §18)."""
+"""Parses and encodes TLS handshake messages and transport parameters (RFC 8446 §4, RFC 9000 §18)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,14 +39,14 @@ class P:
 
 @dataclass
 class Message:
-    """One handshake message; of hellos and EncryptedExtensions `before` and `extensions` make up the body."""
+    """One handshake message. In hellos and EncryptedExtensions, `before` and `extensions` together are the body."""
 
     type: int
     before: bytes
     extensions: list[tuple[int, bytes]] = field(default_factory=list)
 
     def encode(self) -> bytes:
-        """Its bytes."""
+        """The bytes of the message."""
         body = self.before
         if self.type in _HEADS:
             each = b"".join(kind.to_bytes(2) + len(data).to_bytes(2) + data for kind, data in self.extensions)
@@ -58,9 +58,9 @@ class Message:
         return next((data for each, data in self.extensions if each == kind), None)
 
     def set(self, kind: int, data: bytes | None) -> None:
-        """Change the data of an extension, add it, or leave it out."""
+        """Change, add or remove an extension."""
         if self.get(kind) is None and data is not None:
-            self.extensions.insert(0, (kind, data))  # in a ClientHello a pre-shared key has to be last
+            self.extensions.insert(0, (kind, data))  # not at the end: in a ClientHello the pre-shared key must be last
             return
         self.extensions = [
             (each, old if each != kind else data or b"")
@@ -97,7 +97,7 @@ _HEADS: dict[int, Callable[[Reader], None]] = {
 
 
 def messages(stream: bytes) -> tuple[list[Message], bytes]:
-    """The whole messages of a CRYPTO stream, and the bytes after them."""
+    """The complete messages of a CRYPTO stream, and the remaining bytes."""
     collected: list[Message] = []
     reader = Reader(stream)
     while reader.left >= 4:
@@ -119,7 +119,7 @@ def messages(stream: bytes) -> tuple[list[Message], bytes]:
 
 
 def parameters(data: bytes) -> Parameters:
-    """Transport parameters in their order."""
+    """The transport parameters in an extension's data, in order."""
     reader = Reader(data)
     collected: Parameters = []
     while reader.left:
@@ -128,12 +128,12 @@ def parameters(data: bytes) -> Parameters:
 
 
 def encode_parameters(listed: Parameters) -> bytes:
-    """The extension's data."""
+    """The extension's data with these transport parameters."""
     return b"".join(varint(kind) + varint(len(data)) + data for kind, data in listed)
 
 
 def with_parameter(listed: Parameters, kind: int, data: bytes | int | None) -> Parameters:
-    """With this parameter changed, added, or left out. An integer is encoded."""
+    """The parameters with one parameter changed, added or removed. An integer is encoded."""
     value = varint(data) if isinstance(data, int) else data
     without = [(each, old) for each, old in listed if each != kind]
     if value is None:

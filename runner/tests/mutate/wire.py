@@ -2,7 +2,7 @@
 
 
 def varint(value: int, size: int = 0) -> bytes:
-    """The encoding of `value`, in `size` bytes (1, 2, 4, 8), or in as few as possible."""
+    """The encoding of `value` in `size` bytes (1, 2, 4, 8), or in as few bytes as possible."""
     if not size:
         size = 1 if value < 1 << 6 else 2 if value < 1 << 14 else 4 if value < 1 << 30 else 8
     prefix = {1: 0, 2: 1, 4: 2, 8: 3}[size]
@@ -10,7 +10,7 @@ def varint(value: int, size: int = 0) -> bytes:
 
 
 class Reader:
-    """Reads bytes from the front. IndexError when there are too few."""
+    """Reads bytes from the front. Raises IndexError when there are too few bytes."""
 
     def __init__(self, data: bytes, position: int = 0) -> None:
         self.data = data
@@ -18,7 +18,7 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """How many bytes were not read yet."""
+        """The number of bytes that were not read yet."""
         return len(self.data) - self.position
 
     def take(self, size: int) -> bytes:
@@ -39,5 +39,6 @@ class Reader:
         return (first & 0x3F) << 8 * (size - 1) | self.number(size - 1)
 
     def block(self, size: int = 0) -> bytes:
-        """The next bytes with their length before them, in `size` bytes, or as an integer of variable length."""
+        """The next bytes, whose length comes before them. The length has `size` bytes, or is an integer of variable
+        length."""
         return self.take(self.number(size) if size else self.varint())

@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -ISB
-"""A server that answers unknown versions on UDP and serves /www over TCP, or does what no server should."""
+"""A server that answers unknown versions on UDP and serves /www over TCP, or misbehaves."""
 
 import _thread
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def negotiate() -> None:
-    """Answer every long header with Version Negotiation, RFC 9000 §17.2.1."""
+    """Answer every packet with a long header with Version Negotiation (RFC 9000 §17.2.1)."""
     udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     udp.bind(("", 443))
     while True:
@@ -26,7 +26,7 @@ def negotiate() -> None:
 
 
 def serve() -> None:
-    """HTTP/0.9 over TCP."""
+    """Serve HTTP/0.9 over TCP."""
     tcp = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
     tcp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""All mutants, by family. To import this package registers them."""
+"""All mutants, by family. Importing this package registers them."""
 
 from runner.tests.mutate.mutants import (
     application,

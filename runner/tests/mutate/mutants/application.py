@@ -1,4 +1,4 @@
-"""HTTP/3 (RFC 9114): frames and streams that are added, or put in the place of others."""
+"""Mutants of HTTP/3 (RFC 9114): they add or replace frames and streams."""
 
 from runner.tests.mutate.frames import F, frame, stream
 from runner.tests.mutate.mutation import Mutation
@@ -18,7 +18,7 @@ def h3(kind: int, data: bytes = b"") -> bytes:
 
 
 def contents(m: Mutation, sender: str = "") -> dict[int, bytes]:
-    """The streams of a role from their begin to their first gap."""
+    """The streams of a role, each from its beginning to its first gap."""
     whole: dict[int, bytes] = {}
     for number, sent in m.streams(sender).items():
         data = b""
@@ -43,7 +43,7 @@ def request(m: Mutation) -> int:
 
 
 def insert(m: Mutation, number: int, at: int, data: bytes, *, cut: int = 0) -> None:
-    """Put bytes into a stream, in the place of `cut` of them; what follows moves."""
+    """Put bytes into a stream in the place of `cut` bytes. The bytes after them move."""
     whole = contents(m)[number]
     new = whole[:at] + data + whole[at + cut :]
     grown = len(data) - cut
@@ -74,7 +74,7 @@ def _on_control(rule: str, data: bytes, *roles: str, name: str, along: dict[str,
 
 
 def _on_request(rule: str, data: bytes, *roles: str, name: str) -> None:
-    """Before the first frame of the message would be an error of its own: after HEADERS."""
+    """Mutants that insert bytes into a request stream after HEADERS. Before HEADERS they would break another rule."""
 
     def change(m: Mutation) -> None:
         number = request(m)
@@ -140,7 +140,7 @@ def _cut_off(m: Mutation) -> None:
 
 
 def _first_of_control(m: Mutation) -> tuple[int, bytes, int]:
-    """Control stream, payload of its SETTINGS, and where what follows SETTINGS begins."""
+    """The control stream, the payload of its SETTINGS, and the offset after SETTINGS."""
     number = control(m)
     reader = Reader(contents(m)[number], 1)
     m.need(reader.varint() == SETTINGS, "no SETTINGS")

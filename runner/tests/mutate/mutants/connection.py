@@ -67,7 +67,7 @@ def _response_small(m: Mutation) -> None:
 
 @mutant("rfc9000-8.2.1-challenge-not-padded", along={"rfc9000-8.2.2-response-not-padded": "both are in one packet"})
 def _challenge_small(m: Mutation) -> None:
-    unsure = m.unsure_ns()  # where little had arrived a small one is right
+    unsure = m.unsure_ns()  # a small datagram is right at these times, because few bytes had arrived
     full = [each for each in m.frames(F.PATH_CHALLENGE) if each[0].size >= 1200]
     fit = [each for each in full if not any(start <= each[0].sent_ns <= stop for start, stop in unsure)]
     datagram, packet, _ = m.pick(fit, "no full challenge to a valid address")
@@ -112,7 +112,7 @@ def _unchallenged(m: Mutation) -> None:
 
 
 def _moved(datagram: Datagram) -> None:
-    """The datagram comes from another port of the client, at both vantage points."""
+    """Let the datagram come from another port of the client, at both vantage points."""
     for record in datagram.seen.values():
         address, port = record.source
         record.readdress(source=(address, port ^ 1))
@@ -203,7 +203,7 @@ def _client_early(m: Mutation) -> None:
     wait = (answer.seen[CLIENT].time_ns - first[0].sent_ns) / 1e9 - 0.002
     edits.renumber(m.recording, m.connection, CLIENT, "application", twin.number, first[0].seen[SERVER].time_ns)
     for record in m.recording.insert(first[0], [twin], after_s=wait).seen.values():
-        record.mark(0)  # it is not among the server's counts
+        record.mark(0)  # because the server's counts don't include it
 
 
 @mutant("rfc9000-8.1-amplification", SERVER)
@@ -218,7 +218,7 @@ def _amplification(m: Mutation) -> None:
 
 @mutant("rfc9002-6.2.1-backoff", CLIENT, cases=("longrtt",))
 def _backoff(m: Mutation) -> None:
-    """The probes follow each other at equal distances, for more of them than the timer would allow."""
+    """Send probes at equal distances, and more probes than the timer allows."""
     arrivals = [each.seen[CLIENT].time_ns for each in m.recording.datagrams if each.sender == SERVER and each.arrived]
     before = [each for each in m.packets(Kind.INITIAL) if each[0].sent_ns < min(arrivals)]
     m.need(before, "no Initial packet before an answer")

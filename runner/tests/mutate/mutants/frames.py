@@ -1,4 +1,4 @@
-"""Single frames: of the wrong type in a packet, from the wrong role, with forbidden values (RFC 9000 §12, §19)."""
+"""Mutants of single frames: a wrong type in a packet, a wrong role, forbidden values (RFC 9000 §12, §19)."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def _send(rule: str, make: Make, *roles: str, name: str, cases: tuple[str, ...] 
 
 
 def own_uni(m: Mutation) -> int:
-    """A unidirectional stream of the role, beside those in use."""
+    """A unidirectional stream of the role."""
     return 2 if m.role == CLIENT else 3
 
 
@@ -105,7 +105,7 @@ def _issue(m: Mutation, *, cid: bytes = b"", sequence: int | None = None, retire
     issued = [each for _, _, each in m.frames(F.NEW_CONNECTION_ID)]
     following = max((each["sequence"] for each in issued), default=0) + 1
     number = following if sequence is None else sequence
-    m.set_parameter(P.CID_LIMIT, 60, m.peer)  # so that one more connection ID is not too many
+    m.set_parameter(P.CID_LIMIT, 60, m.peer)  # so that one more connection ID is allowed
     token = m.rng.randbytes(16)
     m.send(new_connection_id(number, cid or m.rng.randbytes(8), retire=retire, token=token))
 
@@ -190,7 +190,7 @@ def _retire_own(m: Mutation) -> None:
 
 @mutant("rfc9000-19.3.1-ack-range-negative")
 def _negative(m: Mutation) -> None:
-    # In a packet of its own: what follows a broken frame can't be read.
+    # The frame must be alone in its packet, because frames after a broken frame can't be read.
     alone = [each for each in m.frames(F.ACK) if each[1].kind is Kind.ONE_RTT and len(each[1].frames) == 1]
     datagram, packet, old = m.pick(alone)
     high = old.ranges[0][1]

@@ -1,4 +1,5 @@
-"""Connection IDs as a whole: empty, too long, too short, given up; tokens of Initial packets (RFC 9000 §5.1, §7.2)."""
+"""Mutants of connection IDs (empty, too long, too short, retired) and of tokens of Initial packets (RFC 9000 §5.1,
+§7.2)."""
 
 from runner.tests.mutate import edits
 from runner.tests.mutate.frames import F, frame, new_connection_id
@@ -27,7 +28,7 @@ def rename(m: Mutation, owner: str, old: bytes, new: bytes) -> None:
 
 
 def without_ids(m: Mutation, owner: str) -> None:
-    """As if an endpoint had chosen an empty connection ID, and so had never issued another one."""
+    """Change the recording as if an endpoint had chosen an empty connection ID and so never issued another ID."""
     peer = CLIENT if owner == SERVER else SERVER
     m.need(not list(m.recording.packets(SERVER, Kind.RETRY)), "Retry needs a connection ID")
     ids = [value for value in m.connection.cids[owner] if value]
@@ -172,7 +173,7 @@ def _other_version_after_retry(m: Mutation) -> None:
 
 
 def speak_first(m: Mutation, version: int, sent: list[Sent]) -> None:
-    """Seal Initial packets of the client in another version, which the server then changes."""
+    """Seal Initial packets of the client in another version, as if the server had then changed the version."""
     for _, packet in m.pick([sent], "no Initial packet"):
         keys = packet.keys
         assert keys is not None

@@ -1,4 +1,4 @@
-"""Packets, datagrams and acknowledgments (RFC 9000 §12 to §17, RFC 9001 §5 and §6, RFC 9369)."""
+"""Mutants of packets, datagrams and acknowledgments (RFC 9000 §12 to §17, RFC 9001 §5 and §6, RFC 9369)."""
 
 from runner.tests.mutate import edits
 from runner.tests.mutate.frames import F, Frame, frame, padding
@@ -61,7 +61,8 @@ def _reserved_short(m: Mutation) -> None:
 
 @mutant("rfc9000-12.4-empty-payload")
 def _empty(m: Mutation) -> None:
-    # Without a frame there is too little to sample: such a packet has a number of four bytes.
+    # A packet without frames needs a packet number of four bytes; otherwise it is too short for the sample of header
+    # protection.
     datagram, packet = m.pick(m.hosts())
     _, new = m.send_after((datagram, packet), frame(F.PING))
     new.frames = []
@@ -149,7 +150,7 @@ def _not_yet_received(m: Mutation) -> None:
 
 @mutant("rfc9000-13.2.1-ack-of-acks", cases=("longrtt", "blackhole", "lossy", "ackloss"))
 def _ack_of_acks(m: Mutation) -> None:
-    """In a pause the peer sends PADDING alone, and the role acknowledges it."""
+    """In a pause the peer sends a packet with only PADDING, and the role acknowledges it."""
     there = sorted(
         each.seen[m.role].time_ns for each, _ in m.packets(sender=m.peer) if m.role in each.seen and each.arrived
     )
@@ -232,7 +233,7 @@ def _ce(m: Mutation) -> None:
     del packet
     m.need(datagram.seen[m.role].ecn == 2, "it was not marked")
     datagram.seen[m.role].mark(3)
-    for where, each in counts:  # its ECT(0) is not there any more
+    for where, each in counts:  # the packet no longer counts as ECT(0)
         if where[0].sent_ns > datagram.seen[m.role].time_ns:
             m.replace(where, each, each.but(ect0=each["ect0"] - 1))
 
@@ -299,7 +300,7 @@ def _early_late(m: Mutation) -> None:
 
 @mutant("rfc9000-17.1-number-truncated", cases=("multiplexing", "mtublackhole", "lossy", "transfer"))
 def _truncated(m: Mutation) -> None:
-    """No ACK comes, and the packet numbers have one byte all the same."""
+    """No ACK arrives, but packet numbers are still encoded in one byte."""
     least = 128  # half the range of one byte
     long = [each for each in arrived(m, Kind.ONE_RTT) if each[1].number >= least]
     m.need(long, "too few packets")

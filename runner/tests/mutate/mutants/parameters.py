@@ -1,4 +1,4 @@
-"""Transport parameters and TLS messages (RFC 9000 §7, §18; RFC 9001 §4, §8; RFC 9287, 9368)."""
+"""Mutants of transport parameters and TLS messages (RFC 9000 §7, §18; RFC 9001 §4, §8; RFC 9287, 9368)."""
 
 from collections.abc import Callable
 
@@ -167,7 +167,8 @@ def _old_tls(m: Mutation) -> None:
 def _session_id(m: Mutation) -> None:
     session = m.rng.randbytes(32)
     m.edit_message(tls.CLIENT_HELLO, lambda message: tls.with_session_id(message, session))
-    m.edit_message(tls.SERVER_HELLO, lambda message: tls.with_session_id(message, session), SERVER)  # it is echoed
+    # The server echoes the session ID.
+    m.edit_message(tls.SERVER_HELLO, lambda message: tls.with_session_id(message, session), SERVER)
 
 
 @mutant("rfc9001-4.6.1-early-data-size", SERVER)
@@ -177,7 +178,7 @@ def _early_data_size(m: Mutation) -> None:
 
 
 def _append(m: Mutation, message: Message) -> None:
-    """One more message after the last of the role in 1-RTT packets."""
+    """Add a message after the last message of the role in 1-RTT packets."""
     end = len(m.connection.crypto_stream(m.role, "application"))
     m.send(frame(F.CRYPTO, message.encode(), offset=end))
 

@@ -1,4 +1,5 @@
-"""Addresses and paths: challenges, responses, moves, and what is sent before an address is valid (RFC 9000 §8, §9)."""
+"""Mutants of addresses and paths: challenges, responses, migration, and packets to addresses that are not yet valid
+(RFC 9000 §8, §9)."""
 
 from runner.tests.mutate import edits
 from runner.tests.mutate.capture import place
@@ -15,13 +16,13 @@ Ends = tuple[Address, Address]
 
 
 def ends(datagram: Datagram, vantage: str) -> Ends:
-    """Addresses of client and server of a datagram, as they are at a vantage point."""
+    """The addresses of client and server in a datagram, at a vantage point."""
     record = datagram.seen[vantage]
     return (record.source, record.destination) if datagram.sender == CLIENT else (record.destination, record.source)
 
 
 def put_on(datagram: Datagram, vantage: str, path: Ends) -> None:
-    """Let a datagram have these addresses of client and server at a vantage point."""
+    """Give a datagram these addresses of client and server at a vantage point."""
     source, destination = path if datagram.sender == CLIENT else (path[1], path[0])
     datagram.seen[vantage].readdress(source=source, destination=destination)
 
@@ -37,7 +38,7 @@ def paths(m: Mutation, vantage: str) -> list[Ends]:
 
 
 def moved(m: Mutation, sent: Sent) -> None:
-    """The client sends a datagram from another port, with a connection ID that is new."""
+    """Let the client send a datagram from another port, with a new connection ID."""
     datagram, packet = sent
     used = {each.dcid for _, each in m.packets(sender=CLIENT)}
     retired = {each["sequence"] for _, _, each in m.frames(F.RETIRE_CONNECTION_ID, sender=CLIENT)}
@@ -72,8 +73,8 @@ def _id_from_two(m: Mutation) -> None:
 
 @mutant("rfc9000-9.5-id-to-two-addresses", SERVER, cases=MOVES)
 def _id_to_two(m: Mutation) -> None:
-    """The client moves on its own, with an ID that is new; the server goes on with the client's old one."""
-    m.set_parameter(P.CID_LIMIT, 60)  # it retires none any more
+    """The client migrates with a new connection ID of the server; the server still uses the client's old ID."""
+    m.set_parameter(P.CID_LIMIT, 60)  # so that no ID has to be retired
     known = paths(m, SERVER)
     m.need(len({client for client, _ in known}) > 1, "the server sees one address")
     first, second = (client for client in list(dict.fromkeys(client for client, _ in known))[:2])
@@ -120,7 +121,7 @@ def _unvalidated(m: Mutation) -> None:
 
 @mutant("rfc9000-8.2.1-challenge-data-repeated", cases=MOVES)
 def _data_repeated(m: Mutation) -> None:
-    """Where there is one path only, the other one gets a challenge, too."""
+    """The same challenge is sent on a second path, too, and answered there."""
     challenges = m.frames(F.PATH_CHALLENGE)
     m.need(challenges, "no PATH_CHALLENGE")
     datagram, packet, requested = challenges[0]
@@ -151,7 +152,7 @@ def _response_elsewhere(m: Mutation) -> None:
 
 @mutant("rfc9000-8.2.2-challenge-unanswered", name="asked-once-more")
 def _asked_in_vain(m: Mutation) -> None:
-    """The peer challenges the one path that there is; the packet is acknowledged, and nothing else."""
+    """The peer challenges the only path. The packet is acknowledged, but no PATH_RESPONSE follows."""
     other = Mutation(m.recording, m.connection, m.peer, m.rng)
     before = [each for each in other.hosts() if other.acked_later(*each)]
     last = m.packets(Kind.ONE_RTT)[-1][0].sent_ns
@@ -195,7 +196,7 @@ def _read_early(m: Mutation) -> None:
 
 
 def split_off(m: Mutation, datagram: Datagram) -> None:
-    """Send the 1-RTT packets of a datagram in one of their own, a moment later."""
+    """Send the 1-RTT packets of a datagram in their own datagram, a moment later."""
     rest = [packet for packet in datagram.packets if packet.kind is Kind.ONE_RTT]
     if not rest:
         return

@@ -1,4 +1,4 @@
-"""Streams and flow control (RFC 9000 §2 to §4)."""
+"""Mutants of streams and flow control (RFC 9000 §2 to §4)."""
 
 from runner.tests.mutate.frames import F, Frame, frame, stream
 from runner.tests.mutate.mutation import Mutation, Sent, Stream

@@ -1,4 +1,4 @@
-"""Retry, Version Negotiation, key updates and version 2 (RFC 9000 §17.2, RFC 9001 §5 and §6, RFC 9369)."""
+"""Mutants of Retry, Version Negotiation, key updates and version 2 (RFC 9000 §17.2, RFC 9001 §5, §6, RFC 9369)."""
 
 from runner.tests.mutate import edits
 from runner.tests.mutate.frames import F, frame
@@ -166,7 +166,7 @@ def _update_early(m: Mutation) -> None:
     along={"rfc9001-6.2-ack-with-old-keys": "the peer didn't follow twice"},
 )
 def _update_twice(m: Mutation) -> None:
-    """A second update at once, before anything of the first one can be acknowledged."""
+    """A second key update follows at once, before a packet with the first new keys can be acknowledged."""
     sent = m.packets(Kind.ONE_RTT, where=lambda _, packet: packet.keys is not None and packet.keys.generation == 1)
     m.need(len(sent) > 2 and sent[0][0].arrived, "no key update")
     second, _ = m.send_after(sent[0], frame(F.PING), after_s=0.00002)
