@@ -32,8 +32,8 @@ class Capacity:
     start: Floats
     rate: Floats
     known: float
-    """Bit/s at the beginning, or from full windows or pairs of packets of a real link. Infinity: the trace doesn't show
-    it, and `rate` is the highest rate seen."""
+    """Bit/s. Emulated link: the rate at the beginning. Real link: the rate of full windows, else of pairs of packets;
+    infinity when the trace shows neither. Without full windows `rate` is the highest rate seen."""
     by_queue: bool
     """Whether arrivals at this rate mean that the link is full."""
 
@@ -54,11 +54,11 @@ class Arrivals:
 
     time: Floats
     size: Ints
-    """Times and sizes of all IP packets that reached the client."""
+    """Times and sizes of all IP packets that arrived from the link."""
     sent: Floats
     arrived: Floats
     length: Ints
-    """Times and sizes of the packets of the connection that arrived, in the order of departure."""
+    """Times and sizes of those packets of the connection that arrived, in the order of departure."""
     waited: Floats
     rtt: float
     window: float

@@ -31,12 +31,12 @@ class Flight:
     length: Ints
     """Bytes of the QUIC packet, as a congestion window counts them (RFC 9002 §B.2)."""
     arrived: Bools
-    """Whether the packet was seen at the client; all True without a capture there."""
+    """Whether the client's capture has the packet; all True when this is unknown."""
     acked: Floats
     """When the first ACK of the packet reached the server; infinity: never."""
     lost: Floats
-    """When the server had to take the packet for lost: an ACK of a packet at least three numbers higher arrived before
-    an ACK of this packet (RFC 9002 §6.1.1); infinity: never. The time threshold of §6.1.2 is not applied."""
+    """When the server had to take the packet for lost, because a packet with a number that is at least 3 higher was
+    acknowledged before this packet (RFC 9002 §6.1.1); infinity: never. The time threshold of §6.1.2 is not applied."""
 
     marked: Floats
     """When ACKs with a higher count of CE reached the server, sorted."""

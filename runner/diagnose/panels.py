@@ -28,7 +28,7 @@ class Panels:
     interval: float
     """Seconds between the moments for which the next two lists hold; the first moment is at 0."""
     in_flight: Floats
-    """Bytes that were neither acknowledged nor taken for lost."""
+    """Bytes that the server had sent and that were neither acknowledged nor taken for lost."""
     ceiling: Floats
     """Bytes in flight that the client's flow control allows; infinity: unknown."""
     rtt_time: Floats
@@ -36,7 +36,7 @@ class Panels:
     """Seconds from a packet of the server to its ACK, at the server's capture; ACK delay included."""
     queue_time: Floats
     queue: Floats
-    """Seconds that a packet waited in queues: the difference to the fastest packet to the client."""
+    """Seconds that a packet waited in queues: how much longer it took to the client than the fastest packet."""
 
     @classmethod
     def of(cls, view: View) -> "Panels":

@@ -21,7 +21,7 @@ from runner.trace.transfer import StreamData, Transfer
 from runner.trace.vantage import NULL, Vantage
 
 EVIDENCE = 20
-"""Number of packets that a diagnosis shows."""
+"""The most packet numbers that a diagnosis shows."""
 LEAST_WINDOW = 0.05
 """Seconds; on short paths a window of one RTT would have too few packets."""
 

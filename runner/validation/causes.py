@@ -19,7 +19,7 @@ from runner.model.variant import Variant
 MISBEHAVING = "misbehaving"
 LOOK, HELD, RECORDED = "look", "held", "recorded"
 CELL = "bimodal"
-"""A diagnosis of all iterations of a cell together."""
+"""The diagnosis that is made from all iterations of a matrix cell together."""
 
 _FORWARD_DATAGRAM = 1165  # bytes of a file in one of misbehaving's datagrams
 _SHORT = 0.3  # s of RTT; up to this RTT ten iterations take at most a minute
@@ -37,11 +37,12 @@ class Ground:
     data_rate: int
     rtt: float
     size: int
-    """Bytes of the file: some 15 BDP."""
+    """Bytes of the file: 8 to 20 BDP."""
     packets: int
-    """Datagrams of the server up to its last new byte, counted on a clean transfer: where a lost tail begins."""
+    """Datagrams of the server up to its last new byte, counted in a clean transfer. A lost tail begins near the last
+    of them."""
     vary: float
-    """A factor of the causes' settings, so that the halves don't share values."""
+    """A factor of the causes' settings, so that the two parts don't share values."""
 
     @property
     def bdp(self) -> int:
@@ -115,14 +116,14 @@ class _Cause:
     loss: float = 0.0
     back: int = 6_000_000
     share: float = 1.0
-    """Of the ground's file."""
+    """Share of the ground's file that is transferred."""
     forward: LinkImpairments | None = None
     path: PathImpairments | None = None
     wire: str = "transfer"
     found: tuple[str, ...] = ()
     may: tuple[str, ...] = ()
     grown: bool = False
-    """Datagrams of more than 1200 B."""
+    """True when the server's datagrams grow above 1200 B."""
     iterations: int = 1
 
 

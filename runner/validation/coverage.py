@@ -61,7 +61,7 @@ DISTRIBUTIONS: dict[str, Draw] = {
     "exponential": lambda random, n: random.exponential(1, n) - np.log(2),
     "two modes": _two_modes,
 }
-"""Each with the median 0."""
+"""Each distribution has the median 0."""
 
 
 def of_medians(

@@ -26,7 +26,7 @@ from runner.validation.oracle import Passages, read_passages
 from runner.validation.scores import GOAL, Counts, table
 
 LABELS = 8
-"""A detector with fewer in the part that is judged is reported, and not held to the goal."""
+"""A detector with fewer labels in the judged part is reported, but need not reach the goal."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Judged:
     unsure: frozenset[str]
     found: frozenset[str]
     limit: str
-    """With the largest share by the generator's records; empty: less than 60 %."""
+    """The limit with the largest share in the generator's records; empty when that share is less than 60 %."""
     named: str
-    """With the largest share as bentpipe names it."""
+    """The limit with the largest share according to bentpipe."""
 
 
 def judge(folder: Path) -> Judged:

@@ -26,7 +26,7 @@ MEASURED = frozenset(
         "window-after-loss",
     }
 )
-"""Diagnoses whose truth the oracle measures in every transfer, whatever its recipe is about."""
+"""Diagnoses for which the oracle measures the truth in every transfer, with any recipe."""
 
 LOSS_BASED = ("cubic", "newreno")
 
@@ -67,13 +67,13 @@ class Recipe:
 
     spec: dict[str, Any]
     wanted: set[str] = field(default_factory=set)
-    """Behaviours that were set, each one a diagnosis; the oracle adds those that it measures."""
+    """The diagnoses that the settings must lead to. The oracle adds those whose effects it measures."""
     unsure: set[str] = field(default_factory=set)
-    """Diagnoses that count neither way."""
+    """Diagnoses that are neither required nor wrong."""
     advertised: float | None = None
-    """Factor of the forward link's data rate that a real link's contract states; None: the link is emulated."""
+    """The data rate in a real link's contract, divided by the forward link's data rate; None: the link is emulated."""
     tail: int = 0
-    """Datagrams that are lost at the end: that with the last new byte, and those before it."""
+    """Number of datagrams that are lost at the end: the datagram with the last new byte, and those before it."""
     generator: str = "quinn"
 
 

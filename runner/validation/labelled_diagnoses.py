@@ -35,7 +35,7 @@ class Score:
     cells: int = 0
     disturbed: int = 0
     known: list[float] = field(default_factory=list)
-    """Per trace, the part of its time whose limit is named."""
+    """Per trace: the share of its time with a known limit."""
 
     def judge(self, expected: frozenset[str], allowed: frozenset[str], diagnosed: frozenset[str]) -> list[str]:
         """Count one trace. Returns wrong diagnoses as `+code` and missed diagnoses as `-code`."""

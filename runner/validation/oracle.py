@@ -78,11 +78,11 @@ class _First:
     again: int
     """Packets that carried bytes which had been sent before."""
     needless: int
-    """Of those, packets with bytes of which an earlier copy arrived."""
+    """Packets that carried bytes of which an earlier copy arrived."""
     needless_bytes: int
     repeated_bytes: int
     last: int
-    """Number among the forward packets of that with the last new byte, from 0."""
+    """Which of the forward packets has the last new byte, counted from 0."""
 
 
 class Oracle:

@@ -26,16 +26,16 @@ from runner.validation.proxied_pair import Pair, ProxiedError, transfer
 
 Array = NDArray[np.float64]
 PARTS = {"look": (100, 1), "held": (50_000, 2)}
-"""First seed and transfers of each cause and server."""
+"""Per part: a seed, and the number of transfers for each cause and server."""
 SERVERS = ("quic-go", "quinn", "aioquic")
 CLIENTS = ("quic-go", "quinn")
 LATE = (0.005, 0.08)
-"""Seconds by which the proxy may be late: in 99 of 100 datagrams, and ever."""
+"""Seconds by which the proxy may be late: for 99 of 100 datagrams, and at most."""
 _ALMOST_ALL = 0.99
 _TRIES = 3
 _SECONDS = 60.0
 _ALWAYS_UNSURE = {"queue-overflow", "mtu-black-hole", "dense-acks"}
-"""Without the link's truth they can't be told."""
+"""Without the link's truth these diagnoses can't be made."""
 _FALL = {"window-after-loss", "retransmitted-tail", "spurious-retransmissions", "standing-queue"}
 
 

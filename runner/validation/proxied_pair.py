@@ -44,7 +44,7 @@ class Pair:
     spec: dict[str, Any]
     """The proxy's document, with `size` in bytes."""
     read_rate: int | None = None
-    """Bytes per second that the server's disk gives; None: the file is in memory."""
+    """Bytes per second that the server can read from its disk; None: the file is in memory."""
 
 
 def transfer(pair: Pair, folder: Path, name: str, seconds: float) -> None:

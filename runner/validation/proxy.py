@@ -24,7 +24,7 @@ from typing import Any
 CLIENT_SIDE, SERVER_SIDE = ("193.167.0.2", 443), ("193.167.100.2", 40_443)
 SERVER = ("193.167.100.100", 443)
 READY_PORT = 57_832
-"""TCP: the contract's clients wait until it accepts."""
+"""A TCP port. Clients wait until this port accepts a connection (the contract's wait-for-it)."""
 HEADERS = 28  # bytes of IPv4 and UDP
 _LONG_HEADER = 0x80
 _PRIORITY = 20  # of SCHED_FIFO
@@ -43,7 +43,7 @@ class Passage:
     due: float
     fate: str
     left: float = 0.0
-    """When it was handed on; `due` or later."""
+    """When the datagram was sent on, at `due` or later."""
 
 
 @dataclass

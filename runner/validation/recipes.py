@@ -15,7 +15,7 @@ Maker = Callable[[Ground, Random], Recipe]
 RECIPES: dict[str, Maker] = {}
 
 _BBR_MAY = {"slow-start-left-early", "rate-collapse", "bursts"}
-"""BBR probes: it drains its queue, and leaves 4 packets on the way for 200 ms."""
+"""BBR causes these when it probes: it drains its queue, and keeps only 4 packets in flight for 200 ms."""
 
 _INITIAL_WINDOW = 14_720  # bytes (RFC 9002 §7.2)
 

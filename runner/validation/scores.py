@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 GOAL = 0.95
-"""Of precision and recall, per detector."""
+"""The goal for precision and for recall of each detector."""
 
 
 @dataclass

@@ -28,7 +28,7 @@ from runner.validation.recipes import RECIPES
 assert link_recipes and real_recipes  # importing these modules adds their recipes to the list
 
 PARTS = {"look": (1_000, 5), "held": (900_000, 9), "fresh": (7_000_000, 9), "sealed": (31_000_000, 9)}
-"""First seed and transfers of each recipe."""
+"""Per part: the first seed, and the number of transfers for each recipe."""
 _CRATE = Path(__file__).parent / "quinn"
 
 

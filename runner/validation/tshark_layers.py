@@ -14,7 +14,7 @@ _ADDRESSES = {
     "193.167.100.100": SERVER,
     "fd00:cafe:cafe:100::100": SERVER,
 }
-"""Which endpoint has an address. Others, such as those after a move of the client, belong to nobody."""
+"""Address → endpoint. Other addresses, such as a migrated client's, belong to no endpoint."""
 INITIAL, EARLY, HANDSHAKE, RETRY = "initial", "0rtt", "handshake", "retry"
 _TYPES = {1: (INITIAL, EARLY, HANDSHAKE, RETRY), 2: (RETRY, INITIAL, EARLY, HANDSHAKE)}
 V2 = 0x6B3343CF

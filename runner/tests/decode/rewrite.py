@@ -73,7 +73,7 @@ class Interface:
     link_type: int
     dress: Callable[[Record], bytes]
     resolution: int = 9
-    """if_tsresol: a negative power of 10; with 0x80 added, of 2."""
+    """if_tsresol: the negative exponent of 10; with 0x80 added, of 2."""
 
     def ticks(self, time_ns: int) -> int:
         per_second: int = 2 ** (self.resolution & 0x7F) if self.resolution & 0x80 else 10**self.resolution

@@ -35,42 +35,43 @@ class Cause:
     packet: int = 1400
     initial_window: int = 14_000
     cap: int = 1 << 40
-    """The congestion window never gets larger."""
+    """The largest congestion window."""
     receive_window: int = 1 << 40
-    """MAX_DATA is raised to this much beyond what arrived, each time that half of it was used."""
+    """MAX_DATA is this much larger than the arrived bytes. It is raised each time that half of it was used."""
     stall: tuple[float, float] = (1e9, 0.0)
-    """From when the application has nothing to send, and for how long; since the request."""
+    """Start (since the request) and duration of a time in which the application has nothing to send."""
     writes: tuple[int, float] = (1 << 40, 1e9)
-    """The application writes so many bytes every so many seconds."""
+    """(bytes, seconds): the size of a write of the application, and the time between two writes."""
     advertised: int = 0
     """Data rate in a real link's contract; 0: the link is emulated."""
     collapse: float = 1e9
-    """From when the congestion window is 12 000 B; since the request."""
+    """From this time after the request on, the congestion window is 12 000 B."""
     burst: bool = False
-    """No pacing, and nothing is sent until all of the last window is acknowledged."""
+    """No pacing, and no packet is sent until the whole last window is acknowledged."""
     lost: Callable[[int], bool] = field(default=lambda _: False)
     """Whether the link loses a packet of the server."""
     twice: bool = False
     early: int = 0
-    """Each packet of so many is repeated 20 ms later."""
+    """Every n-th packet is repeated 20 ms later; 0: none."""
     held: int = 0
-    """Each packet of so many leaves after the eight that follow it."""
+    """Every n-th packet leaves after the eight packets that follow it; 0: none."""
     back: int = 0
-    """Each packet of so many is followed by an empty one with a lower number that was left out before."""
+    """Every n-th packet is followed by an empty packet with a lower number, which was skipped before; 0: none."""
     probe: int = 0
-    """Bytes of a probe of the path's MTU that leaves before the response; 0: there is none."""
+    """Bytes of a probe of the path's MTU that leaves before the response; 0: no probe."""
     with_ack: int = 0
-    """Each packet of so many carries an ACK, too, which leaves less room for data."""
+    """Every n-th packet also carries an ACK frame, so that there is less space for data; 0: none."""
     late: Callable[[int], bool] = field(default=lambda _: False)
-    """Whether a packet of the server is sent again at once although it arrives. The window falls by a fifth."""
+    """Whether the data of a packet of the server is sent again at once although the packet arrives. The window then
+    falls by a fifth."""
     back_rate: float = 1e12
-    """Bit/s of the return link, which has a queue without end."""
+    """Bit/s of the return link, whose queue has no limit."""
     pieces: int = 1 << 40
-    """The stack takes so many bytes from the application at a time; no datagram has bytes of two pieces."""
+    """The stack takes pieces of this size from the application; no datagram has bytes of two pieces."""
     slow: float = 0.0
-    """Seconds that the server takes from an ACK to what it lets go."""
+    """Seconds from an ACK to the packets that it allows."""
     fills: bool = False
-    """Whether a short packet fills what is left of the congestion window."""
+    """Whether a short packet fills the rest of the congestion window."""
     ack_size: int = 70
     ack_every: int = 2
 

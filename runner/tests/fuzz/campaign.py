@@ -80,7 +80,7 @@ class State:
 
 
 Make = Callable[[Path], Inputs]
-"""Scratch folder → what takes inputs. It may have `counts`, by kind of input."""
+"""Scratch folder → function that takes inputs. The function may have `counts`, by kind of input."""
 Progress = Callable[[State], None]
 
 

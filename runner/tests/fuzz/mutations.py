@@ -204,4 +204,4 @@ CAPTURE_KINDS: dict[str, Callable[[Random, Seed], Captures]] = {
     "frames": of_frames,
     "keys": of_keys,
 }
-"""Kind of an input → what makes it."""
+"""Kind of an input → function that makes it."""

@@ -264,4 +264,4 @@ def scratch() -> Path:
 
 
 Inputs = Callable[[int], object]
-"""Takes the number of an input, and makes and handles it."""
+"""A function that makes and handles the input with a number."""

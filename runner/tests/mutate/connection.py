@@ -16,7 +16,7 @@ class Connection:
     server: Address
     original_dcid: bytes
     initial: list[tuple[bytes, dict[str, Keys]]] = field(default_factory=list)
-    """Connection ID → sender → keys, for each ID and version that Initial packets may be sealed with."""
+    """Connection ID → sender → keys, for each ID and version with which Initial packets may be sealed."""
     version: int = 1
     suite: int = 0
     client_random: bytes = b""
@@ -24,7 +24,7 @@ class Connection:
     keys: dict[tuple[str, str, int], list[Keys]] = field(default_factory=dict)
     """Sender, level, version → keys, by generation."""
     cids: dict[str, list[bytes]] = field(default_factory=lambda: {"client": [], "server": []})
-    """Role → connection IDs that it issued, in their order."""
+    """Role → connection IDs that it issued, in order."""
     largest: dict[tuple[str, str], int] = field(default_factory=dict)
     """Sender and packet number space → highest packet number."""
     crypto: dict[tuple[str, str], dict[int, bytes]] = field(default_factory=dict)

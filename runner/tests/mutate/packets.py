@@ -52,18 +52,18 @@ class Packet:
     frames: list[Frame] = field(default_factory=list)
     keys: Keys | None = None
     versions: tuple[int, ...] = ()
-    """Of Version Negotiation."""
+    """The versions of a Version Negotiation packet."""
     original: bytes = b""
-    """Of Retry: the connection ID that its tag covers."""
+    """Only in Retry packets: the connection ID that the tag covers."""
     changed: bool = False
     trailer: bytes = b""
-    """Bytes after the tag that belong to no packet."""
+    """Bytes after the packet that belong to no packet."""
     token_size: int = 0
     length_size: int = 2
     fields: slice = field(default_factory=lambda: slice(0, 0))
-    """While it is unopened: number and sealed payload in `raw`."""
+    """While the packet is unopened: the place of packet number and sealed payload in `raw`."""
     bad_tag: bool = False
-    """Seal it with a tag that is wrong."""
+    """Whether the packet is sealed with a wrong tag."""
 
     @property
     def opened(self) -> bool:

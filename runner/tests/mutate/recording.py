@@ -28,7 +28,7 @@ class Datagram:
     packets: list[Packet]
     connection: Connection | None = None
     damaged: bool = False
-    """The link changed it on its way, so that the receiver's record is another datagram."""
+    """Whether the link changed the datagram, so that the receiver's record is another datagram."""
 
     @property
     def receiver(self) -> str:

@@ -20,7 +20,7 @@ class Mutant:
     role: str
     apply: Break
     cases: tuple[str, ...] = ()
-    """Recordings to try first, by the end of their path; any other when empty."""
+    """Ends of the paths of the recordings to try first; empty: no recording is preferred."""
     along: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -31,7 +31,7 @@ class Oracle:
     repeated: int = 0
     spurious: int = 0
     unseen_packets: int = 0
-    """1-RTT packets that the server sent and the client never processed, up to the last one that it did process."""
+    """1-RTT packets that the server sent and the client never processed, up to the last packet that it processed."""
     data_packets: int = 0
     data_packets_received: int = 0
     received: int = 0
@@ -42,7 +42,7 @@ class Oracle:
     last_new_byte: float = 0.0
     rtts: list[float] = field(default_factory=list)
     declared_lost: set[int] = field(default_factory=set)
-    """1-RTT packets that the server's loss detection gave up."""
+    """1-RTT packets that the server's loss detection declared lost."""
 
 
 Byte = tuple[int, int]
