@@ -170,7 +170,7 @@ LEO_CHANGING = _grounded(
 )
 
 LINKS: dict[str, Link] = {link.name: link for link in list(globals().values()) if isinstance(link, Link)}
-"""Every declaration above, by name."""
+"""All links that this file declares, by name."""
 
 # The loss ratios of the QPEP paper: 28 values from 1e-9 to 1, evenly on a logarithmic scale.
 LOSS_SWEEP = tuple(float(f"{10 ** (-9 + 9 * step / 27):.2g}") for step in range(28))

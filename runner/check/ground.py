@@ -28,9 +28,9 @@ class Ground(ABC):
     """A place for jobs that several runs share. Each run has its own deployment there."""
 
     runs_at_once: bool
-    """Whether two runs don't disturb each other."""
+    """True when two runs can run at the same time without disturbing each other."""
     unprobed: str
-    """Why images are not probed here; empty where they are."""
+    """Reason why images are not probed on this ground. Empty when they are probed."""
 
     @abstractmethod
     def deployment(self, run: Run, specs: Mapping[tuple[str, Role], EndpointSpec]) -> Deployment:

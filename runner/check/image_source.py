@@ -24,9 +24,9 @@ class ImageSource(ABC):
     """A place where images are found by name."""
 
     only_virtual: bool
-    """Jobs with these images run in guests alone."""
+    """True when jobs with these images can run only in guests."""
     saved: SavedImages | None
-    """The archives; None: the images are in an engine."""
+    """The archives; None when the images are in an engine."""
 
     @abstractmethod
     def catalog(self, implementations: Path) -> Catalog:

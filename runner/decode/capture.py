@@ -65,7 +65,7 @@ class CaptureFile:
 
     data: Data
     read: Callable[["CaptureFile"], Records]
-    """Reads all whole records."""
+    """Function that reads all complete records."""
     secrets: list[bytes] = field(default_factory=list)
     """Key logs embedded in a pcapng file."""
     truncated: bool = False

@@ -12,7 +12,7 @@ Integers = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NULL = -1
-"""Stands for null in arrays: no column of a trace has other negative values."""
+"""Stands for null in arrays. No column of a trace has other negative values."""
 
 
 def no_integers() -> Integers:

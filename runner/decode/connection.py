@@ -25,11 +25,11 @@ from runner.decode.transport_parameters import Value
 INITIAL_SPACE, HANDSHAKE_SPACE, APPLICATION_SPACE = 0, 1, 2
 
 MOST_DCIDS = 8
-"""The most connection IDs of a connection from which Initial keys are made. An honest connection has one, two after a
-Retry."""
+"""The largest number of connection IDs per connection from which Initial keys are derived. An honest connection has one
+such ID, or two after a Retry."""
 
 _GENERATIONS_AHEAD = 6
-"""Key updates in a row that may be missing from the capture."""
+"""Largest number of consecutive key updates that may be missing from the capture."""
 
 OneRtt = tuple[int, bytes, int, int, int]
 """packet number, payload, key phase, key generation, unprotected first byte"""
@@ -128,14 +128,15 @@ class Side:
         self.connection = connection
         self.sender = sender
         self.cid_length = -1
-        """Length of the connection IDs that this sender puts into short headers; -1 while unknown."""
+        """Length in bytes of the destination connection IDs in short headers of this sender; -1 while unknown."""
         self.early: list[Protection] = []
-        """0-RTT keys that are possible; only the right keys as soon as they opened a packet. `handshake` likewise."""
+        """Candidates for the 0-RTT keys. As soon as some of these keys decrypted a packet, only these keys remain. The
+        same holds for `handshake`."""
         self.handshake: list[Protection] = []
         self.rings: list[KeyRing] = []
         self.ring: KeyRing | None = None
         self.largest = [-1, -1, -1]
-        """Highest packet number of each space; -1: none yet."""
+        """Highest packet number of each packet number space; -1: no packet yet."""
         self._crypto: list[CryptoStream | None] = [None, None, None]
 
     def crypto(self, space: int) -> CryptoStream:
@@ -212,7 +213,7 @@ class Connection:
     retry_integrity_ok: bool | None = None
     client_random: bytes | None = None
     secrets: frozenset[str] = frozenset()
-    """Labels of the secrets that the key logs have for the client random."""
+    """Labels of the secrets for this client random in the key logs."""
     suite: Suite | None = None
     alpn: str | None = None
     sni: str | None = None
@@ -225,7 +226,7 @@ class Connection:
     certificate: bool = False
     transport_parameters: list[dict[str, Value] | None] = field(default_factory=lambda: [None, None])
     messages: list[dict[str, Any]] = field(default_factory=list)
-    """TLS messages of client and server."""
+    """The TLS messages of both endpoints."""
     reset_tokens: set[bytes] = field(default_factory=set)
     sides: tuple[Side, Side] = field(init=False)
 

@@ -9,7 +9,7 @@ from runner.decode.capture import open_capture
 from runner.errors import CaptureError
 
 Packet = tuple[int, bytes, int]
-"""time in ns, captured bytes, length on the wire"""
+"""time in ns, captured bytes, length on the wire in bytes"""
 
 _ETHERNET, _UDP = 14, 8  # bytes of their headers
 _IPV4, _IPV6 = b"\x08\x00", b"\x86\xdd"

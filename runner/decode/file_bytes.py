@@ -10,7 +10,7 @@ import numpy.typing as npt
 from runner.decode.columns import Integers
 
 Data = bytes | mmap.mmap
-"""Slices of both types are bytes."""
+"""The bytes of a file. Slices of both types are bytes."""
 
 _LARGE = 1 << 25  # bytes; larger files are mapped, smaller ones are read
 _PIECE = 1 << 22  # bytes

@@ -47,13 +47,14 @@ CRYPTO = 0x06
 NEW_CONNECTION_ID = 0x18
 _UNIDIRECTIONAL = 0x02  # bit of a stream ID, RFC 9000 §2.1
 NONE = -1
-"""Stands for null in the flat rows: every field of a frame is an unsigned number."""
+"""Stands for null in the flat rows. It can't be confused with a value, because every field of a frame is an unsigned
+number."""
 
 _MASKS = {2: (1 << 14) - 1, 4: (1 << 30) - 1, 8: (1 << 62) - 1}
 
 Event = tuple[int, int, bytes]
-"""A frame from which the connection learns: CRYPTO, offset, data · NEW_CONNECTION_ID, sequence number, ID and reset
-token."""
+"""Data of a frame from which the connection learns. For CRYPTO: frame type, offset, data. For NEW_CONNECTION_ID: frame
+type, sequence number, connection ID followed by the stateless reset token."""
 
 
 STREAM_COLUMNS, ACK_COLUMNS, OTHER_COLUMNS = 6, 10, 7
@@ -83,7 +84,8 @@ class FrameRows:
         self.heads: dict[int, bytes] = {}
         """Row of `streams` → the part of its data that belongs to the head of the stream."""
         self.acks = IntegerRows(ACK_COLUMNS)
-        """packet, frame, type, space, largest, unscaled delay, ranges so far with these, ECT(0), ECT(1), CE"""
+        """packet, frame, type, space, largest, unscaled delay, number of ranges in `ranges` up to and including this
+        frame, ECT(0), ECT(1), CE"""
         self.ranges = IntegerRows(2)
         """first, last"""
         self.others = IntegerRows(OTHER_COLUMNS)
@@ -243,7 +245,7 @@ def _other(plain: bytes, position: int, frame: int, rows: FrameRows, events: lis
 
 
 Fields = tuple[int, int, int, int, bytes | None, int]
-"""stream id, offset, length, value, payload, position after the frame"""
+"""stream ID, offset, length, value, payload, position after the frame"""
 
 
 def _empty(_: bytes, position: int) -> Fields:

@@ -16,9 +16,9 @@ MOST_SECRETS = 4  # most secrets of one label and session that are read from one
 LARGEST_KEY_LOG = 1 << 20  # most bytes that are read of a key log; a connection has five lines of at most 200 bytes
 
 Session = dict[str, tuple[bytes, ...]]
-"""Label of the secret → the secrets: 32 bytes for the SHA-256 suites, 48 for SHA-384. There are several secrets where
-key logs disagree: an endpoint must not hide the secrets of its peer by false ones, and only packets show which secret
-is right."""
+"""Label of a secret → the secrets with this label, of 32 bytes (cipher suites with SHA-256) or 48 bytes (SHA-384).
+There are several secrets when key logs disagree. They are all kept, so that an endpoint can't hide the secrets of its
+peer with false secrets; only packets show which secret is right."""
 
 
 def read_key_logs(paths: Iterable[Path], embedded: Iterable[bytes] = ()) -> dict[bytes, Session]:

@@ -39,7 +39,7 @@ class Flow:
 
     number: int
     reverse: int
-    """Number of the opposite direction."""
+    """Number of the flow in the opposite direction."""
     src: str
     dst: str
     src_port: int
@@ -52,7 +52,7 @@ class Datagrams:
     """UDP datagrams of a capture as parallel columns, one entry per datagram in file order."""
 
     data: Data
-    """The file; `start` and `end` point into it."""
+    """The bytes of the file; `start` and `end` are positions in it."""
     flows: list[Flow] = field(default_factory=list)
     record: Integers = field(default_factory=no_integers)
     """Number of the record in the file, from 1."""
@@ -61,7 +61,8 @@ class Datagrams:
     start: Integers = field(default_factory=no_integers)
     end: Integers = field(default_factory=no_integers)
     payload_length: Integers = field(default_factory=no_integers)
-    """Bytes as the UDP header says; more than `end - start` when the capture kept only the beginning."""
+    """Bytes of payload according to the UDP header. This is more than `end - start` when the capture contains only the
+    beginning of the datagram."""
     ip_length: Integers = field(default_factory=no_integers)
     ecn: Integers = field(default_factory=no_integers)
     records: int = 0

@@ -34,16 +34,17 @@ class LongHeader:
     version: int
     start: int
     end: int
-    """First byte after this packet, by its Length field; in types without that field the end of the datagram."""
+    """Position after the last byte of this packet according to its Length field. In types without this field, the end
+    of the datagram."""
     dcid: bytes = b""
     scid: bytes = b""
     token: bytes | None = None
     number_at: int = 0
-    """Position of the packet number; 0 in types without packet number."""
+    """Position of the packet number; 0 in types without a packet number."""
     supported_versions: list[int] | None = None
     """The versions that a Version Negotiation packet lists (RFC 9000 §17.2.1); None in other types."""
     complete: bool = True
-    """False when the capture has only the beginning of the packet, or the header contradicts itself."""
+    """False when the capture contains only the beginning of the packet, or when the header contradicts itself."""
 
 
 def parse_long_header(data: Data, start: int, end: int) -> LongHeader:

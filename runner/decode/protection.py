@@ -25,7 +25,7 @@ class Hash:
 
     new: Callable[[bytes], "hashlib._Hash"]
     block_length: int
-    """Bytes."""
+    """Bytes of a block."""
     length: int
     """Bytes of a digest."""
 

@@ -24,7 +24,7 @@ _MOST_MESSAGES = 64  # TLS messages kept per connection; a forged connection may
 
 
 RECENT = 8
-"""Senders of a flow whose keys are tried for a packet with an unknown connection ID."""
+"""Number of senders of a flow whose keys are tried for a packet with an unknown connection ID."""
 _CREDIT, _CREDIT_OF_PACKET = 16_384, 4
 
 
@@ -46,24 +46,25 @@ class FlowState:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.sides: list[Side] = []
-        """The last senders on this flow, the latest first. Packets of other senders are found by their connection IDs,
-        so that a flow with thousands of connections costs no more than one with a few."""
+        """The last senders on this flow, the latest first. Packets of other senders are found by their connection IDs.
+        So a flow with thousands of connections takes no more time than a flow with a few connections."""
         self.history: dict[Side, None] = {}
         """All senders on this flow."""
         self.pending: list[Packet] = []
         self.orphan: LongHeader | None = None
-        """The first packet of an unknown version while there is no connection."""
+        """Header of the first packet with an unknown version, as long as the flow has no connection."""
         self.orphan_datagram = 0
         self.unsplit = 0
-        """Super-datagrams in a row that could not be split."""
+        """Number of consecutive super-datagrams that could not be split."""
         self.segment_size = 0
-        """Bytes of the datagrams in super-datagrams (generic segmentation offload); 0 while unknown."""
+        """Size in bytes of the datagrams in a super-datagram (generic segmentation offload); 0 while unknown."""
         self.attempts = 32
         """Number of packets that may still be tried with the keys of connections on other flows."""
 
 
 Failures = dict[tuple[Hashable, ...], Hashable]
-"""Side and keys that did not open a packet → the circumstances. In the same circumstances they fail again."""
+"""Side and keys that failed to decrypt a packet → the circumstances of this attempt. In the same circumstances they
+would fail again."""
 
 _NO_FAILURES: Failures = {}  # most packets share this dictionary; it stays empty
 
@@ -78,15 +79,17 @@ class Packet:
     start: int
     end: int
     missing: int
-    """Bytes after `end` that the capture did not keep."""
+    """Number of bytes after `end` that are missing from the capture."""
     header: LongHeader | None = None
     failed: Failures = field(default_factory=lambda: _NO_FAILURES)
-    """Attempts to open the packet in this pass over the waiting packets. A damaged packet waits until the end of the
-    file, and on a 4-tuple with many connections each of them would cause further attempts."""
+    """Failed attempts to decrypt the packet in the current pass over the waiting packets. They are recorded because a
+    damaged packet waits until the end of the file; on a 4-tuple with many connections, each connection would otherwise
+    cause further attempts."""
     failed_before: Failures = field(default_factory=lambda: _NO_FAILURES)
-    """The attempts of the pass before."""
+    """Failed attempts of the previous pass."""
     first_failed: int | None = None
-    """The highest packet number at the last attempt to open the packet as the first of a connection."""
+    """The highest packet number of the connection when the last attempt failed to decrypt this packet as the first
+    packet of the connection; None: no such attempt."""
 
     def note(self, keys: tuple[Hashable, ...], circumstances: Hashable) -> bool:
         """Record an attempt to open the packet. Returns False when the same attempt failed in the pass before, so that
@@ -110,15 +113,16 @@ class Registry:
         self.connections: list[Connection] = []
         self.flows = [FlowState(flow) for flow in flows]
         self.cids: dict[bytes, Side] = {}
-        """Connection ID → the side that puts it into its packets."""
+        """Connection ID → the side that sends packets with this destination connection ID."""
         self.cid_lengths: set[int] = set()
         self.credit = _CREDIT + _CREDIT_OF_PACKET * packets
-        """Attempts that are left, not counting the first attempts for each packet. This keeps the time for hostile
-        captures linear."""
+        """Number of attempts that are left. The first attempts for each packet are not counted. This limit keeps the
+        decoding time of hostile captures linear."""
         self.news = False
-        """Whether new knowledge may open waiting packets; the decoder sets it back to False."""
+        """True when there is new knowledge with which waiting packets may be decrypted. The decoder sets it back to
+        False."""
         self.short_news = False
-        """Whether it may open those with short headers, too."""
+        """True when such knowledge may also help with waiting packets that have short headers."""
 
     def reverse(self, state: FlowState) -> FlowState:
         """The opposite direction of a flow."""

@@ -17,7 +17,8 @@ from runner.decode.schema import CLIENT, SERVER
 _MAX_CID_LENGTH = 20  # RFC 9000 §17.2
 _FEW_WINDOWS, _MANY_WINDOWS = 2, 256  # values to try for the upper bits of the packet number
 _ATTEMPTS = 300_000
-"""The most attempts per capture, about half a second. Packets that are still unread then are damaged."""
+"""The largest number of attempts per capture, which take about half a second. Packets that are still unread afterwards
+count as damaged."""
 _FAILURES_PER_FLOW = 24  # searches without success; afterwards, no packet of the flow is searched
 
 _Target = tuple[Connection | None, bytes, Session, int]

@@ -10,18 +10,19 @@ import pyarrow as pa
 
 DECODER_VERSION = 7
 READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
-"""Versions of tables that can be read; columns that older versions lack are null. 2 added `record` and
-`supported_versions`, 3 connections that never left an unknown version, 4 flows of preferred addresses, 5 `token`,
-`data` and `early_data_accepted`, 6 `first_byte`, `key_version`, `reset_token`, `type_length`, `messages`, and Retire
-Prior To in `offset`, 7 `secrets` and the attribution of unread packets by their connection IDs."""
+"""Versions of tables that can be read. Columns that an older version lacks are null. Version 2 added `record` and
+`supported_versions`. Version 3 added connections that used only unknown QUIC versions. Version 4 added flows of
+preferred addresses. Version 5 added `token`, `data` and `early_data_accepted`. Version 6 added `first_byte`,
+`key_version`, `reset_token`, `type_length`, `messages`, and Retire Prior To in `offset`. Version 7 added `secrets`, and
+unread packets are attributed to connections by their connection IDs."""
 
 BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD = 1024, 1 << 16
-"""Bytes at the beginning of a stream that `data` keeps: enough for the frames of HTTP/3 that precede content, and for
-control streams (RFC 9114 §6.2, §7)."""
+"""Number of bytes at the beginning of a stream that the column `data` keeps. They are enough for the HTTP/3 frames
+before the content, and for control streams (RFC 9114 §6.2, §7)."""
 
 MTU = 1500
-"""Bytes of an IP packet on the emulated and the real links; larger packets are super-datagrams of segmentation
-offload."""
+"""Largest IP packet in bytes on the emulated and the real links. Larger packets in a capture are super-datagrams of
+segmentation offload."""
 
 CLIENT = 0
 SERVER = 1
@@ -166,19 +167,21 @@ class CaptureMeta:
     file_name: str
     sha256: str
     link_type: str
-    """libpcap's name without LINKTYPE_, such as `ETHERNET`; several are joined by a comma."""
+    """Link type as in libpcap, without LINKTYPE_, such as `ETHERNET`. Several link types are separated by commas."""
     packets: int
-    """Records in the file."""
+    """Number of records in the file."""
     non_quic: int
-    """Records that carry no QUIC datagram: other protocols, fragments, datagrams cut off before their first byte."""
+    """Number of records without a QUIC datagram: other protocols, fragments, and datagrams that were cut off before
+    their first byte."""
     fragments: int
-    """IP fragments, which are counted and not reassembled: QUIC forbids them (RFC 9000 §14)."""
+    """Number of IP fragments. They are counted but not reassembled, because QUIC forbids fragmentation (RFC 9000
+    §14)."""
     snapped: int
-    """Records with only the beginning of their packet."""
+    """Number of records that contain only the beginning of their packet."""
     truncated: bool
-    """The file ends within a record."""
+    """True when the file ends within a record."""
     kernel_drops: int | None
-    """Packets that the kernel dropped while capturing; None when the number is unknown."""
+    """Number of packets that the kernel dropped during the capture; None when this number is unknown."""
     first_time_ns: int | None
     decoder_version: int
     skipped_udp: dict[str, int] = field(default_factory=dict)

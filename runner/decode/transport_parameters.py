@@ -80,11 +80,12 @@ class TransportParameters:
     """The transport parameters of one TLS message."""
 
     values: dict[str, Value]
-    """Name → value: integers, hexadecimal strings for IDs and tokens. An unknown parameter is named by its number,
-    `0x…`. A parameter that is cut off or contradicts its length ends the list; a malformed value is left out."""
+    """Name → value: an integer, or a hexadecimal string for connection IDs and tokens. An unknown parameter has its
+    number as name, `0x…`. Reading stops at a parameter that is cut off or contradicts its length. A malformed value is
+    left out."""
     sent: list[list[int | str]]
-    """Every parameter as it was sent, repeated ones too: number, value in hexadecimal. The last pair has number -1 when
-    the list is cut off."""
+    """Number and hexadecimal value of every parameter as it was sent, including repeated parameters. When the list is
+    cut off, the last pair has the number -1."""
 
 
 @lru_cache(maxsize=8)

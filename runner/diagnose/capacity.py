@@ -35,7 +35,7 @@ class Capacity:
     """Bit/s. Emulated link: the rate at the beginning. Real link: the rate of full windows, else of pairs of packets;
     infinity when the trace shows neither. Without full windows `rate` is the highest rate seen."""
     by_queue: bool
-    """Whether arrivals at this rate mean that the link is full."""
+    """True when arrivals at this rate mean that the link is full."""
 
     def bits(self, low: Floats, high: Floats) -> Floats:
         """Bits that the link can carry between the moments `low` and `high`."""

@@ -33,13 +33,13 @@ class Flight:
     arrived: Bools
     """Whether the client's capture has the packet; all True when this is unknown."""
     acked: Floats
-    """When the first ACK of the packet reached the server; infinity: never."""
+    """Time when the first ACK of the packet reached the server; infinity: no ACK did."""
     lost: Floats
     """When the server had to take the packet for lost, because a packet with a number that is at least 3 higher was
     acknowledged before this packet (RFC 9002 §6.1.1); infinity: never. The time threshold of §6.1.2 is not applied."""
 
     marked: Floats
-    """When ACKs with a higher count of CE reached the server, sorted."""
+    """Times when ACKs with a higher CE count than before reached the server, sorted."""
 
     @cached_property
     def _left(self) -> tuple[Floats, Floats]:

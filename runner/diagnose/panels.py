@@ -21,19 +21,19 @@ class Panels:
     """The curves of the connection with most of the response data. Times are seconds since the origin."""
 
     packet_time: Floats
-    """When each ack-eliciting 1-RTT packet of the server passed its own capture."""
+    """Times when the server's ack-eliciting 1-RTT packets passed the server's capture."""
     packet_number: Ints
     packet_length: Ints
-    """Bytes of the QUIC packet."""
+    """Bytes of each of these QUIC packets."""
     interval: float
-    """Seconds between the moments for which the next two lists hold; the first moment is at 0."""
+    """Seconds between two values of `in_flight` and of `ceiling`; the first value is for the time 0."""
     in_flight: Floats
     """Bytes that the server had sent and that were neither acknowledged nor taken for lost."""
     ceiling: Floats
     """Bytes in flight that the client's flow control allows; infinity: unknown."""
     rtt_time: Floats
     rtt: Floats
-    """Seconds from a packet of the server to its ACK, at the server's capture; ACK delay included."""
+    """Seconds from a packet of the server to its ACK, measured at the server's capture. The ACK delay is included."""
     queue_time: Floats
     queue: Floats
     """Seconds that a packet waited in queues: how much longer it took to the client than the fastest packet."""

@@ -25,7 +25,7 @@ class Silence:
     end: float
     over: float
     swallowed: Ints
-    """Rows of the lost packets in the server-side capture; empty where they are unknown."""
+    """Rows of the lost packets in the server-side capture. Empty when these packets are unknown."""
 
 
 def outage(recording: Recording, path: PathImpairments, truth: LinkTruth | None, delay: float) -> Silence | None:

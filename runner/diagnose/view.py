@@ -23,7 +23,7 @@ from runner.trace.vantage import NULL, Vantage
 EVIDENCE = 20
 """The most packet numbers that a diagnosis shows."""
 LEAST_WINDOW = 0.05
-"""Seconds; on short paths a window of one RTT would have too few packets."""
+"""Shortest window in seconds. On short paths a window of one RTT would contain too few packets."""
 
 
 @dataclass(frozen=True, kw_only=True)

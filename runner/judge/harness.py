@@ -11,7 +11,8 @@ from runner.model.result import Finding, LinkTruth, Outcome, Result
 from runner.model.run import CaseRecord
 
 NOT_STARTED = {"client-not-started": Role.CLIENT, "server-not-started": Role.SERVER}
-"""Code of a lane's error → role whose image the engine could not start: no such command, wrong architecture."""
+"""Code of a lane's error → role whose image the engine could not start, for example because the command does not exist
+or the architecture is wrong."""
 
 
 def with_record(result: Result, evidence: Evidence) -> Result:

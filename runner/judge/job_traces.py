@@ -27,16 +27,16 @@ class JobTraces:
     """The contents of both captures of a job, as far as they can be read."""
 
     facts: TraceFacts | None = None
-    """None: a capture is missing or broken; `problem` says which."""
+    """None: a capture is missing or broken; `problem` names it."""
     sample: Sample | None = None
     invariants: tuple[Invariant, ...] = ()
     violations: tuple[Finding, ...] = ()
     explanation: Explanation = field(default_factory=Explanation)
     problem: str = ""
     missed: int = 0
-    """Datagrams that the link delivered and that the receiver's capture lacks."""
+    """Number of datagrams that the link delivered but that are not in the receiver's capture."""
     tcp: bool = False
-    """Most packets of TCP have no protection at all."""
+    """True for a job over TCP, where most packets have no protection."""
 
     @property
     def protected(self) -> ProtectedPackets | None:

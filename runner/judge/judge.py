@@ -17,7 +17,7 @@ class JudgedJob:
     job: Job
     artifacts: Artifacts
     case: Case | None
-    """The declaration with the checks; None when the case has no checks, or no longer exists."""
+    """The declaration of the case with its checks. None when the case has no checks, or when it no longer exists."""
     record: CaseRecord
 
 

@@ -22,7 +22,7 @@ from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import NULL, Columns, Vantage
 
 INITIAL, EARLY, HANDSHAKE, ONE_RTT, RETRY, NEGOTIATION = range(6)
-"""Positions in PACKET_TYPES."""
+"""Positions of the packet types in PACKET_TYPES."""
 SPACE_NAMES = ("Initial", "Handshake", "application data")
 _TYPE_CODES = {name: code for code, name in enumerate(PACKET_TYPES)}
 _SILENT = ("padding", "ack", "connection_close", "application_close")
@@ -37,7 +37,7 @@ class Broken:
     """ID of the rule."""
     actual: str
     packets: tuple[int, ...] = ()
-    """The first few packets that show it: rows of the capture at the endpoint."""
+    """The first few packets that show the violation, as rows of the capture at the endpoint's end."""
 
 
 class Capture:

@@ -24,8 +24,9 @@ DOWNLOAD_NUMBERS: tuple[Number, ...] = (
         formula="curl's time_starttransfer: the first byte of the response",
     ),
 )
-"""Numbers of a download over a path. Delivery time is read from the capture at the client; over HTTP/3 it is curl's
-own time_total, because the last packets may hold no content. The forward link is the satellite segment's."""
+"""Numbers of a download by curl. The delivery time is read from the capture at the client. Over HTTP/3 it is curl's own
+time_total, because the last packets may carry no content. In the formulas, the forward link is the forward direction of
+the satellite segment."""
 
 PAGE_NUMBERS: tuple[Number, ...] = (
     Number(
@@ -62,4 +63,4 @@ PAGE_NUMBERS: tuple[Number, ...] = (
         formula="objects of the page that arrived whole, with status 200",
     ),
 )
-"""Numbers of a page load over a path: fields of `PageLoad`."""
+"""Numbers of a page load by a browser: fields of `PageLoad`."""

@@ -33,4 +33,4 @@ UNITS = {
     "packets": 1.0,
     "": 1.0,
 }
-"""Unit that is printed → the factor from SI to it."""
+"""Printed unit → the factor by which a value in SI units is multiplied."""

@@ -7,7 +7,7 @@
 from runner.model.number import BESIDE, DATA_RATE, PATH, RETRANSMISSIONS, RETURN_LINK, TIMES, Number
 
 DEFINITIONS = 2
-"""Version 2: goodput ends at the server's last 1-RTT packet (version 1: at the last new byte)."""
+"""In version 1, goodput ended at the last new byte. Since version 2, it ends at the server's last 1-RTT packet."""
 
 
 DELIVERY_TIME = Number(
@@ -298,11 +298,12 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         note="Packets with payload towards the clients, seen where they leave the forward link.",
     ),
 )
-"""Numbers of a pair's transfer. All instants are those of the client-side trace where nothing else is said."""
+"""Numbers of a transfer between a client and a server stack. All times are from the client-side trace unless a formula
+names another vantage point."""
 
 BY_KEY = {number.key: number for number in PAIR_NUMBERS}
 _CHANGED_IN = {number.key: number.since for number in PAIR_NUMBERS if number.since > 1}
-"""Keys whose formula has changed → the version of the definitions that has today's."""
+"""Key of each number whose formula has changed → the first version of the definitions with the current formula."""
 
 
 def is_current(key: str, definitions: int) -> bool:

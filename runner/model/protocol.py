@@ -7,7 +7,7 @@ HTTP1 = "http/1.1"  # RFC 9112, over TLS and TCP
 OVER_QUIC = (HTTP09, HTTP3)
 OVER_TCP = (HTTP2, HTTP1)
 PROTOCOLS = (*OVER_QUIC, *OVER_TCP)
-"""All protocols, in the order in which they are tried."""
+"""All protocols, preferred first."""
 TRANSPORTS = ("tcp", "udp")
 
 WIRE_NAMES = {HTTP3: "http3", HTTP2: "h2", HTTP1: "h1"}

@@ -216,10 +216,10 @@ class DirectionTruth:
 
 
 IMPAIRED = {counter.name: counter.metadata["words"] for counter in fields(DirectionTruth) if counter.metadata}
-"""The counters of impairments, and how a sentence says each."""
+"""Name of each counter of an impairment → its words in a sentence."""
 
 DROPS = tuple(counter.name for counter in fields(DirectionTruth) if counter.name.startswith("dropped_"))
-"""The counters of packets that did not arrive."""
+"""Names of the counters of packets that did not arrive."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@ from runner.render.colour import shade, step_of
 from runner.render.metrics import digits
 
 GROUPS = 8
-"""The number of colours and of shapes; the ninth group has those of the first."""
+"""Number of different colours, and of different shapes. The ninth group has the colour and the shape of the first
+group."""
 _DASHES = 4  # number of dash patterns; with 8 colours, 32 lines look different
 _R = 3.6
 _D = 2 * _R

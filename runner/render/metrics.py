@@ -55,9 +55,11 @@ BY_KEY: dict[str, Metric] = {metric.key: metric for metric in METRICS}
 # The metrics that a matrix can show. Without scripts it shows the first metric.
 SWITCHABLE = ("ttlb", "goodput", "efficiency", "retransmission_ratio", "handshake_time")
 COLOURED = "link_share"
-"""The metric that decides the colour of a cell: a fraction that orders cells as delivery times do."""
+"""The metric that decides the colour of a cell. It is a fraction, and it orders cells in the same way as delivery
+times."""
 STATISTICS = ("median", "mean")
-"""Statistics over the iterations of a cell, as fields of `Summary`. With scripts off a matrix shows the first."""
+"""Statistics over the iterations of a cell, as fields of `Summary`. A matrix shows the first statistic when the browser
+runs no scripts."""
 
 
 def value(sample: Sample | None, key: str) -> float | None:

@@ -54,7 +54,7 @@ class Series:
     spark: Points
     rates: dict[str, Points]
     limits: tuple[tuple[float, float, str], ...] = ()
-    """(start, end, limit) in seconds. Runs of older programs have none."""
+    """Start in seconds, end in seconds, and limit. Runs of older programs have no limits."""
 
     @cached_property
     def arrived(self) -> tuple[Ints, Ints]:

@@ -14,9 +14,10 @@ from runner.render.view import RunView
 
 MOST_LINES = 10
 _EITHER = frozenset({"client-exit", "timeout", "wrong-alpn"})
-"""Codes that are observed at the client, whichever endpoint is at fault."""
+"""Codes that are observed at the client although either endpoint may be at fault."""
 _ATTRIBUTED = frozenset({"files-differ"})
-"""Codes for which the judge names the role at fault from the packets. Without a role it is unknown."""
+"""Codes for which the judge names the role at fault from the packets. If a finding with such a code names no role, the
+role at fault is unknown."""
 _LEAST_FAILED = 2  # least number of cells of a stack, all failed, after which the stack counts as at fault
 _GEO_RTT = (0.45, 0.9)  # s: RTTs over one geostationary satellite
 _GEO_NAMES, _LEO_NAMES = ("astra", "eutelsat"), ("leo", "starlink")

@@ -26,7 +26,7 @@ LATEST = "latest"  # a page for each stack; the public runner's page also loads 
 TONIGHT = "tonight.html"
 SITE_FILES = ("index.html", "runs.html", TONIGHT, "atom.xml", "logs.json", MARKER)
 RESERVED = (STATIC, BADGES, LATEST, *SITE_FILES)
-"""Names that the site's folder uses itself; no run may have them."""
+"""Names that the site's folder uses itself. No run may have one of these names."""
 
 
 @cache

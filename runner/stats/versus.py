@@ -12,7 +12,7 @@ from runner.stats.change import FALSE_DISCOVERY_RATE, adjusted, least_p, rank_te
 from runner.stats.paired import LEAST_PAIRS, least_paired_p, pseudomedian, signed_rank_interval, signed_rank_test
 
 Times = Mapping[str, Sequence[float]]
-"""Seconds by name; infinite where an attempt failed."""
+"""Name of a group → times in seconds; infinite for a failed attempt."""
 Pairs = Mapping[str, Sequence[tuple[float, float]]]
 """By the name of a group: pairs of times of two jobs with the same iteration, close to each other in time. The first is
 the time of the named group, the second is that of the reference."""

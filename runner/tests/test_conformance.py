@@ -30,7 +30,8 @@ TESTCASES = Path(__file__).parents[2] / "testcases"
 
 CASES = load_catalog().cases
 IMPAIRED = [good for good in GOOD if CASES[good.case].preconditions and not CASES[good.case].capabilities]
-"""Good recordings of the cases with an impairment; capabilities would make the same pair unsupported before."""
+"""Successful recordings of the cases with an impairment. Cases that need a capability are left out: there the same pair
+would already count as unsupported."""
 
 # Recordings whose finding is in no packet: how the client saved its files.
 WITHOUT_PACKETS = {"corrupt-file", "extra-file"}

@@ -18,9 +18,9 @@ class StreamHead:
 
     stream_id: int
     data: bytes
-    """Up to the first gap, or as many bytes as the tables keep."""
+    """The bytes up to the first gap, at most as many as the tables keep."""
     rows: Ints
-    """The rows of its STREAM frames, by offset."""
+    """The rows of the stream's STREAM frames, ordered by offset."""
 
 
 def are_kept(scope: Scope) -> bool:

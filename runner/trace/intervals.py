@@ -20,11 +20,11 @@ class Pieces:
     ranges: int
     pieces: int
     owner: Ints
-    """Per cut: the range from which it was cut; not decreasing."""
+    """For each cut: number of the range from which it was cut. These numbers never decrease."""
     piece: Ints
-    """Per cut: its piece of the number line."""
+    """For each cut: number of its piece of the number line."""
     size: Ints
-    """Per cut: bytes."""
+    """For each cut: its size in bytes."""
 
     def sum(self, chosen: Bools) -> Ints:
         """Per range: the bytes of its `chosen` cuts."""

@@ -12,9 +12,9 @@ class Place:
     """A datagram of one capture, as the place of an event."""
 
     vantage: str
-    """client or server: the end of the link."""
+    """`client` or `server`: the end of the link where the capture was made."""
     record: int
-    """Number in the capture file from 1, as Wireshark counts."""
+    """Number of the datagram in the capture file, from 1, as Wireshark counts."""
     time: float | None
 
 
@@ -28,28 +28,31 @@ class Landmarks:
     client_first: Place | None = None
     """The client's first packet, readable or not."""
     client_last: Place | None = None
-    """The last 1-RTT packet of the client; shown for steps that the client never took."""
+    """The last 1-RTT packet of the client. Findings about a step that the client left out point at this packet."""
     server_last: Place | None = None
     client_hellos: tuple[Place, ...] = ()
-    """Initial packets with the start of the ClientHello."""
+    """The client's Initial packets that contain the start of the ClientHello."""
     server_hello: Place | None = None
-    """The server's first Initial packet with handshake data."""
+    """The server's first Initial packet with CRYPTO data."""
     server_parameters: Place | None = None
-    """The server's first Handshake packet: ALPN, transport parameters."""
+    """The server's first Handshake packet, which contains the ALPN and the transport parameters."""
     retries: tuple[Place, ...] = ()
     after_retry: Place | None = None
-    """The client's first Initial packet that answers a Retry, else its first Initial packet after the Retry."""
+    """The client's first Initial packet that answers the Retry. If there is none, its first Initial packet after the
+    Retry."""
     early_data: Place | None = None
-    """The first 0-RTT packet."""
+    """The client's first 0-RTT packet."""
     requests: tuple[Place, ...] = ()
-    """The first frame of each of the first five request streams."""
+    """For each of the first five request streams, the packet with its first frame."""
     client_key_update: Place | None = None
-    """The first packet with updated keys (RFC 9001 §6)."""
+    """The client's first packet with updated keys (RFC 9001 §6)."""
     server_key_update: Place | None = None
     frameless: tuple[Place, ...] = ()
-    """The first packets without a frame (forbidden by RFC 9000 §12.4), those of the client if it sent any."""
+    """The client's packets without a frame (forbidden by RFC 9000 §12.4); if there are none, the server's packets
+    without a frame."""
     reused_numbers: tuple[Place, ...] = ()
-    """Packets whose number their sender had used before (forbidden by RFC 9000 §12.3), with their first use."""
+    """For each endpoint that used a packet number twice (forbidden by RFC 9000 §12.3): the packet of the first use, and
+    the packet of the second use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +60,11 @@ class VersionNegotiation:
     """A Version Negotiation packet of the server and the packet that it answers (RFC 9000 §6, §17.2.1)."""
 
     offered: int | None
-    """Version of the client's packet; None: no packet of the client came before."""
+    """QUIC version in the client's packet; None: the client had sent no packet before."""
     listed: tuple[int, ...] | None
-    """None: the tables are too old to have the list."""
+    """The versions that the packet lists; None: the tables are too old to contain the list."""
     ids_echoed: bool
-    """The packet has the connection IDs of the client's packet, swapped."""
+    """True when the packet has the connection IDs of the client's packet, swapped."""
     place: Place | None
 
 
@@ -72,13 +75,14 @@ class ClientHello:
     bytes: int
     """Bytes of CRYPTO data."""
     datagrams: int
-    """Number of its datagrams, without copies."""
+    """Number of datagrams that carried the message; repeated data doesn't count."""
     out_of_order: bool | None
-    """A later part arrived before the first part, or without it; None without captures at both ends."""
+    """True when a later part arrived at the server before the first part, or the first part never arrived. None without
+    captures at both ends."""
     arrived: bool | None
-    """The whole message reached the server's vantage point; None without a capture there."""
+    """True when the whole message reached the server's vantage point; None without a capture there."""
     places: tuple[Place, ...]
-    """Its datagrams as they were sent."""
+    """The datagrams that carried the message, in the order of sending."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +99,9 @@ class Close:
     """A CONNECTION_CLOSE (RFC 9000 §19.19). Several copies count as one."""
 
     sender: str
-    """client or server."""
+    """`client` or `server`."""
     application: bool
-    """Type 0x1d: `code` is the application's."""
+    """True for frame type 0x1d; `code` is then an error code of the application protocol."""
     code: int
     reason: str
     time: float | None
@@ -113,15 +117,15 @@ class StreamFacts:
     client_bytes: int
     server_bytes: int
     client_fin: int | None
-    """Final size (RFC 9000 §4.5) of the client's data; None: no FIN was seen."""
+    """Final size (RFC 9000 §4.5) of the client's data in bytes; None: no FIN was seen."""
     server_fin: int | None
     request: float | None
-    """When the client's first frame on the stream passed the client's vantage point."""
+    """Time when the client's first frame on the stream passed the client's vantage point."""
     first_new_byte: float | None
-    """When the first byte from the server arrived at the client."""
+    """Time when the first byte from the server arrived at the client."""
     last_new_byte: float | None
     early_data: bool
-    """The client's first byte was in a 0-RTT packet."""
+    """True when the client's first byte was in a 0-RTT packet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,13 +134,13 @@ class Request:
 
     stream_id: int
     name: str
-    """The last part of the path."""
+    """The last part of the requested path."""
     place: Place | None
-    """Its first packet."""
+    """The first packet of the request."""
     answer: bytes
-    """The beginning of the answer."""
+    """The first bytes of the answer."""
     answer_end: Place | None
-    """The packet with the end of the answer, or of the part of it that arrived; None: nothing arrived."""
+    """The packet with the last byte of the answer that arrived; None: no byte arrived."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,17 +163,17 @@ class EcnFacts:
     """The use of ECN by one endpoint (RFC 9000 §13.4)."""
 
     sent: EcnCounts | None
-    """QUIC packets that the endpoint sent, at its own vantage point."""
+    """QUIC packets that the endpoint sent, counted at its own vantage point."""
     received: EcnCounts | None
-    """QUIC packets to the endpoint that arrived at its own vantage point."""
+    """QUIC packets from the peer that arrived, counted at the endpoint's own vantage point."""
     reported: EcnCounts
-    """The highest counts of its ACK frames, all packet number spaces together; `not_ect` is always 0."""
+    """The highest counts in the endpoint's ACK frames, summed over all packet number spaces. `not_ect` is always 0."""
     ack_frames: int
     ack_frames_with_counts: int
     first_sent: Place | None = None
-    """Its first packet."""
+    """The endpoint's first packet."""
     highest_report: Place | None = None
-    """The ACK frame with the highest counts; without any, its last ACK frame."""
+    """The endpoint's ACK frame with the highest counts. If no ACK frame has counts, its last ACK frame."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,17 +188,17 @@ class Path:
     client_datagrams: int
     server_datagrams: int
     client_cids: Mapping[bytes, Place | None] = field(default_factory=dict)
-    """Destination connection IDs of the client's 1-RTT packets on it, with the first datagram of each."""
+    """Destination connection IDs of the client's 1-RTT packets on this path, each with its first datagram."""
     server_cids: Mapping[bytes, Place | None] = field(default_factory=dict)
     place: Place | None = None
-    """Its first datagram."""
+    """The first datagram on this path."""
     last_place: Place | None = None
-    """Its last datagram."""
+    """The last datagram on this path."""
     server_first: float | None = None
-    """When the server's first datagram on it was seen; None: the server sent none."""
+    """Time of the server's first datagram on this path; None: the server sent none."""
     client_moved: bool = True
-    """The client migrated to this path: one of its packets on it has a frame that is no probing frame (RFC 9000
-    §9.1)."""
+    """True when the client migrated to this path: at least one of its packets on the path contains a frame that is not
+    a probing frame (RFC 9000 §9.1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,17 +206,19 @@ class Challenge:
     """A PATH_CHALLENGE and its answer (RFC 9000 §8.2). Copies with the same data count once."""
 
     sender: str
-    """client or server."""
+    """`client` or `server`."""
     client: str
-    """The path of the challenge, as seen at the server's vantage point; empty when it never arrived there."""
+    """The client's address on the path of the challenge, as seen at the server's vantage point. Empty when the
+    challenge was not seen there."""
     server: str
     time: float | None
     arrived: bool | None
-    """It arrived at the other end; None without a capture there."""
+    """True when the challenge arrived at the other end of the link; None without a capture there."""
     arrival: float | None
-    """When it first arrived; None when it did not arrive, or without a capture there."""
+    """Time of the first arrival at the other end; None when the challenge did not arrive, or without a capture
+    there."""
     answered: bool
-    """The other end sent a PATH_RESPONSE with its data."""
+    """True when the peer sent a PATH_RESPONSE with the data of this challenge."""
     place: Place | None = None
 
 
@@ -224,14 +230,14 @@ class Amplification:
     received: int
     sent: int
     excess: int
-    """Sent bytes above three times the received bytes; 0: the server kept the limit."""
+    """Sent bytes minus three times the received bytes; 0: the server kept the limit."""
     place: Place | None
     """The server's datagram with the largest excess."""
     validated_by: str | None
-    """The packet that validated the address, in words; None: it was never validated."""
+    """Text that names the packet or the field that validated the address; None: the address was never validated."""
     headroom: int | None = None
-    """Bytes between the limit and the server's closest approach to it; negative above the limit. None: the server sent
-    nothing."""
+    """The smallest number of bytes that the server could still have sent after one of its datagrams without breaking
+    the limit. Negative when the server broke the limit. None: the server sent nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,12 +246,12 @@ class CreditExcess:
     excess."""
 
     stream_id: int | None
-    """None: the excess is above the limit of the connection, over all streams."""
+    """The stream whose limit was exceeded; None: all streams together exceeded the limit of the connection."""
     granted: int
-    """Bytes."""
+    """Bytes that the client had allowed."""
     sent: int
     place: Place | None
-    """The packet with the largest excess."""
+    """The packet at which the excess was largest."""
 
     @property
     def bytes(self) -> int:
@@ -260,25 +266,28 @@ class UnreadPackets:
     connection: int | None
     """Position in `TraceFacts.connections`; None: the connection is unknown."""
     client_random: bytes | None
-    """The name of the connection in key logs; None when no ClientHello could be read."""
+    """Client random of the connection, by which key logs identify it; None when no ClientHello could be read."""
     sender: str
-    """client or server; empty when the connection is not known."""
+    """`client` or `server`; empty when the connection is unknown."""
     type: str
-    """initial, 0rtt, handshake or 1rtt."""
+    """`initial`, `0rtt`, `handshake` or `1rtt`."""
     secret: str
-    """Label of the secret that opens them; empty for Initial packets, whose keys are not secret (RFC 9001 §5.2)."""
+    """Label of the secret that decrypts these packets. Empty for Initial packets, whose keys are not secret (RFC 9001
+    §5.2), and for an unknown sender."""
     secret_logged: bool | None
-    """A key log has that secret, but it opened none of the packets; None when the tables are too old."""
+    """True when a key log contains this secret, although it did not decrypt the unread packets; None when the tables
+    are too old to show this."""
     packets: int
-    """All packets of this connection, sender and type, at the vantage point where most of them could not be read."""
+    """Number of all packets of this connection, sender and type, counted at the vantage point where most of them could
+    not be read."""
     unread: int
-    """The packets among these that no key opened."""
+    """Number of the packets among these that no key decrypted."""
     near: bool
-    """That vantage point is the sender's own, where the link has not yet changed any packet."""
+    """True when this vantage point is at the sender's end, where the link has not yet changed any packet."""
     none_read: bool
-    """No packet of this connection, sender and type was read in any capture."""
+    """True when no packet of this connection, sender and type could be read in any capture."""
     places: tuple[Place, ...]
-    """The first of those packets."""
+    """The first datagrams with unread packets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,11 +304,11 @@ class Http3Stream:
     """The data that one endpoint sent on an HTTP/3 stream (RFC 9114 §6), as far as the tables keep its bytes."""
 
     sender: str
-    """client or server."""
+    """`client` or `server`."""
     stream_id: int
     type: int | None
-    """Type of a unidirectional stream (§6.2); None: a request stream."""
+    """Type of a unidirectional stream (RFC 9114 §6.2); None: a request stream."""
     frames: tuple[int, ...]
-    """Types of its frames, in order; empty for unidirectional streams other than control streams."""
+    """Types of the frames in order. Empty for unidirectional streams that are not control streams."""
     place: Place | None
-    """Its first packet."""
+    """The first packet with data of the stream."""

@@ -16,7 +16,7 @@ _ENTROPY_BYTES = 8  # bytes of a connection ID that validates an address (RFC 90
 _PROBING = ("path_challenge", "path_response", "new_connection_id", "padding")  # frames, RFC 9000 §9.1
 
 Pair = tuple[str, str]
-"""Addresses with ports: the client's, the server's."""
+"""The client's address with port, the server's address with port."""
 
 
 def endpoint(address: str, port: int) -> str:

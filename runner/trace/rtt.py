@@ -15,12 +15,12 @@ class RttSamples:
     """One sample per ACK that newly acknowledged its largest packet (RFC 9002 §5.1), in the capture's order."""
 
     time_ns: Ints
-    """When the ACK passed, ns."""
+    """Time in ns when the ACK passed the vantage point."""
     connection: Ints
     rtt: NDArray[np.float64]
     """Seconds from packet to ACK at one vantage point; the receiver's ACK delay is not subtracted."""
     ack_delay: NDArray[np.float64]
-    """Seconds, as the receiver reported them."""
+    """The ACK delay in seconds that the receiver reported."""
 
 
 def rtt_samples(vantage: Vantage, *, sender: int = SERVER) -> RttSamples:

@@ -19,20 +19,20 @@ class _Seen:
     """The streams of one direction at one vantage point. Each array has one entry per stream of the layout."""
 
     bytes: Ints
-    """Distinct bytes."""
+    """Number of distinct bytes."""
     end: Ints
-    """Highest offset."""
+    """Highest end offset of a frame."""
     fin: Ints
-    """Final size, NULL without FIN."""
+    """Final size in bytes; NULL without a FIN."""
     first_frame: Ints
-    """ns, _NEVER without a frame."""
+    """Time of the first frame in ns; _NEVER without a frame."""
     first_byte: Ints
     last_new_byte: Ints
-    """ns, NULL without a byte."""
+    """Time of the last new byte in ns; NULL without a byte."""
     fin_time: Ints
-    """ns of the first FIN, _NEVER without one."""
+    """Time of the first FIN in ns; _NEVER without a FIN."""
     early: Bools
-    """The first byte was in a 0-RTT packet."""
+    """True when the first byte was in a 0-RTT packet."""
 
     def complete(self) -> Ints:
         """Per stream: the time when all data up to the FIN had passed; _NEVER when data was missing."""

@@ -37,55 +37,60 @@ class ConnectionFacts:
     alpn: str | None
     offered_alpn: tuple[str, ...]
     suite: str | None
-    """Negotiated cipher suite, IANA name."""
+    """IANA name of the negotiated cipher suite."""
     offered_suites: tuple[int, ...]
     sni: str | None
     client_parameters: Mapping[str, object]
-    """Transport parameters by their names in RFC 9000 §18.2; empty when not seen."""
+    """Transport parameters by their names in RFC 9000 §18.2. Empty when they were not seen."""
     server_parameters: Mapping[str, object]
     version_negotiations: tuple[VersionNegotiation, ...]
 
     # Handshake
     client_hello_count: int
-    """Initial packets with the start of the ClientHello, at the client's vantage point when there is one."""
+    """Number of the client's Initial packets that contain the start of the ClientHello, counted at the client's vantage
+    point, or without a capture there, at the server's."""
     client_hello: ClientHello | None
     handshake_completed: bool
-    """At both ends: the server sent HANDSHAKE_DONE or acknowledged a 1-RTT packet (RFC 9001 §4.1.2, §5.7)."""
+    """True when the handshake was complete at both ends: the server sent HANDSHAKE_DONE or acknowledged a 1-RTT packet
+    (RFC 9001 §4.1.2, §5.7)."""
     handshake_completed_by_client: bool
-    """The client sent a 1-RTT packet; it has the keys only after the handshake (RFC 9001 §4.1.1, §5.7)."""
+    """True when the client sent a 1-RTT packet. It has the keys for such packets only after its handshake (RFC 9001
+    §4.1.1, §5.7)."""
     certificate_sent: bool
     resumed: bool | None
     retries: int
     retry_token_echoed: bool | None
-    """The client's first Initial packet to the Retry's source connection ID has the Retry's token (in old tables: a
-    token of the same length)."""
+    """True when the client's first Initial packet to the Retry's source connection ID contains the token of the Retry.
+    Old tables contain no tokens; then a token of the same length counts."""
     packet_number_reset: bool | None
-    """After Retry the client started its Initial packet numbers again (forbidden by RFC 9000 §17.2.5.3)."""
+    """True when the client's Initial packet numbers started again after the Retry (forbidden by RFC 9000 §17.2.5.3)."""
     retry_integrity_ok: bool | None
 
     # 0-RTT
     early_data_offered: bool
     early_data_accepted: bool | None
-    """The server acknowledged a 0-RTT packet, or, where none can be read, its EncryptedExtensions accept early data
-    (RFC 8446 §4.2.10). None when none was sent, or the captures don't show it. False also when no ACK could be read."""
+    """True when the server acknowledged a 0-RTT packet. If no 0-RTT packet could be read: True when the server's
+    EncryptedExtensions accept early data (RFC 8446 §4.2.10). None when the client sent no 0-RTT packet, or when the
+    captures don't show the decision. False also when no ACK could be read."""
     early_data_bytes: int
-    """Distinct STREAM bytes that the client sent in 0-RTT packets."""
+    """Bytes of STREAM data that the client sent in 0-RTT packets; repeated bytes count once."""
     early_data_requests: int
-    """Request streams whose first byte was in a 0-RTT packet. Where such packets can't be read: streams that the server
-    answered although no readable packet has their first byte."""
+    """Number of request streams whose first byte was in a 0-RTT packet. If 0-RTT packets can't be read, a stream also
+    counts if the server answered it although no readable packet contains its first byte."""
 
     # Times
     first_initial: float | None
     first_server_1rtt: float | None
-    """At the client's vantage point."""
+    """Time of the server's first 1-RTT packet at the client's vantage point."""
     handshake_confirmed: float | None
-    """First HANDSHAKE_DONE at the client's vantage point."""
+    """Time of the first HANDSHAKE_DONE at the client's vantage point."""
     closes: tuple[Close, ...]
 
     # Streams
     streams: tuple[StreamFacts, ...]
     max_concurrent_streams: int
-    """Request streams open at the same time: from the request to the last byte of the response."""
+    """The highest number of request streams that were open at the same time. A stream is open from its request to the
+    last byte of its response."""
     initial_max_streams_bidi: int | None
     """The server's first limit for request streams."""
     max_streams_bidi: int | None
@@ -93,16 +98,18 @@ class ConnectionFacts:
 
     # Flow control of response data
     initial_max_data: int | None
-    """The client's first limit for the connection, bytes."""
+    """The client's first limit for the whole connection in bytes."""
     initial_max_stream_data: int | None
-    """The client's first limit for each request stream, bytes."""
+    """The client's first limit for each request stream in bytes."""
     credit_excess: CreditExcess | None
-    """None: the server stayed within the client's limits, or there is no capture at the server."""
+    """Response data above the client's limits. None: the server kept the limits, or there is no capture at the
+    server."""
 
     # Packets
     client_key_updates: int
     key_updates_begun_by_client: int
-    """The others followed an update of the server (RFC 9001 §6.2)."""
+    """Number of the client's key updates that it began itself. The other updates were responses to an update of the
+    server (RFC 9001 §6.2)."""
     server_key_updates: int
     client_ecn: EcnFacts
     server_ecn: EcnFacts
@@ -111,27 +118,29 @@ class ConnectionFacts:
     amplification: Amplification | None
     ip_versions: frozenset[int]
     undecrypted_packets: int
-    """Protected packets that could not be read, at the vantage point that has more of them."""
+    """Number of protected packets that could not be decrypted, at the vantage point where this number is higher."""
     server_lengths: Mapping[int, SentLength]
-    """By length of the IP packet in bytes, as the server sent them."""
+    """Length of an IP packet in bytes → the packets of this length that the server sent."""
     landmarks: Landmarks
     unread: tuple[UnreadPackets, ...] = ()
-    """The packets of the connection that could not be read; empty: all were read."""
+    """The packets of the connection that could not be decrypted. Empty: all packets could be decrypted."""
     early_data_unread: int = 0
-    """0-RTT packets of the client that no key opened."""
+    """Number of the client's 0-RTT packets that no key decrypted."""
     probe: Probe | None = None
-    """The client's first probe before any packet of the server arrived."""
+    """The first probe that the client sent before any packet of the server arrived."""
     client_1rtt_bytes: int = 0
-    """Bytes of the client's 1-RTT packets after their headers, as they were sent."""
+    """Bytes of all 1-RTT packets that the client sent, without first bytes and connection IDs."""
     server_handshake_bytes: int = 0
-    """Highest end of the server's CRYPTO data in Handshake packets, which is mainly its certificates."""
+    """The highest end offset of the server's CRYPTO data in Handshake packets. Most of this data is the certificate
+    chain."""
     limits_raised: bool | None = None
-    """The client raised a limit for response data by MAX_DATA or MAX_STREAM_DATA; None: its first limits weren't
-    seen."""
+    """True when the client raised a limit for response data by MAX_DATA or MAX_STREAM_DATA. None: the client's first
+    limits were not seen."""
     http3: tuple[Http3Stream, ...] | None = None
-    """None: the connection isn't HTTP/3, or its tables are older than version 5."""
+    """The HTTP/3 streams. None: the protocol of the connection isn't HTTP/3, or its tables are older than version 5."""
     requests: tuple[Request, ...] | None = None
-    """None: the connection isn't HTTP/0.9, or its tables are older than version 5."""
+    """The HTTP/0.9 requests. None: the protocol of the connection isn't HTTP/0.9, or its tables are older than version
+    5."""
 
     def cannot_read(self, sender: str, *types: str) -> bool:
         """True when `sender` sent packets of one of these types, and no packet of this type could be read."""
@@ -150,16 +159,17 @@ class FirstFlight:
 
     packets: int
     bytes: int
-    """Bytes of QUIC packets with headers and tags, as a congestion window counts them (RFC 9002 §B.2)."""
+    """Bytes of the QUIC packets with headers and tags, as a congestion window counts them (RFC 9002 §B.2)."""
     datagram_bytes: int
-    """UDP payload: median of the full datagrams (at least 1200 B). The largest datagram may be a probe of the path's
-    MTU."""
+    """Median UDP payload in bytes of the full datagrams (at least 1200 B). The maximum is not used, because the largest
+    datagram may be a probe of the path's MTU."""
     response_bytes: int
-    """Bytes of new response data in the flight."""
+    """Bytes of response data that the flight carried for the first time."""
     duration: float
-    """Seconds from the first response data to the last packet."""
+    """Seconds from the first response data to the last packet of the flight."""
     acknowledged: float | None
-    """Seconds from the first response data to the first ACK of any packet; None when none came."""
+    """Seconds from the first response data to the first ACK of any packet of the flight; None: there was no such
+    ACK."""
 
     @property
     def full_packets(self) -> float:
@@ -173,21 +183,22 @@ class TraceFacts:
     """All facts of a recording."""
 
     connections: tuple[ConnectionFacts, ...]
-    """In order of their first packet."""
+    """All connections, in the order of their first packets."""
     origin_unix_ns: int | None
-    """When the client's first Initial packet passed its vantage point: the origin of all times."""
+    """Unix time in ns when the client's first Initial packet passed its vantage point. This is the origin of all
+    times."""
     client_side: bool
-    """There is a capture at the client."""
+    """True when there is a capture at the client."""
     server_side: bool
     ip_versions: frozenset[int]
-    """IP versions of all datagrams with QUIC, also of unknown connections."""
+    """IP versions of all datagrams with QUIC, including datagrams of unknown connections."""
     ipv4: Place | None = None
     """The first QUIC datagram over IPv4."""
     first_flight: FirstFlight | None = None
-    """The first flight of the first connection with response data; None without a whole capture at the server."""
+    """The first flight of the first connection with response data. None without a complete capture at the server."""
     protected_packets: int = 0
-    """Initial, 0-RTT, Handshake and 1-RTT packets in both captures."""
+    """Number of Initial, 0-RTT, Handshake and 1-RTT packets in both captures."""
     unread_packets: int = 0
-    """The packets among these that no key opened."""
+    """Number of these packets that no key decrypted."""
     unread: tuple[UnreadPackets, ...] = ()
-    """The same by connection, sender and type; packets of unknown connections last."""
+    """The unread packets by connection, sender and type. Packets of unknown connections come last."""

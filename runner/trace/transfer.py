@@ -24,7 +24,7 @@ class Layout:
     connection: Ints
     stream_id: Ints
     size: Ints
-    """Per stream: highest end of a frame, at either vantage point."""
+    """For each stream: the highest end offset of a frame, at either vantage point."""
 
     @cached_property
     def base(self) -> Ints:
@@ -41,11 +41,11 @@ class StreamData:
     packet: Ints
     """Row of the packet in the capture."""
     key: Ints
-    """Packet and place in it, unique in the capture."""
+    """A number made from the packet and the frame's place in it. It is unique in the capture."""
     stream: Ints
-    """Index in the layout."""
+    """Index of the stream in the layout."""
     start: Ints
-    """Global offset."""
+    """Global offset of the first byte of the frame."""
     length: Ints
     fin: Bools
 

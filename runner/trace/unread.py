@@ -13,14 +13,14 @@ from runner.trace.nouns import UnreadPackets
 from runner.trace.vantage import NULL, Recording, Vantage
 
 TYPES = ("initial", "0rtt", "handshake", "1rtt")
-"""Packets that have packet protection (RFC 9001 §5)."""
+"""Types of packets that have packet protection (RFC 9001 §5)."""
 
 _SHOWN = 5  # packets that a group shows
 _ROLES = {CLIENT: "client", SERVER: "server"}
 _SENDERS, _KINDS = 3, len(TYPES)  # client, server, unknown
 
 Group = tuple[int, int, int]
-"""connection, or NULL; sender, or NULL; position in TYPES"""
+"""connection, or NULL when it is unknown; sender, or NULL; position in TYPES"""
 
 
 def protected(recording: Recording) -> tuple[int, int]:

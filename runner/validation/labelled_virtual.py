@@ -82,7 +82,7 @@ class Direction:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTS, 0))
     _free: float = 0.0
     _waiting: list[float] = field(default_factory=list)
-    """When each packet in the queue begins to leave."""
+    """For each packet in the queue, the time when its transmission begins."""
 
     def passes(self, datagram: Datagram, now: float) -> tuple[float, Datagram] | None:
         """Pass a packet on. Returns the arrival time and the packet as it arrives; None when it never arrives."""

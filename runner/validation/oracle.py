@@ -76,7 +76,7 @@ class _First:
     time: Array
     known: Array
     again: int
-    """Packets that carried bytes which had been sent before."""
+    """Number of packets that carried bytes which had been sent before."""
     needless: int
     """Packets that carried bytes of which an earlier copy arrived."""
     needless_bytes: int

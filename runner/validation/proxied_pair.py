@@ -42,7 +42,7 @@ class Pair:
     server: str
     client: str
     spec: dict[str, Any]
-    """The proxy's document, with `size` in bytes."""
+    """The proxy's JSON document, with `size` in bytes."""
     read_rate: int | None = None
     """Bytes per second that the server can read from its disk; None: the file is in memory."""
 

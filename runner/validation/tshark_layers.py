@@ -21,7 +21,7 @@ V2 = 0x6B3343CF
 _SECONDS = 600
 
 Fields = dict[str, list[str]]
-"""Name of a field, without `quic.`, → all its values in the packet."""
+"""Name of a field without `quic.` → all values of this field in the packet."""
 
 
 @dataclass(frozen=True, kw_only=True)

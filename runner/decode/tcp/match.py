@@ -9,7 +9,7 @@ from runner.decode.schema import CLIENT, SERVER
 from runner.decode.tcp.segments import Segment, TcpConnection
 
 Ranges = list[tuple[int, int]]
-"""First and last number, both inclusive, the highest range first."""
+"""Ranges of numbers: first and last number, both inclusive, the highest range first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Acknowledgement:
     """The acknowledgement in one segment of the client, in numbers of the server's segments."""
 
     largest: int
-    """Of all that were acknowledged so far."""
+    """The highest number among all segments that were acknowledged so far."""
     ranges: Ranges
 
 
@@ -27,7 +27,7 @@ class Numbered:
 
     connection: TcpConnection
     numbers: list[int]
-    """Per segment: its number among all segments of its sender on the connection."""
+    """The number of each segment among all segments of its sender on the connection."""
     acknowledgements: dict[int, Acknowledgement] = field(default_factory=dict)
     """Number of the client's segment → its acknowledgement."""
 

@@ -16,7 +16,7 @@ _HTTPS = 443
 _TLS_HANDSHAKE = 22  # content type of a record, RFC 8446 §5.1
 
 Addresses = tuple[bytes, int, bytes, int]
-"""Source and its port, destination and its port."""
+"""Source address, source port, destination address, destination port."""
 
 
 @dataclass(slots=True)
@@ -27,14 +27,17 @@ class Segment:
     sender: int
     offset: int
     acknowledged: int | None
-    """Offset in the opposite stream: every byte before it has arrived."""
+    """Offset in the opposite stream: the peer has received every byte before this offset. None: the segment has no ACK
+    flag."""
     window: int | None
-    """Bytes that the sender accepts from `acknowledged` on; None: the scale is unknown, because no SYN was captured."""
+    """Number of bytes from `acknowledged` on that the sender of the segment accepts. None: the window scale is unknown,
+    because no SYN was captured."""
     sacked: tuple[tuple[int, int], ...]
-    """Ranges [start, end) of the opposite stream that arrived above `acknowledged`, or again (RFC 2883)."""
+    """Ranges [start, end) of the opposite stream that SACK reports: received above `acknowledged`, or received again
+    (RFC 2883)."""
     identity: tuple[object, ...]
-    """Equal for a segment at every vantage point; different for two transmissions if the IP header has an
-    identification."""
+    """Equal for the same segment at every vantage point. Different for two transmissions of the same data, provided
+    that the IP header has an identification."""
 
     @property
     def end(self) -> int:
@@ -49,13 +52,13 @@ class TcpConnection:
     ends: Addresses
     """Address and port of the client, address and port of the server."""
     initial: list[int | None] = field(default_factory=lambda: [None, None])
-    """Initial sequence numbers of client and server; None: its SYN was not seen."""
+    """Initial sequence numbers of client and server; None: the SYN of this endpoint was not captured."""
     scale: list[int] = field(default_factory=lambda: [0, 0])
-    """Window scale of client and server; used only if both sent the option (RFC 7323 §2.2)."""
+    """Window scales of client and server. They are used only if both endpoints sent the option (RFC 7323 §2.2)."""
     scales: list[bool] = field(default_factory=lambda: [False, False])
     segments: list[Segment] = field(default_factory=list)
     without_syn: bool = False
-    """The capture began after the client's SYN."""
+    """True when the capture began after the client's SYN."""
 
     def stream(self, sender: int, data: Data) -> bytes:
         """The bytes of one direction, up to the first gap in the capture."""

@@ -27,7 +27,7 @@ class Exchange:
     tls: TlsConnection
     session: Session
     response_last: int
-    """Number of the server's last segment with a byte of the response; -1 without any."""
+    """Number of the server's last segment that carries a byte of the response; -1: no segment carries one."""
 
 
 @dataclass

@@ -41,13 +41,13 @@ class Side:
     decrypted."""
 
     hello_end: int = 0
-    """Offset after the last unprotected record (hellos)."""
+    """Offset after the last unprotected record. Only hello messages are unprotected."""
     handshake_end: int | None = None
-    """Offset after the record with its Finished."""
+    """Offset after the record that contains this endpoint's Finished message."""
     application: list[Record] = field(default_factory=list)
     """The decrypted records after the handshake."""
     unread: bool = False
-    """A record could not be decrypted."""
+    """True when a record could not be decrypted."""
 
     @property
     def first(self) -> Record | None:
@@ -67,12 +67,12 @@ class TlsConnection:
     certificate: bool = False
     sides: tuple[Side, Side] = field(default_factory=lambda: (Side(), Side()))
     request: tuple[int, int] | None = None
-    """[start, end) in the client's stream: all its records with application keys."""
+    """[start, end) in the client's stream: all records with application keys."""
     response: tuple[int, int] | None = None
-    """[start, end) in the server's stream: from the record with the response's first header to the one with its last
-    byte."""
+    """[start, end) in the server's stream: from the record with the first header of the response to the record with its
+    last byte."""
     content_bytes: int | None = None
-    """Content bytes of all HTTP/2 DATA frames of the server, without padding; None over another protocol."""
+    """Content bytes in all HTTP/2 DATA frames of the server, without padding. None with another protocol."""
 
 
 def read_tls(client: bytes, server: bytes, sessions: dict[bytes, Session]) -> TlsConnection:

@@ -11,7 +11,7 @@ from runner.judge.side import HANDSHAKE, INITIAL, ONE_RTT, RETRY, Broken, Side
 _CLIENT_HELLO, _SERVER_HELLO, _TICKET, _END_OF_EARLY_DATA, _EXTENSIONS = 1, 2, 4, 5, 8
 _CERTIFICATE_REQUEST, _KEY_UPDATE = 13, 24
 _SPACE_OF = {1: 0, 2: 0, 4: 2, 8: 1, 11: 1, 13: 1, 15: 1, 20: 1, 25: 1}
-"""TLS message → encryption level (RFC 9001 §4.1.3)."""
+"""Type of a TLS message → packet number space in which it must be sent (RFC 9001 §4.1.3)."""
 _CCM_8 = 0x1305
 _TLS_1_3 = 0x0304
 _INTEGERS = (0x01, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0E, 0x20)
@@ -24,7 +24,7 @@ _BOUNDS = (
     (0x08, "stream-limit-high", 0, 1 << 60),
     (0x09, "stream-limit-high", 0, 1 << 60),
 )
-"""Parameter, rule, lowest and highest value (RFC 9000 §18.2)."""
+"""Number of a transport parameter, rule, lowest and highest allowed value (RFC 9000 §18.2)."""
 _LIMITS = (
     "active_connection_id_limit",
     "initial_max_data",

@@ -26,15 +26,15 @@ class _Stream:
     number: int
     """Stream ID."""
     packet: int
-    """Row of its first packet."""
+    """Row of the first packet with data of the stream."""
     kind: int | None = None
     """Type of a unidirectional stream; None for a request stream."""
     frames: list[tuple[int, bytes]] = field(default_factory=list)
-    """Type and payload of each frame, as far as the head of the stream was kept."""
+    """Type and payload of each frame in the part of the stream that the tables keep."""
     cut_off: bool = False
-    """The stream ended within a frame."""
+    """True when the stream ended within a frame."""
     ended: bool = False
-    """A FIN was sent."""
+    """True when a FIN was sent."""
 
 
 def _streams(side: Side) -> list[_Stream]:

@@ -17,10 +17,10 @@ DETECTORS = tuple(
     for module in (packets, acks, streams, ids, hello, beginning, keys, routes, http3)
     for detector in module.DETECTORS
 )
-"""Each checks a few rules for one endpoint of one connection."""
+"""Each detector checks a few rules for one endpoint of one connection."""
 
 _ACROSS = (hello.early_limits, beginning.token_versions)
-"""Like DETECTORS; they also get the same endpoint in earlier connections."""
+"""Detectors that also get the data of the same endpoint in earlier connections."""
 
 _SHOWN = 5  # packets of a finding
 

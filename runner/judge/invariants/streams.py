@@ -113,7 +113,7 @@ class _Sent:
         self.ids, self.starts = np.unique(self.stream, return_index=True)
         group = np.repeat(np.arange(len(self.ids)), np.diff(np.append(self.starts, len(self.rows))))
         self.highest = np.maximum.accumulate(group * _COMMON + self.end) - group * _COMMON if len(rows) else self.end
-        """Per frame: how far its stream had got with it."""
+        """Per frame: the highest end offset in its stream so far, including this frame."""
 
     def of(self, stream: int) -> slice:
         """The frames of a stream."""

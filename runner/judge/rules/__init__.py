@@ -30,7 +30,7 @@ RULES: tuple[Rule, ...] = tuple(
     )
     for rule in module.DOCUMENT.rules
 )
-"""All rows, by RFC and section."""
+"""All rules, ordered by RFC and section."""
 
 BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
 

@@ -27,15 +27,15 @@ class Rule:
 
     rfc: int
     section: str
-    """Without the sign, such as `12.3`."""
+    """Number of the section, without the section sign, such as `12.3`."""
     name: str
-    """The violation, in a few words with hyphens."""
+    """A few words with hyphens that describe the violation."""
     who: Who
     requirement: str
-    """The demand of the RFC, in a sentence of our own."""
+    """The requirement of the RFC, in our own words."""
     where: Where
     cases: tuple[str, ...] = ()
-    """Names of test cases, for `Where.CASE`."""
+    """Names of the test cases that check the rule, for `Where.CASE`."""
     reason: str = ""
     """Why nothing checks the rule, for `Where.UNCHECKED` and `Where.UNSEEN`."""
 

@@ -29,9 +29,9 @@ class Cause:
     size: int = 1_500_000
     data_rate: int = 8_000_000
     delay: float = 0.1
-    """One way."""
+    """Delay in each direction."""
     queue: int = 150
-    """Packets."""
+    """Size of the forward link's queue in packets."""
     packet: int = 1400
     initial_window: int = 14_000
     cap: int = 1 << 40
@@ -43,13 +43,13 @@ class Cause:
     writes: tuple[int, float] = (1 << 40, 1e9)
     """(bytes, seconds): the size of a write of the application, and the time between two writes."""
     advertised: int = 0
-    """Data rate in a real link's contract; 0: the link is emulated."""
+    """Data rate in the contract of a real link; 0: the link is emulated."""
     collapse: float = 1e9
     """From this time after the request on, the congestion window is 12 000 B."""
     burst: bool = False
     """No pacing, and no packet is sent until the whole last window is acknowledged."""
     lost: Callable[[int], bool] = field(default=lambda _: False)
-    """Whether the link loses a packet of the server."""
+    """Function that returns True for packets of the server that the link loses, by number."""
     twice: bool = False
     early: int = 0
     """Every n-th packet is repeated 20 ms later; 0: none."""

@@ -63,7 +63,8 @@ class Target:
         self._folder = folder
         self._series_seed = series_seed
         self.counts: dict[str, int] = {}
-        """Inputs so far by kind, how many became tables, and how many went through facts and checks (`deep`)."""
+        """Number of inputs so far by kind, number of inputs that became tables, and number of inputs that went through
+        facts and checks (`deep`)."""
 
     def __call__(self, number: int) -> None:
         """Make input `number` and handle it. Raises every exception of the tested code."""

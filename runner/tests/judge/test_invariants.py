@@ -21,7 +21,7 @@ KNOWN = {
         ("rfc9000-8.2.2-response-not-padded", "client"),
     },
 }
-"""Violations of the stacks themselves, each seen in its packets (docs/rules.md)."""
+"""Violations by the stacks themselves. Each violation was confirmed in the packets (docs/rules.md)."""
 
 BAD = {
     "amplifies": ("rfc9000-8.1-amplification", "server"),

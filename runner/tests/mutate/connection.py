@@ -22,13 +22,13 @@ class Connection:
     client_random: bytes = b""
     secrets: dict[str, bytes] = field(default_factory=dict)
     keys: dict[tuple[str, str, int], list[Keys]] = field(default_factory=dict)
-    """Sender, level, version → keys, by generation."""
+    """Sender, encryption level, QUIC version → keys, ordered by key generation."""
     cids: dict[str, list[bytes]] = field(default_factory=lambda: {"client": [], "server": []})
     """Role → connection IDs that it issued, in order."""
     largest: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Sender and packet number space → highest packet number."""
+    """Sender and packet number space → highest packet number so far."""
     crypto: dict[tuple[str, str], dict[int, bytes]] = field(default_factory=dict)
-    """Sender and space → offset → bytes of its CRYPTO stream."""
+    """Sender and packet number space → offset → bytes of the CRYPTO stream."""
 
     def add_crypto(self, sender: str, space: str, frame: Frame) -> None:
         """Keep the bytes of a CRYPTO frame."""

@@ -82,7 +82,7 @@ class Frame:
     values: dict[str, int] = field(default_factory=dict)
     data: bytes = b""
     ranges: tuple[tuple[int, int], ...] = ()
-    """Of an ACK: lowest and highest packet number of each range, the highest range first."""
+    """ACK frames only: lowest and highest packet number of each range, the highest range first."""
     raw: bytes = b""
 
     def __getitem__(self, name: str) -> int:

@@ -43,7 +43,7 @@ class Packet:
     kind: Kind
     raw: bytes
     first: int = 0
-    """The first byte without header protection."""
+    """The first byte, without header protection."""
     version: int = 0
     dcid: bytes = b""
     scid: bytes = b""

@@ -6,7 +6,7 @@ import pytest
 from runner.stats.modes import two_modes
 
 _THESIS = [20.1, 39.2, 19.8, 40.5, 20.4, 21.0, 38.8, 20.2, 39.9, 20.0]
-"""TTLB in s as in §5.6.5: about 20 s, or about 40 s."""
+"""TTLB in seconds as in thesis §5.6.5: about 20 s or about 40 s."""
 
 
 def test_two_groups_are_told_with_their_medians() -> None:
