@@ -68,10 +68,10 @@ class BuildOptions:
     catalog: Catalog
     images: Mapping[str, str]
     source: ImageSource = field(default_factory=EngineImages)
-    name: str | None = None  # of the stack; None: made from the name of the image
+    name: str | None = None  # name of the stack; None: the name is made from the name of the image
     roles: tuple[Role, ...] = tuple(Role)
     peers: tuple[str, ...] = PEERS
-    cases: tuple[str, ...] = ()  # empty: all on the default link, goodput and sat
+    cases: tuple[str, ...] = ()  # empty: all cases on the default link, goodput and sat
     run: str | None = None
     seed: int | None = None
     lanes: str = "auto"

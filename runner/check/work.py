@@ -55,12 +55,12 @@ class CheckOptions:
     implementations: Path
     image: str | None = None
     commands: Mapping[Role, str]
-    name: str | None = None  # of the implementation; None: made from the name of the image
+    name: str | None = None  # its name; None: the name is made from the name of the image
     peers: tuple[str, ...] = PEERS
-    cases: tuple[str, ...] = ()  # empty: all on the default link, goodput and sat
+    cases: tuple[str, ...] = ()  # empty: all cases on the default link, goodput and sat
     run: str | None = None
     lanes: str = "auto"
-    clock: str = clocks.REAL  # or virtual
+    clock: str = clocks.REAL  # clocks.REAL or clocks.VIRTUAL
     yes: bool = False
     extra_cas: Path | None = None
 

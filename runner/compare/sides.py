@@ -63,7 +63,7 @@ class Outdated:
 
     def __init__(self, before: str, after: str) -> None:
         self._names = before, after
-        self._alone: dict[tuple[str, str], int] = {}  # cells that are left out: not both runs have the same formula
+        self._alone: dict[tuple[str, str], int] = {}  # cells that are left out, because their formulas differ
         self._both: dict[str, int] = {}  # cells that are compared by the older formula, which both runs have
 
     def values(self, metric: str, earlier: Side, later: Side) -> tuple[list[float], list[float]]:

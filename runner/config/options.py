@@ -18,10 +18,10 @@ class MatrixOptions:
     vias: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
-    sizes: tuple[str, ...] = ()  # `all`, or bytes
-    losses: tuple[str, ...] = ()  # `all`, or fractions
+    sizes: tuple[str, ...] = ()  # sizes in bytes, or `all`
+    losses: tuple[str, ...] = ()  # losses as fractions, or `all`
     warm: bool = False
-    besides: tuple[str, ...] = ()  # flows beside, or none
+    besides: tuple[str, ...] = ()  # the flows that run beside the job's own flow; empty: none
     iterations: int | None = None
     variants: tuple[str, ...] = ()
     seed: int | None = None

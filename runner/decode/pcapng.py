@@ -16,7 +16,7 @@ from runner.decode.keylog import LARGEST_KEY_LOG, MOST_SECRETS
 from runner.files.safe_files import read_head
 
 _SECRET = re.compile(rb"[A-Z0-9_]{1,64} [0-9a-fA-F]{64} [0-9a-fA-F]{64,128}")  # draft-ietf-tls-keylogfile §2
-_BUFFER = 1 << 20  # bytes
+_BUFFER = 1 << 20  # bytes of the buffers for reading and writing
 _SECTION = struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
 _PACKET = struct.Struct("<IIIIIII")
 _TAIL = struct.Struct("<I")

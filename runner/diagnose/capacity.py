@@ -17,10 +17,10 @@ from runner.diagnose.flight import Floats
 from runner.model.link_record import LinkParameters
 from runner.trace.intervals import Bools, Ints
 
-_WAITED = (0.003, 0.03)  # s, and RTTs; shorter waits are jitter
-_LEAST_PACKETS = 8  # in a window
+_WAITED = (0.003, 0.03)  # seconds, and RTTs: waits that are shorter than the longer of both are jitter
+_LEAST_PACKETS = 8  # least number of packets in a window
 _LEAST_WINDOWS = 2
-_LONGEST_GAP = 0.25  # windows; a standing queue delivers without a pause
+_LONGEST_GAP = 0.25  # share of a window; a standing queue delivers without a pause
 _APART = 2.0  # ratio of the distances at arrival and at departure
 _LEAST_PAIRS = 30
 

@@ -31,7 +31,7 @@ class ServedFile:
     """A file below /www. The content follows from the seed and the name, so that equal values mean equal files."""
 
     name: str
-    size: int  # bytes
+    size: int  # size in bytes
     seed: int
 
     def content(self) -> bytes:

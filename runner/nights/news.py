@@ -9,7 +9,7 @@ from runner.compare.trust import trust
 from runner.errors import UsageError
 from runner.store import RunFolder
 
-_MOST = 10  # lines
+_MOST = 10  # the most lines for one run
 _MOST_RUNS = 20  # most earlier runs from which the deviation between runs is estimated
 
 

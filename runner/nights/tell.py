@@ -11,7 +11,7 @@ from runner.errors import SetupError
 from runner.nights.plan import Recipient
 
 _SENDMAIL = "/usr/sbin/sendmail"
-_LONGEST = 60  # seconds
+_LONGEST = 60  # most seconds for one request
 
 
 def tell(recipient: Recipient, *, title: str, lines: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from runner.model.real_link import RealLink
 from runner.remote.station import SCRIPTS
 
 LEAST_PAYLOAD = 1200  # bytes of UDP that the link must carry in both directions, RFC 9000 §14
-_ANSWER_LIFE = 120  # seconds
+_ANSWER_LIFE = 120  # seconds for which the server's helper answers
 _FIND_LIFE = 60
 _SECONDS = 40.0
 _TRIES = 3

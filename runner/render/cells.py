@@ -22,7 +22,7 @@ SIGNS = {
 }
 # A cell shows the first outcome in this list that at least one of its iterations had.
 _PRECEDENCE = (Outcome.FAILED, Outcome.ERROR, Outcome.SUCCEEDED, Outcome.UNSUPPORTED, Outcome.SKIPPED)
-_LONG = 1_000_000  # bytes
+_LONG = 1_000_000  # files of at least this size in bytes count as long
 
 
 @dataclass(frozen=True)

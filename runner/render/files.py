@@ -13,7 +13,7 @@ from runner.files.safe_files import beneath
 from runner.model.artifacts import Artifacts
 from runner.model.names import name_problem
 
-LARGEST_COPY = 256 * 1024  # bytes
+LARGEST_COPY = 256 * 1024  # most bytes of a file that is copied
 _MOST_QLOGS = 4
 _WITH_SECRETS = ".pcapng"
 _MOST_LINKS = 256  # largest number of links to files of one folder

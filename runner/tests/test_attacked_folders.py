@@ -30,7 +30,7 @@ from runner.validation.attack.folders import mutations
 from runner.validation.attack.folders.campaign import attack_folders
 from runner.validation.attack.verdicts import Tally, Verdict
 
-_SHORT = 20  # folders of the campaign in the suite
+_SHORT = 20  # number of folders in the short campaign of the test suite
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def test_the_order_of_a_client_hello_is_that_of_its_first_copies() -> None:
 
     assert hello({}) == (1600, 2, False)
     assert hello({(CLIENT, 0): 0.2}) == (1600, 2, True)
-    assert hello({(CLIENT, 0): None}) == (1600, 2, True)  # lost: the second part came alone
+    assert hello({(CLIENT, 0): None}) == (1600, 2, True)  # the first part was lost, so only the second part arrived
 
 
 def test_a_black_hole(judge: Callable[..., set[str]]) -> None:

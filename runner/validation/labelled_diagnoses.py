@@ -23,7 +23,7 @@ from runner.trace import facts
 from runner.validation.causes import CELL, HELD, LOOK, Labelled, labelled
 from runner.validation.scores import GOAL, Counts, table
 
-_KNOWN = 0.90  # of a transfer's time
+_KNOWN = 0.90  # least fraction of a transfer's time that must have a named limit
 
 
 @dataclass

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from runner.decode import Trace
 
 Array = NDArray[np.float64]
-_STEP = 0.005  # s
-_FULL = 0.9  # share of the data rate, over a round trip
+_STEP = 0.005  # step of the time grid in seconds
+_FULL = 0.9  # the link counts as full from this share of its data rate on, over one RTT
 
 
 @dataclass(frozen=True)

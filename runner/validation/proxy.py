@@ -27,7 +27,7 @@ READY_PORT = 57_832
 """A TCP port. Clients wait until this port accepts a connection (the contract's wait-for-it)."""
 HEADERS = 28  # bytes of IPv4 and UDP
 _LONG_HEADER = 0x80
-_PRIORITY = 20  # of SCHED_FIFO
+_PRIORITY = 20  # priority in the scheduling class SCHED_FIFO
 _MOST = 65_535
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h; Python's socket module lacks it
 

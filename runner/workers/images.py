@@ -20,7 +20,7 @@ from runner.model.estimate import VIRTUAL
 from runner.model.run import Run
 from runner.units import format_size
 
-_BLOCK = 4 << 20  # bytes of one message
+_BLOCK = 4 << 20  # most bytes of one message
 Ask = Callable[..., Any]  # calls a function on the worker
 
 

@@ -9,7 +9,7 @@ from runner.decode.ip_packets import TCP, Packet
 from runner.decode.schema import CLIENT, SERVER
 
 _SYN, _ACK = 0x02, 0x10
-_MSS, _WINDOW_SCALE, _SACK = 2, 3, 5  # kinds of options
+_MSS, _WINDOW_SCALE, _SACK = 2, 3, 5  # kinds of TCP options (RFC 9293 §3.2, RFC 7323 §2.2, RFC 2018 §3)
 _HALF = 1 << 31
 _LARGEST_SCALE = 14  # RFC 7323 §2.3
 _HTTPS = 443

@@ -18,8 +18,8 @@ _OFTEN = 0.1  # RTTs; where ACKs arrive in groups, each group causes a burst
 _NO_FAULT = (Limit.RECEIVE_WINDOW, Limit.APPLICATION, Limit.LINK)
 _LEAST_PACKETS = 11  # one more than an initial window, which may be sent at once (RFC 9002 §7.7)
 _LEAST_BURSTS = 4
-_LEAST_SHARE = 0.3  # of the bytes
-_LEAST_SHARE_OFTEN = 0.5  # of the bytes; some pacers sometimes send an initial window at once
+_LEAST_SHARE = 0.3  # least share of the bytes
+_LEAST_SHARE_OFTEN = 0.5  # least share of the bytes; some pacers sometimes send an initial window at once
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:

@@ -107,7 +107,7 @@ def test_a_link_rests_in_its_quiet_hours_and_goes_on_by_itself(tmp_path: Path, c
     class Ending(Evening):
         def report(self, event: Progress) -> None:
             super().report(event)
-            if len(self.finished) == 3:  # the other link is done, this one has not begun
+            if len(self.finished) == 3:  # the jobs of the other link have ended; this link has not begun
                 self.clock = datetime(2026, 11, 22, 23, 0)
 
     evening = Ending()
@@ -125,7 +125,7 @@ def test_a_run_can_be_ended_in_quiet_hours(tmp_path: Path, catalog: Catalog) -> 
     class Ended(Evening):
         def report(self, event: Progress) -> None:
             super().report(event)
-            if len(self.finished) == 3:  # the other link is done; this one would begin within a second
+            if len(self.finished) == 3:  # the jobs of the other link have ended; this link would begin within a second
                 threading.Timer(1.0, work.stop).start()
 
     evening = Ended()

@@ -33,7 +33,7 @@ def test_jobs_that_wait_run_beside_a_full_house_but_no_measurement(tmp_path: Pat
     cases = {GATE: question, "question": question, "patient": patient, "number": run.cases["lossy"]}
     folder = RunFolder.create(path, replace(run, cases=cases, order=order))
     running: list[str] = []
-    houses: list[list[str]] = []  # what ran when one more job began
+    houses: list[list[str]] = []  # the jobs that were running each time a job began
 
     class Slow(Replay):
         def run(self, job: Job, folder: Path, *, attempt: int) -> None:
@@ -73,7 +73,7 @@ def test_what_a_result_lets_one_ask_runs_in_lanes_that_had_nothing_left(
         def run(self, job: Job, folder: Path, *, attempt: int) -> None:
             running.append(job)
             together.append(len(running))
-            time.sleep(0.6)  # long enough for the other lane to begin
+            time.sleep(0.6)  # until the other lane has begun
             super().run(job, folder, attempt=attempt)
             running.remove(job)
 
@@ -110,7 +110,7 @@ def test_no_verdict_is_asked_for_beside_a_number_that_wants_to_be_alone(tmp_path
         def run(self, job: Job, folder: Path, *, attempt: int) -> None:
             self.running.add(job)
             self.together.append(frozenset(self.running))
-            time.sleep(0.3)  # long enough for the other lanes to begin
+            time.sleep(0.3)  # until the other lanes have begun
             super().run(replace(job, case="lossy"), folder, attempt=attempt)
             self.running.remove(job)
 

@@ -33,7 +33,7 @@ BAD = {
 }
 # A server on a port of its own. Python, which quinn's image lacks, opens the socket.
 ELSEWHERE = "exec python3 -c 'import socket, time; s = socket.socket(type=2); s.bind((\"\", 4433)); time.sleep(1000)'"
-LOOSE = "exit 0"  # also for an unknown case
+LOOSE = "exit 0"  # this image exits with 0 even for an unknown case
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def _started(path: Path, *options: str) -> subprocess.Popen[str]:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, "no job ended"
         time.sleep(0.1)
-    time.sleep(0.7)  # into the next job
+    time.sleep(0.7)  # until the next job is running
     return process
 
 
@@ -179,7 +179,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
 def test_a_killed_run_is_swept_and_resumed(tmp_path: Path) -> None:
     path = tmp_path / "killed-run"
     process = _started(path, "--lanes", "2")
-    process.kill()  # the runner alone, as the kernel does without memory
+    process.kill()  # kills only the runner, as the kernel does when memory runs out
     process.wait()
     engine = connect()
     assert _left(engine, path.name), "nothing was left to sweep: the kill came too late"

@@ -85,7 +85,7 @@ def test_a_late_packet_closes_lanes_for_numbers_before_it_does_for_verdicts() ->
     width = Width.parse("auto")
     begin = {kind: width.of(kind) for kind in Kind}
     assert begin[Kind.MEASUREMENT] < begin[Kind.TEST_CASE] == width.most
-    late = job_result(2e-3)  # below what spoils a verdict, above what leaves a number alone
+    late = job_result(2e-3)  # s of lateness: too much for a measurement, not for a test case
     for _ in range(100):
         for kind in Kind:
             width.learn(late, kind)

@@ -25,7 +25,7 @@ ATTEMPTS = (
     (200.4, 216.0, "sat", False),
     *((216.0 + 14.5 * number, 230.5 + 14.5 * number, "sat", True) for number in range(7)),
 )
-EXPECTED = {"handshake": 2.3, "goodput": 15.6, "sat": 12.5}  # s, by the plan
+EXPECTED = {"handshake": 2.3, "goodput": 15.6, "sat": 12.5}  # seconds of a job according to the plan
 GROUPS = {"handshake": "verdict", "goodput": "number", "sat": "number"}
 WHOLE = 317.5
 

@@ -49,7 +49,7 @@ def cell(letters: str, *, random: bool = True) -> Cell:
         ("FFSS", 1, None),
         ("FFSSS", 0, Outcome.SUCCEEDED),
         ("FFSSF", 0, Outcome.FAILED),
-        ("FDS", 3, None),  # the others go on beside one that was disturbed
+        ("FDS", 3, None),  # a disturbed iteration does not stop the other iterations
         ("FSMDD", 0, Outcome.ERROR),
         ("FSSMMM", 0, Outcome.SUCCEEDED),
         ("MS", 0, Outcome.SUCCEEDED),
@@ -74,7 +74,7 @@ def test_a_random_case_that_failed_is_asked_until_it_is_settled(
         ("MM", 1, Outcome.ERROR),
         ("MMM", 0, Outcome.ERROR),
         ("MMS", 0, Outcome.SUCCEEDED),
-        ("D", 0, Outcome.ERROR),  # the loop has tried it three times
+        ("D", 0, Outcome.ERROR),  # the loop has already made three attempts
         ("MD", 0, Outcome.ERROR),
     ],
 )
@@ -105,7 +105,7 @@ def held(letters: str, rate: float) -> float:
 
 def test_chance_seldom_turns_a_good_image_red_and_seldom_spares_a_bad_one() -> None:
     assert held("", 0.1) < 1 / 190
-    assert 1 - (1 - held("", 5 / 64)) ** 8 < 0.03  # of the 8 cells of such cases in one check
+    assert 1 - (1 - held("", 5 / 64)) ** 8 < 0.03  # probability of a wrong verdict in at least one of 8 such cells
     assert held("", 0.9) > 0.89
     assert held("", 1.0) == 1.0
 

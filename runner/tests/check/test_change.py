@@ -71,7 +71,7 @@ def measured(base: list[float], head: list[float], *, questions: int = 1) -> Cha
         ("U", "F", 0, State.OTHER),
         ("S", "F", 4, State.UNCONFIRMED),
         ("SSSSS", "FFFFF", 0, State.WORSE),
-        ("SSSSS", "UUUUU", 0, State.WORSE),  # what was supported is no more
+        ("SSSSS", "UUUUU", 0, State.WORSE),  # the new build no longer supports the case
         ("FFFFF", "SSSSS", 0, State.BETTER),
         ("SSSSS", "FSSSS", 0, State.UNCONFIRMED),
         ("SSSSS", "FFSSF", 5, State.UNCONFIRMED),
@@ -80,12 +80,12 @@ def measured(base: list[float], head: list[float], *, questions: int = 1) -> Cha
         ("M", "M", 1, State.OPEN),
         ("MMM", "MMM", 0, State.OPEN),
         ("S", "D", 0, State.OPEN),
-        ("PPPPP", "OOOOO", 0, State.WORSE),  # a peer that failed before hides no new fault of the stack
+        ("PPPPP", "OOOOO", 0, State.WORSE),  # a case that failed before because of the peer can't hide a new fault
         ("P", "P", 0, State.SAME),
         ("O", "P", 0, State.OTHER),
-        ("SSSSS", "PPPPP", 0, State.WORSE),  # the peer fails with this change alone
-        ("S", "G", 0, State.OPEN),  # its handshake is what is called worse
-        ("SDS", "FFF", 3, State.UNCONFIRMED),  # a disturbed iteration is made up for
+        ("SSSSS", "PPPPP", 0, State.WORSE),  # the peer fails only with the changed build
+        ("S", "G", 0, State.OPEN),  # the handshake is reported as worse, not this case
+        ("SDS", "FFF", 3, State.UNCONFIRMED),  # another iteration replaces the disturbed iteration
     ],
 )
 def test_a_difference_counts_once_further_seeds_confirm_it(base: str, head: str, further: int, state: State) -> None:
@@ -95,7 +95,7 @@ def test_a_difference_counts_once_further_seeds_confirm_it(base: str, head: str,
 @pytest.mark.parametrize(
     ("base", "head", "questions", "further", "state"),
     [
-        ([9.0], [9.5], 1, 0, State.SAME),  # less than 10 %
+        ([9.0], [9.5], 1, 0, State.SAME),  # the difference is less than 10 %
         ([9.0], [11.0], 1, 4, State.UNCONFIRMED),
         ([9.0, 9.1, 9.2, 9.3, 9.4], [11.0, 11.1, 11.2, 11.3, 11.4], 1, 5, State.UNCONFIRMED),
         ([9.0 + i / 10 for i in range(10)], [11.0 + i / 10 for i in range(10)], 68, 0, State.WORSE),

@@ -12,7 +12,7 @@ from runner.cli.group import main
 from runner.config.catalog import ROOT
 
 CI = ROOT / "ci"
-VALIDATOR = "check_jsonschema"  # it carries the schemas that GitHub and GitLab publish
+VALIDATOR = "check_jsonschema"  # this package contains the schemas that GitHub and GitLab publish
 
 
 def accepted(schema: str, path: Path, *more: str) -> None:

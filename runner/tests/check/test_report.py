@@ -113,7 +113,7 @@ def test_the_entry_keeps_what_was_not_asked(tmp_path: Path) -> None:
     )
     requested = report(tmp_path, result("stack", "quic-go", "handshake", Outcome.SUCCEEDED))
     (entry,) = replace(requested, listed=listed).entry().values()
-    assert entry["cases"] == {"server": ["handshake", "retry"]}  # as client it claims every case, and still does
+    assert entry["cases"] == {"server": ["handshake", "retry"]}  # as a client it claims all cases, as before
     assert entry["roles"] == ["client", "server"]
     assert entry["speaks"] == ["hq-interop", "h3"]
     assert entry["language"] == "C"
@@ -152,7 +152,7 @@ def test_the_table_fits_into_80_columns(tmp_path: Path) -> None:
     lines = text.getvalue().split("\n")
     table = [line for line in lines if (line.startswith(" ") and "with " in line) or " ✗ " in line]
     assert [line.split()[:2] for line in table if "with" in line] == [["as", "client"], ["as", "server"]]
-    assert text.getvalue().count(f"✗ {code}") == 4  # no code is cut
+    assert text.getvalue().count(f"✗ {code}") == 4  # all codes are printed in full
     assert all(len(line) <= 80 for line in table)
 
 
@@ -160,7 +160,7 @@ def test_the_table_fits_into_80_columns(tmp_path: Path) -> None:
     ("outcomes", "verdict"),
     [
         ((Outcome.SUCCEEDED, Outcome.FAILED), Verdict.FAILED),
-        ((Outcome.SUCCEEDED, Outcome.ERROR), Verdict.PASSED),  # what the other peer decided is not open
+        ((Outcome.SUCCEEDED, Outcome.ERROR), Verdict.PASSED),  # the case is decided, because one peer gave a verdict
         ((Outcome.UNSUPPORTED, Outcome.ERROR), Verdict.INCONCLUSIVE),
         ((Outcome.ERROR,), Verdict.INCONCLUSIVE),
         ((Outcome.UNSUPPORTED,), Verdict.FAILED),

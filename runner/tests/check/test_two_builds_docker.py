@@ -41,7 +41,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     client = connect()
     for image in client.images.list("bentpipe-ci/two-builds-test"):
         for tag in image.tags:
-            if tag.startswith("bentpipe-ci/two-builds-test:"):  # a build that changes nothing is the stack's own image
+            if tag.startswith("bentpipe-ci/two-builds-test:"):  # a build without a change gives the stack's own image
                 client.images.remove(tag)
 
 

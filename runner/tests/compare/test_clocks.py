@@ -35,7 +35,7 @@ def test_outcomes_are_counted_and_medians_are_of_successes_alone(tmp_path: Path)
     good, bad, ours = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERROR
     real = folder_of(tmp_path / "real", clocks.REAL, [good, good, good, bad], [10.0, 11.0, 12.0, 99.0])
     virtual = folder_of(tmp_path / "virtual", clocks.VIRTUAL, [good, bad, ours, bad], [5.0, 99.0, 99.0, 99.0])
-    comparison = across_clocks(virtual, real)  # in either order
+    comparison = across_clocks(virtual, real)  # the order of the two runs doesn't matter
     assert (comparison.equal, len(comparison.others), comparison.undecided) == (2, 1, 1)
     assert (comparison.others[0].real, comparison.others[0].virtual) == ("succeeded", "failed (timeout)")
     assert any("succeeded in real time, failed (timeout) in virtual time" in text for text in sentences(comparison))

@@ -135,7 +135,7 @@ def test_chance_alone_is_seldom_called_a_change(tmp_path: Path) -> None:
         before = folder(tmp_path / f"a{number}", noisy, iterations=5, servers=("quinn",))
         after = folder(tmp_path / f"b{number}", noisy, iterations=5, servers=("quinn",))
         alarms += bool(changed(compare(before, after)))
-    assert alarms <= 6  # of 40; with probability 0.986 if each has 0.05
+    assert alarms <= 6  # of 40 comparisons. The probability is 0.986 if each alarm has 0.05
 
 
 @pytest.mark.parametrize("iterations", [1, 3])

@@ -8,7 +8,7 @@ from runner.model.job import Job
 from runner.model.result import Result
 from runner.tests.compare.test_compare import Fill, changed, folder
 
-FACTORS = {"fast": 1.0, "slow": 0.7}  # of goodput
+FACTORS = {"fast": 1.0, "slow": 0.7}  # factor of the goodput by host
 
 
 def on(fast: int, *, change: float = 1.0) -> Fill:
@@ -28,7 +28,7 @@ def on(fast: int, *, change: float = 1.0) -> Fill:
 def test_another_share_of_a_slow_host_is_no_change(tmp_path: Path) -> None:
     before = folder(tmp_path / "before", on(15), iterations=20)
     after = folder(tmp_path / "after", on(5), iterations=20)
-    assert changed(compare(before, after, despite={"host"}))  # as if nobody knew the hosts
+    assert changed(compare(before, after, despite={"host"}))  # compares as if the hosts were unknown
     known = compare(before, after)
     assert not changed(known)
     assert any("fast, slow; the differences between hosts are removed" in note for note in known.notes)

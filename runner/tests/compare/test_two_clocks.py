@@ -57,7 +57,7 @@ def test_captures_of_two_clocks_measure_as_with_one(
     artifacts = recorded("quinn_quinn/transfer")
     alike = Clock(offset=0.0, drift=0.0, at=0.0, uncertainty=0.0, bound=0.0, exchanges=1)
     truth, wanted = _judged(catalog, artifacts, alike)
-    assert truth.outcome is Outcome.UNSUPPORTED  # the files are small: no limit had to be raised
+    assert truth.outcome is Outcome.UNSUPPORTED  # the files are small, so no limit had to be raised
     assert wanted.one_way_delay_median is not None
     at = truth.started_unix_s
     _move(artifacts.client_capture, lambda time: round((offset + drift * (time / 1e9 - at)) * 1e9))

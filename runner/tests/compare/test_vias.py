@@ -27,7 +27,7 @@ def result(iteration: int, started: float, seconds: float, outcome: Outcome = Ou
 def test_jobs_of_one_iteration_that_follow_each_other_are_pairs() -> None:
     theirs = [result(1, 1000.0, 5.0), result(2, 2000.0, 6.0), result(3, 3000.0, 7.0)]
     ours = [result(1, 1060.0, 4.0), result(2, 1400.0, 4.5), result(3, 3661.0, 4.7)]
-    assert pairs_of(ours, theirs) == [(4.0, 5.0), (4.5, 6.0)]  # the third was run again an hour later
+    assert pairs_of(ours, theirs) == [(4.0, 5.0), (4.5, 6.0)]  # the job of the third pair was run again an hour later
 
 
 def test_a_failure_is_a_pair_and_an_error_of_the_harness_is_none() -> None:

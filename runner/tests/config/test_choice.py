@@ -81,7 +81,7 @@ def test_every_axis_is_crossed_and_defaults_leave_no_trace(tmp_path: Path) -> No
 
 def test_a_link_without_a_case_is_asked_for_goodput() -> None:
     assert list(_choose(links=("sat,leo",)).records) == ["goodput@sat", "goodput@leo"]
-    assert _cases(links=("geo",), sizes=("5000",)) == ["download-5kB"]  # their own link
+    assert _cases(links=("geo",), sizes=("5000",)) == ["download-5kB"]  # `geo` is the own link of these cases
 
 
 def test_sizes_and_losses_make_cases() -> None:

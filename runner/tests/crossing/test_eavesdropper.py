@@ -92,7 +92,7 @@ def test_a_secret_across_two_segments_is_found(tmp_path: Path) -> None:
     cut = REQUEST.index(PRIVATE.header.encode()) + 5
     there = partial(Sent, source=TERMINAL, destination=GATEWAY, ports=(5000, 443))
     parts = [
-        there(sequence=100 + cut, payload=REQUEST[cut:]),  # out of order, as after a loss
+        there(sequence=100 + cut, payload=REQUEST[cut:]),  # this segment arrives out of order, as after a loss
         there(sequence=100, payload=REQUEST[:cut]),
     ]
     assert _seen(tmp_path, parts)["secret in a header"].how == "in the clear, across segments"

@@ -128,7 +128,7 @@ def test_a_plain_crossing_is_measured(judged: Make) -> None:
     result = judged(PLAIN)
     assert result.outcome is Outcome.SUCCEEDED, result.findings
     assert result.sample is not None and result.crossing is not None
-    assert result.sample.ttlb == pytest.approx(0.7)  # the eighth packet, one every 0.1 s
+    assert result.sample.ttlb == pytest.approx(0.7)  # time of the eighth packet; there is a packet every 0.1 s
     assert result.sample.throughput == pytest.approx(8 * 5000 / 0.7)
     assert result.sample.goodput is None
     assert (result.crossing.whole, len(result.crossing.visible)) == (1, 7)
@@ -149,7 +149,7 @@ def test_ipv6_counts_where_ipv6_was_asked_for(judged: Make, case: str, ends: tup
     if code is None:
         assert result.crossing is not None
         hidden = [sight.what for sight in result.crossing.sights if not sight.visible]
-        assert (result.crossing.whole, hidden) == (1, ["server name"])  # the request is for server4
+        assert (result.crossing.whole, hidden) == (1, ["server name"])  # the URL contains the name server4
 
 
 @pytest.mark.parametrize(("began", "throughput"), [(0.75, 8 * 5000 / 0.7), (0.0, 8 * 5000 / 1.5), (None, None)])
@@ -207,11 +207,11 @@ def test_a_proxy_is_known_by_sequence_numbers(
 @pytest.mark.parametrize(
     ("entry", "link", "behind"),
     [
-        (PEP, AT_CLIENT, AT_CLIENT),  # fails open on both sides
-        (PEP, AT_CLIENT, BEHIND),  # on the terminal's
-        (PEP, ELSEWHERE, ELSEWHERE),  # on the gateway's
+        (PEP, AT_CLIENT, AT_CLIENT),  # both boxes fail open
+        (PEP, AT_CLIENT, BEHIND),  # the terminal box fails open
+        (PEP, ELSEWHERE, ELSEWHERE),  # the gateway box fails open
         (INTEGRATED, AT_CLIENT, AT_CLIENT),
-        (PLAIN, AT_CLIENT, BEHIND),  # somebody split what nobody was to split
+        (PLAIN, AT_CLIENT, BEHIND),  # connections were split although no box may split them
     ],
 )
 def test_a_proxy_that_is_not_where_it_should_be_is_an_error(

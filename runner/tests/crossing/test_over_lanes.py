@@ -15,7 +15,7 @@ from runner.model.middlebox import Box
 from runner.model.result import Outcome, Result
 from runner.store import RunFolder, load_evidence, save_evidence
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]  # three images are built where they are missing
+pytestmark = [pytest.mark.docker, pytest.mark.slow]  # missing images are built
 
 CASE = "download-20kB"
 ALL = {"client address", "server address", "ports", "server name", "secret in the URL", "secret in a header", "content"}

@@ -10,7 +10,7 @@ import pytest
 
 from runner.config.catalog import ROOT
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]  # a tunnel is dead after 30 s
+pytestmark = [pytest.mark.docker, pytest.mark.slow]  # a tunnel counts as broken after 30 s
 
 BUILDER = "bentpipe/carrier"
 # Namespaces and mounts of its own; AppArmor's profile for containers denies mounts.

@@ -48,7 +48,7 @@ class Pair:
         certificate, key = _certificate()
         common: dict[str, Any] = {"alpn_protocols": ["hq-interop"], "secrets_log_file": self._secrets}
         client = QuicConfiguration(is_client=True, server_name="server4", **{**common, **self.client_options})
-        client.verify_mode = 0  # ssl.CERT_NONE
+        client.verify_mode = 0  # the value of ssl.CERT_NONE
         server = QuicConfiguration(is_client=False, **{**common, **self.server_options})
         server.certificate, server.private_key = certificate, key
         client.supported_versions = [QuicProtocolVersion.VERSION_1]

@@ -114,7 +114,7 @@ def test_pcapng_with_microseconds(tmp_path: Path, whole: Trace, records: list[Re
 
 
 def test_time_stamps_beyond_64_bits_are_the_farthest_time(tmp_path: Path, records: list[Record]) -> None:
-    interface = Interface(rewrite.ETHERNET, rewrite.ethernet, resolution=0)  # seconds
+    interface = Interface(rewrite.ETHERNET, rewrite.ethernet, resolution=0)  # the unit of time stamps is a second
     late = [replace(record, time_ns=1 << 93) for record in records]
     trace = decode_capture(write_pcapng(tmp_path / "a.pcapng", late, [interface]), key_logs(CAPTURE))
     assert set(trace.datagrams["time_ns"].to_pylist()) == {2**63 - 1}

@@ -121,9 +121,9 @@ def test_other_frames(text: str, expected: tuple[int, ...], payload: bytes | Non
         "02 05 00 bfffffff 00",  # more ranges than bytes
         "0a 00 05 6162",  # longer than the packet
         "06 00 bfffffff 61",
-        "21",  # no such type
+        "21",  # this frame type does not exist
         "4008 00",  # STREAM in a type that is not the shortest encoding
-        "4000 00",  # PADDING likewise
+        "4000 00",  # PADDING in a type that is not the shortest encoding
         "ffffffffffffffff 00",  # the largest type
         "ff",  # a type that is cut off
     ],

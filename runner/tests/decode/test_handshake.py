@@ -61,7 +61,7 @@ def test_transport_parameters() -> None:
         + bytes.fromhex("11 08 00000001 6b3343cf")
         + bytes.fromhex("7f01 01 99")
         + bytes.fromhex("0a 01 40")  # a value that contradicts its length is left out
-        + bytes.fromhex("01 05 00")  # cut off
+        + bytes.fromhex("01 05 00")  # this parameter is cut off
     )
     assert parse_transport_parameters(data).values == {
         "initial_max_data": 0x100000,

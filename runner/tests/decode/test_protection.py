@@ -58,7 +58,7 @@ def test_server_initial(version: int) -> None:
     opened = server.open_long(data, 0, header.number_at, header.end, -1)
     assert opened is not None
     number, plain, first = opened
-    assert (number, first & 0xCF) == (1, 0xC1)  # without the type bits, in which the versions differ
+    assert (number, first & 0xCF) == (1, 0xC1)  # without the type bits, which differ between the versions
     rows = FrameRows()
     events = parse_frames(plain, 0, 0, rows)
     assert plain[:5] == bytes.fromhex("0200000000")

@@ -81,8 +81,8 @@ class Made:
 
     def __init__(self, cause: Cause) -> None:
         self.cause = cause
-        self.near: list[Packet] = []  # at the server
-        self.far: list[Packet] = []  # at the client
+        self.near: list[Packet] = []  # packets that passed the server's capture
+        self.far: list[Packet] = []  # packets that passed the client's capture
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = itertools.count()
         self._now = 0.0

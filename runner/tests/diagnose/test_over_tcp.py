@@ -18,7 +18,7 @@ from runner.trace.vantage import Recording
 
 SIZE = 2_000_000
 LINK = LinkParameters(data_rate=20_000_000, delay=DELAY, queue_packets=1000, loss=0.0)
-RTT, SPACING = 2 * DELAY, 0.0006  # s; 1500 B at 20 Mbit/s
+RTT, SPACING = 2 * DELAY, 0.0006  # seconds; SPACING is the time of 1500 B at 20 Mbit/s
 BEGIN = 5 * DELAY
 
 
@@ -85,7 +85,7 @@ def test_a_small_receive_window_is_named(tmp_path: Path) -> None:
 
 
 def test_a_window_that_stops_growing_is_named(tmp_path: Path) -> None:
-    explanation = _made(tmp_path, lambda turn: min(_doubling(turn), 90 * MSS))  # full segments, as a kernel sends them
+    explanation = _made(tmp_path, lambda turn: min(_doubling(turn), 90 * MSS))  # full segments, such as a kernel sends
     assert [diagnosis.code for diagnosis in explanation.diagnoses] == ["slow-start-left-early"]
 
 

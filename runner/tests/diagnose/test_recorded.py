@@ -53,7 +53,7 @@ def departures(name: str, sender: str) -> dict[int, list[float]]:
 @pytest.mark.parametrize("label", RECORDED.values(), ids=RECORDED)
 def test_a_set_cause_is_found_and_nothing_else(label: Labelled) -> None:
     explained_, record = explanation(label.name), case_of(label).record()
-    slack = 2 * (record.forward.delay + record.return_.delay)  # on the way, and behind a queue
+    slack = 2 * (record.forward.delay + record.return_.delay)  # time in transit and in a queue
     assert label.expected <= codes(label.name) <= label.expected | label.allowed
     assert explained_.limits.get("unknown", 0.0) < 0.1
     for diagnosis in explained_.diagnoses:

@@ -44,7 +44,7 @@ def test_a_runner_that_is_killed_alone_leaves_no_lock(tmp_path: Path) -> None:
         began = time.monotonic()
         with locked_folder(tmp_path):
             assert time.monotonic() - began < 1
-        os.kill(child, 0)  # raises when it has ended: then the test would prove nothing
+        os.kill(child, 0)  # raises if the child has ended; then the test would prove nothing
     finally:
         if child:
             os.kill(child, signal.SIGKILL)

@@ -27,7 +27,7 @@ def prefix(client: docker.DockerClient) -> Iterator[str]:
     name = f"bentpipe/test-{random.getrandbits(32):08x}"
     yield name
     made = [tag for image in client.images.list() for tag in image.tags if tag.startswith(name)]
-    for tag in sorted(made):  # "above" stands before what is below it
+    for tag in sorted(made):  # "above" comes before the images that are built on it
         client.images.remove(tag)
 
 
@@ -185,14 +185,14 @@ BUILDS["reused"] = Build(seconds=1.0, steps=5, reused=3)
     ("waiting", "working", "left"),
     [
         (["a"], {}, 10),
-        (["a", "b"], {}, 20),  # the longer one decides
+        (["a", "b"], {}, 20),  # the longer build decides
         (["a", "b", "c"], {}, 100),
         (["a", "b"], {"c": 40}, 60),
         ([], {"a": 4, "b": 19}, 6),
         (["unknown"], {"a": 4}, None),
         (["b"], {"unknown": 4}, None),
-        (["b"], {"a": 11}, None),  # slower than it was: nothing is known
-        (["reused"], {"a": 4}, None),  # says nothing about a build from nothing
+        (["b"], {"a": 11}, None),  # the build already takes longer than the last one, so there is no estimate
+        (["reused"], {"a": 4}, None),  # a build with reused layers gives no estimate for a full build
         ([], {}, 0),
     ],
 )

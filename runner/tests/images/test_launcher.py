@@ -209,7 +209,7 @@ EXTRAS = {
     "fsspec",
     "dask",
     "distributed",
-}  # optional packages; without them there is a sentence that says what to install
+}  # optional packages; without them, a message names the package to install
 
 
 def test_every_third_party_import_is_pinned() -> None:
@@ -224,7 +224,7 @@ def test_every_third_party_import_is_pinned() -> None:
                 names = [str(node.module)]
             beside = {
                 neighbour.stem for neighbour in path.parent.glob("*.py")
-            }  # programs of an image import each other so
+            }  # programs of an image import each other by these names
             roots = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"runner", "testcases"}
             roots -= set() if (path.parent / "__init__.py").is_file() else beside
             assert {name.lower() for name in roots} - EXTRAS <= allowed, path

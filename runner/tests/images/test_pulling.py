@@ -99,7 +99,7 @@ def test_registry_that_is_away_is_one_sentence_for_all_its_images(client: docker
     assert sentence.startswith(begin)
     assert sorted(sentence.removeprefix(begin).rstrip(".").split(", ")) == ["a", "b", "c"]
     assert len(sentence.splitlines()) == 1
-    assert 1 <= [event.state for event in events].count(State.FAILED) <= 2  # the others were not tried
+    assert 1 <= [event.state for event in events].count(State.FAILED) <= 2  # the other images were not tried
 
 
 @pytest.mark.docker
@@ -139,7 +139,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "storage": {"filesystem": {"rootdirectory": str(folder / "data")}},
         "http": {"addr": address},
     }
-    (folder / "config.yml").write_text(json.dumps(settings))  # YAML holds JSON
+    (folder / "config.yml").write_text(json.dumps(settings))  # every JSON document is also a YAML document
     with (
         (folder / "log").open("wb") as log,
         subprocess.Popen([program, "serve", folder / "config.yml"], stdout=log, stderr=log) as process,

@@ -61,7 +61,7 @@ def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(shipp
 def test_a_middlebox_is_built_from_its_own_folder(shipped: Catalog) -> None:
     gateway_alone = stacks.choose(shipped, ["pep-split-gateway"], pull=False)
     assert "bentpipe/middlebox-pep-split" in {image.tag for image in images_of(gateway_alone)}
-    both = stacks.choose(shipped, ["qpep"], pull=False)  # a stack and a middlebox, of one image
+    both = stacks.choose(shipped, ["qpep"], pull=False)  # qpep is a stack and a middlebox with the same image
     assert [image.tag for image in images_of(both)].count("bentpipe/qpep") == 1
 
 

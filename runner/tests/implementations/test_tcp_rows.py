@@ -10,7 +10,7 @@ from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.store import RunFolder
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]  # images are built where they are missing
+pytestmark = [pytest.mark.docker, pytest.mark.slow]  # missing images are built
 
 PAIRS = [("nginx+h2", "curl+h2"), ("haproxy+h2", "curl+h2"), ("nginx+h1", "curl+h1"), ("haproxy+h1", "curl+h1")]
 

@@ -70,7 +70,7 @@ def test_captures_of_a_flood_are_not_decoded(
 ) -> None:
     artifacts = recorded("quinn_quinn/handshake")
     for path, mebibytes in zip((artifacts.client_capture, artifacts.server_capture), sizes, strict=True):
-        os.truncate(path, mebibytes * 2**20)  # a hole: it takes no disk
+        os.truncate(path, mebibytes * 2**20)  # a sparse file, which needs no disk space
     artifacts.link_truth.unlink()
     result = judge(catalog, artifacts, "handshake")
     assert (codes(result) == {"packet-flood"}) == (role is not None)

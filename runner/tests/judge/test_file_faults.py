@@ -148,7 +148,7 @@ def test_files_with_faults_of_both_roles_name_no_role(catalog: Catalog, recorded
     _saved(artifacts, 0, received=None)
     finding = _finding(catalog, artifacts, *sizes)
     assert finding.role == "client"
-    _saved(artifacts, 1, received=30719, size=30719)  # as if the server had added a byte
+    _saved(artifacts, 1, received=30719, size=30719)  # as if the server had sent one byte more
     finding = _finding(catalog, artifacts, *sizes)
     assert (finding.role, finding.packets) == ("", ())
     assert finding.actual.endswith(UNKNOWN)

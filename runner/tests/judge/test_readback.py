@@ -76,7 +76,7 @@ def test_a_smaller_flight_refutes_only_when_the_window_ended_it(catalog: Catalog
     artifacts = recorded("quic-go+iw=10_quic-go/window")
     ask(artifacts, "server", IW="64")
     stopped = of(judge(catalog, artifacts), "server", "IW")["first flight"]
-    assert stopped.holds is False  # 32 packets at once, then nothing until the first ACK
+    assert stopped.holds is False  # the server sends 32 packets at once, and no more until the first ACK
     short = recorded("quinn_quinn/handshake")
     ask(short, "server", IW="64")
     reading = of(judge(catalog, short), "server", "IW")["first flight"]

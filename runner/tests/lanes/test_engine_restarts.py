@@ -52,7 +52,7 @@ def test_a_job_that_the_engine_ended_runs_again(host: Host, sentences: list[str]
     with Lanes.open(f"restarts-{how}", lanes=2, client=host.engine(), say=sentences.append) as lanes:
 
         def end_engine() -> None:
-            time.sleep(3)  # into the transfer, which lasts 4 s
+            time.sleep(3)  # until the transfer, which takes 4 s, is running
             if how == "killed":
                 os.kill(_engine_process(host), signal.SIGKILL)
             host.restart_engine()

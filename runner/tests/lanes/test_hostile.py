@@ -185,7 +185,7 @@ def test_folders_that_lie_sixteen_thousand_deep_cost_nobody_memory(lanes: Lanes,
     assert all(file.equal for file in evidence.files)
     assert evidence.wall_s < 20
     assert all(len(name) < 300 for name in evidence.extra_files)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # KiB
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # in KiB
     assert grown < 64 * 1024
     assert lanes.run(ask(name="next")).error == {}, "the lane is fit for the next job"
 
@@ -198,7 +198,7 @@ def test_containers_of_ours_have_limits(lanes: Lanes, ask: Ask, engine: docker.D
     ]
     made = [
         candidate for candidate in made if candidate.labels.get("bentpipe.role") != "house"
-    ]  # of guests, which share its memory
+    ]  # the container in which guests run; they share its memory
     assert len(made) >= 4
     for container in made:
         host = container.attrs["HostConfig"]

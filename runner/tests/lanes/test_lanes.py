@@ -141,7 +141,7 @@ def test_the_next_job_finds_a_lane_as_new(
         holders = [container["Id"] for container in containers_of(engine, run="litter", role="client-holder")]
         printed = (job.folder / "client" / "output.log").read_text()
         lines = re.sub(r"^\d+: eth0@if\d+", "eth0", printed, flags=re.MULTILINE).splitlines()  # the cable is another
-        return sorted(lines), set(holders)  # sorted: it prints to two streams
+        return sorted(lines), set(holders)  # sorted, because the command prints to two streams
 
     with Lanes.open("litter", lanes=1, client=engine) as lanes:
         before, old = look(lanes, "before")

@@ -86,7 +86,7 @@ def test_commands_run_at_once_and_say_how_they_ended(holder: Holder) -> None:
 def test_an_answer_that_nobody_reads_on_ends_its_command(holder: Holder) -> None:
     endless = holder.run(["yes"])
     assert next(endless).startswith(b"y\ny\n")
-    time.sleep(0.5)  # everything on the way is full
+    time.sleep(0.5)  # until all buffers on the way are full
     endless.close()
     assert holder.execute(["echo", "still here"]) == (0, "still here\n")
     _, processes = holder.execute(["ps", "-e", "-o", "comm"])
@@ -167,7 +167,7 @@ def test_a_simulator_that_dies_is_told_and_the_next_job_has_another(
         running = pool.submit(single.run, ask(client="hang", timeout=30))
         link = _link_process(engine)
         outcome = _simulators(engine)
-        time.sleep(2)  # until the client runs
+        time.sleep(2)  # until the client is running
         if victim == "container":
             engine.api.kill(outcome[0])
         else:
@@ -187,7 +187,7 @@ def test_the_cpus_stay_awake_while_a_link_runs(single: Lanes, engine: docker.Doc
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(single.run, ask(client="hang", timeout=5))
         link = _link_process(engine)
-        time.sleep(1)  # until it has begun
+        time.sleep(1)  # until the link is running
         assert WAKE_UP in [file.readlink() for file in Path(f"/proc/{link}/fd").iterdir()]
         running.result()
     assert not Path(f"/proc/{link}").exists(), "the request ends with the link"

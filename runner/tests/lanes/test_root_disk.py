@@ -106,7 +106,7 @@ def test_a_full_disk_of_the_engine_pauses_the_run(
 
     def say(sentence: str) -> None:
         messages.append(sentence)
-        monkeypatch.setattr(lanes_module, "_LEAST_FREE", MIB)  # as when somebody has made room
+        monkeypatch.setattr(lanes_module, "_LEAST_FREE", MIB)  # as if a user had freed disk space
 
     with Lanes.open("full-disk", lanes=1, client=engine, say=say) as lanes:
         monkeypatch.setattr(lanes_module, "_LEAST_FREE", 1 << 60)

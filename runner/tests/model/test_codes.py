@@ -18,7 +18,7 @@ from runner.model.codes import CODES, Matter, another_attempt_helps
 MAKERS = {"LaneError", "harness"}  # their first argument is a code
 BUILT = re.compile(
     r"^(client|server)-(exit|not-started)$|^(terminal|gateway|server)-ended$"
-)  # put together from two parts
+)  # codes that the program puts together from two parts
 OUTSIDE = {"tests", "benchmarks", "validation", "render"}
 
 

@@ -11,7 +11,7 @@ from runner.tests.mutate.recording import CLIENT, Datagram, Recording
 from runner.tests.mutate.tls import Message, Parameters
 
 LEAST_INITIAL = 1200  # bytes of a datagram with an Initial packet (RFC 9000 §14.1)
-MTU = 1452  # of UDP payload, over Ethernet and IPv6
+MTU = 1452  # most bytes of UDP payload over Ethernet and IPv6
 
 
 class UnfitError(Exception):
@@ -136,7 +136,7 @@ def _free_time(recording: Recording, like: Datagram) -> float:
 def fill(packet: Packet, size: int) -> None:
     """Fill the packet with PADDING up to this size of the whole packet."""
     packet.changed = True
-    while (missing := size - len(packet.encode())) > 0:  # twice where a short packet was filled up already
+    while (missing := size - len(packet.encode())) > 0:  # a second time if a short packet was already padded
         packet.frames = [*packet.frames, padding(missing)]
 
 

@@ -132,7 +132,7 @@ def mixed(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Catalog
         ("web", "both", "sat", "h3"),
         ("web", "web", "http3", "h3"),
         ("both", "browser", "handshake", "hq-interop"),
-        ("both", "browser", "terrestrial", "h3"),  # both protocols are shared, but its client knows no `transfer`
+        ("both", "browser", "terrestrial", "h3"),  # both endpoints speak h3, but a browser has no `transfer`
         (
             "web",
             "both",

@@ -86,7 +86,7 @@ def test_quiet_hours_are_in_the_time(planned: Planned) -> None:
     assert placed.ends is not None
     assert plain.ends is not None
     assert placed.ends.hour == 14
-    assert (placed.ends - plain.ends).total_seconds() == pytest.approx(2 * 3600 - 300, abs=60)  # a job is under way
+    assert (placed.ends - plain.ends).total_seconds() == pytest.approx(2 * 3600 - 300, abs=60)  # a job is running
     (sentence,) = placed.sentences
     assert "rest in the quiet hours 12:05-13:00 and 13:00-14:00 and end on Sunday 29 November at 14:0" in sentence
 

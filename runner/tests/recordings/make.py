@@ -87,7 +87,7 @@ def _cases() -> dict[str, CaseRecord]:
         "chacha20": variant("chacha20", "chacha20", 1 * KIB),
         "multiconnect": variant("multiconnect", "multiconnect", 1 * KIB, 1 * KIB, 1 * KIB),
         "transfer": variant("transfer", "transfer", 20 * KIB, 30 * KIB, 50 * KIB),
-        "credit": variant("credit", "transfer", 80 * KIB, 80 * KIB, 120 * KIB),  # above quic-go's first limits
+        "credit": variant("credit", "transfer", 80 * KIB, 80 * KIB, 120 * KIB),  # larger than quic-go's first limits
         "multiplexing": replace(declared["multiplexing"], file_sizes=(32,) * 250),
         "keyupdate": replace(declared["keyupdate"], file_sizes=(20 * KIB,)),
         "v2": declared["v2"],

@@ -41,11 +41,11 @@ class Bad:
     section: str
     expected: str
     actual: str
-    client: str = ""  # sins, as CLIENT_PARAMS and SERVER_PARAMS name them
+    client: str = ""  # faults by their names in CLIENT_PARAMS; for `server`, in SERVER_PARAMS
     server: str = ""
     client_stack: str = ""  # the client's stack, when it is not misbehaving
     server_stack: str = ""
-    also: frozenset[str] = frozenset()  # further codes that this sin causes
+    also: frozenset[str] = frozenset()  # further codes of findings that this fault causes
     changes: Changes = field(default_factory=dict)
 
     @property

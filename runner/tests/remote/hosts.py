@@ -275,7 +275,7 @@ class Host:
 
     def fill_disk(self) -> None:
         """Fill the host's own disk at once. Writing zeros would take so long that a transfer could end before."""
-        more = ("fallocate", "-l", str(self._disk), str(self.data / "filling"))  # fails, but keeps all free space
+        more = ("fallocate", "-l", str(self._disk), str(self.data / "filling"))  # fails, but fills the disk
         subprocess.run(["nsenter", "-t", str(self._pid), "--mount", *more], capture_output=True, check=False)
         assert os.statvfs(f"/proc/{self._pid}/root{self.data}").f_bavail == 0, "the disk is not full"
 
@@ -320,7 +320,7 @@ class Host:
         with contextlib.suppress(DockerException, OSError, AssertionError):
             for container in self.engine().containers.list(all=True, ignore_removed=True):
                 container.remove(force=True, v=True)
-        self._end(self._dockerd)  # not by SIGTERM, which would take 10 s; no file of the engine is kept
+        self._end(self._dockerd)  # no SIGTERM, which would take 10 s; all files of the engine are deleted
         for _ in range(3):  # the shims and containerd outlive dockerd
             for pid in self._processes():
                 with contextlib.suppress(ProcessLookupError):

@@ -5,7 +5,7 @@ import subprocess
 
 from runner.tests.remote.hosts import Host, offloads_off, run
 
-INTERFACE = "lan0"  # of the host, towards the routers
+INTERFACE = "lan0"  # the host's interface towards the routers
 
 
 class Nat:

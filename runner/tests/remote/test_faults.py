@@ -31,7 +31,7 @@ from runner.units import format_size
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
-CASE = "transfer"  # 10 MiB: takes 8 s over the link at least
+CASE = "transfer"  # 10 MiB take at least 8 s over the link
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def _broken(work: Work, host: Host, folder: Path, break_it: Callable[[], object]
     while not any(name.endswith("client-endpoint") and state == "running" for name, state in host.states()):
         assert time.monotonic() < deadline, "the client never ran"
         time.sleep(0.2)
-    time.sleep(2.0)  # into the transfer
+    time.sleep(2.0)  # until the transfer is running
     break_it()
     job.join(300)
     assert ended, "the job never ended"

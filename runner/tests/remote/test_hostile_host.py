@@ -27,7 +27,7 @@ from runner.units import MIB
 
 BLOCK = bytes(MIB)
 _STATE = {"Status": "running", "Pid": 1, "ExitCode": 0, "OOMKilled": False, "FinishedAt": ""}
-_ODD = {  # descriptions of containers
+_ODD = {  # invalid descriptions of containers
     "list": b"[]",
     "nothing": b"",
     "number": b'{"State": 7}',
@@ -41,7 +41,7 @@ class _Endless(http.server.BaseHTTPRequestHandler):
     """Answers as an engine does; archives and logs have no end."""
 
     protocol_version = "HTTP/1.1"
-    sent = 0  # bytes of archives and logs, of all requests
+    sent = 0  # bytes of archives and logs in the answers to all requests
     command = ""  # the container of the last command
 
     def address_string(self) -> str:
@@ -168,7 +168,7 @@ def test_a_description_without_end_is_refused(hostile: RemoteEngine, container: 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(LaneError, match="its answer has more than 16 MiB"):
         hostile.state(container)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # KiB
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # in KiB
     assert grown < 100 * 1024
 
 
@@ -218,7 +218,7 @@ def test_an_engine_that_is_away_before_a_job_is_waited_for_and_then_given_up(
     messages: list[str] = []
     hostile.require_welcome(threading.Event(), messages.append)
     assert messages == []
-    Engine.close(hostile)  # no connection stays open
+    Engine.close(hostile)  # closes the last connection
     monkeypatch.setattr(remote_engine, "PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(hostile, "_where", {"base_url": "unix:///nowhere/engine"})
     with pytest.raises(HostRefusedError, match="It was away for 2"):

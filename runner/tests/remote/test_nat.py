@@ -18,7 +18,7 @@ pytestmark = pytest.mark.docker
 DELAY = 0.05
 # A full queue delays by 25 ms at most: half of the delay, whatever a sender keeps in it.
 WAY = LinkParameters(data_rate=50_000_000, delay=DELAY, queue_packets=100, loss=0.0)
-CLOCK = 0.005  # s by which the offset of the clocks may be wrong
+CLOCK = 0.005  # largest allowed error of the clock offset in seconds
 QUEUE = WAY.queue_packets * 8 * 1514 / WAY.data_rate
 
 

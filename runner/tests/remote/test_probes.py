@@ -9,7 +9,7 @@ from runner.engine.containers import State
 from runner.remote.conditions import judge
 from runner.remote.probes import Exchange, clock, parse, probing, settled
 
-BEGAN = 1_790_000_000.0  # s since 1970, server's clock
+BEGAN = 1_790_000_000.0  # seconds since 1970 by the server's clock
 
 
 def _exchanges(
@@ -75,7 +75,7 @@ def test_unequal_ways_shift_the_offset_within_the_bound() -> None:
     ]
     estimate = clock(longer_return)
     assert estimate is not None
-    assert abs(estimate.offset) == pytest.approx(0.05, abs=0.002)  # probes can't show it
+    assert abs(estimate.offset) == pytest.approx(0.05, abs=0.002)  # probes can't show an asymmetric delay
     assert abs(estimate.offset) < estimate.bound
 
 

@@ -49,7 +49,7 @@ def _parameters(data_rate: int, loss: float = 0.0) -> LinkParameters:
 def test_a_job_leaves_the_same_files_and_nothing_on_the_host_and_one_beyond_the_budget_is_not_begun(
     remote_host: Host, catalog: Catalog, tmp_path: Path
 ) -> None:
-    with suppress(ImageNotFound):  # of an earlier test
+    with suppress(ImageNotFound):  # the image may be left from an earlier test
         remote_host.engine().images.remove(f"bentpipe/{STACK}", force=True)
     poor = replace(link_to(remote_host), budget_day=5_000_000)
     with working(catalog, tmp_path, poor, cases=("handshake", "transfer")) as work:
@@ -69,7 +69,7 @@ def test_a_job_leaves_the_same_files_and_nothing_on_the_host_and_one_beyond_the_
             False,
         )
         assert observed.clock is not None
-        assert abs(observed.clock.offset) < max(observed.clock.bound, 0.005)  # both have the clock of this machine
+        assert abs(observed.clock.offset) < max(observed.clock.bound, 0.005)  # both hosts use the clock of this machine
         assert observed.before is not None
         assert observed.before.sent >= 12
         assert observed.volume > 2000

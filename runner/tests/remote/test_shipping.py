@@ -26,7 +26,7 @@ from runner.units import MIB
 pytestmark = pytest.mark.docker
 
 NAMES = BASE, TOP, LABELLED = tuple(f"bentpipe-test/shipped-{name}" for name in ("base", "top", "labelled"))
-_FILE = "head -c {} /dev/urandom > /{}"  # what can't be compressed
+_FILE = "head -c {} /dev/urandom > /{}"  # makes a file of random bytes, which can't be compressed
 HEADERS = 1.1  # bytes of frames per byte of an archive, at most: SSH, TCP, IP, Ethernet, ACKs
 
 
@@ -87,7 +87,7 @@ def test_a_layer_that_the_host_has_does_not_cross_again(
     there = remote_host.engine()
     assert there.images.get(TOP).id == layered.images.get(TOP).id
     assert _digests(there, TOP) == _digests(layered, TOP)
-    with Shipping(engine, layered).packed(TOP) as parcel:  # as after a kill: a second call has nothing to send
+    with Shipping(engine, layered).packed(TOP) as parcel:  # as after a killed run: a second call has nothing to send
         assert (parcel.lacking, parcel.size < 20_000) == (0, True)
 
 

@@ -78,11 +78,11 @@ def test_a_lost_connection_is_made_again(remote_host: Host, tunnel: Tunnel) -> N
     remote_host.stop_ssh()
     threading.Timer(1.5, remote_host.start_ssh).start()
     began = time.monotonic()
-    with pytest.raises((DockerException, OSError)):  # what was under way ends, and at once
+    with pytest.raises((DockerException, OSError)):  # the running call ends at once
         client.ping()
         client.ping()
         raise DockerException("the idle connection was not lost, the next one waited for the host")
-    assert _client(tunnel).ping()  # and who comes next waits for the host
+    assert _client(tunnel).ping()  # the next call waits until the host is back
     assert time.monotonic() - began > 1.0
     assert tunnel.connection.connects == 2
     assert tunnel.failure is None

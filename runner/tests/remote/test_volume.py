@@ -70,11 +70,11 @@ def test_a_job_has_paid_before_it_begins_and_gets_back_what_it_did_not_use(tmp_p
     link = replace(LINK, budget_day=1000)
     with ledger.reserved(link, 600, today=MONDAY) as reservation:
         assert ledger.spent("astra", today=MONDAY) == (600, 600)
-        with pytest.raises(BudgetError):  # another runner's, at the same time
+        with pytest.raises(BudgetError):  # a job of another runner at the same time
             _job(ledger, link, 600, used=0)
         reservation.used = 250
     assert ledger.spent("astra", today=MONDAY) == (250, 250)
-    _job(ledger, link, 300, used=None)  # unknown
+    _job(ledger, link, 300, used=None)  # the number of used bytes is unknown
     assert ledger.spent("astra", today=MONDAY) == (550, 550)
     with pytest.raises(KeyError), ledger.reserved(link, 100, today=MONDAY):
         raise KeyError

@@ -152,7 +152,7 @@ def test_the_legend_of_a_narrow_plot_is_read_whole(site: Path, tab: Tab) -> None
     tab.page.set_viewport_size({"width": 400, "height": 800})
     page = tab.open(site / "recorded/quinn_quinn/goodput.html")
     page.wait_for_selector(".plot.drawn.js-plotly-plot .legend")
-    assert "received, clientside" in page.locator(".legendtext").all_text_contents()  # in two lines
+    assert "received, clientside" in page.locator(".legendtext").all_text_contents()  # the label has two lines
     assert page.evaluate(_OUTSIDE, ["#plot", ".legendtext"]) == []
     assert page.evaluate(_COVERED, ".legendtext") == []
 

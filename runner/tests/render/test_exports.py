@@ -77,7 +77,7 @@ def test_two_modes_are_in_our_json_and_in_the_tables(tmp_path: Path) -> None:
     )
     assert (row["lower_n"], row["upper_median"]) == (3, 8.2)
     page = (tmp_path / "site/run/index.html").read_text()
-    assert page.count(">two modes<") == 2  # the cell, and how to read it
+    assert page.count(">two modes<") == 2  # in the cell, and in the text that explains the cells
 
 
 def test_half_a_character_spoils_no_file(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ DAY = 86_400
 STACKS = ("quinn", "aioquic", "quic-go")
 ATOM = "{http://www.w3.org/2005/Atom}"
 ITERATIONS = 5
-Broken = Mapping[tuple[str, str], str]  # server, client → whose fault it is that `hs` fails: client, server, neither
+Broken = Mapping[tuple[str, str], str]  # server, client → the role at fault for a failed `hs`: client, server, neither
 
 
 def night(path: Path, number: int, broken: Broken, *, slow: str = "", error: str = "") -> RunFolder:

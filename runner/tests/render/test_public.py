@@ -14,7 +14,7 @@ from runner.render.view import RunView, StoredRun
 from runner.store import RunFolder
 from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run, variants_run, vias_run
 
-PLAIN = re.compile(r"[A-Za-z0-9_-]+")  # what a class selector takes without an escape
+PLAIN = re.compile(r"[A-Za-z0-9_-]+")  # characters that a class selector accepts without an escape
 
 
 def view_of(folder: RunFolder) -> RunView:

@@ -141,7 +141,7 @@ def test_the_offset_plot_shows_both_vantage_points_retransmissions_and_instants(
     for name in ("client", "server", "other"):
         (steps,) = re.findall(rf'<path class="{name}" d="(M[\d.]+,[\d.]+(?:H[\d.]+V[\d.]+)+)"/>', svg)
         heights = [float(y) for y in re.findall(r"V([\d.]+)", steps)]
-        assert heights == sorted(heights, reverse=True), name  # upwards is down in SVG
+        assert heights == sorted(heights, reverse=True), name  # in SVG, larger values of y are further down
     assert 'class="again"' in svg
     assert "TTFB 0.00 s" in svg
     assert "&lt;&#34;t&#34;&gt;" in svg

@@ -128,7 +128,7 @@ def test_a_sweep_of_one_parameter_is_a_curve(tmp_path: Path) -> None:
     page = (tmp_path / "site/night/vias.html").read_text()
     drawn = page.split('id="parameters"')[1].split("</section>", maxsplit=1)[0]
     captions = re.findall("<figcaption>(.*?):", drawn)
-    assert captions == ["pep-split by IW, CCA=bbr"] * 2  # downloads, page loads; two values of IW are none
+    assert captions == ["pep-split by IW, CCA=bbr"] * 2  # downloads, page loads. Two values of IW give no curve
     for packets in (1, 30, 100):
         assert f"pep-split+cca=bbr+iw={packets}: median" in drawn
     assert "page load time (s)" in drawn

@@ -34,7 +34,7 @@ def test_many_questions_at_once_make_each_answer_weaker() -> None:
     few = ({"a": [4.0], "b": [2.0]}, False)
     first, *others, last = winners([clear, mixed, mixed, mixed, few])
     assert first is not None and last is not None and first.p is not None and first.q is not None
-    assert first.q == 4 * first.p  # the one that could show nothing is not counted
+    assert first.q == 4 * first.p  # the group with too few values is not counted
     assert first.doubt.startswith("no significant difference, q 0.11")
     assert all(other is not None and not other.certain for other in others)
     assert last.low is None and last.high is None

@@ -8,7 +8,7 @@ import pyarrow as pa
 from runner.decode.schema import CLIENT, SERVER, TABLES, CaptureMeta, Trace
 
 EPOCH_NS = 1_700_000_000_000_000_000
-HEADERS = 28  # IPv4 and UDP
+HEADERS = 28  # bytes of the IPv4 and UDP headers
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from runner.trace import rate_bound, slow_start_bound
 from runner.units import MIB
 
-_DATAGRAM = 1200  # the smallest that QUIC allows (RFC 9000 §14)
+_DATAGRAM = 1200  # bytes of the smallest datagram size that QUIC allows (RFC 9000 §14)
 
 
 @pytest.mark.parametrize(("packets", "percent"), [(10, 54), (32, 61)])

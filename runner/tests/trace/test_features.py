@@ -36,7 +36,7 @@ def test_resumption_and_zero_rtt_of_quic_go() -> None:
 
 def test_retry_of_quic_go_whose_client_hello_fills_two_packets() -> None:
     (connection,) = _connections(OWN / "quic-go_retry")
-    assert connection.retries == 2  # one for each of the two datagrams
+    assert connection.retries == 2  # one Retry for each of the two datagrams
     assert connection.retry_token_echoed
     assert connection.packet_number_reset is False
     assert connection.retry_integrity_ok
@@ -77,7 +77,7 @@ def test_ecn_is_seen_where_a_stack_uses_it(stack: str, marks: bool) -> None:
     assert connection.client_ecn.reported.ect <= connection.client_ecn.received.ect
     if marks:
         assert connection.client_ecn.reported.ect > 0
-    assert connection.server_ecn.sent is None  # its own vantage point was not used
+    assert connection.server_ecn.sent is None  # there is no capture at the server's end
 
 
 @pytest.mark.parametrize("stack", ["aioquic", "quic-go", "quinn"])

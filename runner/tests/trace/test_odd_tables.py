@@ -109,7 +109,7 @@ def test_retransmissions_equal_those_counted_byte_by_byte(sending: list[tuple[in
             client.append(Packet(packet.time + 0.1, SERVER, number, packet.frames))
             delivered |= covered
     client.append(Packet(0.1, SERVER, 0, type="initial"))
-    client.append(Packet(1.0, CLIENT, 1))  # the capture goes on until everything could have arrived
+    client.append(Packet(1.0, CLIENT, 1))  # the capture lasts until all packets could have arrived
     captures = trace(client), trace(server)
     trace_facts = facts(*captures)
     numbers = sample(*captures, trace_facts, file_sizes=(1,), forward=LINK, return_=LINK)

@@ -13,7 +13,7 @@ from runner.tests.decode.test_oracle_qlog import RECORDINGS
 from runner.trace.qlog import CongestionWindow, congestion_window
 
 DOCUMENT = RECORDINGS.parents[1] / "trace" / "recordings" / "lossy"
-FIRST = 1_795_000_000_000_000_000  # ns since 1970: when the server's first datagram passed its capture
+FIRST = 1_795_000_000_000_000_000  # ns since 1970 when the server's first datagram passed the server's capture
 
 
 def put(folder: Path, text: bytes, name: str = "a.sqlog") -> Path:
@@ -50,7 +50,7 @@ def test_a_server_s_window_is_on_the_clock_of_its_capture(tmp_path: Path, name: 
     assert window is not None
     assert window.size[0] == first < window.size.max()
     assert abs(int(window.time_ns[0]) - begin) < 5_000_000
-    assert window.time_ns[-1] <= times.max() + 40_000_000  # made at the client, 15 ms from the server
+    assert window.time_ns[-1] <= times.max() + 40_000_000  # the capture was made at the client, 15 ms from the server
     assert np.all(np.diff(window.time_ns) >= 0)
 
 

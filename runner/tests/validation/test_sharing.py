@@ -17,7 +17,7 @@ from runner.validation.sharing import MeanShare, main
 def test_the_interval_is_students() -> None:
     share = MeanShare.of([0.4, 0.5, 0.6, 0.45, 0.55])
     assert share.mean == pytest.approx(0.5)
-    assert share.half_width == pytest.approx(2.7764 * 0.0790569 / 5**0.5, rel=1e-4)  # table of t, 4 degrees of freedom
+    assert share.half_width == pytest.approx(2.7764 * 0.0790569 / 5**0.5, rel=1e-4)  # t with 4 degrees of freedom
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_an_image_is_sent_without_the_layers_that_are_there(client: docker.Docke
 
     bring([required], ask, say=lambda _: None)
     assert images.lacking((required,)) == []
-    assert 1_000_000 < sent < 1_500_000  # the base's layers have hundreds of megabytes
+    assert 1_000_000 < sent < 1_500_000  # the layers of the base image have hundreds of megabytes
 
 
 def test_what_does_not_become_the_image_is_said(client: docker.DockerClient) -> None:

@@ -14,7 +14,7 @@ from runner.inputs.inputs import certificates
 
 CLIENT, SERVER = bytes((193, 167, 0, 100)), bytes((193, 167, 100, 100))
 MSS = 1400
-DELAY = 0.3  # s, one way
+DELAY = 0.3  # one-way delay in seconds
 _SYN, _FIN, _ACK, _PUSH = 0x02, 0x01, 0x10, 0x08
 _WINDOW_SCALE = 7
 
@@ -125,7 +125,7 @@ class Wire:
     ) -> None:
         self.initials = initials
         self.port = port
-        self.window = window  # bytes of each side's constant receive window
+        self.window = window  # constant receive window of both endpoints in bytes
 
     def write(self, folder: Path, segments: Sequence[Sent], *, snap: int = 65535) -> tuple[Path, Path]:
         """Write `left.pcap` at the client's side and `right.pcap` at the server's side, each with the segments that

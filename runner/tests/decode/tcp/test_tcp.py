@@ -17,10 +17,10 @@ from runner.trace.vantage import NULL, Recording
 
 CONTENT = bytes(range(256)) * 200
 LINK = LinkParameters(data_rate=20_000_000, delay=DELAY, queue_packets=125, loss=0.0)
-LOST, REPEATED = 5, 9  # which of the response's segments
-STEP = 0.001  # s between segments of one flight
-HELLO, FLIGHT, REQUEST, RESPONSE = 2 * DELAY, 3 * DELAY, 4 * DELAY, 5 * DELAY  # when each leaves
-AGAIN = RESPONSE + 2.5 * DELAY  # when the two segments leave for the second time
+LOST, REPEATED = 5, 9  # indices of the lost and of the repeated segment of the response
+STEP = 0.001  # seconds between the segments of a flight
+HELLO, FLIGHT, REQUEST, RESPONSE = 2 * DELAY, 3 * DELAY, 4 * DELAY, 5 * DELAY  # times of sending
+AGAIN = RESPONSE + 2.5 * DELAY  # time at which these two segments are sent again
 
 
 def _pieces(start: int, end: int) -> list[tuple[int, int]]:
@@ -29,7 +29,7 @@ def _pieces(start: int, end: int) -> list[tuple[int, int]]:
 
 def _segments(tls: Tls) -> list[Sent]:
     """SYN to FIN: one segment of the response is lost, one is repeated in vain."""
-    hello = tls.client.index(b"\x14\x03\x03\x00\x01")  # change_cipher_spec goes with Finished
+    hello = tls.client.index(b"\x14\x03\x03\x00\x01")  # change_cipher_spec and Finished are in the same segment
     finished = tls.marks["finished"]
     segments = [
         Sent(at=0.0, sender=CLIENT, offset=None),
@@ -124,12 +124,12 @@ def test_the_numbers_are_those_of_the_time_table(recorded: tuple[Tls, Trace, Tra
     began = RESPONSE + 0.02 + DELAY
     assert numbers.handshake_time == pytest.approx(began)
     assert numbers.ttfb == pytest.approx(began + STEP * before)
-    assert numbers.ttlb == pytest.approx(AGAIN + DELAY)  # the hole is filled last
+    assert numbers.ttlb == pytest.approx(AGAIN + DELAY)  # the lost segment arrives last
     assert numbers.data_packets == response + 2
     assert numbers.lost_packets == 1
     assert (numbers.retransmitted_bytes, numbers.spurious_bytes) == (2 * MSS, MSS)
     assert numbers.goodput == pytest.approx(8 * len(CONTENT) / (AGAIN + DELAY + STEP - began))
-    assert numbers.rtt_min == pytest.approx(2 * DELAY)  # of the repeat in vain; all others waited for STEP / 2
+    assert numbers.rtt_min == pytest.approx(2 * DELAY)  # of the needless repeat; other RTTs are STEP / 2 longer
     assert numbers.one_way_delay_median == pytest.approx(DELAY)
 
 
@@ -141,7 +141,7 @@ def test_a_segment_has_the_same_number_on_both_sides(recorded: tuple[Tls, Trace,
     assert recording.client is not None
     rows = recording.arrival != NULL
     sent = recording.server.packets["sender"] == SERVER
-    assert (~rows & sent & (recording.server.packet_key != NULL)).sum() == 1  # the lost one
+    assert (~rows & sent & (recording.server.packet_key != NULL)).sum() == 1  # the lost segment
     delay = recording.client.packet_time[recording.arrival[rows & sent]] - recording.server.packet_time[rows & sent]
     assert set(delay.tolist()) == {round(DELAY * 1e9)}
 

@@ -301,7 +301,7 @@ def _early_late(m: Mutation) -> None:
 @mutant("rfc9000-17.1-number-truncated", cases=("multiplexing", "mtublackhole", "lossy", "transfer"))
 def _truncated(m: Mutation) -> None:
     """No ACK arrives, but packet numbers are still encoded in one byte."""
-    least = 128  # half the range of one byte
+    least = 128  # half of the range of one byte
     long = [each for each in arrived(m, Kind.ONE_RTT) if each[1].number >= least]
     m.need(long, "too few packets")
     for datagram, packet, old in m.frames(F.ACK, F.ACK_ECN, sender=m.peer):

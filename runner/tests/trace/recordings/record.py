@@ -73,7 +73,7 @@ def run_client(folder: Path, streams: int) -> None:
         async def main() -> None:
             async with connect(SERVER_ADDRESS, PORT, configuration=configuration) as client:
                 readers = []
-                for _ in range(streams):  # a stream gets its number at the first write
+                for _ in range(streams):  # a stream gets its ID at its first write
                     reader, writer = await client.create_stream()
                     writer.write(b"GET /file\r\n")
                     writer.write_eof()

@@ -6,7 +6,7 @@ from aioquic.quic.packet import QuicFrameType, push_ack_frame
 from aioquic.quic.rangeset import RangeSet
 from common import LIE, behaviour
 
-_AHEAD = 3  # packets
+_AHEAD = 3  # number of packets by which the acknowledged number is ahead of the received packets
 _LONG_DELAY = 400_000 >> 3  # 0.4 s in the units of RFC 9000 §19.3 with the default exponent
 
 
