@@ -54,12 +54,16 @@ class Endpoint:
         named = role.role if isinstance(role, BesideRole) else role
         self.environment = {**spec.environment, "ROLE": named.value}
 
-    def find(self, engine: Engine) -> None:
-        """Look up the id of the image, its volumes and its label. Raises LaneError when there is no such image."""
+    def find(self, engine: Engine, *, writable_root: bool = False) -> None:
+        """Look up the id of the image, its volumes and its label. Raises LaneError when there is no such image.
+
+        `writable_root`: True when files will be copied into the container's root, which an engine refuses when the
+        root is read-only. The label is then ignored, and the root is watched instead.
+        """
         self._image_id = engine.image_id(self._spec.image)
         config = engine.image_config(self._spec.image)
         self._declared = tuple(config.get("Volumes") or ())
-        self._read_only = (config.get("Labels") or {}).get(READ_ONLY_LABEL) == "true"
+        self._read_only = not writable_root and (config.get("Labels") or {}).get(READ_ONLY_LABEL) == "true"
 
     def create(self, lane: LaneBase, served: tuple[Volume, ...]) -> None:
         """Create the container in its lane, with the lane's volumes and the volumes `served`, without starting it."""

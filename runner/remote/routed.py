@@ -78,7 +78,7 @@ class RoutedStation(Station):
     def find_images(self) -> None:
         super().find_images()
         if self.box is not None:
-            self.box.find(self.engine)
+            self.box.find(self.engine, writable_root=True)
 
     def _parts(self) -> tuple[str, ...]:
         return ("box", *super()._parts(), "plumber", "router", "inner")

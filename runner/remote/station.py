@@ -76,7 +76,7 @@ class Station:
 
     def find_images(self) -> None:
         """Look up the ids of the images on this host. Raises LaneError when an image is missing."""
-        self.endpoint.find(self.engine)
+        self.endpoint.find(self.engine, writable_root=True)
 
     def beat(self, number: int) -> None:
         """Send the watchdog a sign of life. A failure is ignored, because the next sign follows soon."""
