@@ -14,4 +14,5 @@ def test_go_vet_and_go_test() -> None:
         pytest.skip("bentpipe/carrier isn't built; ./bentpipe build qpep makes it")
     script = ROOT / "implementations" / "_carrier" / "test"
     done = subprocess.run([script], capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    failures = [line for line in done.stdout.splitlines() if "FAIL" in line or "_test.go" in line or "panic" in line]
+    assert done.returncode == 0, "\n".join(failures) + done.stderr[-4000:]
