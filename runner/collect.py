@@ -173,7 +173,7 @@ def _problem(member: tarfile.TarInfo, name: PurePosixPath, taken: set[str]) -> s
     if not member.isreg():
         return _kind(member)
     if ".." in name.parts or len(name.parts) > DEPTH or not str(name).isprintable():
-        return "its name is not taken"
+        return "its name is not allowed"
     if str(name) in taken:
         return "there is such a file already"
     return None

@@ -119,7 +119,9 @@ def _load(path: Path, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -
         try:
             document = steps[number](document)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UsageError(f"{path} has schema {number}, but lacks what that has: {error}.") from error
+            raise UsageError(
+                f"{path} has schema {number}, but a field of this schema is missing or wrong: {error}."
+            ) from error
     try:
         return adapter.validate_python(document)
     except ValidationError as error:
@@ -269,7 +271,7 @@ class RunFolder:
         """Open a stored run. Raises UsageError when `path` contains no run, or when the run can't be read."""
         path = path if name_problem(path.name) is None else path.resolve()
         if problem := name_problem(path.name):
-            raise UsageError(f"{_quoted(str(path))} can't hold a run, for {problem}: rename the folder.")
+            raise UsageError(f"{_quoted(str(path))} can't hold a run, because {problem}: rename the folder.")
         try:
             run = _load(path / "run.json", "run", _RUN, RUN_MIGRATIONS)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -325,7 +327,7 @@ class RunFolder:
             raise UsageError(f"{path}, field 'sample.{problem}': it must be more than 0.")
         if self.run.folder(job) != relative.parent:
             raise UsageError(
-                f"{path} tells of the job {_quoted(str(job))}, which is not the job of its folder: move or delete it."
+                f"{path} is for the job {_quoted(str(job))}, but its folder belongs to another job: move or delete it."
             )
         return job, self._completed(result)
 
@@ -350,7 +352,9 @@ class RunFolder:
         """Like `artifacts`. Raises UsageError when the job's folder contains anything but files and folders."""
         artifacts = Artifacts(beneath(self.path, self.run.folder(job)))
         if problem := foreign_entry(artifacts.folder):
-            raise UsageError(f"{artifacts.folder}: {problem}; bentpipe makes no such thing, so the job is left alone.")
+            raise UsageError(
+                f"{artifacts.folder}: {problem}; bentpipe never makes this, so it does not change the job."
+            )
         return artifacts
 
     def locked(self) -> AbstractContextManager[None]:

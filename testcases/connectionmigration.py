@@ -30,7 +30,7 @@ def moves(case: CaseEvidence) -> Iterator[Finding]:
             code="no-migration",
             requirement="The connection migrates: to the server's preferred address, or to another port of the client.",
             expected="two paths",
-            actual="one, although the server prefers another address" if offered else "one",
+            actual="one path, although the server prefers another address" if offered else "one path",
             role="client" if offered else "",
             section="RFC 9000 §9.6.1",
         )

@@ -4,6 +4,6 @@ from testcases.loads import page
 
 CASE = page(
     name="page-h3",
-    description="Chromium loads the reference page, 75 objects, over HTTP/3, cache empty.",
+    description="Chromium loads the reference page of 75 objects over HTTP/3, with an empty cache.",
     protocol="h3",
 )

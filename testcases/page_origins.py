@@ -4,7 +4,8 @@ from testcases.loads import page
 
 CASE = page(
     name="page-origins",
-    description="Chromium loads the reference page of 75 objects from 12 origins over HTTP/1.1 and TLS, cache empty.",
+    description="Chromium loads the reference page of 75 objects from 12 origins over HTTP/1.1 and TLS, with an empty "
+    "cache.",
     protocol="http/1.1",
     origins=12,
 )

@@ -37,7 +37,7 @@ def charge(clock: str, cpu_model: str | None, path: Path) -> str:
     """
     if clock == REAL:
         if cpu_model not in (None, NONE):
-            raise UsageError(f"--cpu-model {cpu_model}: CPU takes its own time in real time; add --clock virtual.")
+            raise UsageError(f"--cpu-model {cpu_model}: this option is for virtual time; add --clock virtual.")
         return ""
     if cpu_model is None and (path / "run.json").is_file():
         return RunFolder.open(path).run.guest.get("charge", "")

@@ -73,7 +73,7 @@ def _place(choice: Choice, clock: str, options: MatrixOptions, saved: SavedImage
     local = place_of(choice, clock, saved)
     if options.on is None:
         if options.store:
-            raise UsageError("--store is for archives of workers: add --on, or leave it out.")
+            raise UsageError("--store is only for workers: add --on, or leave out --store.")
         return local
     from runner.campaign.worker_place import WorkerPlace  # noqa: PLC0415 - it needs Dask: optional, and slow to import
 
@@ -98,7 +98,9 @@ def _saved(options: MatrixOptions, clock: str) -> SavedImages | None:
     if options.on is not None:
         raise UsageError("--on: workers use Docker; leave out --on or --rootless.")
     if options.images:
-        raise UsageError("--image: with --rootless images come from the archives alone; leave one of the two out.")
+        raise UsageError(
+            "--image: with --rootless, images come only from the archives; leave out --image or --rootless."
+        )
     return SavedImages.open(options.rootless)
 
 

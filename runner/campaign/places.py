@@ -88,7 +88,7 @@ class GuestPlace(Place):
         for record in choice.records.values():
             if record.beside:
                 raise UsageError(
-                    f"--clock virtual: a guest has no room for the second flow of {record.name}: leave out --clock."
+                    f"--clock virtual: guests can't run the second flow of {record.name}: leave out --clock."
                 )
 
     def width(self, lanes: str) -> Width:
@@ -115,9 +115,9 @@ class LinkPlace(Place):
         for name in filter(None, choice.selection.vias):
             if not choice.catalog.middleboxes[name].crosses_real_links:
                 raise UsageError(
-                    f"--via {name}: its boxes do not speak over one UDP port of the gateway alone (`link_port` in "
-                    f"implementations.json), so they can't stand at the ends of the real link {self.links[0].name}: "
-                    f"leave {name} out."
+                    f"--via {name}: between each other, its boxes use more than one UDP port of the gateway (no "
+                    f"`link_port` in implementations.json), so they can't run at the ends of the real "
+                    f"link {self.links[0].name}: leave {name} out."
                 )
         for record in choice.records.values():
             if record.beside:
@@ -125,7 +125,7 @@ class LinkPlace(Place):
 
     def width(self, lanes: str) -> Width:
         if lanes != "1":
-            raise UsageError(f"--lanes {lanes}: a link carries one job at a time; leave --lanes out with --link.")
+            raise UsageError(f"--lanes {lanes}: a real link carries one job at a time; leave out --lanes or --link.")
         return Width.fixed(len(self.links))
 
     @contextmanager

@@ -69,9 +69,9 @@ def packet_hashes(evidence: Evidence | None) -> dict[str, str]:
 def sentences(repeats: Sequence[Repeat]) -> Iterator[str]:
     """How many jobs had the same packets twice and, for each job with other packets, the first packet that differs."""
     known = [repeat for repeat in repeats if repeat.same is not None]
-    yield f"{sum(repeat.same is True for repeat in known)} of {len(known)} jobs left the same packets twice."
+    yield f"{sum(repeat.same is True for repeat in known)} of {len(known)} jobs had the same packets in both runs."
     if len(known) < len(repeats):
-        yield f"{len(repeats) - len(known)} more can't be compared: one of their two runs left no captures."
+        yield f"{len(repeats) - len(known)} more jobs can't be compared: captures of one of the two runs are missing."
     for repeat in known:
         if repeat.same is False:
             yield f"{repeat.job}: {_sentence(repeat.difference)}"
@@ -79,6 +79,6 @@ def sentences(repeats: Sequence[Repeat]) -> Iterator[str]:
 
 def _sentence(difference: Difference | None) -> str:
     if difference is None:
-        return "other packets; its captures are not kept, which would show them"
+        return "the packets differ; its captures, which would show the difference, were not kept"
     where = f"packet {difference.number} at the {difference.side}, {difference.time:.6f} s after the first"
     return f"{where}: {difference.what}"

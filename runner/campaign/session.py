@@ -62,7 +62,7 @@ class Session:
         cost = estimate(self.todo, self.folder.run.cases)
         out.print(
             f"{len(self.todo)} jobs into {path}, seed {self.folder.run.seed}, about {format_duration(cost.seconds)} "
-            f"one by one, {format_size(cost.disk(self.options.keep_captures))} on disk.",
+            f"one after the other, {format_size(cost.disk(self.options.keep_captures))} on disk.",
             soft_wrap=True,
         )
 

@@ -13,6 +13,6 @@ def lack_of_space(folder: Path) -> str:
     if shutil.disk_usage(folder).free >= LEAST_FREE:
         return ""
     return (
-        f"paused: less than {format_size(LEAST_FREE)} are free in {folder}. Make room there, then the run goes on by "
-        "itself. Ctrl-C ends it, and the same command goes on with it later."
+        f"paused: less than {format_size(LEAST_FREE)} are free in {folder}. Free disk space there, then the run "
+        "continues by itself. Ctrl-C ends the run; the same command continues it later."
     )

@@ -41,7 +41,7 @@ def build_commits(
         more = source.build_environment(images[side])
         _build(repository, commit, command, {"IMAGE": images[side], **more}, side)
         if not source.has(images[side]):
-            where = ", and to write it into $ARCHIVE" if more else ""
+            where = " and write it to $ARCHIVE" if more else ""
             raise UsageError(
                 f"--build: the command made no image {images[side]}; it must tag its image as $IMAGE{where}."
             )

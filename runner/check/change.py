@@ -39,7 +39,7 @@ class State(StrEnum):
     WORSE = "worse"
     BETTER = "better"
     OTHER = "fails for another reason"
-    UNCONFIRMED = "differed, but not more than chance explains"
+    UNCONFIRMED = "differed, but chance can explain this"
     SAME = "unchanged"
     OPEN = "not decided"
 

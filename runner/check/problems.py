@@ -83,8 +83,8 @@ FIXES = {
     "client-not-started": "The first process must exist in the image and be executable.",
     "server-not-started": "The first process must exist in the image and be executable.",
     "timeout": "Let the client end by itself as soon as the last file is saved.",
-    "files-differ": "A client saves each URL's body to /downloads/<last part of the path>, whole, before it exits; a "
-    "server answers each request with the whole file of /www and ends the stream.",
+    "files-differ": "A client saves each URL's body to /downloads/<last part of the path>, completely, before it "
+    "exits; a server answers each request with the whole file of /www and ends the stream.",
     "files-extra": "Write nothing but the requested files to /downloads; logs belong to /logs.",
     "no-key-log": "Append secrets in the NSS key log format to the file that SSLKEYLOGFILE names.",
     "wrong-alpn": "Offer hq-interop in every case except http3, which needs h3.",

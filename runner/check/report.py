@@ -26,7 +26,7 @@ _SIGNS = {
     Outcome.SKIPPED: "·",
 }
 _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32)))  # characters that XML 1.0 doesn't allow
-_EXCUSED = f"Failed at times, but less than {HELD} of {MOST} times: does not count against the image"
+_EXCUSED = f"Failed in some iterations, but in fewer than {HELD} of {MOST}: this does not count against the image"
 UNKNOWN_URL = "https://example.org/your-project"
 
 
@@ -205,7 +205,10 @@ class Report:
         for case in self.rows():
             cells = (cell_text(self.cells.get(Place(case, role, peer))) for role, peer in columns)
             lines.append(f"| {case} | " + " | ".join(cells) + " |")
-        lines += ["", "✓ succeeded · ✗ failed · ≈ failed at times · – not supported (127) · ! not decided · · not run"]
+        lines += [
+            "",
+            "✓ succeeded · ✗ failed · ≈ failed in some iterations · – not supported (127) · ! not decided · · not run",
+        ]
         for title, places in self.groups():
             lines += ["", f"## {title}"]
             for place in places:

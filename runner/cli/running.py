@@ -136,7 +136,8 @@ def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None) -> str:
     type=click.Choice([policy.value for policy in Retention]),
     default="median",
     show_default=True,
-    help="Captures to keep: of every job, of failed jobs, or also of the median iteration of each measurement.",
+    help="Captures to keep: of all jobs, of failed jobs, or of failed jobs and of the median iteration of each "
+    "measurement.",
 )
 @click.option(
     "--reuse",

@@ -55,9 +55,9 @@ class CellClocks:
             role = max(self.busy, key=lambda role: self.busy[role])
             return f"CPU: in real time the {role} used {self.busy[role]:.0%} of one CPU"
         if min(self.real) <= median(self.virtual) <= max(self.real) and len(self.real) > 1:
-            return "chance: virtual time lies within the values of real time"
+            return "chance: the median in virtual time is within the values in real time"
         if len(self.real) < 3:
-            return f"unknown: only {len(self.real)} in real time, which may be chance"
+            return f"unknown: only n={len(self.real)} in real time, so this may be chance"
         return "unknown: neither CPU time nor chance explains it"
 
 

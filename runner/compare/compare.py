@@ -262,13 +262,13 @@ def _notes(before: RunFolder, after: RunFolder, old: Mapping[Key, object], new: 
     for folder, own_cells, other_cells in ((before, old, new), (after, new, old)):
         if alone := own_cells.keys() - other_cells.keys():
             cases = ", ".join(sorted({key[2] for key in alone}))
-            notes.append(f"Only {folder.name} has {len(alone)} cells ({cases}); they are not compared.")
+            notes.append(f"{len(alone)} cells ({cases}) are only in {folder.name}; they are not compared.")
         cells = {(job.server, job.client_via, job.case_link) for job in folder.run.order}
         if missing := len(cells - own_cells.keys()):
             notes.append(f"{folder.name} has not ended: {missing} of its {len(cells)} cells have no result yet.")
     if before.run.seed == after.run.seed:
         notes.append(
-            f"Both runs have the seed {before.run.seed} and so equal losses: the p values are rather too large."
+            f"Both runs have the seed {before.run.seed} and so the same losses, so the p values are rather too large."
         )
     if before.run.bentpipe_version != after.run.bentpipe_version:
         versions = f"{before.run.bentpipe_version} before, {after.run.bentpipe_version} after"
@@ -293,7 +293,7 @@ def _enough(numbers: Sequence[NumberChange], tests: int) -> list[str]:
     )
     if smallest and (need := least_n(FALSE_DISCOVERY_RATE / tests)) > smallest:
         notes.append(
-            f"The correction is for {tests} tests: to show the change of a single cell, it needs {need} and {need} "
-            f"iterations; the fewest here are {smallest}."
+            f"The p values are corrected for {tests} tests: to show the change of a single cell, each run needs {need} "
+            f"iterations of it; the smallest number here is {smallest}."
         )
     return notes

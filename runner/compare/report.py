@@ -117,7 +117,7 @@ def sentence(comparison: Comparison) -> str:
     states = comparison.states()
     worse, better, other = (states.count(state) for state in _SHOWN)
     compared = f"{len(comparison.verdicts)} outcomes, {len(comparison.rates)} rates, {len(comparison.numbers)} numbers"
-    more = f", {other} otherwise different" if other else ""
+    more = f", {other} different in another way" if other else ""
     small = (
         f"; {states.count(State.SMALL)} changes of less than {100 * comparison.least:g} % left out"
         if comparison.least

@@ -332,7 +332,9 @@ def _read(path: Path) -> _File:
         file.middleboxes = {**shipped.middleboxes, **file.middleboxes}
     for name in (*file.implementations, *file.middleboxes):
         if not name or set(name) & set("_/ @") or name.startswith("."):
-            raise UsageError(f"{path}: '{name}' can't be a name: folders carry it, so no '_', '/', '@' or blank.")
+            raise UsageError(
+                f"{path}: '{name}' can't be a name, because folders are called after it: use no '_', '/', '@' or blank."
+            )
     for name in file.middleboxes:
         if name == NO_VIA:
             raise UsageError(f"{path}: middleboxes.{name}: `--via {NO_VIA}` means no middlebox; take another name.")

@@ -115,12 +115,14 @@ def _links(options: MatrixOptions, run: Run | None) -> _Links:
     declared = declared_links(file)
     for link in typed:
         if link.name in declared:
-            raise UsageError(f"--link name={link.name}: a declared link has that name: take another one.")
+            raise UsageError(f"--link name={link.name}: a declared link has this name: choose another name.")
         declared[link.name] = link
     emulated: dict[str, LinkRecord] = {name: link.record() for name, link in declared.items()}
     for name, record in _stored_links(run).items():
         if emulated.setdefault(name, record) != record:
-            raise UsageError(f"--link {name}: the run has another link of that name: begin a new run, or rename one.")
+            raise UsageError(
+                f"--link {name}: the run has another link of this name: begin a new run, or rename the link."
+            )
     stored = [case.real_link.name for case in run.cases.values() if case.real_link] if run else []
     unknown = [name for name in split(named_links) if name not in emulated]
     known = load_links(options.links_file) if stored or (unknown and options.links_file.exists()) else {}
@@ -214,8 +216,8 @@ def _require_one_kind_of_link(records: list[CaseRecord]) -> None:
     real = {record.real_link.name for record in records if record.real_link is not None}
     if real and any(record.real_link is None for record in records):
         raise UsageError(
-            f"--link {','.join(sorted(real))}: real and emulated links run in calls of their own: name the same --run "
-            "in both."
+            f"--link {','.join(sorted(real))}: real and emulated links need separate calls: use the same --run "
+            "in both calls."
         )
 
 
@@ -246,12 +248,14 @@ def _require_room_beside(catalog: Catalog, selection: Selection, records: Iterab
     for record in records:
         if record.beside and any(selection.vias):
             raise UsageError(
-                f"--case {record.name}: a middlebox would carry the flow beside too: leave out --via, or choose a case "
-                "without a flow beside."
+                f"--case {record.name}: the second flow would also cross the middlebox: leave out --via, or choose a "
+                "case without a second flow."
             )
         for name in record.beside_stacks:
             if name not in catalog.implementations:
-                raise UsageError(f"--case {record.name}: its flow beside needs the stack '{name}', which is not there.")
+                raise UsageError(
+                    f"--case {record.name}: its second flow needs the stack '{name}', which does not exist."
+                )
 
 
 def _uncarried(catalog: Catalog, selection: Selection, cases: Iterable[Case]) -> Iterator[str]:

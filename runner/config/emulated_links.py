@@ -58,7 +58,7 @@ def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
     for name, entry in read_as(_File, path).links.items():
         if not _NAME.fullmatch(name):
             raise UsageError(
-                f"{path}, link '{name}': write names in small letters, digits, '-' and '.', 40 at most, such as alpine."
+                f"{path}, link '{name}': use at most 40 small letters, digits, '-' and '.' for a name, such as alpine."
             )
         try:
             links[name] = Link(

@@ -41,7 +41,7 @@ def parse_link(text: str) -> Link:
     names = [pairs.pop("name") for pairs in named if "name" in pairs]
     if len(names) > 1 or (names and not _NAME.fullmatch(names[0])):
         raise UsageError(
-            f"--link '{text}': write one name in small letters, digits, '-' and '.', 40 at most, such as name=alpine."
+            f"--link '{text}': write one name, of at most 40 small letters, digits, '-' and '.', such as name=alpine."
         )
     try:
         segments = tuple(_segment(pairs, text) for pairs in named)

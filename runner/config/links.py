@@ -93,7 +93,7 @@ def links_schema() -> dict[str, Any]:
 
 def load_links(path: Path = LINKS) -> dict[str, RealLink]:
     """The links by name. Raises UsageError with the file, the field and the expected value."""
-    missing = f"is missing: copy {_EXAMPLE} to it and say where your terminal is (README, Real links)"
+    missing = f"is missing: copy {_EXAMPLE} to it and enter the hosts of your link (README, Real links)"
     file = read_as(_File, path, missing=missing)
     hosts = {name: _host(f"{path}, host '{name}'", name, entry) for name, entry in file.hosts.items()}
     return {name: _link(f"{path}, link '{name}'", name, entry, hosts) for name, entry in file.links.items()}
@@ -124,7 +124,7 @@ def _refuse_shared_ports(links: tuple[RealLink, ...]) -> None:
             first = taken.setdefault((where, port), link)
             if first is not link:
                 raise UsageError(
-                    f"--link: '{first.name}' and '{link.name}' both want UDP port {port} of {where}, and run at once: "
+                    f"--link: '{first.name}' and '{link.name}' both need UDP port {port} of {where} at the same time: "
                     "give one of them another udp_port and probe_port, or run them one after the other."
                 )
 
@@ -145,7 +145,7 @@ def _host(where: str, name: str, entry: _Host) -> RemoteHost:
 
 def _named(where: str, name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{where}: write names in small letters, digits, '-' and '.', 40 at most, such as roof-1.")
+        raise UsageError(f"{where}: use at most 40 small letters, digits, '-' and '.' for a name, such as roof-1.")
     return name
 
 
@@ -157,7 +157,7 @@ def _ssh_url(where: str, url: str) -> tuple[str, str, int]:
     except ValueError as error:
         raise UsageError(message) from error
     if parts.password is not None:
-        raise UsageError(f"{where}: a password in an SSH URL is read by everyone: use a key, and take it out.")
+        raise UsageError(f"{where}: everyone can read a password in an SSH URL: remove it, and use a key.")
     rest = parts.path.strip("/") or parts.query or parts.fragment
     blank = any(map(str.isspace, url))
     if parts.scheme != "ssh" or not parts.hostname or not parts.username or not port or rest or blank:
@@ -174,7 +174,7 @@ def _host_key(where: str, text: str) -> str:
     try:
         load_ssh_public_key(key.encode())
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise UsageError(f"{where}: host_key is damaged, or no {words[0]} key: {write}") from error
+        raise UsageError(f"{where}: host_key is damaged, or is not a key of type {words[0]}: {write}") from error
     return key
 
 
@@ -203,7 +203,9 @@ def _link(where: str, name: str, entry: _Link, hosts: dict[str, RemoteHost]) -> 
     client = _end(where, entry.client, Role.CLIENT, hosts)
     server = _end(where, entry.server, Role.SERVER, hosts) if entry.server is not None else None
     if server == client:
-        raise UsageError(f"{where}: client and server are one host, '{client.name}': no link lies between them.")
+        raise UsageError(
+            f"{where}: client and server are the same host, '{client.name}', so there is no link between them."
+        )
     _require_addresses(where, entry)
     _require_open_hours(where, entry.quiet_hours)
     for field, interface in (("interface", entry.interface), ("server_interface", entry.server_interface)):
@@ -267,12 +269,16 @@ def _require_open_hours(where: str, spans: Iterable[str]) -> None:
             raise UsageError(f"{where}: quiet_hours: '{span}' is not a span: write it as 18:00-23:00.") from error
     day = [time(minute // 60, minute % 60) for minute in range(24 * 60)]
     if all(any(pause.holds(minute) for pause in pauses) for minute in day):
-        raise UsageError(f"{where}: quiet_hours are the whole day: no job would ever begin; leave an hour out.")
+        raise UsageError(
+            f"{where}: quiet_hours cover the whole day, so no job would ever begin: leave at least an hour out."
+        )
 
 
 def _end(where: str, name: str, role: Role, hosts: dict[str, RemoteHost]) -> RemoteHost:
     if name not in hosts:
         raise UsageError(f"{where}: there is no host '{name}'. Choices: {', '.join(hosts)}.")
     if role not in hosts[name].roles:
-        raise UsageError(f"{where}: host '{name}' is no {role.value}: its roles say {', '.join(hosts[name].roles)}.")
+        raise UsageError(
+            f"{where}: host '{name}' can't be the {role.value}: its roles are {', '.join(hosts[name].roles)}."
+        )
     return hosts[name]

@@ -33,7 +33,7 @@ def values(arguments: Sequence[str], *, option: str, example: str) -> list[str]:
     if arguments and not texts:
         raise UsageError(f"{option} has no value: write {option} {example}.")
     if "all" in texts and set(texts) != {"all"}:
-        raise UsageError(f"{option} {','.join(texts)}: write all without other values.")
+        raise UsageError(f"{option} {','.join(texts)}: write `all` without other values.")
     return list(dict.fromkeys(texts))
 
 

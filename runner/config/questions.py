@@ -66,7 +66,7 @@ class Question:
         record, link_name = case.record(), case.link.name.lower()
         if case.is_real:
             if link_name not in real:
-                raise UsageError(f"--case {case.name}: it runs over a real link: name it with --link, from links.json.")
+                raise UsageError(f"--case {case.name} runs over a real link: name a link of links.json with --link.")
             record = replace(record, link=real_record(real[link_name], name=record.link.name))
         name = "" if self.link == link_name else self.link
         if not name and not self.loss:
@@ -127,10 +127,10 @@ def _emulated(links: Mapping[str, LinkRecord], name: str) -> LinkRecord:
 def _require_other_link(case: Case, question: Question) -> None:
     option = f"--link {question.link}" if question.link else f"--loss {question.loss:g}"
     if case.is_real:
-        raise UsageError(f"--case {case.name}: it is a transfer over a real link; {option} goes with --case goodput.")
+        raise UsageError(f"--case {case.name}: it is a transfer over a real link: use {option} with --case goodput.")
     if not case.is_clean:
         raise UsageError(
-            f"--case {case.name}: it asks about its own link, which loses or changes packets: leave out {option}."
+            f"--case {case.name}: it tests its own link, which loses or changes packets: leave out {option}."
         )
 
 
@@ -138,7 +138,7 @@ def _lossy(link: LinkRecord, loss: float) -> LinkRecord:
     """The link with `loss` in both directions of the satellite segment. Raises UsageError for a real link."""
     if link.real is not None:
         raise UsageError(
-            f"--loss {loss:g}: a real link can't be given losses, and {link.name} is real: leave out --loss or --link."
+            f"--loss {loss:g}: losses can't be set on a real link such as {link.name}: leave out --loss or --link."
         )
     segment, digits = (
         link.satellite,
@@ -224,7 +224,7 @@ class Asked:
             raise UsageError(f"--size is for measurements of one file, not for {names}: leave it out, or add goodput.")
         if self.warm and not any(map(_can_warm, cases)):
             raise UsageError(
-                f"--warm is for downloads and page loads, not for {names}: a stack has no uncounted first round. Leave "
+                f"--warm is for downloads and page loads, not for {names}: a stack can't load its files twice. Leave "
                 "it out, or add --case download."
             )
         if self.besides and not any(map(_can_share, cases)):

@@ -49,7 +49,7 @@ def _packets(path: Path) -> Iterator[Packet]:
 
 def _describe(first: Packet | None, second: Packet | None) -> str:
     if first is None or second is None:
-        return f"the {'first' if second is None else 'second'} run has this packet, the other has not"
+        return f"only the {'first' if second is None else 'second'} run has this packet"
     if first[1:] == second[1:]:
         moved = second[0] - first[0]
         return f"the same bytes {abs(moved) / 1000:g} µs {'later' if moved > 0 else 'earlier'} in the second run"

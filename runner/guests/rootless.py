@@ -49,8 +49,8 @@ def require_exec(folder: Path) -> None:
     """Raise SetupError when the file system of `folder` does not let programs run."""
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
         raise SetupError(
-            f"--rootless: {folder} is on a file system that lets no program run (noexec), and the guests' kernel would "
-            "be there: move the checkout, or have that file system mounted with exec."
+            f"--rootless: {folder} is on a file system where no program can run (noexec), but the guests' kernel must "
+            "run there: move the checkout, or mount that file system with exec."
         )
 
 
@@ -70,8 +70,8 @@ def temporary_folder(mounts: Path = Path("/proc/mounts"), folders: Iterable[Path
             return place
     named = ", ".join(map(str, places))
     raise SetupError(
-        f"--rootless: guests need a folder in memory (tmpfs) where you may write and run programs. No such: {named}. "
-        "Have /dev/shm mounted with exec (`mount -o remount,exec /dev/shm`), or set TMPDIR to such a folder."
+        "--rootless: guests need a folder in memory (tmpfs) where you may write and run programs. None of these is "
+        f"usable: {named}. Mount /dev/shm with exec (`mount -o remount,exec /dev/shm`), or set TMPDIR to such a folder."
     )
 
 

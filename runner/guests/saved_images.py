@@ -59,7 +59,7 @@ class SavedImages:
     def missing(self, image: str) -> str:
         """A sentence that says how to get a missing image."""
         return (
-            f"--rootless {self._origin}: no archive there has the image {image}; somebody who may use Docker writes it "
+            f"--rootless {self._origin}: no archive there has the image {image}; a user with Docker can write it "
             f"with `docker save -o FILE.tar {image}`."
         )
 

@@ -91,7 +91,7 @@ def _as_error(failures: Mapping[str, Exception], skipped: Sequence[str]) -> Exce
     if len(failures) > 1:
         sentences.append(f"{len(failures)} images failed: {', '.join(failures)}.")
     if skipped:
-        sentences.append(f"Not built, because they start from what failed: {', '.join(skipped)}.")
+        sentences.append(f"Not built, because they are based on a failed image: {', '.join(skipped)}.")
     return SetupError("\n".join(sentences))
 
 

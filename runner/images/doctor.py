@@ -57,7 +57,7 @@ def machine(system: str, architecture: str) -> Check:
         name="machine",
         ok=system == "Linux" and architecture.lower() in MACHINES,
         what=f"{system} on {architecture}",
-        fix=f"bentpipe runs on Linux on {MACHINES[0]} alone: its images and most published ones are built for that.",
+        fix=f"bentpipe runs only on Linux on {MACHINES[0]}: its images and most published images are built for this.",
     )
 
 
@@ -94,11 +94,14 @@ def root_file_systems(driver: str, folder: Path, mounts: str) -> Check:
     text of /proc/self/mountinfo."""
     inside = [line for line in mounts.splitlines() if folder.is_relative_to(line.split(" ")[4])]
     where = max(inside, key=lambda line: len(line.split(" ")[4]), default="")
-    result, ok = "have no quota, so endpoints are watched: one can fill the engine's disk for a moment", False
+    result, ok = (
+        "have no quota: bentpipe watches their size, but an endpoint can fill the engine's disk for a moment",
+        False,
+    )
     if driver in ("btrfs", "zfs") or (" - xfs " in where and re.search(r"\bp(rj)?quota\b", where)):
         result, ok = "have quotas", True
     elif driver == "overlay2" and may_bound(folder):
-        result, ok = "lie in memory of bounded size", True
+        result, ok = "are in memory of limited size", True
     fix = "Put the engine's data on xfs with the mount option pquota, or run bentpipe as root on the engine's host."
     return Check(name="root file systems", ok=ok, what=result, fix=fix, blocks=False)
 

@@ -174,7 +174,7 @@ def _events(client: docker.DockerClient, repository: str, name: str, silence: fl
         try:
             event = heard.get(timeout=silence)
         except queue.Empty:
-            yield {"error": f"it says nothing for {silence:g} s"}
+            yield {"error": f"it sent nothing for {silence:g} s"}
             return
         if event is None:
             return

@@ -57,7 +57,7 @@ def beside_verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> 
         return result.ending(Outcome.ERROR, harness("no-capture", str(error)))
     sharing = shared(downloads(packets, addresses(record.host, packets)), downloads(packets, BESIDE))
     if sharing is None:
-        why = f"the flow {record.beside} and the job's own had less than {_LEAST_SHARED:g} s in common"
+        why = f"the second flow ({record.beside}) and the job's own flow had less than {_LEAST_SHARED:g} s in common"
         return result.ending(Outcome.ERROR, harness("beside-missing", why))
     sample = replace(
         result.sample,

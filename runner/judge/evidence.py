@@ -104,7 +104,7 @@ def _actual(group: UnreadPackets) -> str:
         return packets
     if group.secret_logged is None:
         return f"{packets} without {group.secret}"
-    why = "in a key log does not open them" if group.secret_logged else "is in no key log"
+    why = "in a key log does not decrypt them" if group.secret_logged else "is in no key log"
     return f"{packets}, {group.secret} {why}"
 
 

@@ -59,7 +59,7 @@ def limit_findings(evidence: Evidence, artifacts: Artifacts) -> Iterator[Finding
         if endpoint.output_flooded:
             yield Finding(
                 code="output-flood",
-                requirement="An endpoint prints no more than a person could read.",
+                requirement="An endpoint does not print more than the limit.",
                 expected="at most 16 MiB of output",
                 actual="more; the endpoint was killed",
                 role=role,

@@ -35,7 +35,7 @@ def harness(code: str, actual: str, role: Role | None = None) -> Finding:
     """A finding against the harness itself. `role`: the endpoint that had too little CPU time, if there is one."""
     return Finding(
         code=code,
-        requirement="The harness gives every job an undisturbed run. No stack is to blame.",
+        requirement="The harness must run each job without disturbance. No stack is at fault.",
         expected="a valid job",
         actual=actual,
         role=role.value if role is not None else "",

@@ -53,7 +53,7 @@ class JobTraces:
             return Finding(
                 code="no-capture",
                 requirement="Verdicts come from packets.",
-                expected="a capture at the client and one at the server",
+                expected="captures at the client and at the server",
                 actual=self.problem,
             )
         if not self.facts.connections:

@@ -104,7 +104,7 @@ def _retry(facts: TraceFacts, evidence: Evidence) -> Reasons:
 def _resumption(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _plain(facts, evidence, 2)
     if [connection.certificate_sent for connection in _answered(facts)] != [True, False]:
-        yield "the first handshake, and only that, must have a Certificate"
+        yield "only the first handshake may have a Certificate, and it must have one"
 
 
 def _zerortt(facts: TraceFacts, evidence: Evidence) -> Reasons:

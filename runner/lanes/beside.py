@@ -49,7 +49,7 @@ class Beside:
         if server.supervised.ended or not self._listens():
             printed = server.supervised.last_lines(3) or "nothing"
             raise LaneError(
-                "beside-not-ready", "The server of the flow beside did not listen. It printed", printed=printed
+                "beside-not-ready", "The server of the second flow did not listen. It printed", printed=printed
             )
 
     def _listens(self) -> bool:

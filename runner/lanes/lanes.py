@@ -126,9 +126,9 @@ class Lanes:
         while _lacks(self._set.free_disk(), _LEAST_FREE) and not self._stop.wait(_PAUSE_SECONDS if reported else 0.0):
             if not reported:
                 self._say(
-                    f"paused: less than {format_size(_LEAST_FREE)} are free on the disk of the Docker Engine. Make "
-                    "room there (`docker image prune` removes unused images), then the run goes on by itself. Ctrl-C "
-                    "ends it."
+                    f"paused: less than {format_size(_LEAST_FREE)} are free on the disk of the Docker Engine. Free "
+                    "disk space there (`docker image prune` removes unused images), then the run continues by itself. "
+                    "Ctrl-C ends it."
                 )
                 reported = True
 

@@ -33,18 +33,18 @@ class LinkPlan:
         if self.broken:
             budget = (link.budget_day if self.broken == "day" else link.budget_month) or 0
             which = f"budget_per_{self.broken}"
-            holds = f"{name}: {which} ({format_size(budget)}) holds {self.first_day} of {self.jobs} jobs"
+            holds = f"{name}: {which} ({format_size(budget)}) is enough for {self.first_day} of {self.jobs} jobs"
             how = f"raise {which} in links.json"
             if self.ends is None:
-                yield f"{holds}, and one job alone is more: {how}."
+                yield f"{holds}, and a single job needs more: {how}."
             else:
                 yield (
-                    f"{holds} now: the run then ends, and goes on with the same command, {self.calls - 1} times, until "
+                    f"{holds} now, then the run ends. Continue it with the same command, {self.calls - 1} times, until "
                     f"{_moment(self.ends)}; or {how}."
                 )
         if self.rests and self.ends is not None:
             hours = " and ".join(link.quiet_hours)
-            yield f"{name}: begun now, its jobs rest in the quiet hours {hours} and end {_moment(self.ends)}."
+            yield f"{name}: if it begins now, its jobs pause in the quiet hours {hours} and end {_moment(self.ends)}."
 
 
 def _moment(moment: datetime) -> str:

@@ -16,7 +16,7 @@ def real_link_sentences(link: RealLinkEvidence) -> Iterator[str]:
     for name, phase in (("before", link.before), ("during", link.during), ("after", link.after)):
         if phase is not None:
             yield f"{name:<9}{_probing(phase)}"
-    yield f"probes   {format_data_rate(link.probe_data_rate)} each way, beside the transfer and in none of its numbers"
+    yield f"probes   {format_data_rate(link.probe_data_rate)} each way during the transfer; no number includes them"
     if link.comment:
         yield f"comment  {link.comment}"
 
@@ -24,7 +24,7 @@ def real_link_sentences(link: RealLinkEvidence) -> Iterator[str]:
 def _clock(clock: Clock) -> str:
     ahead = f"the client's is {clock.offset * 1e3:+.2f} ms ahead"
     drift = f", drift {clock.drift * 1e6:+.1f} ppm" if clock.drift else ""
-    sure = f"± {clock.uncertainty * 1e3:.2f} ms if both ways are equally long, ± {clock.bound * 1e3:.0f} ms at most"
+    sure = f"± {clock.uncertainty * 1e3:.2f} ms if both ways have equal delays, ± {clock.bound * 1e3:.0f} ms at most"
     return f"{ahead}{drift}, {sure}; {clock.exchanges} exchanges"
 
 

@@ -13,7 +13,7 @@ DOWNLOAD_NUMBERS: tuple[Number, ...] = (
         short="connected",
         shown_in="ms",
         group=TIMES,
-        formula="curl's time_appconnect, without TLS its time_connect",
+        formula="curl's time_appconnect; without TLS, curl's time_connect",
     ),
     Number(
         key="ttfb",
@@ -60,7 +60,7 @@ PAGE_NUMBERS: tuple[Number, ...] = (
         shown_in="",
         whole=True,
         group=TIMES,
-        formula="objects of the page that arrived whole, with status 200",
+        formula="objects of the page that arrived completely, with status 200",
     ),
 )
 """Numbers of a page load by a browser: fields of `PageLoad`."""

@@ -17,7 +17,7 @@ DELIVERY_TIME = Number(
     shown_in="s",
     group=TIMES,
     formula="t(last new byte of response data) − t(client's first packet)",
-    note="What a user waits for. Rankings, winners and comparisons go by it. Also called TTLB.",
+    note="The time that a user waits. Rankings, winners and comparisons use it. Also called TTLB.",
 )
 THROUGHPUT = Number(
     key="throughput",
@@ -26,7 +26,7 @@ THROUGHPUT = Number(
     shown_in="Mbit/s",
     group=DATA_RATE,
     formula="throughput = 8 · file size / delivery time",
-    note="Connecting counts.",
+    note="The time includes the connection set-up.",
 )
 LINK_SHARE = Number(
     key="link_share",
@@ -35,7 +35,7 @@ LINK_SHARE = Number(
     shown_in="%",
     group=DATA_RATE,
     formula="link share = throughput / data rate of the forward link",
-    note="The data rate counts IP packets and the time counts connecting, so 100 % can't be reached.",
+    note="The data rate counts IP packets, and the time includes the connection set-up, so 100 % can't be reached.",
 )
 
 FAIRNESS = Number(
@@ -45,7 +45,7 @@ FAIRNESS = Number(
     shown_in="",
     group=BESIDE,
     formula="J = (x + y)² / (2 · (x² + y²)); x, y: IP data rates of both flows in the shared time",
-    note="1: both flows had the same data rate. 0.5: one of them had everything (Jain, Chiu and Hawe, 1984).",
+    note="1: both flows had the same data rate. 0.5: one flow had the whole data rate (Jain, Chiu and Hawe, 1984).",
 )
 
 PAIR_NUMBERS: tuple[Number, ...] = (
@@ -65,8 +65,8 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         shown_in="ms",
         group=TIMES,
         formula="t(client receives HANDSHAKE_DONE) − t(client's first packet)",
-        note="Handshake confirmed, RFC 9001 §4.1.2. Over TCP: the client receives the first record that the server "
-        "sends under its application keys (RFC 8446 §7.1).",
+        note="The handshake is then confirmed (RFC 9001 §4.1.2). Over TCP: the client receives the first record that "
+        "the server sends under its application keys (RFC 8446 §7.1).",
     ),
     Number(
         key="first_server_1rtt",
@@ -94,10 +94,11 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         shown_in="Mbit/s",
         group=DATA_RATE,
         formula="goodput = 8 · file size / (t(last 1-RTT packet of the server) − t(first 1-RTT packet of the server))",
-        note="Both packets on the client-side trace, whatever they carry: the formula of the public interop runner and "
-        "of the thesis (eq. 4.1), for comparison with published matrices. A server that sends a 1-RTT packet before "
-        "the request arrives is charged the wait. Over HTTP/3 the file counts, not its framing. Over TCP the interval "
-        "goes from the first TLS record under the server's application keys to the last byte of the response.",
+        note="Both times are from the client-side trace, whatever the packets carry. This is the formula of the public "
+        "interop runner and of the thesis (eq. 4.1), for comparison with published matrices. When a server sends a "
+        "1-RTT packet before the request arrives, the time in between counts, too. Over HTTP/3 the bytes of the file "
+        "count, but not the framing. Over TCP the interval goes from the first TLS record under the server's "
+        "application keys to the last byte of the response.",
         since=2,
     ),
     Number(
@@ -136,8 +137,9 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         short="η_ss",
         shown_in="%",
         group=DATA_RATE,
-        formula="η_ss = delivery rate / data rate of ideal loss-free doubling from the observed initial window",
-        note="RFC 9002 §7.3.1. No sender that starts slowly can beat it on this link with this file size.",
+        formula="η_ss = delivery rate of ideal loss-free doubling from the observed initial window / data rate of the "
+        "forward link",
+        note="RFC 9002 §7.3.1. No sender with slow start can exceed this bound on this link with this file size.",
     ),
     Number(
         key="efficiency_of_bound",
@@ -146,7 +148,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         shown_in="%",
         group=DATA_RATE,
         formula="delivery rate / data rate of the forward link / η_ss",
-        note="Both count from the first new byte to the last. 100 %: as fast as slow start allows.",
+        note="Both rates are from the first new byte to the last new byte. 100 %: as fast as slow start allows.",
     ),
     Number(
         key="steady_state_efficiency",
@@ -154,8 +156,8 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         short="steady η",
         shown_in="%",
         group=DATA_RATE,
-        formula="8 · bytes / time between the moments when 50 % and 95 % of them had arrived / data rate of the "
-        "forward link",
+        formula="8 · bytes / time, from the moment when 50 % of the bytes had arrived to the moment when 95 % had "
+        "arrived / data rate of the forward link",
     ),
     Number(
         key="return_data_rate",
@@ -163,7 +165,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         short="return",
         shown_in="kbit/s",
         group=RETURN_LINK,
-        formula="8 · IP bytes sent by the client from the first 1-RTT packet of the server to the last new byte / that "
+        formula="8 · IP bytes sent by the client from the first 1-RTT packet of the server to the last new byte / this "
         "time",
     ),
     Number(
@@ -240,8 +242,12 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         short="1st flight",
         shown_in="packets",
         group=PATH,
-        formula="1-RTT bytes of the server, from the request until an ACK of any of them came back / full datagram",
-        note="The initial window in packets (RFC 9002 §7.2), unless pacing, flow control or a short file made it less.",
+        formula="1-RTT bytes of the server from the request until the first ACK of any of them / size of a full "
+        ""
+        ""
+        "datagram",
+        note="The initial window in packets (RFC 9002 §7.2), unless pacing, flow control or a short file made it "
+        "smaller.",
     ),
     Number(
         key="rtt_min",
@@ -258,7 +264,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         shown_in="ms",
         group=PATH,
         formula="median RTT of 1-RTT packets, seen at the server's vantage point",
-        note="What is above the lowest RTT is queueing and delayed acknowledgement.",
+        note="The difference to the lowest RTT comes from queues and from delayed ACKs.",
     ),
     Number(
         key="one_way_delay_median",
@@ -267,7 +273,7 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         shown_in="ms",
         group=PATH,
         formula="median of t(packet at the client) − t(packet at the server)",
-        note="Both captures have one clock when the link is emulated.",
+        note="Over an emulated link, both captures have the same clock.",
     ),
     FAIRNESS,
     Number(
@@ -281,12 +287,12 @@ PAIR_NUMBERS: tuple[Number, ...] = (
     ),
     Number(
         key="beside_goodput",
-        label="goodput of the flow beside",
+        label="goodput of the second flow",
         short="beside",
         shown_in="Mbit/s",
         group=BESIDE,
-        formula="8 · payload bytes of the flow beside that arrived for the first time in the shared time / shared time",
-        note="Payload of TCP, counted once by sequence numbers. Of QUIC it is the payload of UDP.",
+        formula="8 · payload bytes of the second flow that arrived for the first time in the shared time / shared time",
+        note="TCP: payload bytes, each sequence number counted once. QUIC: payload bytes of UDP.",
     ),
     Number(
         key="shared_time",

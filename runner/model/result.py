@@ -102,7 +102,7 @@ class Sample:
     throughput: float | None = None  # 8 · file size / ttlb
     link_share: float | None = None  # throughput / forward data rate
     delivery_rate: float | None = None  # 8 · file size / (ttlb - ttfb)
-    slow_start_bound: float | None = None  # delivery rate / data rate of ideal doubling from the observed window
+    slow_start_bound: float | None = None  # delivery rate of ideal doubling from the observed window / data rate
     efficiency_of_bound: float | None = None  # delivery rate / forward data rate / slow_start_bound
     steady_state_efficiency: float | None = None  # efficiency between 50 % and 95 % of the bytes
     first_server_1rtt: float | None = None

@@ -48,7 +48,7 @@ class NightWork:
                 return self._work(folder, self._record(folder))
         except UsageError as error:
             if "Another runner" in str(error):
-                raise UsageError(f"A night of {self.night.name} is at work: two nights never overlap.") from error
+                raise UsageError(f"A night of {self.night.name} is running: two nights never overlap.") from error
             raise
 
     def _record(self, folder: Path) -> NightRecord:
@@ -56,7 +56,7 @@ class NightWork:
         now = self.clock()
         for record in load_records(folder)[:1]:
             if record.ended_unix_s is None and now - record.began_unix_s < _RESUMABLE:
-                self.say(f"Night {record.stamp} goes on after {len(record.stages)} stages.")
+                self.say(f"Night {record.stamp} continues after {len(record.stages)} stages.")
                 return record
         return NightRecord(stamp=f"{datetime.fromtimestamp(now):%Y-%m-%dT%H%M}", began_unix_s=now)
 
@@ -141,7 +141,7 @@ class NightWork:
                 _end(process)
                 raise
         if stopped:
-            return State.STOPPED, f"the night's {self.night.longest:g} s were over"
+            return State.STOPPED, f"the night's {self.night.longest:g} s are over"
         if code == 0:
             return State.DONE, ""
         return State.FAILED, f"exit code {code}: {_last_line(log)}"

@@ -139,7 +139,7 @@ def night_schema() -> dict[str, Any]:
 
 def load_night(path: Path = NIGHT) -> Night:
     """Load the plan. Raises UsageError with the file, the field and the expected value."""
-    file = read_as(_File, path, missing=f"is missing: copy {_EXAMPLE} to it and say what runs (docs/nights.md)")
+    file = read_as(_File, path, missing=f"is missing: copy {_EXAMPLE} to it and describe your runs (docs/nights.md)")
     for name in (file.name, *(run.name for run in file.runs)):
         if problem := name_problem(name):
             raise UsageError(f"{path}: '{name}' can't be a name: {problem}.")

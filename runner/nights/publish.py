@@ -33,7 +33,7 @@ def _to_folder(site: Path, target: Path) -> None:
     """Copy the site next to the old site, then exchange both folders: a reader never sees half of a site."""
     fresh, old = target.with_name(target.name + ".new"), target.with_name(target.name + ".old")
     if target.exists() and not (target / ".bentpipe-site").is_file() and any(target.iterdir()):
-        raise SetupError(f"{target} holds something else than a site of bentpipe: publish to another folder.")
+        raise SetupError(f"{target} contains other files than a site of bentpipe: publish to another folder.")
     try:
         for place in (fresh, old):
             if place.is_dir():

@@ -31,7 +31,9 @@ def load_records(folder: Path) -> list[NightRecord]:
         try:
             records.append(_RECORD.validate_python(parse(read_regular(path))))
         except (OSError, ValueError) as error:
-            raise UsageError(f"{path} can't be read: move it away; its night is over or begins anew.") from error
+            raise UsageError(
+                f"{path} can't be read: move it away. A night that was not finished then begins again."
+            ) from error
     return sorted(records, key=lambda record: -record.began_unix_s)
 
 

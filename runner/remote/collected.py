@@ -23,7 +23,8 @@ class Collected:
         if self._run >= self._most_of_run:
             raise HostRefusedError(
                 f"This call has copied {format_size(self._run)} from other hosts, and its limit is "
-                f"{format_size(self._most_of_run)}: look at what their jobs left, then the same command goes on."
+                f"{format_size(self._most_of_run)}: look at the files that the jobs left there; the same command then "
+                "continues the run."
             )
         return CollectedOfJob(self, self._most_of_job)
 

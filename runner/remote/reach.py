@@ -49,7 +49,7 @@ class Candidate:
             return f"IPv{self.family} is not among the link's families"
         if link.interface and self.interface != link.interface:
             where = f"over {self.interface}" if self.interface else "nowhere"
-            return f"the client's host goes there {where}, not over {link.interface}"
+            return f"the client's host routes it {where}, not over {link.interface}"
         return ""
 
     def problem(self, link: RealLink) -> str:

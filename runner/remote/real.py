@@ -271,8 +271,8 @@ def resting(link: RealLink, now: Callable[[], datetime]) -> str:
     if last is None or not last.seconds_left():
         return ""
     return (
-        f"{link.name}: quiet hours until {last.end:%H:%M}, then its jobs go on by themselves. Ctrl-C ends the run, and "
-        "the same command goes on with it later."
+        f"{link.name}: quiet hours until {last.end:%H:%M}, then its jobs continue by themselves. Ctrl-C ends the run; "
+        "the same command continues it later."
     )
 
 

@@ -190,8 +190,8 @@ class Connection:
             raise HostLostError(f"{host.name}: SSH could not begin ({_reason(error)}).") from error
         if known != expected:
             raise HostRefusedError(
-                f"{host.name}: the host key of {host.address} is not the one in links.json: either the host was set up "
-                "anew (ask who did it, then put its new key there), or another host answers in its place."
+                f"{host.name}: the host key of {host.address} differs from the key in links.json: either the host was "
+                "installed again (ask its administrator, then enter the new key), or another host answers in its place."
             )
         for key in self._keys():
             try:
@@ -204,7 +204,7 @@ class Connection:
                 raise HostLostError(f"{host.name}: the login broke off ({_reason(error)}).") from error
         which = "the key in links.json" if host.key else "any key of the SSH agent"
         raise HostRefusedError(
-            f"{host.name}: {host.user}@{host.address} does not accept {which}: put its public half into "
+            f"{host.name}: {host.user}@{host.address} does not accept {which}: add its public key to "
             f"~{host.user}/.ssh/authorized_keys there."
         )
 

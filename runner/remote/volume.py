@@ -41,7 +41,7 @@ class Ledger:
             return {}
         except (ValueError, TypeError, AttributeError) as error:
             raise UsageError(
-                f"{self._path} can't be read as what links have carried ({error}): fix it, or remove it."
+                f"{self._path} can't be read as the record of data volumes ({error}): fix it, or remove it."
             ) from error
 
     @contextmanager

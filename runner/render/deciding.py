@@ -45,7 +45,7 @@ DEFINITIONS = (
     ),
     Definition(
         "rank",
-        "1 + how many have a shorter median delivery time",
+        "1 + number of stacks with a shorter median delivery time",
         "Interval: 95 %. Two stacks are compared by a paired t test on the logarithms of their cells' medians, with a "
         "pair for each stack of the opposite role. So the test counts the noise of the iterations and of the opposite "
         "role. All comparisons of a stack share the 5 % (Bonferroni; Mogstad et al., Inference for Ranks, 2024). With "

@@ -240,7 +240,7 @@ def fault(standings: Sequence[Standing]) -> str:
     parts: list[str] = []
     for whose, sentence in (
         ("own", "failed by its own fault"),
-        ("either", "failed, and no finding says by whose fault"),
+        ("either", "failed, and no finding names the endpoint at fault"),
         ("peer", "failed by its peer's fault"),
     ):
         some = [failure for failure in failures if failure["whose"] == whose]

@@ -275,7 +275,7 @@ def _show_notes(console: Console, result: Result) -> None:
     if result.public is not None and result.public.outcome is not result.outcome:
         why = f": {result.public.why}" if result.public.why else ""
         console.print(
-            f"\nThe public runner would have said {escape(result.public.outcome.value + why)}", soft_wrap=True
+            f"\nThe public runner's verdict would be {escape(result.public.outcome.value + why)}", soft_wrap=True
         )
 
 

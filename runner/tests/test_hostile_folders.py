@@ -127,7 +127,7 @@ def test_a_result_that_tells_of_another_job_is_refused(stranger: RunFolder, tmp_
     with pytest.raises(UsageError, match="can't be a name: it begins with a dot"):
         stranger.results()
     rewrite(stranger.path / ALPHA.path / "result.json", lambda one: one.update(server="beta"))
-    with pytest.raises(UsageError, match="not the job of its folder"):
+    with pytest.raises(UsageError, match="its folder belongs to another job"):
         stranger.results()
     done = bentpipe("analyse", stranger.path)
     assert "left out: " in done.stderr

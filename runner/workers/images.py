@@ -47,7 +47,7 @@ def _required_image(client: docker.DockerClient, name: str, digest: str) -> Want
     try:
         return Wanted(name=name, content=archives.content(client.images.get(name)), digest=digest)
     except ImageNotFound as error:
-        raise SetupError(f"{name} is not here any more: run `./bentpipe build`.") from error
+        raise SetupError(f"{name} no longer exists on this host: run `./bentpipe build`.") from error
 
 
 def bring(required: Iterable[Wanted], ask: Ask, *, say: Callable[[str], None]) -> None:
@@ -66,7 +66,7 @@ def bring(required: Iterable[Wanted], ask: Ask, *, say: Callable[[str], None]) -
             while block := file.read(_BLOCK):
                 ask(append, place, block)
         if why := ask(load, place, image):
-            raise SetupError(f"{image.name} can't be had there: {why}")
+            raise SetupError(f"{image.name} is not available there: {why}")
 
 
 # The runner calls the functions below on the worker.

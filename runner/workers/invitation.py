@@ -73,7 +73,7 @@ class Invitation:
             float(entries[_UNTIL])
         except (ValueError, KeyError, TypeError, zlib.error) as error:
             raise UsageError(
-                "The invitation is not whole: paste the line that `./bentpipe worker invite` printed."
+                "The invitation is not complete: paste the line that `./bentpipe worker invite` printed."
             ) from error
         return cls._store(folder, entries)
 

@@ -110,7 +110,7 @@ class Roster:
             return ""
         member.strikes, member.benched_until = 0, self.clock() + BENCH_SECONDS
         return (
-            f"{worker} is benched for {BENCH_SECONDS / 60:.0f} minutes: its last {STRIKES} jobs did not count "
+            f"{worker} gets no jobs for {BENCH_SECONDS / 60:.0f} minutes: its last {STRIKES} jobs did not count "
             f"({fault})."
         )
 

@@ -221,11 +221,13 @@ class Workers(Deployment):
             try:
                 self._look()
                 if reported:
-                    self._say(f"{self._address} answers again. The jobs that were under way run again.")
+                    self._say(f"{self._address} answers again. The jobs that were running run again.")
                 reported = False
             except Exception:  # any error of Dask
                 if not reported:
-                    self._say(f"{self._address} does not answer. The run goes on when it does; Ctrl-C ends it.")
+                    self._say(
+                        f"{self._address} does not answer. The run continues when it answers again; Ctrl-C ends it."
+                    )
                 reported = True
                 self._update({})
                 self._disconnect()

@@ -25,7 +25,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     yield Diagnosis(
         code="application-idle",
         sentence=f"The server had nothing to send for {format_duration(idle)}, {share:.0%} of the time, although its "
-        f"windows had room; {format_duration(longest.end - longest.start)} at a stretch{again}.",
+        f"windows had room. The longest such pause lasted {format_duration(longest.end - longest.start)}{again}.",
         start=longest.start,
         end=longest.end,
         share=share,

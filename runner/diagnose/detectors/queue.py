@@ -10,7 +10,9 @@ from runner.units import format_duration
 
 PATTERNS = (
     Pattern(code="queue-overflow", meaning="The queue of the link overflowed.", over_tcp="RFC 7567 §2"),
-    Pattern(code="standing-queue", meaning="A queue stood for most of the transfer.", over_tcp="RFC 7567 §1"),
+    Pattern(
+        code="standing-queue", meaning="Packets waited in a queue for most of the transfer.", over_tcp="RFC 7567 §1"
+    ),
 )
 
 _LEAST_DROPS = 10

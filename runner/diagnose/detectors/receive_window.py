@@ -31,7 +31,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     if not inside.any() or float(np.median(cells.in_flight[inside])) >= view.bdp:
         return
     most = float(cells.in_flight[inside].max())
-    path = format_size(round(view.bdp)) if np.isfinite(view.bdp) else "more, for no packet had to wait"
+    path = format_size(round(view.bdp)) if np.isfinite(view.bdp) else "more, because no packet had to wait"
     yield Diagnosis(
         code="receive-window",
         sentence=f"The client's flow control held the server back in {share:.0%} of the time: "

@@ -13,7 +13,7 @@ from runner.trace.vantage import Vantage
 from runner.units import format_data_rate
 
 PATTERNS = (
-    Pattern(code="dense-acks", meaning="The client acknowledged more often than the return link bears."),
+    Pattern(code="dense-acks", meaning="The client sent too many ACKs for the return link."),
     Pattern(code="return-link-full", meaning="The return link was full.", over_tcp="RFC 3449 §2"),
 )
 
@@ -53,8 +53,8 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         start, end = float(cells.edges[chosen[0]]), float(cells.edges[chosen[-1] + 1])
         yield Diagnosis(
             code="return-link-full",
-            sentence=f"The client sent at least {_FULL:.0%} of the return link's "
-            f"{format_data_rate(round(view.return_rate))} in {share:.0%} of the time, {used.max():.0%} at most.",
+            sentence=f"In {share:.0%} of the time, the client used at least {_FULL:.0%} of the return link's "
+            f"{format_data_rate(round(view.return_rate))}. The maximum was {used.max():.0%}.",
             start=start,
             end=end,
             share=share,

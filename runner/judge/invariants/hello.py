@@ -111,7 +111,7 @@ def _role_parameters(side: Side, hello: _Hello) -> Iterator[Broken]:
             yield hello.broken("rfc9000-18.2-preferred-address-empty-id", f"a connection ID of {size} bytes")
         if side.source == b"":
             yield hello.broken(
-                "rfc9000-18.2-preferred-address-without-ids", "preferred_address beside an empty connection ID"
+                "rfc9000-18.2-preferred-address-without-ids", "preferred_address with an empty connection ID"
             )
 
 

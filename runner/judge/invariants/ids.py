@@ -66,7 +66,7 @@ def issuing(side: Side) -> Iterator[Broken]:
         elif token and tokens.setdefault(token, value) != value:
             yield Broken(
                 rule="rfc9000-10.3.2-reset-token-repeated",
-                actual=f"connection ID {value.hex()} has the token of another one",
+                actual=f"connection ID {value.hex()} has the token of another connection ID",
                 packets=(packet,),
             )
     if side.own_read and side.whole:

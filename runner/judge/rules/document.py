@@ -9,10 +9,10 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "rules.md"
 
 _HEAD = """# Rules of the RFCs, and where they are checked
 
-Each row is a MUST or a MUST NOT. *Every connection*: checked in every job; a broken rule is in `./bentpipe show`,
-on the page of the pair, and in `result.json` (`violations`; the code is the rule's id). It makes the job fail only when
-the case is about the rule (`exercises` of the case). *Unchecked* and *not visible* say why nothing checks the rule.
-An endpoint is judged by what it sent at its own side of the link, and by what arrived there.
+Each row is a MUST or a MUST NOT. *Every connection*: the rule is checked in every job. `./bentpipe show`, the page of
+the pair and `result.json` (`violations`; the code is the rule's id) list broken rules. A broken rule makes the job fail
+only when the case is about the rule (`exercises` of the case). For rules that are *unchecked* or *not visible*, the
+table gives the reason. An endpoint is judged by the packets that it sent and received at its own end of the link.
 
 This page is generated from `runner/judge/rules` by `python -m runner.judge.rules.document`.
 """

@@ -97,7 +97,7 @@ _every(
     "7.2",
     "client-source-changed",
     CLIENT,
-    "All long headers of a client have one source connection ID; Handshake packets may have another that it issued.",
+    "All long headers of a client have one source connection ID; its Handshake packets may have another issued ID.",
 )
 _every(
     "7.2",
@@ -110,7 +110,7 @@ _unchecked(
     "first-id-changed",
     CLIENT,
     "The destination connection ID stays the same until a packet of the server arrives.",
-    "a first packet with another ID looks like another connection",
+    "a first packet with another connection ID looks like the first packet of another connection",
 )
 _every("7.3", "initial-source-missing", ENDPOINT, "initial_source_connection_id is among the transport parameters.")
 _every(
@@ -141,7 +141,7 @@ _unseen(
     "remembered-limits",
     CLIENT,
     "A client keeps the remembered limits in 0-RTT.",
-    "the rules of 4.1 and 4.6 show it",
+    "the rules of §4.1 and §4.6 show violations",
 )
 _unseen("7.5", "crypto-buffer", ENDPOINT, "At least 4096 B of CRYPTO data out of order can be buffered.", _INSIDE)
 
@@ -156,16 +156,16 @@ _case(
     "8.1",
     "amplification-asked",
     SERVER,
-    "The limit is kept where the certificate would exceed it.",
+    "A server keeps the limit even if its certificate chain is larger than the limit.",
     "amplificationlimit",
 )
 _every(
     "8.1.3",
     "token-left-out",
     CLIENT,
-    "The token of the first Initial packet is in all later ones, unless a Retry replaces it.",
+    "The token of the first Initial packet is in all later Initial packets, unless a Retry replaces it.",
 )
-_unseen("8.1.4", "token-forgeable", SERVER, "Tokens can't be guessed or forged.", "it takes an attacker to show it")
+_unseen("8.1.4", "token-forgeable", SERVER, "Tokens can't be guessed or forged.", "only an attacker could test this")
 _every(
     "8.2.1",
     "challenge-not-padded",
@@ -185,12 +185,12 @@ _every(
     ENDPOINT,
     "PATH_RESPONSE is sent on the path on which its PATH_CHALLENGE arrived.",
 )
-_every("8.2.2", "response-repeated", ENDPOINT, "A PATH_CHALLENGE gets one PATH_RESPONSE at most.")
+_every("8.2.2", "response-repeated", ENDPOINT, "A PATH_CHALLENGE is answered by at most one PATH_RESPONSE.")
 _every(
     "8.2.2",
     "challenge-unanswered",
     ENDPOINT,
-    "A PATH_CHALLENGE that arrived is answered; an endpoint that goes on sending answers within 1 s.",
+    "A PATH_CHALLENGE that arrived is answered: within 1 s if the endpoint continues to send.",
 )
 _every("8.2.2", "response-unasked", ENDPOINT, "PATH_RESPONSE has the data of a PATH_CHALLENGE that arrived.")
 
@@ -212,7 +212,7 @@ _every(
     "9.3",
     "new-path-not-challenged",
     SERVER,
-    "A server validates each new address of its peer: it sends PATH_CHALLENGE within 1 s of its first datagram to it.",
+    "A server validates each new address of its peer: it sends PATH_CHALLENGE there within 1 s of its first datagram.",
 )
 _case(
     "9.3",
@@ -227,7 +227,7 @@ _every(
     "9.5",
     "id-to-two-addresses",
     SERVER,
-    "A connection ID is not used for two addresses of a peer that changed its own ID when it migrated.",
+    "A connection ID is not used for two addresses of a peer that changed its own connection ID when it migrated.",
 )
 _case(
     "9.6.1",
@@ -242,8 +242,8 @@ _unchecked(
     "10.1",
     "sent-after-idle-timeout",
     ENDPOINT,
-    "After the idle timeout an endpoint sends nothing more.",
-    "the moment depends on the endpoint's own estimate of the PTO",
+    "After the idle timeout an endpoint sends no more packets.",
+    "the time depends on the endpoint's own estimate of the PTO",
 )
 _every(
     "10.2.2",
@@ -271,7 +271,13 @@ _unchecked(
     "no test case makes an endpoint forget a connection",
 )
 _every("10.3.2", "reset-token-repeated", ENDPOINT, "Each connection ID has a stateless reset token of its own.")
-_unseen("10.3", "reset-unlike-1rtt", ENDPOINT, "A stateless reset looks like a 1-RTT packet.", "that is its purpose")
+_unseen(
+    "10.3",
+    "reset-unlike-1rtt",
+    ENDPOINT,
+    "A stateless reset looks like a 1-RTT packet.",
+    "it is made to look like this",
+)
 _unseen(
     "11", "error-not-signalled", ENDPOINT, "An error that ends a connection is signalled by CONNECTION_CLOSE.", _INSIDE
 )

@@ -75,5 +75,5 @@ _unseen(
     "wrong-error-code",
     ENDPOINT,
     "An error is signalled with the code that the RFC defines for it.",
-    "it takes a peer that makes each error",
+    "only a peer that makes each error could show this",
 )

@@ -8,10 +8,14 @@ _every, _case, _unchecked, _unseen = DOCUMENT.every, DOCUMENT.case, DOCUMENT.unc
 _INSIDE = "it is a decision inside the endpoint, which leaves no trace in packets"
 
 # 12 Packets and frames
-_every("12.2", "mixed-destinations", ENDPOINT, "All QUIC packets of one datagram have one destination connection ID.")
+_every(
+    "12.2", "mixed-destinations", ENDPOINT, "All QUIC packets of a datagram have the same destination connection ID."
+)
 _every("12.3", "number-reused", ENDPOINT, "A packet number is used once in its packet number space.")
 _every("12.3", "number-not-increasing", ENDPOINT, "Each packet has a higher number than the packet sent before it.")
-_unseen("12.3", "numbers-exhausted", ENDPOINT, "A connection ends before number 2^62.", "no transfer is that long")
+_unseen(
+    "12.3", "numbers-exhausted", ENDPOINT, "A connection ends before packet number 2^62.", "no transfer is that long"
+)
 _every("12.4", "empty-payload", ENDPOINT, "A packet has at least one frame.")
 _every("12.4", "unknown-frame", ENDPOINT, "Every frame is of a type that RFC 9000 defines or an extension agreed on.")
 _every("12.4", "malformed-frame", ENDPOINT, "A frame ends within its packet, and its fields agree with each other.")
@@ -39,7 +43,7 @@ _every(
     "13.2.1",
     "ack-of-acks",
     ENDPOINT,
-    "A packet with nothing but ACK and PADDING does not answer packets that are not ack-eliciting.",
+    "An endpoint sends no packet of only ACK and PADDING in response to packets that are not ack-eliciting.",
 )
 _unseen(
     "13.2.1",
@@ -60,21 +64,33 @@ _every(
 )
 _every("13.4.1", "ce-not-counted", ENDPOINT, "ECN-CE counts include every acknowledged packet that arrived with CE.")
 _every("13.4.2", "ecn-counts-decrease", ENDPOINT, "ECN counts never decrease from an ACK frame to a later one.")
-_every("19.3.2", "ect0-count-too-high", ENDPOINT, "The ECT(0) count is at most the packets that arrived with ECT(0).")
-_every("19.3.2", "ect1-count-too-high", ENDPOINT, "The ECT(1) count is at most the packets that arrived with ECT(1).")
-_every("19.3.2", "ce-count-too-high", ENDPOINT, "The ECN-CE count is at most the packets that arrived with CE.")
+_every(
+    "19.3.2",
+    "ect0-count-too-high",
+    ENDPOINT,
+    "The ECT(0) count is at most the number of packets that arrived with ECT(0).",
+)
+_every(
+    "19.3.2",
+    "ect1-count-too-high",
+    ENDPOINT,
+    "The ECT(1) count is at most the number of packets that arrived with ECT(1).",
+)
+_every(
+    "19.3.2", "ce-count-too-high", ENDPOINT, "The ECN-CE count is at most the number of packets that arrived with CE."
+)
 _case("13.4.2", "no-ect", ENDPOINT, "An endpoint that uses ECN marks its packets.", "ecn")
 _unseen(
     "13.4.2",
     "ecn-kept-on",
     ENDPOINT,
-    "ECN is switched off where its validation fails.",
+    "An endpoint stops marking packets when the validation of ECN fails.",
     "no test case makes the validation fail",
 )
 
 # 14 Datagram size
 _unchecked(
-    "14", "fragmented", ENDPOINT, "Datagrams are not fragmented.", "fragments are counted for the file as a whole"
+    "14", "fragmented", ENDPOINT, "Datagrams are not fragmented.", "fragments are counted only for the whole capture"
 )
 _every("14.1", "client-initial-small", CLIENT, "Datagrams with Initial packets of the client have at least 1200 B.")
 _every(
@@ -88,11 +104,15 @@ _unchecked(
     "small-initial-accepted",
     SERVER,
     "A server drops Initial packets in datagrams below 1200 B.",
-    "it takes a client that breaks the rule first",
+    "only a client that sends such datagrams could show this",
 )
 _every("18.2", "datagram-above-peer-limit", ENDPOINT, "Datagrams stay within the peer's max_udp_payload_size.")
 _case(
-    "14.3", "black-hole", ENDPOINT, "An endpoint sends smaller datagrams when only large ones are lost.", "mtublackhole"
+    "14.3",
+    "black-hole",
+    ENDPOINT,
+    "An endpoint sends smaller datagrams when only large datagrams are lost.",
+    "mtublackhole",
 )
 
 # 17 Packet formats
@@ -120,11 +140,19 @@ _every("17.2.5.1", "retries-per-datagram", SERVER, "A datagram of the client is 
 _every("17.2.5.2", "retry-token-empty", SERVER, "Retry has a token.")
 _every("17.2.5.3", "token-not-echoed", CLIENT, "Initial packets after Retry have its token, byte for byte.")
 _every("17.2.5.3", "number-reset", CLIENT, "Packet numbers continue after Retry.")
-_every("17.2.5.3", "hello-changed", CLIENT, "The ClientHello after Retry is the same as before it.")
-_unchecked("17.2.5.2", "second-retry-taken", CLIENT, "A client accepts only one Retry.", "no server sends a second one")
+_every("17.2.5.3", "hello-changed", CLIENT, "The ClientHello after a Retry is the same as before the Retry.")
+_unchecked(
+    "17.2.5.2", "second-retry-taken", CLIENT, "A client accepts only one Retry.", "no server sends a second Retry"
+)
 _every("17.3.1", "fixed-bit-short", ENDPOINT, "The fixed bit of short headers is 1, unless the peer allowed 0.")
 _every("17.3.1", "reserved-bits-short", ENDPOINT, "The reserved bits of short headers are 0.")
-_unseen("17.4", "spin-always", ENDPOINT, "The spin bit is off for one connection in 16.", "it takes many connections")
+_unseen(
+    "17.4",
+    "spin-always",
+    ENDPOINT,
+    "The spin bit is disabled for at least one connection in 16.",
+    "only many connections could show this",
+)
 
 # 18 Transport parameters
 _every("18", "malformed-parameter", ENDPOINT, "Transport parameters have the length and the form of their type.")

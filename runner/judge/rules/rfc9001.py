@@ -12,7 +12,7 @@ _every(
     "4.1.2",
     "handshake-done-missing",
     SERVER,
-    "A server whose handshake is complete sends HANDSHAKE_DONE: within 1 s when it goes on sending.",
+    "A server whose handshake is complete sends HANDSHAKE_DONE: within 1 s if it continues to send.",
 )
 _every("4.1.3", "message-at-wrong-level", ENDPOINT, "Each TLS message is in packets of its own encryption level.")
 _every("4.2", "old-tls-offered", CLIENT, "A ClientHello offers no TLS older than 1.3.")
@@ -21,10 +21,18 @@ _every(
     "4.6.1",
     "early-data-size",
     SERVER,
-    "max_early_data_size of a NewSessionTicket, where it is present, is 0xffffffff.",
+    "If a NewSessionTicket has max_early_data_size, the value is 0xffffffff.",
 )
-_unseen("4.6.2", "rejected-early-data-read", SERVER, "0-RTT that was rejected is not processed.", _INSIDE)
-_unseen("4.8", "alert-level", ENDPOINT, "TLS alerts become CONNECTION_CLOSE.", "it takes a peer that makes each error")
+_unseen(
+    "4.6.2", "rejected-early-data-read", SERVER, "A server does not process 0-RTT packets that it rejected.", _INSIDE
+)
+_unseen(
+    "4.8",
+    "alert-level",
+    ENDPOINT,
+    "An endpoint sends a TLS alert as CONNECTION_CLOSE.",
+    "only a peer that makes each error could show this",
+)
 _every(
     "4.9.1",
     "client-initial-late",
@@ -35,16 +43,22 @@ _every(
     "4.9.1",
     "server-initial-late",
     SERVER,
-    "No Initial packet is sent once a Handshake packet of the client was processed: 0.5 s after its arrival.",
+    "A server sends no Initial packet later than 0.5 s after a Handshake packet of the client arrived.",
 )
 _every("4.9.2", "server-handshake-late", SERVER, "No Handshake packet follows the server's HANDSHAKE_DONE.")
 _every(
     "4.9.2",
     "client-handshake-late",
     CLIENT,
-    "No Handshake packet is sent once HANDSHAKE_DONE was processed: 0.5 s after its arrival.",
+    "A client sends no Handshake packet later than 0.5 s after HANDSHAKE_DONE arrived.",
 )
-_unseen("5.3", "nonce-reused", ENDPOINT, "No nonce is used twice with one key.", "the rules of RFC 9000 §12.3 show it")
+_unseen(
+    "5.3",
+    "nonce-reused",
+    ENDPOINT,
+    "No nonce is used twice with the same key.",
+    "the rules of RFC 9000 §12.3 show violations",
+)
 _every("5.3", "suite-forbidden", SERVER, "TLS_AES_128_CCM_8_SHA256 is not negotiated.")
 _every(
     "5.7",
@@ -65,7 +79,7 @@ _every(
     "The integrity tag of a Retry is made with the client's first destination connection ID.",
 )
 _every("6", "tls-key-update", ENDPOINT, "No TLS KeyUpdate message is sent.")
-_case("6.1", "no-key-update", CLIENT, "Keys are updated where the case asks for it.", "keyupdate")
+_case("6.1", "no-key-update", CLIENT, "Endpoints update their keys when the case requires it.", "keyupdate")
 _every("6.1", "update-before-confirmed", ENDPOINT, "No key update begins before the handshake is confirmed.")
 _every(
     "6.1",
@@ -73,7 +87,13 @@ _every(
     ENDPOINT,
     "No second key update begins before a packet of the current key phase was acknowledged.",
 )
-_case("6.2", "update-not-followed", ENDPOINT, "An endpoint answers a key update of the peer with its own.", "keyupdate")
+_case(
+    "6.2",
+    "update-not-followed",
+    ENDPOINT,
+    "An endpoint answers a key update of the peer with a key update of its own.",
+    "keyupdate",
+)
 _every("6.2", "ack-with-old-keys", ENDPOINT, "Packets with new keys are acknowledged with new keys.")
 _every("6.4", "old-keys-on-higher-number", ENDPOINT, "A higher packet number never has older keys.")
 _unseen("6.5", "old-keys-dropped", ENDPOINT, "Old keys are kept for packets out of order.", _INSIDE)
@@ -89,4 +109,6 @@ _every(
 )
 _every("8.3", "end-of-early-data", CLIENT, "No EndOfEarlyData message is sent.")
 _every("8.4", "session-id", CLIENT, "legacy_session_id of a ClientHello is empty.")
-_unseen("9.2", "replay", SERVER, "0-RTT that is replayed does no harm.", "what the application does isn't in packets")
+_unseen(
+    "9.2", "replay", SERVER, "Replayed 0-RTT data does no harm.", "packets don't show the actions of the application"
+)

@@ -8,12 +8,14 @@ _every, _case, _unseen = DOCUMENT.every, DOCUMENT.case, DOCUMENT.unseen
 _INSIDE = "RTT estimate, timers and congestion window are inside the sender"
 
 _unseen("5", "rtt-sample", ENDPOINT, "RTT samples come from newly acknowledged ack-eliciting packets.", _INSIDE)
-_unseen("6.1", "lost-too-early", ENDPOINT, "A packet is lost only after a later one was acknowledged.", _INSIDE)
+_unseen(
+    "6.1", "lost-too-early", ENDPOINT, "A packet is declared lost only after a later packet was acknowledged.", _INSIDE
+)
 _every(
     "6.2.1",
     "backoff",
     CLIENT,
-    "While nothing arrives, each probe timeout is twice the last: gaps between first flights grow at least 1.5 times.",
+    "While no packet arrives, probe timeouts double: each gap between first flights is at least 1.5 times the last.",
 )
 _case("6.2.4", "no-probe", CLIENT, "A probe timeout sends an ack-eliciting packet.", "longrtt")
 _unseen("6.2.2.1", "deadlock", CLIENT, "A client sends probes until its address is known to be valid.", _INSIDE)

@@ -12,9 +12,11 @@ _every("4.1", "frame-after-trailers", ENDPOINT, "No HEADERS or DATA follows the 
 _every("4.1", "request-not-finished", CLIENT, "A client ends its request stream after the request.")
 _unchecked("4.2", "upper-case-name", ENDPOINT, "Field names are in lower case.", _FIELDS)
 _unchecked("4.2", "connection-field", ENDPOINT, "Connection-specific fields are not sent.", _FIELDS)
-_unchecked("4.3", "pseudo-headers", ENDPOINT, "Pseudo-header fields are those defined, before all others.", _FIELDS)
+_unchecked(
+    "4.3", "pseudo-headers", ENDPOINT, "Only defined pseudo-header fields are sent, before all other fields.", _FIELDS
+)
 _unchecked("4.4", "connect", CLIENT, "CONNECT has only :method and :authority.", _FIELDS)
-_every("4.6", "push-not-allowed", SERVER, "Nothing is pushed beyond the client's MAX_PUSH_ID.")
+_every("4.6", "push-not-allowed", SERVER, "No push has an ID above the client's MAX_PUSH_ID.")
 _every("5.2", "goaway-increases", ENDPOINT, "The identifier of GOAWAY never increases.")
 _every("6.1", "server-bidirectional-stream", SERVER, "A server opens no bidirectional stream.")
 _every("6.2", "too-few-streams-granted", ENDPOINT, "The peer may open at least three unidirectional streams.")
@@ -40,5 +42,17 @@ _every("7.2.7", "max-push-id-from-server", SERVER, "A server sends no MAX_PUSH_I
 _every("7.2.7", "max-push-id-on-request", CLIENT, "MAX_PUSH_ID is sent only on the control stream.")
 _every("7.2.7", "max-push-id-decreases", CLIENT, "MAX_PUSH_ID never decreases.")
 _every("7.2.8", "http2-frame", ENDPOINT, "Frame types of HTTP/2 without a meaning in HTTP/3 are not sent.")
-_unseen("8", "wrong-error-code", ENDPOINT, "Errors have the codes of §8.1.", "it takes a peer that makes each error")
-_unseen("9", "unknown-frame-refused", ENDPOINT, "Unknown frames and streams are ignored.", "ignoring leaves no trace")
+_unseen(
+    "8",
+    "wrong-error-code",
+    ENDPOINT,
+    "Errors have the codes of §8.1.",
+    "only a peer that makes each error could show this",
+)
+_unseen(
+    "9",
+    "unknown-frame-refused",
+    ENDPOINT,
+    "Unknown frames and streams are ignored.",
+    "packets don't show what an endpoint ignored",
+)

@@ -8,4 +8,4 @@ _every, _unseen = DOCUMENT.every, DOCUMENT.unseen
 _every("3", "not-offered", ENDPOINT, "DATAGRAM is not sent to a peer without max_datagram_frame_size.")
 _every("3", "too-large", ENDPOINT, "DATAGRAM frames stay within the peer's max_datagram_frame_size.")
 _every("3", "early-limit-reduced", SERVER, "A server that accepts 0-RTT doesn't reduce max_datagram_frame_size.")
-_unseen("5", "not-delivered", ENDPOINT, "Datagrams go to the application at once.", "that is inside the endpoint")
+_unseen("5", "not-delivered", ENDPOINT, "Datagrams go to the application at once.", "packets don't show this")

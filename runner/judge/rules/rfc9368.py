@@ -7,7 +7,7 @@ _every, _case, _unchecked, _unseen = DOCUMENT.every, DOCUMENT.case, DOCUMENT.unc
 
 _every("2.3", "version-not-offered", SERVER, "A server changes only to a version of the client's Available Versions.")
 _case("2.3", "not-negotiated", SERVER, "A server that prefers version 2 changes to it.", "v2")
-_every("3", "malformed", ENDPOINT, "version_information is a whole number of versions, and at least one.")
+_every("3", "malformed", ENDPOINT, "version_information contains at least one version, and only complete versions.")
 _every("3", "version-zero", ENDPOINT, "No version of version_information is 0.")
 _every("3", "chosen-not-available", CLIENT, "The client's Chosen Version is one of its Available Versions.")
 _every("4", "client-chosen-wrong", CLIENT, "The client's Chosen Version is the version of its first packets.")
@@ -19,4 +19,10 @@ _unchecked(
     "A client that followed Version Negotiation checks that the server would have chosen its version.",
     "no server of the matrix does this",
 )
-_unseen("6", "compatible-wrongly", SERVER, "Only compatible versions are converted.", "only versions 1 and 2 are known")
+_unseen(
+    "6",
+    "compatible-wrongly",
+    SERVER,
+    "A server converts a first flight only to a compatible version.",
+    "only versions 1 and 2 are known",
+)

@@ -26,5 +26,5 @@ _unchecked(
     "tickets are encrypted, and their identities are not kept",
 )
 _unseen(
-    "3.2", "packet-types", ENDPOINT, "Long headers have the type bits of version 2.", "such a packet can't be opened"
+    "3.2", "packet-types", ENDPOINT, "Long headers have the type bits of version 2.", "such a packet can't be decrypted"
 )

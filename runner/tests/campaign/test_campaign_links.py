@@ -113,8 +113,8 @@ def test_a_link_rests_in_its_quiet_hours_and_goes_on_by_itself(tmp_path: Path, c
     evening = Ending()
     _campaign(folder, catalog, evening, observer=evening).execute()
     assert evening.told == [
-        "astra: quiet hours until 23:00, then its jobs go on by themselves. Ctrl-C ends the run, and the same command "
-        "goes on with it later."
+        "astra: quiet hours until 23:00, then its jobs continue by themselves. Ctrl-C ends the run; the same command "
+        "continues it later."
     ]
     assert [iteration % 2 for iteration in evening.finished] == [1, 1, 1, 0, 0, 0]
 

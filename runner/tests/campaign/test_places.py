@@ -28,5 +28,5 @@ def test_middleboxes_whose_boxes_meet_at_one_port_cross_real_links(catalog: Cata
 @pytest.mark.parametrize("via", ["pep-split", "pep-split-gateway", "tcp-over-quic-quinn", "none,pep-split"])
 def test_others_are_refused_by_name(catalog: Catalog, via: str) -> None:
     name = via.rpartition(",")[2]
-    with pytest.raises(UsageError, match=f"--via {name}: its boxes do not speak over one UDP port"):
+    with pytest.raises(UsageError, match=f"--via {name}: between each other, its boxes use more than one UDP port"):
         _require(catalog, via)

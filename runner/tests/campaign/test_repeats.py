@@ -89,7 +89,7 @@ def test_a_byte_that_differs_is_named_by_its_place(repeat: Callable[[Change], Re
 def test_a_packet_that_one_run_alone_has(repeat: Callable[[Change], Repeat]) -> None:
     difference = repeat(lambda packets: packets.__delitem__(-1)).difference
     assert difference is not None
-    assert difference.what == "the first run has this packet, the other has not"
+    assert difference.what == "only the first run has this packet"
 
 
 def test_a_job_without_hashes_is_neither(recorded: Callable[[str], Artifacts]) -> None:

@@ -238,7 +238,7 @@ def test_what_fails_as_chance_may_have_it_passes_and_every_report_says_how_often
     assert f"transferloss as client with quinn: {GOOD_RATE}" in terminal(checked)
     markdown = checked.markdown()
     assert "| transferloss | ≈ 4/5 |" in markdown
-    assert "## Failed at times, but less than 3 of 5 times: does not count against the image" in markdown
+    assert "## Failed in some iterations, but in fewer than 3 of 5: this does not count against the image" in markdown
     assert f"{GOOD_RATE}." in markdown
     assert "## Failed\n" not in markdown
     (suite,) = [suite for suite in Xml.fromstring(checked.junit()) if suite.get("name") == "client"]

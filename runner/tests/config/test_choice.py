@@ -194,20 +194,20 @@ def test_a_name_of_a_stack_and_of_a_middlebox_means_the_selected_one() -> None:
         ({"cases": ("pages",)}, "--case: there is no case 'pages'. Did you mean page?"),
         ({"links": ("geos",)}, "--link: there is no link 'geos'. Did you mean geo?"),
         ({"losses": ("2",)}, "--loss: '2' is no number from 0 to 1"),
-        ({"losses": ("0,all",)}, "--loss 0,all: write all without other values."),
+        ({"losses": ("0,all",)}, "--loss 0,all: write `all` without other values."),
         ({"losses": ("",)}, "--loss has no value: write --loss 0,0.001,0.01, or all."),
         ({"sizes": ("",)}, "--size has no value: write --size 500000,2000000 (bytes), or all."),
-        ({"sizes": ("500000", "all")}, "--size 500000,all: write all without other values."),
+        ({"sizes": ("500000", "all")}, "--size 500000,all: write `all` without other values."),
         ({"sizes": ("5000",), "cases": ("page,page-h2",)}, "--size is for measurements of one file, not for page"),
         ({"sizes": ("5000",), "cases": ("handshake",)}, "--size is for measurements of one file, not for handshake"),
         ({"warm": True, "cases": ("sat",)}, "--warm is for downloads and page loads, not for sat"),
         ({"vias": ("",)}, "--via names no middlebox. Choices: none, plain, "),
         ({"links": ("",)}, "--link names no link. Choices: default, "),
-        ({"links": ("leo",), "cases": ("satloss",)}, "--case satloss: it asks about its own link"),
-        ({"losses": ("0.1",), "cases": ("blackhole",)}, "--case blackhole: it asks about its own link"),
+        ({"links": ("leo",), "cases": ("satloss",)}, "--case satloss: it tests its own link"),
+        ({"losses": ("0.1",), "cases": ("blackhole",)}, "--case blackhole: it tests its own link"),
         (
             {"links": ("leo",), "cases": ("astra",)},
-            "--case astra: it runs over a real link: name it with --link",
+            "--case astra runs over a real link: name a link of links.json with --link",
         ),
         ({"sizes": ("ten",)}, "--size: 'ten' is no number"),
         ({"sizes": ("1000.5",)}, "--size 1000.5: write a whole number of bytes."),
@@ -303,9 +303,9 @@ def test_a_link_can_be_written_beside_names() -> None:
 
 
 def test_a_written_link_is_refused_for_a_case_about_its_own() -> None:
-    with pytest.raises(UsageError, match="it asks about its own link"):
+    with pytest.raises(UsageError, match="it tests its own link"):
         _choose(cases=("handshakeloss",), links=(TEXT,))
-    with pytest.raises(UsageError, match="a declared link has that name"):
+    with pytest.raises(UsageError, match="a declared link has this name"):
         _choose(cases=("goodput",), links=("name=sat,rate=1M,delay=5ms",))
 
 
@@ -324,7 +324,7 @@ def test_a_stored_run_keeps_the_links_that_were_written(tmp_path: Path) -> None:
     stored = _run(_choose(cases=("goodput",), links=(text,)), tmp_path)
     again = choose(MatrixOptions(iterations=20), CATALOG, stored)
     assert again.records["goodput@alpine"].link == stored.cases["goodput@alpine"].link
-    with pytest.raises(UsageError, match="the run has another link of that name"):
+    with pytest.raises(UsageError, match="the run has another link of this name"):
         choose(MatrixOptions(links=("name=alpine,rate=1M,delay=5ms",)), CATALOG, stored)
 
 
@@ -360,7 +360,7 @@ def test_a_flow_beside_makes_another_question_and_none_leaves_no_trace(tmp_path:
             {"cases": ("handshake",), "besides": ("tcp-bbr",)},
             "--beside is for measurements of stacks, not for handshake",
         ),
-        ({"cases": ("crosstraffic",), "vias": ("openvpn",)}, "a middlebox would carry the flow beside too"),
+        ({"cases": ("crosstraffic",), "vias": ("openvpn",)}, "the second flow would also cross the middlebox"),
         ({"cases": ("goodput",), "besides": ("nginx",)}, "--beside: there is no flow 'nginx'"),
         ({"cases": ("goodput",), "besides": ("tcp-cubik",)}, "Did you mean tcp-cubic?"),
     ],

@@ -65,7 +65,7 @@ def test_without_a_queue_there_is_one_bdp() -> None:
         ("rate=10,delay=1ms", "a data rate is 1000 to 10000000000 bit/s, not 10"),
         ("rate=1G,delay=100s", "a delay is 0 to 60 seconds, one way, not 100"),
         ("rate=1G,delay=1s,delay=2s", "'delay' is given twice"),
-        ("name=A B,rate=10M,delay=1ms", "write one name in small letters"),
+        ("name=A B,rate=10M,delay=1ms", "write one name, of at most 40 small letters"),
         ("name=a,rate=1M,delay=1ms;name=b,rate=1M,delay=1ms", "write one name"),
         ("rate=1M,delay=1ms;rate=1M,delay=1ms;rate=1M,delay=1ms", "one segment, or two"),
         ("rate=1M,delay=1ms;", "'' is no KEY=VALUE"),

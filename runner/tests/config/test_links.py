@@ -80,21 +80,21 @@ def _link(**more: object) -> Change:
         (_host(ssh="ssh://me@roof/home"), "write ssh://USER@ADDRESS"),
         (_host(ssh="ssh://me:secret@roof"), "a password in an SSH URL"),
         (_host(host_key="AAAA"), "host_key is not a public key"),
-        (_host(host_key="ssh-ed25519 &&&"), "host_key is damaged, or no ssh-ed25519 key"),
+        (_host(host_key="ssh-ed25519 &&&"), "host_key is damaged, or is not a key of type ssh-ed25519"),
         (_host(host_key="ssh-ed25519 AAAAB3NzaC1yc2E="), "host_key is damaged"),
         (_host(host_key=HOST_KEY[:-12]), "host_key is damaged"),
         (_host(key="/"), "key '/' is a folder"),
         (_host(key="/no/such/key"), "there is no private key /no/such/key: make one with `ssh-keygen"),
         (_host(docker_socket="docker.sock"), "not an absolute path"),
-        (_host(roles=["server"]), "host 'roof' is no client"),
+        (_host(roles=["server"]), "host 'roof' can't be the client: its roles are server"),
         (_host(agent=True), "field 'hosts.roof.agent' is not known: there are ssh, host_key, key"),
         (_link(foward_rate=1), "field 'links.astra.foward_rate' is not known: did you mean forward_rate?"),
         (lambda document: document["links"]["astra"].pop("return_rate"), "'links.astra.return_rate' is missing."),
         (lambda document: document.update(links=[GOOD["links"]]), "field 'links': write an object, { … }."),
         (_link(quiet_hours="18:00-23:00"), 'is "18:00-23:00": write a list, [ … ].'),
         (_link(client="rof"), "there is no host 'rof'. Choices: roof, other"),
-        (_link(client="other", server="other"), "client and server are one host"),
-        (_link(server="roof"), "host 'roof' is no server"),
+        (_link(client="other", server="other"), "client and server are the same host"),
+        (_link(server="roof"), "host 'roof' can't be the server"),
         (_link(forward_rate=0), "field 'links.astra.forward_rate'"),
         (_link(forward_rate="20 Mbit/s"), 'is "20 Mbit/s": write a whole number, without quotes (bit/s).'),
         (
@@ -114,7 +114,7 @@ def _link(**more: object) -> Change:
         (_link(interface="eth 1"), "interface 'eth 1' is no interface name: copy it from `ip link`"),
         (_link(server_interface="a" * 16), "server_interface"),
         (_link(abbreviation="a,b"), "abbreviation 'a,b' is not valid"),
-        (_link(quiet_hours=["22:00-10:00", "09:00-22:00"]), "quiet_hours are the whole day"),
+        (_link(quiet_hours=["22:00-10:00", "09:00-22:00"]), "quiet_hours cover the whole day"),
         (_link(quiet_hours=["18-23"]), "'18-23' is not a span"),
         (_link(budget_per_day=10, budget_per_month=9), "larger than budget_per_month"),
     ],
@@ -218,5 +218,5 @@ def test_selection_names_the_choices(tmp_path: Path) -> None:
 
 def test_links_that_run_at_once_need_ports_of_their_own(tmp_path: Path) -> None:
     links = load_links(_file(tmp_path / "links.json", lambda document: document["links"]["roof2"].update(udp_port=443)))
-    with pytest.raises(UsageError, match="'astra' and 'roof2' both want UDP port 443 of this host"):
+    with pytest.raises(UsageError, match="'astra' and 'roof2' both need UDP port 443 of this host"):
         select_links(links, ("astra", "roof2"))

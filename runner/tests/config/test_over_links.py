@@ -34,7 +34,7 @@ def test_a_named_case_takes_the_link(catalog: Catalog) -> None:
 
 def test_cases_that_need_an_obedient_link_are_refused(catalog: Catalog) -> None:
     for name in ("blackhole", "transferloss", "rebind-port", "satloss", "amplificationlimit"):
-        with pytest.raises(UsageError, match=f"--case {name}: it asks about its own link, which loses or changes"):
+        with pytest.raises(UsageError, match=f"--case {name}: it tests its own link, which loses or changes"):
             _asked(catalog, name, links=(SKY,))
 
 

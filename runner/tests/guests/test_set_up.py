@@ -41,7 +41,7 @@ def test_a_folder_in_memory_is_taken_where_programs_may_run(tmp_path: Path, monk
     monkeypatch.delenv("TMPDIR", raising=False)
     mounts = tmp_path / "mounts"
     mounts.write_text("proc /proc proc rw 0 0\n")
-    with pytest.raises(SetupError, match=r"No such: .*\. Have /dev/shm mounted with exec"):
+    with pytest.raises(SetupError, match=r"None of these is usable: .*\. Mount /dev/shm with exec"):
         temporary_folder(mounts, [tmp_path])
     place = tmp_path
     while not place.is_mount():
@@ -51,10 +51,10 @@ def test_a_folder_in_memory_is_taken_where_programs_may_run(tmp_path: Path, monk
 
 
 def test_file_systems_that_let_no_program_run(noexec: Path) -> None:
-    with pytest.raises(SetupError, match=f"No such: {noexec}"):
+    with pytest.raises(SetupError, match=f"None of these is usable: {noexec}"):
         temporary_folder(folders=[noexec])
     require_exec(noexec.parent)
-    with pytest.raises(SetupError, match="lets no program run"):
+    with pytest.raises(SetupError, match="where no program can run"):
         require_exec(noexec)
 
 

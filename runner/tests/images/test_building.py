@@ -137,7 +137,7 @@ def test_failure_leaves_the_work_of_the_others(client: docker.DockerClient, pref
     assert any(line.startswith(f"The image {bad} doesn't build: step 2 of 3") for line in reasons)
     assert any(line.startswith(f"The image {worse} doesn't build: step 1 of 2") for line in reasons)
     assert failed == f"2 images failed: {bad}, {worse}."
-    assert skipped == f"Not built, because they start from what failed: {above}."
+    assert skipped == f"Not built, because they are based on a failed image: {above}."
 
 
 @pytest.mark.docker

@@ -36,7 +36,7 @@ def test_other_machines_are_refused_in_one_sentence(system: str, architecture: s
     check = doctor.machine(system, architecture)
     assert check.ok is ok
     if not ok:
-        with pytest.raises(SetupError, match=f"{system} on {architecture}. bentpipe runs on Linux on x86_64 alone"):
+        with pytest.raises(SetupError, match=f"{system} on {architecture}. bentpipe runs only on Linux on x86_64"):
             setup.require([check])
 
 
@@ -70,7 +70,7 @@ def test_what_bounds_root_file_systems_is_told(tmp_path: Path, driver: str, moun
 def test_an_engine_beside_which_root_runs_has_root_file_systems_in_memory(tmp_path: Path) -> None:
     (tmp_path / "overlay2").mkdir()
     check = doctor.root_file_systems("overlay2", tmp_path, "2 0 8:2 / / rw - ext4 /dev/b rw\n")
-    assert (check.ok, check.what) == (True, "lie in memory of bounded size")
+    assert (check.ok, check.what) == (True, "are in memory of limited size")
 
 
 def test_advice_does_not_block() -> None:

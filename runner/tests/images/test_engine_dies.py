@@ -71,4 +71,4 @@ def test_a_build_that_breaks_off_is_told_in_a_sentence(client: docker.DockerClie
 
 def test_a_pull_that_breaks_off_is_told_at_once(client: docker.DockerClient) -> None:
     (event,) = pulling._events(client, "somewhere/image", "latest", 10.0)
-    assert "says nothing" not in str(event["error"])
+    assert "sent nothing" not in str(event["error"])

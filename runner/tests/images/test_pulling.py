@@ -107,7 +107,7 @@ def test_mute_registry_is_given_up(client: docker.DockerClient) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
         host = f"127.0.0.1:{mute.getsockname()[1]}"
         begin = time.monotonic()
-        with pytest.raises(SetupError, match=rf"The registry {host} can't be reached \(it says nothing for 1 s\)"):
+        with pytest.raises(SetupError, match=rf"The registry {host} can't be reached \(it sent nothing for 1 s\)"):
             pulling.pull(client, [published("a", f"{host}/a")], report=lambda _: None, silence=1.0)
         assert time.monotonic() - begin < 30
 

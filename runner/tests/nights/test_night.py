@@ -215,7 +215,7 @@ def test_a_folder_of_somebody_else_is_left_alone(site: Path, tmp_path: Path) -> 
     target = tmp_path / "home"
     target.mkdir()
     (target / "thesis.tex").touch()
-    with pytest.raises(SetupError, match="something else"):
+    with pytest.raises(SetupError, match="contains other files"):
         publish(site, str(target), work=tmp_path)
     assert (target / "thesis.tex").exists()
 

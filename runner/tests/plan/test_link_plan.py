@@ -63,8 +63,8 @@ def test_a_budget_that_does_not_hold_the_plan_is_one_sentence(planned: Planned) 
     assert (placed.broken, placed.first_day, placed.calls) == ("day", 11, 3)
     (sentence,) = placed.sentences
     assert sentence.startswith(
-        "astra: budget_per_day (130 MiB) holds 11 of 30 jobs now: the run then ends, and goes on with the same "
-        "command, 2 times, until on Tuesday 01 December at 00:"
+        "astra: budget_per_day (130 MiB) is enough for 11 of 30 jobs now, then the run ends. Continue it with "
+        "the same command, 2 times, until on Tuesday 01 December at 00:"
     )
     assert sentence.endswith("or raise budget_per_day in links.json.")
 
@@ -77,7 +77,7 @@ def test_a_spent_month_is_waited_for_and_too_small_a_budget_is_told(planned: Pla
     never = planned(replace(LINK, budget_day=5 * MIB))
     assert never.ends is None
     (sentence,) = never.sentences
-    assert "holds 0 of 30 jobs, and one job alone is more: raise budget_per_day in links.json." in sentence
+    assert "is enough for 0 of 30 jobs, and a single job needs more: raise budget_per_day in links.json." in sentence
 
 
 def test_quiet_hours_are_in_the_time(planned: Planned) -> None:
@@ -88,7 +88,10 @@ def test_quiet_hours_are_in_the_time(planned: Planned) -> None:
     assert placed.ends.hour == 14
     assert (placed.ends - plain.ends).total_seconds() == pytest.approx(2 * 3600 - 300, abs=60)  # a job is running
     (sentence,) = placed.sentences
-    assert "rest in the quiet hours 12:05-13:00 and 13:00-14:00 and end on Sunday 29 November at 14:0" in sentence
+    assert (
+        "its jobs pause in the quiet hours 12:05-13:00 and 13:00-14:00 and end on Sunday 29 November at 14:0"
+        in sentence
+    )
 
 
 def test_the_command_tells_links_and_budgets(tmp_path: Path) -> None:
@@ -100,4 +103,4 @@ def test_the_command_tells_links_and_budgets(tmp_path: Path) -> None:
     assert process.returncode == 0, process.stderr
     text = " ".join(process.stdout.split())
     assert "AST astra 1 5 5" in text
-    assert "astra: budget_per_day (1000 B) holds 0 of 5 jobs, and one job alone is more" in text
+    assert "astra: budget_per_day (1000 B) is enough for 0 of 5 jobs, and a single job needs more" in text

@@ -109,7 +109,7 @@ def test_another_host_key_in_mid_job_is_told_and_the_host_cleans_itself(
         ended = _broken(sky, remote_host, tmp_path, pretend)
         assert isinstance(ended, Result)
         assert (ended.outcome, ended.findings[0].code) == (Outcome.ERROR, HOST_LOST)
-        assert "is not the one in links.json" in ended.findings[0].actual
+        assert "differs from the key in links.json" in ended.findings[0].actual
         _clean(remote_host, within=LEASE_SECONDS + 30)
     finally:
         remote_host.stop_ssh()
@@ -213,7 +213,7 @@ def test_a_key_that_is_refused_in_mid_job_ends_the_run_until_it_is_fixed(remote_
         remote_host.authorize("key")
     assert first.returncode == 3
     text = " ".join(message.split())
-    assert "does not accept the key in links.json: put its public half into ~measure/.ssh/authorized_keys" in text
+    assert "does not accept the key in links.json: add its public key to ~measure/.ssh/authorized_keys" in text
     assert "To go on: ./bentpipe run --run" in text
     assert RunFolder.open(command.run).results() == {}
     command.go_on()

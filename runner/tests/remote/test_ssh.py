@@ -43,12 +43,14 @@ def test_the_engine_of_the_host_answers_through_one_connection(remote_host: Host
 
 
 def test_another_host_key_is_refused(remote_host: Host) -> None:
-    with pytest.raises(HostRefusedError, match=r"is not the one in links\.json: either the host was set up anew"):
+    with pytest.raises(
+        HostRefusedError, match=r"differs from the key in links\.json: either the host was installed again"
+    ):
         Connection(remote_host.remote(host_key="other_host_key")).connect()
 
 
 def test_a_key_that_is_not_authorized_is_refused(remote_host: Host) -> None:
-    with pytest.raises(HostRefusedError, match=f"put its public half into ~{USER}/.ssh/authorized_keys there"):
+    with pytest.raises(HostRefusedError, match=f"add its public key to ~{USER}/.ssh/authorized_keys there"):
         Connection(remote_host.remote(key="other_key")).connect()
 
 

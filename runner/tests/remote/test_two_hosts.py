@@ -33,7 +33,7 @@ def test_the_server_stands_on_a_second_host(remote_host: Host, catalog: Catalog,
             # The address of SSH is probed first, and the link does not lead there.
             first = next(line for line in work.said if line.startswith("  10."))
             assert (
-                first == f"  {rented.address} over nothing: the client's host goes there nowhere, not over {INTERFACE}"
+                first == f"  {rented.address} over nothing: the client's host routes it nowhere, not over {INTERFACE}"
             )
             result, evidence = work.do(work.run.order[0])
         assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())

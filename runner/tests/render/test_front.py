@@ -119,7 +119,7 @@ def test_failures_that_no_finding_explains_are_unclear_and_a_peers_fault_leaves_
 ) -> None:
     page = (site / "index.html").read_text()
     assert row(page, "quic-go").startswith("quic-go ≈ unclear since 2027-01-19 08:00 UTC, green before")
-    assert "1 of 12 cells failed, and no finding says by whose fault: timeout (1)" in row(page, "quic-go")
+    assert "1 of 12 cells failed, and no finding names the endpoint at fault: timeout (1)" in row(page, "quic-go")
     render([night(tmp_path / "n", 0, {("quinn", "aioquic"): "server"})], tmp_path / "site")
     peer = row((tmp_path / "site/index.html").read_text(), "aioquic")
     assert peer.startswith("aioquic ✓ green since 2027-01-15 08:00 UTC, its first run here")
@@ -146,7 +146,7 @@ def test_a_file_that_differs_is_by_the_fault_of_the_role_that_the_judge_names(tm
             folder.save_result(Result.of(job, Outcome.FAILED, finding))
     render([folder], tmp_path / "site")
     page = (tmp_path / "site/index.html").read_text()
-    assert "4 failed, and no finding says by whose fault: files-differ (4)" in row(page, "quinn")
+    assert "4 failed, and no finding names the endpoint at fault: files-differ (4)" in row(page, "quinn")
     assert "1 of 12 cells failed by its own fault: files-differ (1); 1 failed, and" in row(page, "quic-go")
 
 

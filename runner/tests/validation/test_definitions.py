@@ -15,7 +15,7 @@ from runner.validation.definitions import README, with_tables
 def test_the_document_has_the_program_s_definitions() -> None:
     text = README.read_text(encoding="utf-8")
     assert with_tables(text) == text
-    changed = text.replace("What a user waits for.", "Something else.", 1)
+    changed = text.replace("The time that a user waits.", "Something else.", 1)
     assert with_tables(changed) == text
     with pytest.raises(ValueError, match="lacks the marks of the numbers of pages"):
         with_tables(text.replace("<!-- numbers of pages -->", ""))

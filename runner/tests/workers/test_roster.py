@@ -80,7 +80,7 @@ def test_a_worker_that_disturbs_is_benched_for_a_while() -> None:
     workers.clock = lambda: now[0]
     text = [workers.learn("a-0", fault="disturbed: late packets") for _ in range(STRIKES)]
     assert text[:-1] == [""] * (STRIKES - 1)
-    assert text[-1] == "a-0 is benched for 10 minutes: its last 3 jobs did not count (disturbed: late packets)."
+    assert text[-1] == "a-0 gets no jobs for 10 minutes: its last 3 jobs did not count (disturbed: late packets)."
     assert {member.host for number in range(3) if (member := workers.place(job(number)))} == {"b"}
     assert workers.window == 3
     now[0] = BENCH_SECONDS
