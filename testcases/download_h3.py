@@ -4,7 +4,7 @@ from testcases.loads import KB, download
 
 CASE = download(
     name="download-h3",
-    description="curl downloads one file over HTTP/3: from its first packet to the last byte.",
+    description="curl downloads one file over HTTP/3: the time from its first packet to the last byte.",
     protocol="h3",
     sizes=(2_000 * KB,),
     sweep=(500 * KB, 2_000 * KB, 10_000 * KB),

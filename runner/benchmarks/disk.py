@@ -1,7 +1,7 @@
 """Disk use of a run compared with the estimate of `plan`: `.venv/bin/python -m runner.benchmarks.disk RUN…`.
 
-Prints the estimated bytes, the bytes of the files, and their ratio, for each case and in total. Jobs without a result
-don't count.
+Prints the estimated bytes, the bytes of the files, and their ratio, for each case and in total. Only jobs that
+succeeded or failed count.
 """
 
 from pathlib import Path
@@ -29,13 +29,13 @@ def main(runs: tuple[str, ...]) -> None:
         results = folder.results()
         jobs = [job for job, result in results.items() if result.outcome in (Outcome.SUCCEEDED, Outcome.FAILED)]
         policy = "all" if all(results[job].captures_kept for job in jobs) else "median"
-        table = Table("case", "jobs", "announced", "used", "used / announced", box=None)
+        table = Table("case", "jobs", "estimated", "used", "used / estimated", box=None)
         for case in (*folder.run.cases, ""):
             chosen = [job for job in jobs if case in ("", job.case)]
             if chosen:
-                announced = estimate(chosen, folder.run.cases).disk(policy)
+                estimated = estimate(chosen, folder.run.cases).disk(policy)
                 used = sum(_used(folder.artifacts(job).folder) for job in chosen)
-                sizes = format_size(announced), format_size(used), f"{used / announced:.2f}"
+                sizes = format_size(estimated), format_size(used), f"{used / estimated:.2f}"
                 table.add_row(case or "all", str(len(chosen)), *sizes)
         out.print(f"{folder.name}, captures kept: {policy}", table, sep="\n")
 

@@ -1,7 +1,7 @@
 """One case with one peer: the rule for further iterations, and the verdict over all iterations.
 
-When a case with random impairments failed, it runs again with other seeds. The image fails the case when `HELD` of at
-most `MOST` iterations fail.
+When a case with random impairments failed, it runs again with other seeds. The image fails the case when 3
+(`HELD`) of at most 5 (`MOST`) iterations fail.
 """
 
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from runner.stats import count, rate_text
 from testcases.hits import MISSED
 
 # Good stacks failed 5 of 64 jobs of `handshakeloss` and `handshakecorruption`: a client gave up 1 of 50 handshakes.
-# With one iteration for each of 8 cells, half of the checks of a good image failed. A stack that fails 1 job in 10
-# fails 3 of 5 iterations in 1 of 190 cells.
+# With one iteration for each of 8 cells, `./bentpipe check` would reject a good image in half of its runs. A stack that
+# fails 1 job in 10 fails 3 of 5 iterations in 1 of 190 cells.
 MOST = 5
 HELD = 3
-TRIES = 3  # iterations without a verdict (impairment missed, error of the harness) after which the cell stays open
+TRIES = 3  # after so many iterations without a verdict (missed impairment, harness error), the cell stays undecided
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class Cell:
     @property
     def shown(self) -> Result:
         """The iteration that represents the cell: the first that failed. In an undecided cell, it is the first that
-        ended as an error; in a cell without failures, it is the first of all."""
+        ended as an error. In a cell without failures, it is the first with the outcome of the cell."""
         reasons = (Outcome.ERROR, Outcome.FAILED) if self.outcome is Outcome.ERROR else (Outcome.FAILED, self.outcome)
         return next(result for reason in reasons for result in self.results if result.outcome is reason)
 

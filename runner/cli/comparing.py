@@ -38,7 +38,7 @@ file_type = click.Path(dir_okay=False, path_type=Path)
     type=click.FloatRange(0, 1000),
     default=0.0,
     metavar="PERCENT",
-    help="Report only numbers that changed by at least PERCENT (a retransmission ratio: by as many points).",
+    help="Report only numbers that changed by at least PERCENT. For a retransmission ratio: percentage points.",
 )
 @click.option("--all", "everything", is_flag=True, help="Show unchanged cells, too.")
 @click.option(

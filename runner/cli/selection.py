@@ -66,7 +66,9 @@ def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="FLOW",
             help="A second download through the same link: tcp-cubic, tcp-bbr, tcp-reno or a stack. [none]",
         ),
-        click.option("--warm", is_flag=True, help="Download or load the page twice, and measure the second time."),
+        click.option(
+            "--warm", is_flag=True, help="Do the download or the page load twice, and measure only the second one."
+        ),
         click.option("--path", "old_paths", multiple=True, hidden=True),
         click.option("--workload", "old_workloads", multiple=True, hidden=True),
         click.option(

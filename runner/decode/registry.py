@@ -55,16 +55,17 @@ class FlowState:
         """Header of the first packet with an unknown version, as long as the flow has no connection."""
         self.orphan_datagram = 0
         self.unsplit = 0
-        """Number of consecutive super-datagrams that could not be split."""
+        """Number of consecutive super-datagrams that could not be split. A super-datagram is several datagrams that
+        were captured as one, because of generic segmentation offload."""
         self.segment_size = 0
-        """Size in bytes of the datagrams in a super-datagram (generic segmentation offload); 0 while unknown."""
+        """Size in bytes of the datagrams in a super-datagram; 0 while unknown."""
         self.attempts = 32
         """Number of packets that may still be tried with the keys of connections on other flows."""
 
 
 Failures = dict[tuple[Hashable, ...], Hashable]
-"""Side and keys that failed to decrypt a packet → the circumstances of this attempt. In the same circumstances they
-would fail again."""
+"""Failed attempts to decrypt one packet. Key: the side and the keys that were tried. Value: the circumstances of the
+attempt. In the same circumstances the attempt would fail again."""
 
 _NO_FAILURES: Failures = {}  # most packets share this dictionary; it stays empty
 
@@ -88,8 +89,9 @@ class Packet:
     failed_before: Failures = field(default_factory=lambda: _NO_FAILURES)
     """Failed attempts of the previous pass."""
     first_failed: int | None = None
-    """The highest packet number of the connection when the last attempt failed to decrypt this packet as the first
-    packet of the connection; None: no such attempt."""
+    """The client's highest Initial packet number (-1 without a connection) when the last attempt failed to decrypt this
+    packet with the Initial keys of its own destination connection ID. The attempt is not repeated while this number
+    stays the same. None: no such attempt."""
 
     def note(self, keys: tuple[Hashable, ...], circumstances: Hashable) -> bool:
         """Record an attempt to open the packet. Returns False when the same attempt failed in the pass before, so that

@@ -21,7 +21,7 @@ SERIES_SCHEMA = 1
 _MAX_BINS = 600
 _INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 _SPARK_POINTS = 40
-# When there are more frames, adjacent frames are joined, because a plot is only about 2000 pixels wide.
+# A plot is only about 2000 pixels wide, so adjacent frames are joined when there are more than `_MAX_FRAMES`.
 _MAX_FRAMES = 20_000
 _JOIN_SHARE = 2000
 

@@ -42,7 +42,8 @@ class CongestionWindow:
 
 
 def congestion_window(folder: Path, first_sent_ns: int) -> CongestionWindow | None:
-    """The window of the connection with the largest qlog in `folder`. None when no qlog has a window.
+    """The window of the connection with the largest qlog in `folder`. None when this qlog has
+    no window.
 
     `first_sent_ns`: the time of the server's first datagram in the server's capture. The first sent packet of the qlog
     gets this time, because clocks of qlogs can't be trusted: quiche's clock differed by 2.7 s, and quinn's qlog has no

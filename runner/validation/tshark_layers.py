@@ -21,7 +21,7 @@ V2 = 0x6B3343CF
 _SECONDS = 600
 
 Fields = dict[str, list[str]]
-"""Name of a field without `quic.` → all values of this field in the packet."""
+"""All values of each field in the packet. Key: the name of the field, without its prefix `quic.`."""
 
 
 @dataclass(frozen=True, kw_only=True)
