@@ -36,7 +36,7 @@ from runner.validation.attack.strikes import ENDS_RUNNER, SECOND, TARGETS, Strik
 from runner.validation.attack.verdicts import Finding, Tally, Verdict
 
 _STACKS = ("quic-go", "aioquic")
-_CASES = ("handshake", "resumption", "chacha20", "zerortt", "keyupdate", "ipv6", "http3")
+_CASES = ("handshake", "resumption", "chacha20", "zerortt", "retry", "ipv6", "http3")
 _ORPHANS_S = 120.0
 _END_S = 400.0  # the longest duration of a run without further strikes
 _SECOND_S = 60.0  # the longest time until a second runner refuses
