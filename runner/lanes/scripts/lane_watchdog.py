@@ -3,7 +3,9 @@
     lane_watchdog.py LEASE LABEL OWN_NAME      LABEL as name=value
 
 The runner is dead when standard input ends. It also counts as dead when no byte has come from standard input for LEASE
-seconds: its host may have lost power, and after a restart of the engine no process writes to standard input.
+seconds, although the engine answers: its host may have lost power, and after a restart of the engine no process writes
+to standard input. The bytes come through the engine. On an overloaded host it passes them on late, so the runner gets
+more time after the engine has answered.
 """
 
 import json
@@ -18,6 +20,7 @@ from urllib.parse import quote
 SOCKET = "/docker.sock"
 LONGEST_ANSWER = 1 << 24  # bytes
 PATIENCE = 60.0  # seconds to wait for an engine; then this program ends and is started again with the new socket
+MORE_TIME = 20.0  # seconds for a byte after the engine has answered; the runner sends a byte every 5 seconds
 CALM = 3.0  # seconds without anything to remove before the end: the engine may still work on a call of the runner
 
 
@@ -48,9 +51,9 @@ def listed(kind: str, label: str) -> list[dict[str, Any]] | None:
     return things
 
 
-def watch(lease: float) -> None:
+def watch(lease: float, more_time: float = MORE_TIME) -> None:
     """Return when the runner is dead."""
-    while select.select([0], [], [], lease)[0]:
+    while select.select([0], [], [], lease)[0] or (ask("GET", "_ping")[0] and select.select([0], [], [], more_time)[0]):
         if not os.read(0, 4096):
             return
 

@@ -1,0 +1,76 @@
+"""The program in the watchdog's container decides when a runner is dead."""
+
+import runpy
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.lanes import watchdog
+
+SCRIPT = Path(watchdog.__file__).parent / "scripts" / "lane_watchdog.py"
+LEASE, MORE_TIME = 0.5, 20.0
+_WATCH = f"""
+import runpy, sys
+script = runpy.run_path({str(SCRIPT)!r})
+script["watch"].__globals__["SOCKET"] = sys.argv[1]
+script["watch"](float(sys.argv[2]), float(sys.argv[3]))
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[tuple[Path, threading.Event]]:
+    """A socket that answers each request as an engine answers a ping, and an event that tells of the first request."""
+    path, asked = tmp_path / "engine.sock", threading.Event()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+
+        def answer() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nOK")
+                asked.set()
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield path, asked
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def watching(path: Path, more_time: float) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", _WATCH, str(path), str(LEASE), str(more_time)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE)
+
+
+def test_a_runner_whose_signs_come_late_is_alive(engine: tuple[Path, threading.Event]) -> None:
+    path, asked = engine
+    process = watching(path, MORE_TIME)
+    assert process.stdin is not None
+    for _ in range(2):
+        assert asked.wait(timeout=30), "the lease ended, and the engine was not asked"
+        asked.clear()
+        process.stdin.write(b".")
+        process.stdin.flush()
+    assert process.poll() is None
+    process.stdin.close()  # the runner has died
+    assert process.wait(timeout=30) == 0
+
+
+def test_a_runner_that_stays_silent_is_dead(engine: tuple[Path, threading.Event]) -> None:
+    process = watching(engine[0], LEASE)
+    assert process.wait(timeout=30) == 0
+
+
+def test_without_an_engine_a_silent_runner_is_dead(tmp_path: Path) -> None:
+    process = watching(tmp_path / "nothing.sock", MORE_TIME)
+    assert process.wait(timeout=15) == 0
+    assert runpy.run_path(str(SCRIPT))["MORE_TIME"] > 3 * watchdog._SIGN_SECONDS
