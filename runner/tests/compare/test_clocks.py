@@ -59,7 +59,7 @@ def test_two_runs_of_one_clock_are_refused(tmp_path: Path) -> None:
         ((10.0, 10.0, 10.0), (15.0,), {"client": 0.4, "server": 0.9}, "CPU: in real time the server used 90%"),
         ((8.0, 10.0, 14.0), (13.0,), {"client": 0.1}, "chance"),
         ((10.0, 10.1, 10.2), (13.0,), {"client": 0.1}, "unknown: neither"),
-        ((10.0,), (13.0,), {}, "unknown: only 1"),
+        ((10.0,), (13.0,), {}, "unknown: only n=1"),
     ],
 )
 def test_the_cause_of_a_difference(

@@ -154,7 +154,7 @@ def test_too_few_iterations_are_admitted_with_the_least_that_would_do(tmp_path: 
 
 def test_many_questions_need_more_iterations_and_the_note_says_how_many(tmp_path: Path) -> None:
     comparison = compare(folder(tmp_path / "a", same, iterations=4), folder(tmp_path / "bb", same, iterations=4))
-    assert any("to show the change of a single cell, it needs 7 and 7 iterations" in note for note in comparison.notes)
+    assert any("to show the change of a single cell, each run needs 7 iterations" in note for note in comparison.notes)
 
 
 def test_a_deterministic_case_that_fails_now_is_worse_without_a_test(tmp_path: Path) -> None:
