@@ -9,16 +9,16 @@
 namespace bentpipe
 {
 
-/// Two moments that impairments count from, seen by watching the packets of both directions.
+/// The two moments from which impairments count their times. It finds them in the packets of both directions.
 class Anchor : public Impairment
 {
   public:
     void Apply(Passage& passage) override;
 
-    /// When the first datagram that begins with a 1-RTT packet had left its transmitter (RFC 9000 §17.3.1).
+    /// When the first datagram that begins with a 1-RTT packet left its transmitter (RFC 9000 §17.3.1).
     std::optional<ns3::Time> FirstOneRtt() const;
 
-    /// Seconds since then; nothing before.
+    /// Seconds since the first such datagram; nothing before it.
     std::optional<double> SinceFirstOneRtt() const;
 
     /// Calls `action` at the first UDP packet.

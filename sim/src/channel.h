@@ -12,20 +12,20 @@
 namespace bentpipe
 {
 
-/// Two devices and a propagation delay per direction; ns-3's own channels have one delay for both.
+/// Connects two devices, with a propagation delay per direction. ns-3's own channels have the same delay for both directions.
 class AsymmetricChannel : public ns3::SimpleChannel
 {
   public:
-    /// Called when the last bit of a packet has left its transmitter; it may change the passage.
+    /// Is called when the last bit of a packet has left its transmitter. It may change the passage.
     using TransmittedCallback = std::function<void(Passage&)>;
 
-    /// Declares that packets of `sender` reach `receiver` after `delay`; once for each of the two directions.
+    /// Lets packets of `sender` reach `receiver` after `delay`. Call it once for each of the two directions.
     void Connect(ns3::Ptr<ns3::SimpleNetDevice> sender,
                  ns3::Ptr<ns3::SimpleNetDevice> receiver,
                  ns3::Time delay,
                  TransmittedCallback transmitted);
 
-    /// Sets the delay of packets that `sender` transmits from now on. They overtake nobody when it falls.
+    /// Sets the delay of packets that `sender` transmits from now on. With a shorter delay they don't overtake earlier packets.
     void SetDelay(ns3::Ptr<ns3::SimpleNetDevice> sender, ns3::Time delay);
 
     void Send(ns3::Ptr<ns3::Packet> packet,
@@ -44,7 +44,7 @@ class AsymmetricChannel : public ns3::SimpleChannel
         ns3::Ptr<ns3::SimpleNetDevice> receiver;
         ns3::Time delay;
         TransmittedCallback transmitted;
-        ns3::Time last_arrival;  // of the packets that keep their order
+        ns3::Time last_arrival;  // the latest arrival among the packets that keep their order
     };
 
     std::vector<Path> paths_;

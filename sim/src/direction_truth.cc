@@ -101,7 +101,7 @@ void
 DirectionTruth::AdvanceQueue()
 {
     const Time now = Simulator::Now();
-    // A packet that finds the transmitter idle passes through the queue in no time; only lengths that last count.
+    // A packet that arrives at an idle transmitter leaves the queue at the same time. Such moments of zero duration don't count.
     if (now > queue_changed_)
     {
         queue_packet_seconds_ += queue_packets_ * (now - queue_changed_).GetSeconds();

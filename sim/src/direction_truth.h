@@ -17,18 +17,18 @@ namespace bentpipe
 /// Totals of one direction.
 struct DirectionCounts
 {
-    uint64_t packets_in = 0;  ///< that reached the queue, accepted or not
-    uint64_t bytes_in = 0;    ///< IP bytes of these
+    uint64_t packets_in = 0;  ///< packets that reached the queue, accepted or not
+    uint64_t bytes_in = 0;    ///< IP bytes of these packets
     uint64_t packets_out = 0;
     uint64_t bytes_out = 0;
     uint64_t dropped_queue = 0;
     uint64_t dropped_loss = 0;
-    std::map<std::string, uint64_t> impaired;  ///< by the counter of the event
-    uint64_t send_errors = 0;  ///< that the kernel refused at the far interface
-    uint64_t in_flight = 0;    ///< waiting, being transmitted or propagating when the link stopped
+    std::map<std::string, uint64_t> impaired;  ///< name of an event's counter → number of packets
+    uint64_t send_errors = 0;  ///< packets that the kernel refused at the far interface
+    uint64_t in_flight = 0;    ///< packets that were waiting, being transmitted or propagating when the link stopped
     uint32_t queue_max_packets = 0;
     double queue_mean_packets = 0.0;  ///< weighted by time
-    double busy_s = 0.0;              ///< the transmitter was sending
+    double busy_s = 0.0;              ///< time in which the transmitter was sending
 };
 
 /// Watches one direction of the path and keeps its totals and its part of the packet log.
@@ -40,7 +40,7 @@ class DirectionTruth
     DirectionTruth(const DirectionTruth&) = delete;
     DirectionTruth& operator=(const DirectionTruth&) = delete;
 
-    /// At the end of a packet's transmission, when its impairments were applied.
+    /// Call it at the end of a packet's transmission, after the impairments were applied.
     void OnTransmitted(const Passage& passage);
     void OnLost(ns3::Ptr<const ns3::Packet> packet);
     void OnSent(const PacketFacts& facts, ns3::Time lateness, bool taken);
@@ -59,7 +59,7 @@ class DirectionTruth
     ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue_;
     PacketLog* log_;
     DirectionCounts counts_;
-    uint32_t queue_packets_ = 0;         // that have waited since queue_changed_
+    uint32_t queue_packets_ = 0;         // packets that have been waiting since queue_changed_
     double queue_packet_seconds_ = 0.0;  // integral of the queue's length until queue_changed_
     ns3::Time queue_changed_;
     bool transmitting_ = false;

@@ -11,7 +11,7 @@ namespace bentpipe
 namespace
 {
 
-constexpr size_t kShownBytes = 60;  // of a value in a sentence
+constexpr size_t kShownBytes = 60;  // the most bytes of a value that a sentence shows
 
 std::string
 Listed(const auto& names, const std::string& last)

@@ -15,16 +15,16 @@ namespace bentpipe
 constexpr double kMaxDelay = 60.0;     // s
 constexpr double kMaxTime = 86'400.0;  // s
 
-/// One value of the link's document, which is checked where it is read. Every fault is a UserError that names the field.
+/// One value of the link's document. It is checked when it is read. A wrong value is a UserError that names the field.
 class Value
 {
   public:
-    /// `json` must outlive the value. `name`: as in sentences, such as `forward.delay`; empty for the whole document.
+    /// `json` must outlive the value. `name`: the name in sentences, such as `forward.delay`; empty for the whole document.
     Value(nlohmann::json& json, std::string name);
 
     double Fraction() const;            ///< 0 to 1
     double Seconds(double max) const;   ///< 0 to `max`
-    /// A whole number; `unit` is said in sentences, such as ` of bit/s`.
+    /// A whole number. `unit`: the unit in sentences, such as ` of bit/s`.
     uint64_t Whole(uint64_t min, uint64_t max, const std::string& unit) const;
     bool Flag() const;
     std::string Text(const std::string& expected) const;  ///< not empty
@@ -44,7 +44,7 @@ class Value
     std::string name_;
 };
 
-/// The fields of an object of the link's document. A field that is absent, or null, is filled in with its default.
+/// The fields of an object of the link's document. A field that is absent, or null, gets its default.
 class Fields
 {
   public:
@@ -54,7 +54,7 @@ class Fields
     Value Get(const std::string& key, const nlohmann::json& fallback);
     std::optional<Value> Find(const std::string& key);
 
-    /// Throws UserError when the object has a field that nobody has asked for.
+    /// Throws UserError when the object has a field that was not read.
     void RefuseOthers() const;
 
   private:

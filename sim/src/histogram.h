@@ -7,20 +7,20 @@
 namespace bentpipe
 {
 
-/// Percentiles of durations in constant memory: buckets of 1/64 of the value, so a percentile is at most 1.6 % too large.
+/// Percentiles of durations in constant memory. A bucket has a width of 1/64 of its value, so a percentile is at most 1.6 % too large.
 class Histogram
 {
   public:
-    /// Adds a duration in ns; negative ones (a timer that fired early) count as 0.
+    /// Adds a duration in ns. A negative duration (a timer that fired early) counts as 0.
     void Add(int64_t duration_ns);
 
-    /// Adds all durations of the other one.
+    /// Adds all durations of another histogram.
     void Merge(const Histogram& other);
 
     /// The duration in s that the fraction `q` (0..1) of all durations does not exceed; 0 when empty.
     double Percentile(double q) const;
 
-    /// The largest duration, exact, s.
+    /// The exact largest duration in s.
     double Max() const;
 
     uint64_t Count() const;

@@ -29,13 +29,14 @@ RequireNoForwarding(const std::string& family, const std::string& interface)
     int forwarding = 0;
     if (file >> forwarding && forwarding != 0)
     {
-        // Otherwise the kernel carries each packet a second time, past the link (RTT 0.06 ms and duplicates).
+        // A forwarding kernel would carry each packet a second time, beside the link (RTT 0.06 ms and duplicates).
         throw UserError("The kernel forwards on " + interface + "; set net." + family + ".conf." + interface +
                         ".forwarding=0 in the simulator's network namespace.");
     }
 }
 
-/// A guest's halted CPU runs again when the host finds the time, so a guest may not halt; a core of one's own may sleep as deep as C1.
+/// The longest wake-up time of a CPU that the link tolerates, in microseconds. In a virtual machine a halted CPU must wait for the
+/// host, so it may not halt at all. On other hosts a CPU may sleep as deep as C1.
 int32_t
 BearableWakeUp()
 {
@@ -54,7 +55,7 @@ KeepCpusAwake()
         return std::strerror(errno);
     }
     const int32_t wake_up = BearableWakeUp();
-    // The request lasts as long as the descriptor, which the end of the process closes.
+    // The request is valid while the descriptor is open. The end of the process closes the descriptor.
     return write(fd, &wake_up, sizeof(wake_up)) == sizeof(wake_up) ? std::nullopt : std::make_optional(std::strerror(errno));
 }
 
@@ -127,7 +128,8 @@ PrepareScheduling()
     attributes.size = sizeof(attributes);
     attributes.sched_policy = SCHED_OTHER;
     attributes.sched_nice = -20;
-    // From Linux 6.12 on, who wakes up with a shorter slice doesn't wait for the end of another's (sched(7)); older kernels ignore it.
+    // From Linux 6.12 on, a thread with a shorter time slice that wakes up doesn't wait for the end of another thread's slice
+    // (sched(7)). Older kernels ignore this field.
     attributes.sched_runtime = 100000;
     if (sched_setattr(0, &attributes, 0) != 0)
     {

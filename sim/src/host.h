@@ -9,14 +9,14 @@
 namespace bentpipe
 {
 
-/// The addresses that the kernel of this network namespace owns; packets to them are for the kernel, not for the path.
+/// The addresses of the kernel of this network namespace. Packets to these addresses are for the kernel, not for the path.
 struct OwnAddresses
 {
     std::vector<in_addr> v4;
     std::vector<in6_addr> v6;
 };
 
-/// A network interface as the program needs it.
+/// The properties of a network interface that the program needs.
 struct Interface
 {
     std::string name;
@@ -24,14 +24,15 @@ struct Interface
     uint16_t mtu = 0;  ///< bytes, IP
 };
 
-/// Finds an interface and checks that it is up and that the kernel does not forward on it; throws UserError.
+/// Finds an interface. Throws UserError when it is missing or down, or when the kernel forwards on it.
 Interface FindInterface(const std::string& name);
 
 /// Lists the addresses of all interfaces.
 OwnAddresses ListOwnAddresses();
 
-/// Asks for timer slack 1 ns, nice -20, the shortest slice of time (0.1 ms) and for CPUs that wake up at once (PM QoS, until the
-/// process ends); a refusal is reported on stderr and is no error. Threads inherit the first three, so this comes before any thread.
+/// Requests a timer slack of 1 ns, nice -20, the shortest time slice (0.1 ms), and CPUs that wake up at once (PM QoS, until the
+/// process ends). A refused request gives a warning on stderr and is no error. Threads inherit the first three settings, so call
+/// this before any thread starts.
 void PrepareScheduling();
 
 }  // namespace bentpipe

@@ -11,17 +11,17 @@
 namespace bentpipe
 {
 
-/// A packet between its transmitter and its receiver, and what was done to it.
+/// A packet between its transmitter and its receiver, and the changes that impairments made to it.
 struct Passage
 {
     ns3::Ptr<ns3::Packet> packet;
-    ns3::Time delay;             ///< until it arrives
-    bool apart = false;          ///< others may overtake it, and it others
+    ns3::Time delay;             ///< time until it arrives
+    bool apart = false;          ///< it may overtake other packets, and other packets may overtake it
     std::optional<PacketEvent> dropped;
-    std::vector<PacketEvent> changes;  ///< for the log: it was corrupted, marked, held back, or got another address
+    std::vector<PacketEvent> changes;  ///< for the log: the packet was corrupted, marked, held back, or translated
 };
 
-/// Something that a link does to packets, beside losing them and making them late.
+/// An effect of a link on packets, other than loss and constant delay.
 class Impairment
 {
   public:

@@ -23,11 +23,11 @@ constexpr uint64_t kMaxMarkPackets = 1'000'000;
 
 constexpr PacketEvent kDropOutage{4, "dropped_outage"};
 constexpr PacketEvent kDropMtu{5, "dropped_mtu"};
-constexpr PacketEvent kCorrupt{6, "corrupted"};  // delivered with another byte, unless it was lost too
-constexpr PacketEvent kMark{7, "marked"};        // with CE
-constexpr PacketEvent kHoldBack{8, "held_back"};  // later than its successors
+constexpr PacketEvent kCorrupt{6, "corrupted"};  // delivered with a changed byte, unless the packet was also lost
+constexpr PacketEvent kMark{7, "marked"};        // marked with CE
+constexpr PacketEvent kHoldBack{8, "held_back"};  // delivered later than its successors
 
-// Random numbers of a direction: a kind keeps its stream, so that a seed puts it to the same packets as ever.
+// Streams of random numbers of a direction. Each kind always has the same stream, so that a seed always affects the same packets.
 constexpr int64_t kCorruptionStream = 0;
 constexpr int64_t kJitterStream = 1;
 constexpr int64_t kReorderingStream = 2;
@@ -47,7 +47,7 @@ MakeRandom(int64_t stream)
     return random;
 }
 
-/// No UDP packet passes for a while after the first 1-RTT packet.
+/// No UDP packet passes for some time, which begins at a given time after the first 1-RTT packet.
 class Outage : public Impairment
 {
   public:
@@ -89,7 +89,8 @@ class Outage : public Impairment
     const Anchor& anchor_;
 };
 
-/// Longer UDP packets vanish without a word from a while after the first 1-RTT packet (RFC 8899 §1.2: a black hole).
+/// From a given time after the first 1-RTT packet on, longer UDP packets are dropped without a message (RFC 8899 §1.2: a black
+/// hole).
 class MtuFall : public Impairment
 {
   public:
@@ -131,7 +132,7 @@ class MtuFall : public Impairment
     const Anchor& anchor_;
 };
 
-/// ECN: ECT packets that leave so many packets, or more, waiting behind them get CE.
+/// ECN: an ECT packet gets CE when at least the given number of packets wait behind it.
 class Marking : public Impairment
 {
   public:
@@ -173,7 +174,7 @@ class Marking : public Impairment
     ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue_;
 };
 
-/// One byte of the payload changes, the UDP checksum is made right, and the packet is delivered.
+/// One byte of the payload changes, the UDP checksum is corrected, and the packet is delivered.
 class Corruption : public Impairment
 {
   public:
@@ -206,7 +207,7 @@ class Corruption : public Impairment
         {
             return;
         }
-        // Three numbers for every packet, so that a seed's pattern doesn't depend on what was corrupted before.
+        // Three random numbers are drawn for every packet, so that a seed's pattern doesn't depend on earlier corruptions.
         const bool hit = random_->GetValue(0.0, 1.0) < probability_;
         const auto offset = random_->GetInteger(0, static_cast<uint32_t>(udp->PayloadBytes() - 1));
         const auto mask = static_cast<uint8_t>(random_->GetInteger(1, 255));
@@ -228,7 +229,7 @@ class Corruption : public Impairment
     ns3::Ptr<ns3::UniformRandomVariable> random_;
 };
 
-/// The delay of each packet grows, uniformly; in order unless they may overtake each other.
+/// Each packet gets a random additional delay (uniform). The packets stay in order unless they may overtake each other.
 class Jitter : public Impairment
 {
   public:
@@ -266,7 +267,7 @@ class Jitter : public Impairment
     ns3::Ptr<ns3::UniformRandomVariable> random_;
 };
 
-/// Some packets are held back, and others overtake them.
+/// Some packets are held back, and other packets overtake them.
 class Reordering : public Impairment
 {
   public:
@@ -308,14 +309,15 @@ class Reordering : public Impairment
     ns3::Ptr<ns3::UniformRandomVariable> random_;
 };
 
-/// One kind: how it is read from the document (empty: it is not asked for), and what it does to packets, for the counters.
+/// A kind of impairment: how it is read from the document (empty: the document doesn't have it), and the event that it causes, for
+/// the counters.
 struct Kind
 {
     ImpairmentMaker (*read)(Fields& direction, Fields& both);
-    const PacketEvent* event;  // null: nothing that is counted
+    const PacketEvent* event;  // null: its effects are not counted
 };
 
-// In the order in which they act.
+// The kinds in the order in which they act.
 constexpr Kind kKinds[] = {
     {Outage::Read, &kDropOutage},
     {MtuFall::Read, &kDropMtu},

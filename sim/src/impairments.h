@@ -14,25 +14,25 @@
 namespace bentpipe
 {
 
-/// What impairments of a direction stand in; anchor and queue must outlive them.
+/// The objects that the impairments of a direction use. Anchor and queue must outlive the impairments.
 struct Surroundings
 {
     const Anchor& anchor;
     ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue;
-    int64_t first_stream;  ///< the first of kImpairmentStreams streams of the random number generator for this direction
+    int64_t first_stream;  ///< the first of this direction's kImpairmentStreams streams of the random number generator
 };
 
 using ImpairmentMaker = std::function<std::unique_ptr<Impairment>(const Surroundings&)>;
 
 constexpr int64_t kImpairmentStreams = 4;
 
-/// What is asked of one direction, in the order in which it acts: drops, marks, corrupts, delays. Throws UserError.
+/// The impairments of one direction, in the order in which they act: drops, marks, corruption, delays. Throws UserError.
 ///
-/// `direction` and `both`: the fields `impairments` of a direction and of the document. Another impairment is another
-/// subclass of Impairment, with its event and a line in the table of impairments.cc.
+/// `direction` and `both`: the fields `impairments` of a direction and of the document. To add an impairment, add a subclass of
+/// Impairment, with its event and a line in the table of impairments.cc.
 std::vector<ImpairmentMaker> ReadImpairments(Fields& direction, Fields& both);
 
-/// What happens to packets by impairments, the NAT included.
+/// All events that impairments and the NAT cause.
 std::vector<PacketEvent> ImpairmentEvents();
 
 }  // namespace bentpipe

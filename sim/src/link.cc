@@ -20,10 +20,10 @@ namespace bentpipe
 namespace
 {
 
-// When its queue is full, FdNetDevice drops, leaks the buffer and sleeps 100 ms; the kernel's buffer must overflow first.
+// When its queue is full, FdNetDevice drops the frame, leaks the buffer and sleeps 100 ms. So the kernel's buffer must overflow first.
 constexpr uint32_t kPendingFrames = 100'000;
 const ns3::Time kFloodInterval = ns3::MilliSeconds(100);
-constexpr uint64_t kCapturedBytes = 46;  // of a packet in a capture, beside the IP packet: record and Ethernet header
+constexpr uint64_t kCapturedBytes = 46;  // bytes of a packet in a capture in addition to the IP packet: record, Ethernet header
 constexpr uint32_t kRngSeed = 1;
 constexpr int64_t kForwardStream = 1;
 constexpr int64_t kReturnStream = 2;
@@ -45,7 +45,7 @@ WallMinusSteady()
     return ReadClock(CLOCK_REALTIME) - ReadClock(CLOCK_MONOTONIC);
 }
 
-/// An address that no frame of the path is sent to: otherwise the bridge would keep the frame for itself.
+/// An address to which no frame of the path is sent. The bridge would keep frames to its own address.
 ns3::Mac48Address
 PrivateAddress()
 {
@@ -135,7 +135,7 @@ Link::BuildSide(Side& side, const Interface& interface, const DirectionParameter
     side.device->SetChannel(channel_);
     side.node->AddDevice(side.device);
 
-    // With two ports, what comes in by one goes out by the other; there is nothing to learn.
+    // The bridge has two ports. A frame from one port always leaves by the other port, so the bridge need not learn addresses.
     const auto bridge = ns3::CreateObject<ns3::BridgeNetDevice>();
     bridge->SetAttribute("EnableLearning", ns3::BooleanValue(false));
     bridge->SetAddress(PrivateAddress());
@@ -165,7 +165,7 @@ Link::Connect(Side& from, Side& to, const DirectionParameters& direction, int64_
 void
 Link::Impair(Side& from, const DirectionParameters& direction, int64_t first_stream)
 {
-    // The NAT stands at the client: before the link for what the client sends, after it for what the client gets.
+    // The NAT is at the client: before the link for packets from the client, after the link for packets to the client.
     if (nat_ != nullptr && &from == &left_)
     {
         from.impairments.push_back(nat_->Outgoing());
@@ -237,7 +237,7 @@ Link::LookForFlood()
     const uint64_t most = std::max(CaptureSize(left_.truth->Counts()), CaptureSize(right_.truth->Counts()));
     if (most > truth_.parameters.flood_bytes)
     {
-        // The link is served before everything else on the host: to go on reading a flood would starve even who could end it.
+        // The link has the highest priority on the host. Reading more of a flood would leave no CPU time for the runner, which ends it.
         CloseSockets();
         std::fputs("link flooded\n", stderr);
         return;
@@ -294,7 +294,7 @@ Link::CloseSockets()
         return;
     }
     closed_ = true;
-    // The drops are read while the sockets are open; the devices' own counters once their threads have ended.
+    // The drops must be read while the sockets are open, and the devices' own counters after their threads have ended.
     truth_.left.kernel_drops = ReadKernelDrops(left_.fd);
     truth_.right.kernel_drops = ReadKernelDrops(right_.fd);
     left_.raw->Stop(ns3::Time(0));

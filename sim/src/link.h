@@ -17,13 +17,13 @@
 namespace bentpipe
 {
 
-/// The path: two nodes, each a bridge between a raw socket and one end of an asymmetric channel.
+/// The path consists of two nodes. Each node is a bridge between a raw socket and one end of an asymmetric channel.
 ///
 ///     left interface  RawDevice =bridge= SimpleNetDevice ---return-->  SimpleNetDevice =bridge= RawDevice  right interface
 ///                                                        <--forward--
 ///
-/// Frames cross unchanged but for what the impairments are asked to do. The sending SimpleNetDevice has the queue and the
-/// data rate, the channel has the delay and the impairments, the receiving SimpleNetDevice has the loss.
+/// Only impairments change frames. The sending SimpleNetDevice has the queue and the data rate, the channel has the delay and the
+/// impairments, and the receiving SimpleNetDevice has the loss.
 class Link
 {
   public:
@@ -36,10 +36,10 @@ class Link
     /// Carries packets until RequestStop. `on_open` is called once both sockets forward.
     void Run(std::function<void()> on_open);
 
-    /// Ends Run soon; from any thread.
+    /// Ends Run soon. Any thread may call it.
     void RequestStop();
 
-    /// What happened; after Run.
+    /// The truth about the run. Call it after Run.
     Truth Summary() const;
 
   private:
@@ -50,8 +50,8 @@ class Link
         ns3::Ptr<RawDevice> raw;
         ns3::Ptr<ns3::SimpleNetDevice> device;
         ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue;
-        std::unique_ptr<DirectionTruth> truth;  // of the packets that enter here
-        std::vector<std::unique_ptr<Impairment>> impairments;  // of the same packets, in order
+        std::unique_ptr<DirectionTruth> truth;  // counts the packets that enter here
+        std::vector<std::unique_ptr<Impairment>> impairments;  // affect the same packets, in this order
         LossModel loss;
     };
 

@@ -17,7 +17,7 @@ namespace bentpipe
 namespace
 {
 
-/// Shows only UDP packets to another model, so that a ping or a TCP probe does not shift the pattern of a seed.
+/// Gives only UDP packets to another model, so that a ping or a TCP probe does not shift the pattern of a seed.
 class UdpOnly : public ns3::ErrorModel
 {
   public:
@@ -42,7 +42,7 @@ class UdpOnly : public ns3::ErrorModel
     ns3::Ptr<ns3::ErrorModel> inner_;
 };
 
-/// Lets a packet pass that another model would lose after `longest` others in a row.
+/// Loses at most `longest` packets in a row: lets a packet pass that another model would lose after them.
 class BurstLimited : public ns3::ErrorModel
 {
   public:
@@ -56,7 +56,7 @@ class BurstLimited : public ns3::ErrorModel
     bool
     DoCorrupt(ns3::Ptr<ns3::Packet> packet) override
     {
-        // The inner model is asked for every packet, so that its pattern doesn't depend on the limit.
+        // The inner model gets every packet, so that its pattern doesn't depend on the limit.
         const bool lost = inner_->IsCorrupt(packet) && run_ < longest_;
         run_ = lost ? run_ + 1 : 0;
         return lost;
@@ -74,7 +74,7 @@ class BurstLimited : public ns3::ErrorModel
     uint32_t run_ = 0;
 };
 
-/// Loses the packets of a list, counted from 1, and what another model loses, which may be null.
+/// Loses the packets of a list, counted from 1, and the packets that another model loses. The other model may be null.
 class Listed : public ns3::ErrorModel
 {
   public:
@@ -107,7 +107,7 @@ class Listed : public ns3::ErrorModel
     uint64_t number_ = 0;
 };
 
-/// Two states after Gilbert and Elliott; the bad one loses every packet. Starts in the good one.
+/// The model with two states of Gilbert and Elliott. The bad state loses every packet. The model starts in the good state.
 class TwoStates : public ns3::ErrorModel
 {
   public:

@@ -11,26 +11,26 @@
 namespace bentpipe
 {
 
-/// The first and last of a run of packets, counted from 1 in one direction.
+/// The first and the last packet of a range, counted from 1 in one direction.
 struct PacketRange
 {
     uint64_t first = 0;
     uint64_t last = 0;
 };
 
-/// Two-state loss after Gilbert and Elliott: every packet of the bad state is lost, none of the good one.
+/// Loss with the two states of Gilbert and Elliott: every packet of the bad state is lost, and no packet of the good state.
 struct GilbertElliott
 {
     double to_bad = 0.0;   ///< probability per packet of leaving the good state
     double to_good = 0.0;  ///< probability per packet of leaving the bad state
 };
 
-/// Which packets one direction loses after their transmission.
+/// The packets that one direction loses after their transmission.
 struct LossParameters
 {
     double fraction = 0.0;
     std::optional<GilbertElliott> gilbert_elliott;  ///< loses in bursts, instead of `fraction`
-    std::vector<PacketRange> list;                  ///< these packets are lost, and with `fraction` others too
+    std::vector<PacketRange> list;                  ///< these packets are lost, in addition to those of `fraction`
     uint32_t burst = 0;                             ///< longest run of losses; 0: no limit
     bool udp_only = true;                           ///< packets of other protocols are never lost
     bool changes = false;                           ///< the fraction changes later
@@ -39,11 +39,11 @@ struct LossParameters
 /// The loss model of one direction.
 struct LossModel
 {
-    ns3::Ptr<ns3::ErrorModel> model;        ///< null when nothing is ever lost there
-    ns3::Ptr<ns3::RateErrorModel> uniform;  ///< the part of it whose probability `changes` set; null without
+    ns3::Ptr<ns3::ErrorModel> model;        ///< null when no packet is ever lost there
+    ns3::Ptr<ns3::RateErrorModel> uniform;  ///< the part of `model` whose probability `changes` set; null when there is no such part
 };
 
-/// Reads `loss` of a direction, and what its impairments say of losses; throws UserError.
+/// Reads `loss` of a direction, and the losses of its impairments; throws UserError.
 LossParameters ReadLoss(Fields& direction, Fields& impairments);
 
 /// The longest run of losses, and of corruptions, of a direction; 0: no limit.
@@ -51,8 +51,8 @@ uint32_t ReadBurst(Fields& impairments);
 
 /// Makes the loss model of one direction.
 ///
-/// A model is an ns3::ErrorModel; another kind is another subclass, made here. `stream` is the direction's own stream of the
-/// random number generator, so that the directions stay independent of each other.
+/// A model is an ns3::ErrorModel. To add a kind, add a subclass and make it here. `stream` is the direction's own stream of the
+/// random number generator, so that the directions are independent of each other.
 LossModel MakeLossModel(const LossParameters& loss, int64_t stream);
 
 }  // namespace bentpipe

@@ -48,7 +48,7 @@ RunLink(const std::string& document)
     return 0;
 }
 
-/// The exit code of `run`; what it throws becomes one sentence and a code.
+/// The exit code of `run`. An exception of `run` becomes one sentence and an exit code.
 int
 Told(const std::function<int()>& run)
 {

@@ -8,7 +8,7 @@ namespace
 
 constexpr uint32_t kFirstPort = 1024;
 constexpr uint32_t kLastPort = 65'535;
-// Hosts 101 to 200 of the client's network: neither the simulator's nor the client's own (contract.md).
+// The NAT uses the hosts 101 to 200 of the client's network. The simulator and the client have other addresses (contract.md).
 constexpr uint8_t kFirstHost = 101;
 constexpr uint64_t kHosts = 100;
 

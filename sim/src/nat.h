@@ -19,34 +19,34 @@ namespace bentpipe
 /// The NAT gave a packet another address or port.
 constexpr PacketEvent kTranslate{9, "translated"};
 
-/// What a NAT changes and when (RFC 9000 §9).
+/// The change that a NAT makes, and its times (RFC 9000 §9).
 struct Rebinding
 {
     bool address = false;  ///< the address changes; false: the port
-    double first_s = 0.0;  ///< after the first 1-RTT packet
-    double every_s = 0.0;  ///< from then on; 0: never again
+    double first_s = 0.0;  ///< seconds from the first 1-RTT packet to the first change
+    double every_s = 0.0;  ///< seconds between further changes; 0: no further change
 };
 
 /// The field `rebinding` of the impairments of both directions; throws UserError.
 std::optional<Rebinding> ReadRebinding(Fields& both);
 
-/// A mapping that the NAT made, when its first packet used it.
+/// A mapping of the NAT.
 struct MappingTruth
 {
-    double time_s = 0.0;  ///< of the simulation
+    double time_s = 0.0;  ///< simulation time of the first packet that used the mapping
     std::string inner;    ///< the client's own address and port
-    std::string outer;    ///< what the server sees
-    uint64_t packets = 0; ///< towards the server
+    std::string outer;    ///< the address and port that the server sees
+    uint64_t packets = 0; ///< packets towards the server
 };
 
 /// A NAT between client and link that changes its mappings (RFC 9000 §9.3, RFC 4787).
 ///
-/// From a rebinding on, the client's packets carry the new mapping. Packets to an older mapping still reach the client:
-/// what a rebinding costs is then the stack's doing, not the NAT's.
+/// After a rebinding the client's packets have the new address or port. Packets to an older mapping still reach the client, so
+/// the stack, and not the NAT, causes any loss after a rebinding.
 class Nat
 {
   public:
-    /// `anchor` must outlive it. `stream` is of the random number generator: the ports.
+    /// `anchor` must outlive the NAT. `stream`: the stream of the random number generator from which ports are drawn.
     Nat(const Rebinding& rebinding, const Anchor& anchor, int64_t stream);
 
     /// For packets from the client; both results refer to this object.
@@ -68,7 +68,7 @@ class Nat
     Rebinding rebinding_;
     const Anchor& anchor_;
     ns3::Ptr<ns3::UniformRandomVariable> random_;
-    std::map<std::pair<UdpEndpoint, uint64_t>, std::pair<UdpEndpoint, size_t>> outer_;  // and its number in mappings_
+    std::map<std::pair<UdpEndpoint, uint64_t>, std::pair<UdpEndpoint, size_t>> outer_;  // size_t: the index in mappings_
     std::map<UdpEndpoint, UdpEndpoint> inner_;
     std::vector<MappingTruth> mappings_;
 };

@@ -26,7 +26,7 @@ AddressBytes(bool v6)
     return v6 ? 16 : 4;
 }
 
-/// The checksum after one of the words that it covers was replaced, RFC 1624 equation 3.
+/// The new checksum when one of the covered words is replaced (RFC 1624, equation 3).
 uint16_t
 Updated(uint16_t checksum, uint16_t before, uint16_t after)
 {
@@ -61,7 +61,7 @@ UdpPacket::Parse(ns3::Ptr<const ns3::Packet> packet)
     udp.id_ = facts.id;
     udp.v6_ = udp.bytes_[0] >> 4 == 6;
     udp.udp_ = udp.v6_ ? kV6HeaderBytes : static_cast<size_t>(udp.bytes_[0] & 0x0f) * 4;
-    // More fragments, or an offset: neither can be told apart from a whole packet by its payload.
+    // A fragment has the flag for more fragments, or an offset. Its payload alone doesn't show that it is a fragment.
     const bool fragment = !udp.v6_ && (udp.Word(6) & 0x3fff) != 0;
     const bool extended = udp.v6_ && udp.bytes_[6] != IPPROTO_UDP;
     if (fragment || extended || udp.udp_ < kV4HeaderBytes || udp.bytes_.size() < udp.udp_ + kUdpHeaderBytes)
@@ -124,14 +124,14 @@ void
 UdpPacket::Corrupt(size_t offset, uint8_t mask)
 {
     const size_t position = udp_ + kUdpHeaderBytes + offset;
-    // The header's length is even, so that words of the packet are words of the checksum too.
+    // The header's length is even, so the words of the packet are also the words of the checksum.
     const size_t word = position & ~size_t{1};
     if (word + 1 < bytes_.size())
     {
         SetWord(word, Word(word) ^ static_cast<uint16_t>(position == word ? mask << 8 : mask), Covered::kTransport);
         return;
     }
-    // The last byte of an odd length is summed as if a zero followed it.
+    // When the length is odd, the last byte is summed as if a zero byte followed.
     const auto before = static_cast<uint16_t>(bytes_[word] << 8);
     bytes_.push_back(0);
     SetWord(word, static_cast<uint16_t>(before ^ mask << 8), Covered::kTransport);
@@ -189,7 +189,7 @@ UdpPacket::SetWord(size_t offset, uint16_t value, Covered covered)
     const uint16_t checksum = Word(udp_ + 6);
     if (covered != Covered::kHeader && checksum != 0)
     {
-        // Zero means "none" (RFC 768), so that a sum of zero is sent as its other form.
+        // In this field zero means "no checksum" (RFC 768), so a checksum of zero is sent as 0xffff.
         const uint16_t updated = Updated(checksum, before, value);
         store(udp_ + 6, updated == 0 ? 0xffff : updated);
     }

@@ -22,14 +22,14 @@ struct UdpEndpoint
     auto operator<=>(const UdpEndpoint&) const = default;
 };
 
-/// Such as "193.167.0.100:443" and "[fd00::100]:443".
+/// The endpoint as text, such as "193.167.0.100:443" or "[fd00::100]:443".
 std::string ToText(const UdpEndpoint& endpoint);
 
-/// An unfragmented UDP packet whose parts can be replaced. A checksum that was right stays right (RFC 1624).
+/// An unfragmented UDP packet whose parts can be replaced. A right checksum stays right (RFC 1624).
 class UdpPacket
 {
   public:
-    /// Nothing for a packet that is not UDP, not whole, or has IPv6 extension headers.
+    /// Parses a packet. Returns nothing for a packet that is not UDP, is a fragment, or has IPv6 extension headers.
     static std::optional<UdpPacket> Parse(ns3::Ptr<const ns3::Packet> packet);
 
     UdpEndpoint Source() const;
@@ -49,15 +49,15 @@ class UdpPacket
     /// Flips the bits of `mask` in byte `offset` of the payload.
     void Corrupt(size_t offset, uint8_t mask);
 
-    /// The packet as it is now, with the id of the one that it was made from.
+    /// The packet with its changes, and with the id of the original packet.
     ns3::Ptr<ns3::Packet> Build() const;
 
   private:
     enum class Covered
     {
-        kHeader,     // by the checksum of the IPv4 header
-        kBoth,       // and by that of UDP, as part of the pseudo header
-        kTransport,  // by that of UDP only
+        kHeader,     // only the checksum of the IPv4 header covers it
+        kBoth,       // that checksum, and as part of the pseudo header also the checksum of UDP
+        kTransport,  // only the checksum of UDP covers it
     };
 
     UdpEndpoint EndpointAt(size_t address, size_t port) const;

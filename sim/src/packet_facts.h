@@ -11,13 +11,13 @@ namespace bentpipe
 /// What the link knows about one IP packet.
 struct PacketFacts
 {
-    uint32_t id = 0;                  ///< unique in this run, in order of arrival, both directions together
+    uint32_t id = 0;                  ///< unique in this run; counts the arrivals of both directions together
     uint16_t ip_length = 0;           ///< bytes
-    uint8_t protocol = 0;             ///< transport protocol (IANA), after IPv6 extension headers
-    uint16_t transport_checksum = 0;  ///< checksum field of UDP or TCP, 0 for others and later fragments
+    uint8_t protocol = 0;             ///< transport protocol (IANA number) that follows any IPv6 extension headers
+    uint16_t transport_checksum = 0;  ///< checksum field of UDP or TCP; 0 for other protocols and for later fragments
 };
 
-/// Carries the id of a packet to the one that is made from it, when a part of it is replaced on its way.
+/// Carries the id of a packet to the new packet that is made when a part of it is replaced.
 class OriginTag : public ns3::Tag
 {
   public:

@@ -19,9 +19,10 @@ enum class Direction : uint8_t
     kReturn = 1,
 };
 
-/// Something that happens to packets: its number in the log, and the counter of a direction's truth that counts it.
+/// An event of a packet: its number in the log, and the name of its counter in a direction's truth.
 ///
-/// Impairments declare theirs, from 4 on. The counter of an event that ends a packet begins with `dropped_`.
+/// Impairments declare their own events, with numbers from 4 on. When an event drops the packet, the name of its counter begins with
+/// `dropped_`.
 struct PacketEvent
 {
     uint8_t number;
@@ -36,18 +37,18 @@ constexpr PacketEvent kDeliver{3, "packets_out"};
 /// One record of the log, little-endian, as on disk.
 struct PacketRecord
 {
-    uint64_t time_ns;  ///< since the origin
+    uint64_t time_ns;  ///< time since the origin
     uint32_t id;
     uint32_t lateness_ns;  ///< of a delivery: real time minus `time_ns`; otherwise 0
     uint8_t direction;
     uint8_t event;
-    uint16_t queue_packets;  ///< waiting in this direction's queue, this packet not counted
+    uint16_t queue_packets;  ///< packets that wait in this direction's queue, without this packet
     uint16_t ip_length;
     uint16_t transport_checksum;
 };
 static_assert(sizeof(PacketRecord) == 24);
 
-/// Writes the per-packet log from a thread of its own, so that a slow disk never makes the link late.
+/// Writes the per-packet log in its own thread, so that a slow disk never makes the link late.
 class PacketLog
 {
   public:
@@ -57,12 +58,12 @@ class PacketLog
     PacketLog(const PacketLog&) = delete;
     PacketLog& operator=(const PacketLog&) = delete;
 
-    /// Writes the file's header: the wall clock of time 0, ns since 1970.
+    /// Writes the file's header with the wall-clock time of time 0, in ns since 1970.
     void Begin(uint64_t origin_unix_ns);
 
     void Append(const PacketRecord& record);
 
-    /// Writes what is left and closes the file; false when not all of it could be written.
+    /// Writes the remaining records and closes the file. Returns false when not all records could be written.
     bool Close();
 
   private:

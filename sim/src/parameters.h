@@ -15,10 +15,10 @@
 namespace bentpipe
 {
 
-/// What a direction becomes at a moment.
+/// The values of a direction from a given time on.
 struct Change
 {
-    double time_s = 0.0;  ///< after the first UDP packet
+    double time_s = 0.0;  ///< seconds after the first UDP packet
     double delay_s = 0.0;
     uint64_t data_rate = 0;
     double loss = 0.0;
@@ -27,9 +27,9 @@ struct Change
 /// One direction of the link.
 struct DirectionParameters
 {
-    uint64_t data_rate = 0;      ///< bit/s, of IP bytes
+    uint64_t data_rate = 0;      ///< bit/s of IP bytes
     double delay_s = 0.0;        ///< one way
-    uint32_t queue_packets = 0;  ///< that wait at most
+    uint32_t queue_packets = 0;  ///< the most packets that wait
     LossParameters loss;
     std::vector<Change> changes;
     std::vector<ImpairmentMaker> impairments;  ///< in the order in which they act
@@ -46,26 +46,26 @@ struct Subnet
 struct End
 {
     std::string interface;
-    std::vector<Subnet> foreign;  ///< sources that nobody there has: packets from there are dropped
+    std::vector<Subnet> foreign;  ///< source addresses that don't exist on this side; packets with them are dropped
 };
 
 /// The whole document.
 struct Parameters
 {
-    nlohmann::json document;      ///< as it was given, with the defaults of what was left out
+    nlohmann::json document;      ///< the given document, with defaults for absent fields
     End left;                     ///< towards the client
     End right;                    ///< towards the server
     DirectionParameters forward;  ///< right to left, towards the client
     DirectionParameters back;     ///< left to right; "return" in the document and in the truth
     std::optional<Rebinding> rebinding;
     uint32_t seed = 0;
-    uint64_t flood_bytes = 0;  ///< a capture of one side; more is a flood, and closes the link; 0: never
+    uint64_t flood_bytes = 0;  ///< when a capture of one side would have more bytes, this is a flood and closes the link; 0: no limit
     std::string truth_path;
     std::string packets_path;  ///< empty: no per-packet log
     uint16_t ready_port = 0;
 };
 
-/// How the program is called, and a document with all fields, for --help.
+/// The text of --help: how to call the program, and a document with all defaults.
 std::string UsageText();
 
 /// Reads the document of a link (README); throws UserError.

@@ -111,7 +111,7 @@ FrameReader::IsSpoofed(const uint8_t* frame, size_t length) const
     });
 }
 
-/// Returns whether the frame came with a VLAN tag, which the kernel has taken off: no cable of a lane has any.
+/// Whether the frame came with a VLAN tag, which the kernel has removed. In a lane no frame has a VLAN tag.
 bool
 FrameReader::CountAncillary(msghdr& message)
 {

@@ -13,25 +13,25 @@
 namespace bentpipe
 {
 
-/// What the thread that reads a socket saw. Read it only after the device has stopped.
+/// The counts of the thread that reads a socket. Read them only after the device has stopped.
 struct ReceiveCounters
 {
-    uint64_t too_long = 0;          ///< frames longer than the MTU allows, discarded: segmentation offload left on at the sender
-    uint64_t checksum_missing = 0;  ///< frames whose checksum the sender left to hardware: tx offload left on at the sender
-    uint64_t spoofed = 0;           ///< frames with a source address of the other end, or with a VLAN tag, discarded
+    uint64_t too_long = 0;          ///< discarded frames that are longer than the MTU allows; the sender's segmentation offload is on
+    uint64_t checksum_missing = 0;  ///< frames whose checksum the sender left to hardware; the sender's tx offload is on
+    uint64_t spoofed = 0;           ///< discarded frames with a source address of the other end, or with a VLAN tag
     Histogram lateness;             ///< from the kernel's receive time to the link's
 };
 
-/// An ns-3 device on a raw socket that counts what ns-3's own reader hides and reports each frame it sends.
+/// An ns-3 device on a raw socket. It counts events that ns-3's own reader doesn't report, and reports each frame that it sends.
 class RawDevice : public ns3::FdNetDevice
 {
   public:
-    /// Called for each packet handed to the kernel: the packet, real time minus nominal time, whether the kernel took it.
+    /// Is called for each packet handed to the kernel. `lateness`: real time minus nominal time; `taken`: whether the kernel took it.
     using SentCallback = std::function<void(const PacketFacts&, ns3::Time lateness, bool taken)>;
 
     void SetSentCallback(SentCallback callback);
 
-    /// Sources that nobody behind this interface has; before the device starts.
+    /// Sets the source addresses that don't exist behind this interface. Call it before the device starts.
     void SetForeign(std::vector<Subnet> subnets);
 
     const ReceiveCounters& Counters() const;

@@ -20,8 +20,8 @@ namespace bentpipe
 namespace
 {
 
-// 0.5 s of a 250 Mbit/s link in 1500-byte packets, each charged about 2.3 kB. The default of 208 KiB lost a quarter of a
-// 1500-packet burst.
+// Enough for 0.5 s of a 250 Mbit/s link in 1500-byte packets; each packet uses about 2.3 kB. With the default of 208 KiB, a quarter
+// of a burst of 1500 packets was lost.
 constexpr int kReceiveBufferBytes = 32 << 20;
 constexpr size_t kMaxOwnAddresses = 64;
 constexpr uint32_t kAccept = 0x40000;
@@ -45,7 +45,7 @@ Return(Program& program, uint32_t verdict)
     program.push_back(BPF_STMT(BPF_RET | BPF_K, verdict));
 }
 
-/// Goes on when A equals the value, otherwise skips `otherwise` instructions.
+/// Continues with the next instruction when A equals the value; otherwise skips `otherwise` instructions.
 void
 UnlessEqualSkip(Program& program, uint32_t value, uint8_t otherwise)
 {
@@ -145,7 +145,7 @@ OpenRawSocket(const Interface& interface, const OwnAddresses& own)
     {
         throw UserError("This network namespace has more than 64 addresses; give the link a namespace of its own.");
     }
-    // Protocol 0: nothing is received before bind, so no frame passes unfiltered.
+    // With protocol 0 the socket receives no frame before bind, so no frame passes without the filter.
     const int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
     if (fd < 0)
     {

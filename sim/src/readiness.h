@@ -6,7 +6,7 @@
 namespace bentpipe
 {
 
-/// Accepts and closes TCP connections on all IPv4 and IPv6 addresses once the path is open; until then they are refused.
+/// Accepts and closes TCP connections on all IPv4 and IPv6 addresses when the path is open. Before that, connections are refused.
 class Readiness
 {
   public:

@@ -20,7 +20,7 @@ namespace bentpipe
 namespace
 {
 
-constexpr int kSignalled = 128;  // a shell's exit code of what a signal ended is this and its number
+constexpr int kSignalled = 128;  // like a shell: the exit code of a process that a signal ended is 128 plus the signal number
 
 std::system_error
 LastError(const std::string& what)

@@ -6,10 +6,10 @@
 namespace bentpipe
 {
 
-/// Runs links one after the other, each in a child process, as the lines of stdin say: a document (JSON, one line) starts
-/// a link, the line "stop" ends it as SIGTERM does. "link ended with CODE" on stderr follows each. Returns when stdin or
-/// SIGTERM ends, after the link. `run` gets the document in the child and returns its exit code. Throws UserError for a
-/// document while a link runs, and std::system_error.
+/// Runs links one after another, each in a child process. It reads lines from stdin: a document (JSON in one line) starts a link,
+/// and the line "stop" ends the link as SIGTERM does. After each link it prints "link ended with CODE" on stderr. It returns at the
+/// end of stdin or on SIGTERM, after the link has ended. In the child process, `run` gets the document and returns the exit code.
+/// Throws UserError when a document comes while a link runs, and std::system_error.
 void Serve(const std::function<int(const std::string&)>& run);
 
 }  // namespace bentpipe

@@ -19,7 +19,7 @@ StopSignal::~StopSignal()
 {
     if (thread_.joinable())
     {
-        pthread_kill(thread_.native_handle(), SIGTERM);  // without effect when a signal has come
+        pthread_kill(thread_.native_handle(), SIGTERM);  // has no effect when a signal has already arrived
         thread_.join();
     }
 }

@@ -7,17 +7,17 @@
 namespace bentpipe
 {
 
-/// Turns SIGTERM and SIGINT into a call from an ordinary thread; also right for process 1 of a container.
+/// Turns SIGTERM and SIGINT into a call from an ordinary thread. This also works in process 1 of a container.
 class StopSignal
 {
   public:
-    /// Blocks the signals in this thread and in all that it starts later, so this comes before any thread.
+    /// Blocks the signals in this thread and in all threads that it starts later, so call this before any thread starts.
     StopSignal();
     ~StopSignal();
     StopSignal(const StopSignal&) = delete;
     StopSignal& operator=(const StopSignal&) = delete;
 
-    /// Calls `stop` once, when the first signal comes.
+    /// Calls `stop` once, when the first signal arrives.
     void Watch(std::function<void()> stop);
 
   private:

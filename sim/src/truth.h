@@ -13,33 +13,33 @@
 namespace bentpipe
 {
 
-/// What one raw socket saw.
+/// The counts of one raw socket.
 struct SocketCounts
 {
     uint64_t kernel_drops = 0;      ///< frames that the kernel dropped because the receive buffer was full
     uint64_t too_long = 0;          ///< frames longer than the MTU allows
-    uint64_t checksum_missing = 0;  ///< frames that came without a checksum (tx offload on at the sender)
-    uint64_t spoofed = 0;           ///< frames that claimed to come from the other end; they went no further
+    uint64_t checksum_missing = 0;  ///< frames without a checksum (the sender's tx offload is on)
+    uint64_t spoofed = 0;           ///< discarded frames with a source address of the other end, or with a VLAN tag
 };
 
-/// What the link did, as far as it can know; the README describes the file.
+/// The events and measurements that the link knows; the README describes the file.
 struct Truth
 {
     Parameters parameters;
     double origin_unix_s = 0.0;  ///< wall clock of simulation time 0
     double duration_s = 0.0;
-    double clock_step_s = 0.0;  ///< how far the wall clock moved against the steady clock
+    double clock_step_s = 0.0;  ///< seconds by which the wall clock moved against the steady clock
     std::optional<double> first_1rtt_s;  ///< when the first datagram that begins with a 1-RTT packet passed
-    std::vector<MappingTruth> mappings;  ///< of the NAT, in the order of their making
+    std::vector<MappingTruth> mappings;  ///< mappings of the NAT, in the order in which they were made
     DirectionCounts forward;
     DirectionCounts back;
     SocketCounts left;
     SocketCounts right;
-    Histogram lateness;          ///< real time minus nominal time, at every packet handed to the kernel
-    Histogram receive_lateness;  ///< kernel's receive time to the link's, at every packet received
+    Histogram lateness;          ///< real time minus nominal time, for every packet handed to the kernel
+    Histogram receive_lateness;  ///< time from the kernel's receive time to the link's, for every received packet
 };
 
-/// The truth file: created empty under a temporary name at the start, so that a bad path fails before the run.
+/// The truth file. It is created empty under a temporary name at the start, so that a bad path fails before the run.
 class TruthFile
 {
   public:
@@ -49,7 +49,7 @@ class TruthFile
     TruthFile(const TruthFile&) = delete;
     TruthFile& operator=(const TruthFile&) = delete;
 
-    /// Writes, syncs and renames; throws std::runtime_error.
+    /// Writes, syncs and renames the file; throws std::runtime_error.
     void Commit(const Truth& truth);
 
   private:

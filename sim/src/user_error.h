@@ -5,7 +5,7 @@
 namespace bentpipe
 {
 
-/// Something that the caller must fix: a bad field, a missing interface, a wrong sysctl. The text is one sentence with the fix.
+/// An error that the caller must fix: a bad field, a missing interface, a wrong sysctl. The text is one sentence that names the fix.
 class UserError : public std::runtime_error
 {
   public:
