@@ -1,4 +1,4 @@
-//! Captures as libpcap writes them: nanoseconds, raw IPv4 packets.
+//! Writes captures like libpcap, with times in nanoseconds and raw IPv4 packets.
 
 use std::fs::File;
 use std::io::{BufWriter, Result, Write};
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use crate::link::Time;
 
-/// Unix time at which each transfer begins; the captures of both sides have one clock.
+/// Unix time at which each transfer begins. The captures of both sides have the same clock.
 const EPOCH_NS: u64 = 1_700_000_000_000_000_000;
 const RAW_IP: u32 = 101;
 pub const HEADERS: usize = 28;
 
 pub struct Capture {
     path: PathBuf,
-    /// A datagram is written when it is handed to the interface, which may send it later: sorted at the end.
+    /// A datagram is recorded when the interface gets it. The interface may send it later, so the records are sorted at the end.
     records: Vec<(Time, Vec<u8>)>,
 }
 

@@ -1,4 +1,4 @@
-//! Congestion controllers of ours, and a wrapper that takes the pacer away from any controller.
+//! Our own congestion controllers, and a wrapper that removes the pacer of any controller.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use quinn_proto::congestion::{self, Controller, ControllerFactory};
 
 use crate::spec::Server;
 
-/// What the driver may know: the window and the bytes on the way.
+/// The values that the driver may use: the window and the bytes in flight.
 #[derive(Default)]
 pub struct Shared {
     pub window: u64,
@@ -17,7 +17,7 @@ pub struct Shared {
     pub losses: u64,
 }
 
-/// A window that is told what to do. It doubles each round trip up to `window`, whatever is lost.
+/// A window that follows the specification. It doubles each round trip up to `window`, even after losses.
 #[derive(Clone)]
 struct Told {
     now: u64,
@@ -70,7 +70,7 @@ impl Controller for Told {
     }
 }
 
-/// Tells the driver what the inner controller decides; without pacing it hides the window from quinn's pacer.
+/// Gives the decisions of the inner controller to the driver. Without pacing it hides the window from quinn's pacer.
 struct Watched {
     inner: Box<dyn Controller>,
     shared: Arc<Mutex<Shared>>,
@@ -98,7 +98,7 @@ impl Controller for Watched {
         app_limited: bool,
         rtt: &RttEstimator,
     ) {
-        // Without a visible window quinn can't know whether its application was the limit.
+        // When the window is hidden, quinn can't know whether its application was the limit.
         let full = self.shared.lock().unwrap().in_flight * 2 >= self.inner.window();
         let app_limited = if self.paced { app_limited } else { !full };
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);

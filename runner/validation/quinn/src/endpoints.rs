@@ -1,4 +1,4 @@
-//! Both endpoints' configuration, with key logs.
+//! The configuration of both endpoints, with key logs.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use crate::control::{Factory, Shared};
 use crate::spec::Spec;
 
 const ALPN: &[u8] = b"hq-interop";
-/// Credit that no transfer uses up.
+/// More flow-control credit than any transfer uses.
 const PLENTY: u32 = 1 << 30;
 
 #[derive(Debug)]

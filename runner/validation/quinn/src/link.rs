@@ -1,4 +1,4 @@
-//! One direction of the link: policer, loss, queue, data rate, delay, in this order; and what became of every packet.
+//! One direction of the link: policer, loss, queue, data rate, delay, in this order. It records the fate of every packet.
 
 use crate::spec::Direction;
 
@@ -51,7 +51,7 @@ impl Fate {
     }
 }
 
-/// What became of one packet. `arrival` of a lost one is when it would have come.
+/// The fate of one packet. For a lost packet, `arrival` is the time at which it would have arrived.
 pub struct Passage {
     pub sent: Time,
     pub length: usize,
@@ -68,7 +68,7 @@ pub struct Link {
     bad: bool,
     tokens: f64,
     tokens_at: Time,
-    /// When the packets that wait or are being sent have left.
+    /// The times at which the packets that wait or are being sent will have left.
     leaving: std::collections::VecDeque<Time>,
     free: Time,
     last_arrival: Time,
@@ -95,7 +95,7 @@ impl Link {
         }
     }
 
-    /// Takes an IP packet of `length` bytes at `now`. `path` is what the path as a whole does to it.
+    /// Takes an IP packet of `length` bytes at `now`. `path`: the effects of the whole path on it.
     pub fn pass(
         &mut self,
         now: Time,

@@ -1,7 +1,7 @@
-//! `virtual-quinn SPEC.json FOLDER`: one download of quinn-proto from itself, in virtual time, over a calculated link.
+//! `virtual-quinn SPEC.json FOLDER`: one download between two endpoints of quinn-proto, in virtual time, over a calculated link.
 //!
-//! Leaves `client.pcap`, `server.pcap`, `keys.log`, `link.csv` (every packet and its fate) and `application.csv` (how
-//! much the server's application had produced, and how much of that flow control let it write).
+//! Writes `client.pcap`, `server.pcap`, `keys.log`, `link.csv` (every packet and its fate) and `application.csv` (how
+//! many bytes the server's application had produced, and how many of them it could write).
 
 mod capture;
 mod control;

@@ -1,4 +1,4 @@
-//! What is asked: one JSON document. SI units: seconds, bytes, bit/s; fractions are 0…1.
+//! The settings of a transfer: one JSON document. Units are seconds, bytes and bit/s; fractions are 0…1.
 
 use serde::Deserialize;
 
@@ -28,34 +28,34 @@ pub struct Spec {
 pub struct Direction {
     pub rate: f64,
     pub delay: f64,
-    /// Packets that may wait.
+    /// The most packets that wait.
     pub queue: usize,
     #[serde(default)]
     pub loss: f64,
-    /// Gilbert-Elliott: probability per packet to turn bad (all are lost), and to turn good.
+    /// Gilbert-Elliott: probability per packet to change to the bad state (all packets are lost), and back to the good state.
     #[serde(default)]
     pub bursty_loss: Option<(f64, f64)>,
-    /// Packets of this direction, counted from 1, that are lost.
+    /// Ranges of packets of this direction, counted from 1, that are lost.
     #[serde(default)]
     pub lost: Vec<(u64, u64)>,
-    /// Packets that are held back for `reorder_delay` and overtaken meanwhile.
+    /// Share of packets that are held back for `reorder_delay`, so that others overtake them.
     #[serde(default)]
     pub reorder: f64,
     #[serde(default)]
     pub reorder_delay: f64,
-    /// Added to the delay, uniform from 0; the order stays.
+    /// Additional random delay, uniform from 0 to this. The order of packets stays.
     #[serde(default)]
     pub jitter: f64,
-    /// CE for packets that leave as many or more waiting; 0: never.
+    /// A packet gets CE when at least this number of packets wait behind it; 0: never.
     #[serde(default)]
     pub mark: usize,
-    /// Token bucket before the queue: rate and bytes. What exceeds it is dropped.
+    /// Token bucket before the queue: rate and bytes. Packets above it are dropped.
     #[serde(default)]
     pub policer: Option<(f64, f64)>,
-    /// Packets leave at multiples of this time only, as from a link that gives a terminal one slot a frame.
+    /// Packets leave only at multiples of this time, as on a link that gives a terminal one slot per frame.
     #[serde(default)]
     pub frame: f64,
-    /// From seconds after the first packet on: rate, delay.
+    /// Changes: seconds after the first packet, new rate, new delay.
     #[serde(default)]
     pub changes: Vec<(f64, f64, f64)>,
 }
@@ -63,35 +63,35 @@ pub struct Direction {
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub struct Path {
-    /// Start in seconds after the first 1-RTT packet, and duration. Both directions.
+    /// Outages of both directions: start in seconds after the first 1-RTT packet, and duration.
     pub outages: Vec<(f64, f64)>,
-    /// Start in seconds after the first 1-RTT packet; bytes of the longest IP packet that still passes.
+    /// Fall of the MTU: start in seconds after the first 1-RTT packet, and bytes of the longest IP packet that then passes.
     pub mtu_fall: Option<(f64, usize)>,
 }
 
 #[derive(Deserialize, Clone)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
-    /// cubic, newreno, bbr, or one of ours: fixed, lingering.
+    /// cubic, newreno, bbr, or one of our own controllers: fixed, lingering.
     pub controller: String,
-    /// Bytes; 0: the controller's own.
+    /// Bytes; 0: the controller's default.
     pub initial_window: u64,
-    /// Of ours: bytes to which the window doubles each round trip; no loss lowers it.
+    /// Only for our own controllers: the window doubles each round trip up to these bytes; no loss lowers it.
     pub window: u64,
-    /// Of `lingering`: datagrams that the window grows by for each round trip after `window` was reached.
+    /// Only for `lingering`: datagrams by which the window grows in each round trip after it reached `window`.
     pub growth: f64,
-    /// Of ours: from so many sent bytes on the window is the second number.
+    /// Only for our own controllers: (sent bytes, window). After so many sent bytes the window has this value.
     pub collapse: Option<(u64, u64)>,
     pub paced: bool,
-    /// Rate of its interface.
+    /// Data rate of the server's interface.
     pub interface: f64,
     pub discovers_mtu: bool,
     pub packet_threshold: u32,
     pub time_threshold: f32,
-    /// Ack-eliciting packets for one ACK and the longest delay that it asks the client for; 0: it doesn't ask.
+    /// The server requests an ACK from the client for this number of ack-eliciting packets, or after `ack_delay`; 0: no request.
     pub ack_every: u32,
     pub ack_delay: f64,
-    /// Every datagram again after so many seconds; None: once.
+    /// Every datagram is sent again after so many seconds; None: only once.
     pub twice: Option<f64>,
 }
 
@@ -118,11 +118,11 @@ impl Default for Server {
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Client {
-    /// Bytes of credit for the stream; 0: without end.
+    /// Bytes of flow-control credit for the stream; 0: no limit.
     pub window: u64,
-    /// What it doesn't see of ECN: empty, `ce` (takes CE for ECT(0)), `all`.
+    /// The ECN marks that the client doesn't see: empty, `ce` (takes CE for ECT(0)), `all`.
     pub blind: String,
-    /// It reads so many bytes/s of what arrived; 0: at once.
+    /// The client's application reads arrived data with so many bytes/s; 0: at once.
     pub reads: f64,
 }
 
@@ -141,11 +141,11 @@ impl Default for Client {
 pub struct Application {
     /// Seconds from the request to the first byte.
     pub delay: f64,
-    /// So many bytes every so many seconds; None: all at once.
+    /// (bytes, seconds): the application produces so many bytes every so many seconds; None: all bytes at once.
     pub writes: Option<(u64, f64)>,
-    /// When so many bytes were produced, nothing for so many seconds.
+    /// (bytes, seconds): after so many produced bytes, the application produces nothing for so many seconds.
     pub pauses: Vec<(u64, f64)>,
-    /// Each write of so many bytes leaves as a datagram of its own; 0: datagrams are filled.
+    /// Each write of so many bytes leaves in its own datagram; 0: datagrams are filled.
     pub small: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Virtual time: the next thing that happens, again and again, until the client has the file.
+//! Virtual time: handles one event after another until the client has the file.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -24,7 +24,7 @@ use crate::spec::Spec;
 
 const CLIENT: ([u8; 4], u16) = ([10, 0, 0, 2], 50_000);
 const SERVER: ([u8; 4], u16) = ([10, 0, 1, 2], 443);
-/// After the end, so that what is on its way still shows in the captures.
+/// Time that the transfer continues after its end, so that packets in flight still get into the captures.
 const DRAIN: Time = 300_000_000;
 
 #[derive(PartialEq, Eq, PartialOrd, Ord, Clone, Copy)]
@@ -33,7 +33,7 @@ enum Side {
     Server,
 }
 
-/// A datagram that arrives. Ordered by time, then by the order of sending.
+/// A datagram that arrives. Arrivals are ordered by time, then by the order of sending.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Arrival {
     time: Time,
@@ -43,7 +43,7 @@ struct Arrival {
     payload: Vec<u8>,
 }
 
-/// What the server's application had produced, and what it could write of it.
+/// The state of the server's application: the bytes that it produced, and how many of them it could write.
 #[derive(Default)]
 struct Produce {
     requested: Option<Time>,
@@ -53,7 +53,7 @@ struct Produce {
     next: Option<Time>,
     pause: usize,
     blocked: bool,
-    /// A small write that has not left yet.
+    /// Whether there is a small write that has not left yet.
     unsent: bool,
     finished: bool,
     log: Vec<(Time, u64, u64, bool, u64, u64)>,
@@ -75,7 +75,7 @@ pub struct World {
     back: Link,
     first_1rtt: Option<Time>,
     interface_free: Time,
-    /// Datagrams of the server that are sent once more, and when.
+    /// Datagrams of the server that are sent again, with their times.
     copies: VecDeque<(Time, u8, Vec<u8>)>,
     captures: [Capture; 2],
     application: Produce,
@@ -191,7 +191,7 @@ impl World {
                     let losses = self.shared.lock().unwrap().losses;
                     connection.handle_timeout(instant);
                     if side == Side::Server && self.shared.lock().unwrap().losses == losses {
-                        self.probes = 2; // a probe timeout, perhaps: the window doesn't hold for it (RFC 9002 §7.5)
+                        self.probes = 2; // this may be a probe timeout; the window doesn't limit probes (RFC 9002 §7.5)
                     }
                 }
             }
@@ -272,7 +272,7 @@ impl World {
                     sent = true;
                     self.application.unsent = false;
                 }
-                // Small writes leave one by one; a datagram that couldn't leave stops the application.
+                // Small writes leave one by one. When a datagram can't leave, the application stops.
                 if self.spec.application.small == 0 || !wrote || !sent {
                     break;
                 }
@@ -285,7 +285,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether an unpaced server's window has room; quinn itself sees to a paced one's.
+    /// Whether the window of an unpaced server has room. For a paced server quinn itself checks this.
     fn may_send(&mut self, connection: &Connection) -> bool {
         if self.spec.server.paced || connection.is_handshaking() || self.probes > 0 {
             return true;
@@ -319,7 +319,8 @@ impl World {
         }
     }
 
-    /// The server's application: produces when it is time, writes what the stack takes. Whether it wrote anything.
+    /// Runs the server's application: it produces bytes when it is time, and writes as much as the stack takes. Returns
+    /// whether it wrote any byte.
     fn produce(&mut self, connection: &mut Connection) -> bool {
         let asked = &self.spec.application;
         let state = &mut self.application;
@@ -392,7 +393,7 @@ impl World {
         let mut allowed = u64::MAX;
         if self.spec.client.reads > 0.0 {
             let since = *self.read_from.get_or_insert(self.now);
-            // In steps of 10 ms, as a program that sleeps between reads.
+            // The client reads in steps of 10 ms, like a program that sleeps between reads.
             if self.now < since {
                 return;
             }
