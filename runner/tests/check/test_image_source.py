@@ -113,7 +113,7 @@ def test_a_build_without_an_engine_writes_an_archive_and_runs_once(folder: Path,
 
 @pytest.mark.parametrize(
     ("command", "sentence"),
-    [("true", r"it must tag its image as \$IMAGE, and to write it into \$ARCHIVE"), ("false", "exit code 1")],
+    [("true", r"it must tag its image as \$IMAGE and write it to \$ARCHIVE"), ("false", "exit code 1")],
 )
 def test_a_build_that_leaves_no_archive_is_one_sentence(
     folder: Path, repository: Path, command: str, sentence: str
