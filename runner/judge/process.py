@@ -28,7 +28,7 @@ from runner.units import MIB, format_size
 
 _POLL_S = 0.1
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-_SPARE = 512 * MIB  # bytes of address space beyond the memory limit: code, thread stacks, arenas
+SPARE = 512 * MIB  # bytes of data beyond the memory limit: thread stacks, arenas of the allocator
 
 
 class AnalysisLimitError(BentpipeError):
@@ -146,7 +146,7 @@ class _Process:
         life_read, self._life = os.pipe()
         paths = os.pathsep.join(path or os.curdir for path in sys.path)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "runner.judge.worker", str(target), str(life_read), str(memory + _SPARE)],
+            [sys.executable, "-m", "runner.judge.worker", str(target), str(life_read), str(memory + SPARE)],
             stdin=subprocess.PIPE,
             stdout=sys.stderr,
             env={**os.environ, "PYTHONPATH": paths},

@@ -43,7 +43,7 @@ def test_a_runner_that_is_killed_alone_leaves_no_lock(tmp_path: Path) -> None:
             runner.stdout.close()
         began = time.monotonic()
         with locked_folder(tmp_path):
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < 10
         os.kill(child, 0)  # raises if the child has ended; then the test would prove nothing
     finally:
         if child:

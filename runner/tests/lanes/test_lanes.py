@@ -219,7 +219,7 @@ def test_stop_ends_a_running_job_soon(engine: docker.DockerClient, ask: Ask) -> 
         timer.start()
         began = time.monotonic()
         evidence = opened.run(ask(client="hang", timeout=60))
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 30
     assert evidence.error["code"] == "stopped"
 
 
