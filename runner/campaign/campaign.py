@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from runner.campaign.execution import Execution
@@ -140,14 +141,19 @@ class Campaign:
         except (BudgetError, HostRefusedError) as error:  # only this lane's link or host ends: other lanes go on
             self._failure = self._failure or error
         except OSError as error:
-            why = error.strerror or error
-            self._fail(
-                SetupError(f"{self.folder.path} can't be written ({why}): make it writable, then resume the run.")
-            )
+            self._fail(self._setup_error(error))
         except BaseException as error:
             self._fail(error)
         finally:
             schedule.release(lane)
+
+    def _setup_error(self, error: OSError) -> SetupError:
+        """The sentence for a file or a program that the host refuses, which need not be in the run's folder."""
+        why, path = error.strerror or error, self.folder.path
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes | os.PathLike) else str(path)
+        if Path(name).is_relative_to(path):
+            return SetupError(f"{path} can't be written ({why}): make it writable, then resume the run.")
+        return SetupError(f"The host refuses {name} ({why}): change this on the host, then resume the run.")
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error

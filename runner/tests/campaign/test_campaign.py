@@ -81,6 +81,32 @@ def test_a_disturbed_job_is_run_again_and_says_so(tmp_path: Path, catalog: Catal
     assert [event.event for event in events].count("retried") == 1
 
 
+class Refused(Replay):
+    """A lane that starts a program, of which the host refuses to run the file."""
+
+    def __init__(self, program: Path) -> None:
+        super().__init__(RECORDINGS)
+        self.program = program
+
+    def run(self, job: Job, folder: Path, *, attempt: int) -> None:
+        super().run(job, folder, attempt=attempt)
+        subprocess.run([self.program], check=True)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"), [("tools", "The host refuses .*tools/sim"), ("run", "/run can't be written")]
+)
+def test_the_message_names_the_file_that_the_host_refuses(
+    tmp_path: Path, catalog: Catalog, where: str, message: str
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=1))
+    program = tmp_path / where / "sim"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text("not executable")
+    with pytest.raises(SetupError, match=rf"{message}.* \(Permission denied\)"):
+        execute(folder, catalog, Refused(program))
+
+
 class Stumbling(Replay):
     """A lane whose capture ended early in the first attempt, and whose tool had printed several lines."""
 
