@@ -21,6 +21,7 @@ from runner.model.result import Result
 from runner.plan import runs
 from runner.store import RunFolder
 from runner.terminal.tables import RunWatch
+from runner.units import format_count
 
 
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, Result]:
@@ -61,7 +62,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         session.announce(out)
         for name, part in clocks.parts(session.folder.run, session.todo):
             if len(part) < len(session.todo):
-                out.print(f"{len(part)} jobs in {name} time:")
+                out.print(f"{format_count(len(part), 'job')} in {name} time:")
             _execute(session, choice, part, _place(choice, name, options, saved), out=out)
     results = session.results()
     session.show(results, out)

@@ -20,7 +20,7 @@ from runner.plan import runs
 from runner.plan.jobs import remaining
 from runner.store import RunFolder
 from runner.terminal.matrix import markdown_matrix, print_matrix
-from runner.units import format_duration, format_size
+from runner.units import format_count, format_duration, format_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +61,9 @@ class Session:
             return
         cost = estimate(self.todo, self.folder.run.cases)
         out.print(
-            f"{len(self.todo)} jobs into {path}, seed {self.folder.run.seed}, about {format_duration(cost.seconds)} "
-            f"one after the other, {format_size(cost.disk(self.options.keep_captures))} on disk.",
+            f"{format_count(len(self.todo), 'job')} into {path}, seed {self.folder.run.seed}, "
+            f"about {format_duration(cost.seconds)} one after the other, "
+            f"{format_size(cost.disk(self.options.keep_captures))} on disk.",
             soft_wrap=True,
         )
 

@@ -31,6 +31,7 @@ from runner.plan.runs import LOGS
 from runner.render.site_server import SiteServer
 from runner.store import RunFolder, find_runs, load_evidence
 from runner.terminal import tables
+from runner.units import format_count
 
 
 @main.command("analyse")
@@ -58,7 +59,9 @@ def analyse_(name: str) -> None:
     if count < len(results):
         kept = f"{len(results) - count} of {len(results)} jobs keep their verdict"
         out.print(f"{kept}: their packets are gone, or their test case no longer exists.")
-    out.print(tables.changes_table(changes) if changes else f"{count} jobs judged again, no verdict changed.")
+    out.print(
+        tables.changes_table(changes) if changes else f"{format_count(count, 'job')} judged again, no verdict changed."
+    )
 
 
 def _all_judged_again(

@@ -82,7 +82,7 @@ def plan_(implementations: Path, /, **parsed: Any) -> None:
     out.print(tables.plan_table(run, choice.selection, todo))
     total = estimate(todo, run.cases)
     out.print(
-        f"\n{len(todo)} jobs, about {format_duration(total.seconds)} with one lane; "
+        f"\n{format_count(len(todo), 'job')}, about {format_duration(total.seconds)} with one lane; "
         f"{format_size(total.disk('median'))} on disk with --keep-captures median, "
         f"{format_size(total.disk('all'))} with all. "
         f"{len(unsupported)} more are declared as unsupported."
@@ -109,7 +109,7 @@ def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None) -> str:
     times = {
         clocks.VIRTUAL: f"--clock virtual: about {format_duration(guests)} on {cores} cores",
         clocks.AUTO: f"--clock auto: about {format_duration(mixed)}, {format_duration(binding.seconds)} of it for "
-        f"{len(parts.get(clocks.REAL, ()))} jobs with one lane",
+        f"{format_count(len(parts.get(clocks.REAL, ())), 'job')} with one lane",
     }
     first = [times.pop(clock)] if clock in times else []
     return f"{'; '.join([*first, *times.values()])}."

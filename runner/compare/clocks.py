@@ -14,6 +14,7 @@ from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.model.run import Kind
 from runner.store import RunFolder, load_evidence
+from runner.units import format_count
 
 REAL, VIRTUAL = "real", "virtual"
 BUSY = 0.5  # share of one CPU: from here on, the CPU limits an endpoint at least for some time
@@ -163,7 +164,7 @@ def sentences(comparison: AcrossClocks) -> Iterator[str]:
     cells."""
     share = f"{comparison.equal / comparison.decided:.1%}" if comparison.decided else "none"
     yield (
-        f"{comparison.decided} jobs were decided in both clocks, {share} of them with the same outcome. "
+        f"Both clocks decided {format_count(comparison.decided, 'job')}, {share} of them with the same outcome. "
         f"{comparison.undecided} more ended as an error in one of the clocks."
     )
     for other in comparison.others:

@@ -11,6 +11,7 @@ from runner.render.cells import Cell
 from runner.render.deciding import Decision
 from runner.render.metrics import BY_KEY
 from runner.render.view import RunView
+from runner.units import format_count
 
 MOST_LINES = 10
 _EITHER = frozenset({"client-exit", "timeout", "wrong-alpn"})
@@ -272,9 +273,10 @@ def _disturbed(results: Collection[Result]) -> Iterator[str]:
     for code, errors in sorted(reasons.items(), key=lambda item: -len(item[1])):
         first = errors[0]
         actual = f": {first.findings[0].actual}" if first.findings else ""
-        yield f"{len(errors)} jobs ended as error {code}, first {first.client} → {first.server}, {first.case}{actual}"
+        where = f"{first.client} → {first.server}, {first.case}"
+        yield f"{format_count(len(errors), 'job')} ended as error {code}, first {where}{actual}"
     again = [result for result in results if result.disturbed and not result.reused_from]
     if again:
         first = again[0]
         where = f"{first.client} → {first.server}, {first.case}"
-        yield f"{len(again)} jobs were run again, first {where}: {first.disturbed[0]}"
+        yield f"{format_count(len(again), 'job')} ran again, first {where}: {first.disturbed[0]}"

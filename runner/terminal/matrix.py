@@ -14,6 +14,7 @@ from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, Kind, Run
 from runner.terminal.tables import STYLES
+from runner.units import format_count
 
 _COLUMN = 12  # characters of a terminal that a column of the matrix needs
 _LISTED = 40  # reasons at most; a run in which everything fails has thousands
@@ -71,7 +72,7 @@ def sentence(results: Mapping[Job, Result], run: Run) -> str:
     """The last line: the number of jobs by outcome, and the command that retries errors."""
     counts = {outcome: _count(results, outcome) for outcome in Outcome}
     parts = ", ".join(f"{number} {outcome.value}" for outcome, number in counts.items() if number)
-    text = f"{len(results)} jobs: {parts or 'none'}."
+    text = f"{format_count(len(results), 'job')}: {parts or 'none'}."
     if counts[Outcome.ERROR]:
         text += f" Retry the errors: ./bentpipe run --run {run.name} --retry error"
     return text
