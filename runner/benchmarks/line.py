@@ -30,7 +30,7 @@ out = Console(highlight=False)
 @click.option("--lanes", default="auto", show_default=True)
 @click.option("--name", default="benchmark", show_default=True, help="Prefix of the two runs in logs/.")
 def main(lanes: str, name: str, **selection: Any) -> None:
-    """Compare one lane with many in the same session."""
+    """Compare one lane with many lanes."""
     runs = {}
     for width in ("1", lanes):
         began = time.monotonic()

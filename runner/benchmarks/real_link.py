@@ -1,4 +1,4 @@
-"""Compare measurements in lanes with measurements over a real path: `.venv/bin/python -m runner.benchmarks.real_link`.
+"""Compares measurements in lanes with measurements over a real path: `.venv/bin/python -m runner.benchmarks.real_link`.
 
 Each pair runs in lanes first. Then it runs over SSH between this host and another host. The path between the hosts is a
 simulator with the parameters of the same link (`runner/tests/remote`). With `--via`, middleboxes are at both ends. The
@@ -49,7 +49,7 @@ out = Console(highlight=False)
     multiple=True,
     default=("sat",),
     show_default=True,
-    help="Case to run; repeat the option for more.",
+    help="A case. Repeat the option for several cases.",
 )
 @click.option("--server", "servers", default="quic-go,quinn,aioquic", show_default=True)
 @click.option("--client", "clients", default="quic-go", show_default=True)
@@ -96,7 +96,7 @@ def main(cases: tuple[str, ...], iterations: int, name: str | None, **selection:
     overheads = [result.overhead_s for _, real in measured.values() for result in real.values() if result.transfer_s]
     if overheads:
         out.print(
-            f"\na job over the real path takes {format_duration(median(overheads))} outside its transfer (median)"
+            f"\nMedian time of a job over the real path, without its transfer: {format_duration(median(overheads))}"
         )
     if missing:
         out.print(f"The same command with --run {name} repeats these jobs.")
@@ -134,8 +134,7 @@ def _missing(case: str, lanes: Results, real: Results) -> Iterator[str]:
 
 
 def _throughput(results: Results, ends: str) -> Summary | None:
-    """The summary of file size ÷ delivery time in bit/s, over the jobs that succeeded. It takes the place of goodput,
-    which downloads don't have."""
+    """The summary of file size ÷ delivery time in bit/s, over the jobs that succeeded. Downloads have no goodput."""
     samples = (
         result.sample for job, result in results.items() if job.ends == ends and result.outcome is Outcome.SUCCEEDED
     )
@@ -154,7 +153,7 @@ def _add_row(table: Table, pair: str, case: str, lanes: Summary | None, real: Su
         )
         return False
     overlap = _overlap(lanes, real)
-    words = {True: "overlap", False: "lie apart", None: "none for n = 1"}
+    words = {True: "overlap", False: "lie apart", None: "too few iterations"}
     difference = f"{real.median / lanes.median - 1:+.1%}"
     table.add_row(pair, case, with_interval(lanes), with_interval(real), difference, words[overlap])
     return overlap is False

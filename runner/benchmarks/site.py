@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--jobs", type=int, default=5000)
     parser.add_argument("--stacks", type=int, default=20)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/bentpipe-site"), help="Made anew.")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/bentpipe-site"), help="Its content is deleted first.")
     options = parser.parse_args()
     shutil.rmtree(options.folder, ignore_errors=True)
     sources = [RunFolder.open(path) for path in options.runs]

@@ -22,6 +22,7 @@ import click
 from runner.model.job import Job
 from runner.model.progress import Silent
 from runner.model.run import Run
+from runner.validation.attack.processes import cpu_s
 from runner.validation.workers.recorded import Processes, processes, recorded_run, run_on
 from runner.workers.cluster import use_dask
 from runner.workers.roster import Member, Roster
@@ -90,23 +91,17 @@ def overhead(workers: int, count: int, lanes: int, jobs: int) -> None:
             alone = [
                 _timed(opened, job, target / f"alone-{number}") for number, job in enumerate(folder.run.order[:50])
             ]
-            began, cpu = time.monotonic(), (time.process_time(), _cpu_s(scheduler.pid))
+            began, cpu = time.monotonic(), (time.process_time(), cpu_s(scheduler.pid))
             with ThreadPoolExecutor(min(256, opened.window)) as pool:
                 list(pool.map(lambda job: _timed(opened, job, target / str(job.iteration)), folder.run.order))
             took = time.monotonic() - began
-            runner_cpu, scheduler_cpu = time.process_time() - cpu[0], _cpu_s(scheduler.pid) - cpu[1]
+            runner_cpu, scheduler_cpu = time.process_time() - cpu[0], cpu_s(scheduler.pid) - cpu[1]
     click.echo(f"one job at a time: median {1e3 * median(alone):.0f} ms, p90 {1e3 * quantiles(alone, n=10)[-1]:.0f} ms")
     click.echo(f"{jobs} jobs on {workers} workers: {1e3 * took / jobs:.1f} ms a job, {jobs / took:.0f} jobs a second")
     click.echo(
         f"CPU time a job: runner {1e3 * runner_cpu / jobs:.1f} ms, scheduler {1e3 * scheduler_cpu / jobs:.1f} ms"
     )
     click.echo(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-
-
-def _cpu_s(pid: int) -> float:
-    """CPU time of a process (proc(5))."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _timed(workers: Workers, job: Job, folder: Path) -> float:
@@ -154,8 +149,8 @@ def simulated(workers: int, lanes: int, jobs: int, runs: Path | None, transport:
         f"{jobs} jobs on {workers} × {lanes} lanes: {whole:.0f} s, lanes busy {worked / whole / workers / lanes:.4f}"
     )
     click.echo(
-        f"choosing workers: {spent:.1f} s, {1e6 * spent / jobs:.0f} µs a job; {jobs / whole:.1f} jobs a second are "
-        f"needed, {jobs / spent:.0f} can be chosen"
+        f"choosing workers: {spent:.1f} s, {1e6 * spent / jobs:.0f} µs a job; {jobs / whole:.1f} jobs a second "
+        f"end, and workers for {jobs / spent:.0f} can be chosen"
     )
 
 

@@ -167,7 +167,7 @@ def recorded(folders: Sequence[RunFolder]) -> Iterator[tuple[str, Comparison, Co
     means = [run_means(run) for run in runs]
     for number in range(1, len(runs)):
         before, after = runs[number - 1], runs[number]
-        others = [run_mean for index, run_mean in enumerate(means) if index not in (number - 1, number)]
+        others = [mean for index, mean in enumerate(means) if index not in (number - 1, number)]
         yield f"{before.name} → {after.name}", compare(before, after, others=others), compare(before, after)
 
 
@@ -205,14 +205,14 @@ def _simulated(times: int, seed: int) -> bool:
         every.comparisons, every.alarmed = every.comparisons + with_it.comparisons, every.alarmed + with_it.alarmed
         every.numbers, every.changed = every.numbers + with_it.numbers, every.changed + with_it.changed
     out.print(table)
-    out.print("All: {} comparisons alarmed, {} cells.".format(*every.fields()))
+    out.print("All: {} comparisons with an alarm, {} cells changed.".format(*every.fields()))
     return holds
 
 
 def _real(names: Sequence[str]) -> bool:
     folders = [RunFolder.open(runs.run_path(name)) for name in names]
     if len(folders) < 3:
-        raise click.UsageError("Name three runs or more: two are compared, the others show how much runs differ.")
+        raise click.UsageError("Name at least three runs: two are compared, and the others show how much runs differ.")
     with_it, without = Alarms(), Alarms()
     for name, known, unknown in recorded(folders):
         with_it.count(known)
@@ -221,8 +221,12 @@ def _real(names: Sequence[str]) -> bool:
             if change.state in _CHANGED:
                 cell = f"{change.client} → {change.server}, {change.case}, {change.metric}"
                 out.print(f"{name}: {cell} {change.shift.median_before:.6g} → {change.shift.median_after:.6g}")
-    out.print("{} comparisons alarmed, {} numbers.".format(*with_it.fields()))
-    out.print("Without the deviation between runs: {} comparisons, {} numbers.".format(*without.fields()))
+    out.print("{} comparisons with an alarm, {} numbers changed.".format(*with_it.fields()))
+    out.print(
+        "Without the deviation between runs: {} comparisons with an alarm, {} numbers changed.".format(
+            *without.fields()
+        )
+    )
     return with_it.holds
 
 

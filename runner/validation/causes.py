@@ -52,7 +52,7 @@ class Ground:
         """The bytes of a share of the BDP, times `vary`."""
         return round(share * self.vary * self.bdp)
 
-    # 6 Mbit/s, because aioquic acknowledges nearly every packet (its ack_delay is 1 ms); so its ACKs take only 5 %.
+    # aioquic acknowledges nearly every packet (its ack_delay is 1 ms). These ACKs take 5 % of 6 Mbit/s.
     def link(self, name: str, *, queue: float = 2.0, loss: float = 0.0, back: int = 6_000_000) -> Link:
         """The link with a queue in BDP and a return link of `back` bit/s."""
         forward = Direction(data_rate=self.data_rate, delay=self.rtt / 2, queue=Queue(bdp=queue), loss=loss)
@@ -107,7 +107,7 @@ def _variant(text: str, variable: str) -> Variant:
 @dataclass(frozen=True, kw_only=True)
 class _Cause:
     """The parts of `Labelled` that don't depend on its ground. `window`: the size of the constant window of the
-    controller `steady`, in BDP; 0: aioquic's own controller."""
+    controller `steady`, in BDP; 0: aioquic's own controller. `queue`: in BDP. `back`: the return link in bit/s."""
 
     server: str = ""
     client: str = ""
@@ -120,8 +120,8 @@ class _Cause:
     forward: LinkImpairments | None = None
     path: PathImpairments | None = None
     wire: str = "transfer"
-    found: tuple[str, ...] = ()
-    may: tuple[str, ...] = ()
+    expected: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
     grown: bool = False
     """True when the server's datagrams grow above 1200 B."""
     iterations: int = 1
@@ -135,59 +135,59 @@ def _alone(ground: Ground) -> Mapping[str, _Cause]:
         "clean": _Cause(),
         "clean-large-window": _Cause(client=f"sin=tiny-window window={round(2.6 * bdp)}"),
         "window-third": _Cause(
-            client=f"sin=tiny-window window={ground.part_of(0.3)}", found=("receive-window",), share=0.5
+            client=f"sin=tiny-window window={ground.part_of(0.3)}", expected=("receive-window",), share=0.5
         ),
         "window-half": _Cause(
-            client=f"sin=tiny-window window={ground.part_of(0.55)}", found=("receive-window",), share=0.7
+            client=f"sin=tiny-window window={ground.part_of(0.55)}", expected=("receive-window",), share=0.7
         ),
-        "never-grows": _Cause(window=0.3 * vary, found=("window-never-grew",), share=0.5),
+        "never-grows": _Cause(window=0.3 * vary, expected=("window-never-grew",), share=0.5),
         "leaves-slow-start": _Cause(
             server=f"sin=leaves-slow-start window={max(ground.part_of(0.35), 24_000)}",
             window=0,
-            found=("slow-start-left-early",),
+            expected=("slow-start-left-early",),
             share=0.5,
         ),
         "stalls": _Cause(
             server=f"sin=stalls at={0.4 * duration:.2f} time={max(0.6, 1.5 * rtt) * vary:.2f}",
-            found=("application-idle",),
+            expected=("application-idle",),
         ),
-        "answers-late": _Cause(server=f"sin=answers-late time={1.2 * vary:.2f}", found=("application-idle",)),
+        "answers-late": _Cause(server=f"sin=answers-late time={1.2 * vary:.2f}", expected=("application-idle",)),
         "collapses": _Cause(
             server=f"sin=collapses at={0.4 * duration:.2f} window={max(ground.part_of(0.08), 2_400)}",
-            found=("rate-collapse",),
+            expected=("rate-collapse",),
             share=0.6,
         ),
         # Thesis, figure 5.11: in the middle the rate falls to a third, so that a transfer of 20 s takes 40 s.
         "bends": _Cause(
             server=f"sin=collapses at={0.5 * duration:.2f} window={ground.part_of(0.33)}",
-            found=("rate-collapse",),
+            expected=("rate-collapse",),
         ),
         "bursts": _Cause(
             server=f"sin=bursts every={rtt:g} window={ground.part_of(0.75)} rate={4 * ground.data_rate}",
             window=0,
-            found=("bursts",),
-            may=("slow-start-left-early", "window-never-grew"),  # true when the window is no larger than a burst
+            expected=("bursts",),
+            allowed=("slow-start-left-early", "window-never-grew"),  # true when the window is no larger than a burst
             share=0.6,
         ),
-        "datagrams-twice": _Cause(server="sin=sends-twice", window=0.55, found=("sent-twice",), share=0.6),
+        "datagrams-twice": _Cause(server="sin=sends-twice", window=0.55, expected=("sent-twice",), share=0.6),
         "data-twice": _Cause(
-            server=f"sin=retransmits-early every=1 after={0.6 * rtt * vary:.3f}", found=("sent-twice",), share=0.6
+            server=f"sin=retransmits-early every=1 after={0.6 * rtt * vary:.3f}", expected=("sent-twice",), share=0.6
         ),
         "early-repeats": _Cause(
             server=f"sin=retransmits-early every={round(6 * vary)} after={0.3 * rtt:.3f}",
-            found=("spurious-retransmissions",),
+            expected=("spurious-retransmissions",),
         ),
-        "out-of-order": _Cause(server=f"sin=out-of-order every={round(20 * vary)} by=8", found=("out-of-order",)),
+        "out-of-order": _Cause(server=f"sin=out-of-order every={round(20 * vary)} by=8", expected=("out-of-order",)),
         "numbers-go-back": _Cause(
-            server=f"sin=numbers-go-back every={round(20 * vary)}", found=("packet-numbers",), share=0.6
+            server=f"sin=numbers-go-back every={round(20 * vary)}", expected=("packet-numbers",), share=0.6
         ),
         "numbers-reused": _Cause(
-            server=f"sin=reuses-packet-numbers every={round(20 * vary)}", found=("packet-numbers",), share=0.6
+            server=f"sin=reuses-packet-numbers every={round(20 * vary)}", expected=("packet-numbers",), share=0.6
         ),
         "small-datagrams": _Cause(
             server=f"sin=small-datagrams size={round(700 * vary)}",
-            found=("small-datagrams",),
-            may=("mtu-not-raised",),
+            expected=("small-datagrams",),
+            allowed=("mtu-not-raised",),
             share=0.6,
             grown=True,
         ),
@@ -200,39 +200,39 @@ def _of_the_path(ground: Ground) -> Mapping[str, _Cause]:
     rtt, vary = ground.rtt, ground.vary
     duration = 8 * ground.size / ground.data_rate
     return {
-        "acks-everything": _Cause(client="sin=acks-everything size=400", found=("dense-acks",)),
+        "acks-everything": _Cause(client="sin=acks-everything size=400", expected=("dense-acks",)),
         "return-full": _Cause(
             client="sin=acks-everything size=400",
             back=round(0.22 * ground.data_rate),
-            found=("dense-acks", "return-link-full"),
+            expected=("dense-acks", "return-link-full"),
             share=0.6,
         ),
         # ACKs with many ranges are long. The return link is so wide that they take less than a tenth of it.
         "overflows": _Cause(
-            window=1.9, queue=0.5 * vary, back=10_000_000, found=("queue-overflow",), may=("retransmitted-tail",)
+            window=1.9, queue=0.5 * vary, back=10_000_000, expected=("queue-overflow",), allowed=("retransmitted-tail",)
         ),
-        "stands": _Cause(window=2.6 * max(1.0, vary), queue=3.5, found=("standing-queue",)),
+        "stands": _Cause(window=2.6 * max(1.0, vary), queue=3.5, expected=("standing-queue",)),
         "losses": _Cause(
             window=0,
             loss=0.02 * vary,
-            found=("window-after-loss",),
-            may=("retransmitted-tail", "small-datagrams"),  # aioquic fills a small window with small datagrams
+            expected=("window-after-loss",),
+            allowed=("retransmitted-tail", "small-datagrams"),  # aioquic fills a small window with small datagrams
             share=0.6 if rtt < _SHORT else 0.15,
         ),
-        "losses-borne": _Cause(loss=0.01 * vary, may=("retransmitted-tail",)),
+        "losses-borne": _Cause(loss=0.01 * vary, allowed=("retransmitted-tail",)),
         "tail-lost": _Cause(
             forward=LinkImpairments(loss_list=((ground.packets - 12, ground.packets + 3),)),
-            found=("retransmitted-tail",),
+            expected=("retransmitted-tail",),
         ),
         "outage": _Cause(
             path=PathImpairments(outage=Outage(start=0.4 * duration, duration=max(0.8, 1.5 * rtt) * vary)),
-            found=("outage",),
-            may=("spurious-retransmissions",),  # the outage drops the ACKs of packets that arrived
+            expected=("outage",),
+            allowed=("spurious-retransmissions",),  # the outage drops the ACKs of packets that arrived
         ),
         "black-hole": _Cause(
             server="sin=raises-mtu size=1400",
             path=PathImpairments(mtu_fall=MtuFall(size=1300, start=0.4 * duration)),
-            found=("mtu-black-hole",),
+            expected=("mtu-black-hole",),
             grown=True,
         ),
         "ecn-not-reported": _Cause(
@@ -240,28 +240,30 @@ def _of_the_path(ground: Ground) -> Mapping[str, _Cause]:
             wire="ecn",
             forward=LinkImpairments(mark_packets=3),
             window=1.4,
-            found=("ecn-not-reported",),
+            expected=("ecn-not-reported",),
         ),
         "ecn-as-ect": _Cause(
             client="sin=no-ce-counts",
             wire="ecn",
             forward=LinkImpairments(mark_packets=3),
             window=1.4,
-            found=("ecn-not-reported",),
+            expected=("ecn-not-reported",),
         ),
-        "ecn-ignored": _Cause(wire="ecn", forward=LinkImpairments(mark_packets=3), window=1.4, found=("ecn-ignored",)),
+        "ecn-ignored": _Cause(
+            wire="ecn", forward=LinkImpairments(mark_packets=3), window=1.4, expected=("ecn-ignored",)
+        ),
         "ecn-heeded": _Cause(
-            wire="ecn", forward=LinkImpairments(mark_packets=5), window=0, may=("slow-start-left-early",)
+            wire="ecn", forward=LinkImpairments(mark_packets=5), window=0, allowed=("slow-start-left-early",)
         ),
         "stalls-and-acks": _Cause(
             server=f"sin=stalls at={0.5 * duration:.2f} time={max(0.7, 1.5 * rtt):.2f}",
             client="sin=acks-everything size=400",
-            found=("application-idle", "dense-acks"),
+            expected=("application-idle", "dense-acks"),
         ),
         "repeats-and-window": _Cause(
             server="sin=retransmits-early every=7 after=0.02",
             client=f"sin=tiny-window window={round(0.4 * ground.bdp)}",
-            found=("spurious-retransmissions", "receive-window"),
+            expected=("spurious-retransmissions", "receive-window"),
             share=0.6,
         ),
     }
@@ -272,8 +274,8 @@ def _of_cells(ground: Ground) -> Mapping[str, _Cause]:
     return {
         "sometimes-slow": _Cause(
             server=f"sin=sometimes-slow window={round(0.25 * ground.vary * ground.bdp)}",
-            may=("window-never-grew",),
-            found=(CELL,),
+            allowed=("window-never-grew",),
+            expected=(CELL,),
             share=0.3,
             iterations=10,
         ),
@@ -333,7 +335,7 @@ def _placed(name: str, ground: Ground, cause: _Cause) -> Labelled:
         link = replace(link, segments=(replace(link.satellite, impairments=cause.path),))
     size = round(cause.share * ground.size)
     steady = f"steady={round(cause.window * ground.bdp)}" if cause.window else ""
-    expected = frozenset(cause.found)
+    expected = frozenset(cause.expected)
     # aioquic never raises its datagrams above 1200 B. From 500 datagrams on, this is a diagnosis.
     small = frozenset() if cause.grown else _SMALLEST
     certain = size > 700 * _FORWARD_DATAGRAM
@@ -346,6 +348,6 @@ def _placed(name: str, ground: Ground, cause: _Cause) -> Labelled:
         client=cause.client,
         wire=cause.wire,
         expected=expected | (small if certain else frozenset()),
-        allowed=frozenset(cause.may) | (frozenset() if certain else small),
+        allowed=frozenset(cause.allowed) | (frozenset() if certain else small),
         iterations=cause.iterations,
     )

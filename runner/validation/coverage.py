@@ -31,7 +31,7 @@ out = Console(highlight=False)
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """How often an interval contained the true value."""
+    """How many of the intervals of a setting contained the true value."""
 
     interval: str
     setting: str
@@ -85,9 +85,9 @@ def of_shifts(random: np.random.Generator, times: int) -> Iterator[Coverage]:
 
 
 def _alike(random: np.random.Generator, draw: Draw, groups: int, size: int) -> Values:
-    """Logarithms of the times of equal groups. All groups share the weather of their hour, which drifts."""
-    weather = np.cumsum(random.normal(0, 0.3, size)) + np.sin(np.arange(size))
-    return np.array([weather + 0.1 * draw(random, size) for _ in range(groups)])
+    """Logarithms of the times of equal groups. All groups share the effect of the hour, which drifts."""
+    hours = np.cumsum(random.normal(0, 0.3, size)) + np.sin(np.arange(size))
+    return np.array([hours + 0.1 * draw(random, size) for _ in range(groups)])
 
 
 def of_pairs(random: np.random.Generator, times: int) -> Iterator[Coverage]:
@@ -115,7 +115,7 @@ def of_alike_vias(random: np.random.Generator, times: int) -> Iterator[Coverage]
                     questions.append(groups)
                     pairs.append({via: list(zip(groups[via], groups["none"], strict=True)) for via in groups})
                 answers = versus(questions, "none", pairs)
-                quiet += not any(versus_reference.certain for answer in answers for versus_reference in answer.values())
+                quiet += not any(comparison.certain for answer in answers for comparison in answer.values())
             setting = f"{name}, {size} pairs, {lost:.0%} failed"
             yield Coverage(interval="alike middleboxes", setting=setting, held=quiet, of=rounds)
 
@@ -204,9 +204,9 @@ def of_shares(random: np.random.Generator, times: int) -> Iterator[Coverage]:
                 for i in range(servers)
                 for j in range(clients)
             }
-            coverage = shares(cells, seed=seed)
-            assert coverage is not None and coverage.residual is not None
-            parts = (coverage.server, coverage.client, coverage.pair, coverage.residual)
+            measured = shares(cells, seed=seed)
+            assert measured is not None and measured.residual is not None
+            parts = (measured.server, measured.client, measured.pair, measured.residual)
             held += [part.low <= true <= part.high for part, true in zip(parts, truth, strict=True)]
         for name, count in zip(("server", "client", "pair", "iteration"), held, strict=True):
             setting = f"{name}, {servers} × {clients}, {iterations} iterations"
@@ -226,14 +226,14 @@ KINDS = {
 
 
 @click.command()
-@click.option("--times", default=2000, show_default=True, help="Samples of each setting; of tables, fewer.")
+@click.option("--times", default=2000, show_default=True, help="Samples of each setting; fewer of whole matrices.")
 @click.option("--seed", default=1, show_default=True)
 @click.option("--only", type=click.Choice(list(KINDS)), help="One kind of interval. [all]")
 @click.option("--all", "everything", is_flag=True, help="Every setting, not only the worst of each kind.")
 def main(times: int, seed: int, only: str | None, everything: bool) -> None:
     """Print how often each kind of interval contains the true value, the worst setting first."""
     random = np.random.default_rng(seed)
-    table = Table("interval", "settings", "held on average", "worst", "in", "", box=None)
+    table = Table("interval", "settings", "contain it, mean", "worst", "in", "", box=None)
     wrong = 0
     for name, measure in KINDS.items():
         if only not in (None, name):

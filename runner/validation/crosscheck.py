@@ -199,7 +199,7 @@ def _retry(connections: list[Connection], protocol: str) -> Reasons:
             for number in row["quic.packet_number"]
         ]
         if before and int(answers[0]["quic.packet_number"][0]) <= max(before):
-            yield "the packet number begins anew"
+            yield "packet numbers start again"
 
 
 def _resumption(connections: list[Connection], protocol: str) -> Reasons:
@@ -330,18 +330,18 @@ def compare(folder: RunFolder, tshark: str) -> Iterator[Comparison]:
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--tshark", default="tshark", show_default=True, help="The program.")
+@click.option("--tshark", default="tshark", show_default=True, help="Name or path of the program.")
 def main(runs: tuple[str, ...], tshark: str) -> None:
     """Judge the stored jobs of RUNs twice; exit code 1 when a verdict differs."""
     counts: Counter[tuple[str, str]] = Counter()
     for name in runs:
         try:
-            for disagreement in compare(RunFolder.open(run_path(name)), tshark):
-                counts[disagreement.job.case, disagreement.verdict] += 1
-                if disagreement.verdict == "disagree":
-                    ours = ", ".join(sorted(disagreement.ours)) or "passed"
-                    theirs = "; ".join(disagreement.tshark) or "passed"
-                    out.print(f"{name}/{disagreement.job}: ours {ours}; tshark {theirs}", soft_wrap=True)
+            for comparison in compare(RunFolder.open(run_path(name)), tshark):
+                counts[comparison.job.case, comparison.verdict] += 1
+                if comparison.verdict == "disagree":
+                    ours = ", ".join(sorted(comparison.ours)) or "passed"
+                    theirs = "; ".join(comparison.tshark) or "passed"
+                    out.print(f"{name}/{comparison.job}: ours {ours}; tshark {theirs}", soft_wrap=True)
         except (BentpipeError, subprocess.SubprocessError, OSError) as error:
             out.print(f"{name}: {error}", soft_wrap=True, markup=False)
     table = Table("case", "jobs", *_VERDICTS, box=None)

@@ -1,4 +1,4 @@
-"""Test that the tables of numbers in testcases/README.md agree with the program: `.venv/bin/python -m
+"""Tests that the tables of numbers in testcases/README.md agree with the program: `.venv/bin/python -m
 runner.validation.definitions`.
 
 Exit code 1 when they differ; `--write` writes the program's tables into the file.
@@ -41,7 +41,7 @@ def with_tables(text: str) -> str:
 
 
 @click.command()
-@click.option("--write", is_flag=True, help="Print the tables into the file.")
+@click.option("--write", is_flag=True, help="Write the program's tables into the file.")
 def main(write: bool) -> None:
     """Compare the tables of testcases/README.md with the program's definitions."""
     stored = Path(README).read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ def main(write: bool) -> None:
     if write:
         README.write_text(document, encoding="utf-8")
     elif stored != document:
-        click.echo(f"{README} has other definitions than the program: run this with --write.", err=True)
+        click.echo(f"{README} differs from the program: --write copies the program's definitions.", err=True)
         sys.exit(1)
 
 

@@ -1,15 +1,13 @@
-"""Precision and recall of the diagnoses on the independent labelled set.
+"""Precision and recall of the diagnoses on the second and the third labelled set.
 
-`python -m runner.validation.diagnoses FOLDER [--part look|held] [--lines]` decodes no capture again. It takes the
-tables that `runner.validation.transfers` wrote, and diagnoses each transfer as bentpipe diagnoses a job. For a transfer
-over a real link, the data rate is that of the contract, and delay, queue and truth are unknown. Exit code 0 when all
-goals are reached.
+`python -m runner.validation.diagnoses FOLDER [--part look|held] [--lines]` reads the tables that
+`runner.validation.transfers` or `runner.validation.proxied` wrote, and diagnoses each transfer as bentpipe diagnoses a
+job. For a transfer over a real link, the data rate is that of the contract, and delay, queue and truth are unknown.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,28 +21,27 @@ from runner.model.result import DirectionTruth, LinkTruth
 from runner.model.run import CaseRecord, Kind
 from runner.trace import facts
 from runner.validation.oracle import Passages, read_passages
-from runner.validation.scores import GOAL, Counts, table
+from runner.validation.scores import Counts, judge, table
 
-LABELS = 8
-"""A detector with fewer labels in the judged part is reported, but need not reach the goal."""
+_LEAST_LABELS = 8  # a detector with fewer labels in the judged part is reported, but need not reach the goal
 
 
 @dataclass(frozen=True)
-class Judged:
+class Diagnosed:
     """One transfer: its label, and the diagnoses that were made."""
 
     name: str
     wanted: frozenset[str]
     unsure: frozenset[str]
-    found: frozenset[str]
+    diagnosed: frozenset[str]
     limit: str
     """The limit with the largest share in the generator's records; empty when that share is less than 60 %."""
     named: str
     """The limit with the largest share according to bentpipe."""
 
 
-def judge(folder: Path) -> Judged:
-    """Explain one transfer again."""
+def diagnose(folder: Path) -> Diagnosed:
+    """Diagnose one transfer again."""
     label, spec = (json.loads((folder / name).read_bytes()) for name in ("label.json", "spec.json"))
     client_side, server_side = load_tables(folder / "client_tables"), load_tables(folder / "server_tables")
     record = case_record(spec, label["advertised"])
@@ -54,11 +51,11 @@ def judge(folder: Path) -> Judged:
     explanation = explained(client_side, server_side, known, numbers, record=record, truth=truth)
     shares = {name: share for name, share in explanation.limits.items() if name != "handshake"}
     limits = {name: share for name, share in label["limits"].items() if share >= 0.6}
-    return Judged(
+    return Diagnosed(
         name=folder.name,
         wanted=frozenset(label["wanted"]),
         unsure=frozenset(label["unsure"]),
-        found=frozenset(diagnosis.code for diagnosis in explanation.diagnoses),
+        diagnosed=frozenset(diagnosis.code for diagnosis in explanation.diagnoses),
         limit=max(limits, default=""),
         named=max(shares, key=lambda name: shares[name], default=""),
     )
@@ -147,59 +144,38 @@ def _direction(passages: Passages) -> DirectionTruth:
     )
 
 
-def count(transfers: list[Judged]) -> dict[str, Counts]:
-    """Counts by diagnosis."""
-    counts: dict[str, Counts] = {}
-    for transfer in transfers:
-        for code in (transfer.wanted | transfer.found) - transfer.unsure:
-            each = counts.setdefault(code, Counts())
-            each.right += code in transfer.wanted and code in transfer.found
-            each.missed += code not in transfer.found
-            each.wrong += code not in transfer.wanted
-    return counts
-
-
-def lines(transfers: list[Judged]) -> Iterator[str]:
-    """A line for each transfer with an error: `+` for a diagnosis without a cause, `-` for a missed diagnosis, and a
-    wrong limit."""
-    for transfer in transfers:
-        false = sorted(transfer.found - transfer.wanted - transfer.unsure)
-        missed = sorted(transfer.wanted - transfer.unsure - transfer.found)
-        words = [f"+{code}" for code in false] + [f"-{code}" for code in missed]
-        if transfer.limit not in ("", transfer.named):
-            words.append(f"limit {transfer.limit}, named {transfer.named}")
-        if words:
-            yield f"{transfer.name}: {', '.join(words)}"
-
-
 def main(arguments: list[str]) -> int:
-    """Print the table of a part. Returns 0 when every detector with at least 8 labels reaches the goal, and also all
-    detectors together."""
+    """Print the table of a part. Returns 0 when every detector with at least 8 labels reaches the goal, and all
+    detectors together reach it, too."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--part", default="look")
-    parser.add_argument("--lines", action="store_true", help="what was wrong, transfer by transfer")
-    parser.add_argument("--only", default="", help="transfers whose names begin so")
+    parser.add_argument("--lines", action="store_true", help="print the errors of each transfer")
+    parser.add_argument("--only", default="", help="only transfers whose names begin with this text")
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args(arguments)
     folders = sorted(path.parent for path in (options.folder / options.part).glob(f"{options.only}*/label.json"))
     if not folders:
-        parser.error(f"{options.folder / options.part} holds no labelled transfer: make them with {_MAKER}.")
+        parser.error(
+            f"{options.folder / options.part} has no labelled transfer: call runner.validation.transfers first."
+        )
     with ProcessPoolExecutor(options.workers) as pool:
-        transfers = list(pool.map(judge, folders))
-    if options.lines:
-        print("\n".join(lines(transfers)))
-    counts = count(transfers)
+        transfers = list(pool.map(diagnose, folders))
+    counts: dict[str, Counts] = {}
+    for transfer in transfers:
+        errors = judge(counts, transfer.wanted, transfer.unsure, transfer.diagnosed)
+        if transfer.limit not in ("", transfer.named):
+            errors.append(f"limit {transfer.limit}, named {transfer.named}")
+        if options.lines and errors:
+            print(f"{transfer.name}: {', '.join(errors)}")
     print(f"\n{options.part}: {len(transfers)} transfers")
     print("\n".join(table(counts)))
     limited = [transfer for transfer in transfers if transfer.limit]
     right = sum(transfer.limit == transfer.named for transfer in limited)
-    print(f"limit with most of the time named right in {right} of {len(limited)} transfers that have one")
-    held = [each for each in counts.values() if each.right + each.missed >= LABELS]
-    return 0 if all(min(each.precision, each.recall) >= GOAL for each in held) else 1
+    print(f"the limit with at least 60 % of the time was named in {right} of {len(limited)} transfers that have one")
+    judged = [each for each in counts.values() if each.labels >= _LEAST_LABELS]
+    return 0 if all(each.is_good for each in (*judged, Counts.total(counts.values()))) else 1
 
-
-_MAKER = "`python -m runner.validation.transfers`"
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

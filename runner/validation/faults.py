@@ -5,7 +5,7 @@ is made of namespaces with their own SSH server and Docker Engine (`runner/tests
 the first job is done and the client of the second job downloads. Three facts are checked: the containers and volumes of
 the second job are gone from both hosts within two minutes; the outcome of the second job is right; after the fix, the
 same command completes both results. The jobs are test cases, because a busy host would disturb measurements. `--keep
-FILE` adds up the injections of several calls.
+FILE` counts the injections of several calls together.
 
 Needs root and the images of the tests. An injection takes one minute, or two and a half minutes when a watchdog must
 wait.
@@ -74,10 +74,10 @@ def _refuse(host: Host) -> None:
 FAULTS = {
     "ssh": Fault(text="SSH drops for 3 s", inject=lambda host, _: host.restart_ssh()),
     "reboot": Fault(text="the host restarts", inject=lambda host, _: host.reboot()),
-    "docker": Fault(text="Docker restarts there", inject=lambda host, _: host.restart_engine()),
+    "docker": Fault(text="its Docker Engine restarts", inject=lambda host, _: host.restart_engine()),
     "disk": Fault(text="its disk is full", inject=lambda host, _: host.fill_disk(), fix=lambda host: host.free_disk()),
     "key": Fault(
-        text="our key is refused", inject=lambda host, _: _refuse(host), fix=lambda host: host.authorize("key")
+        text="it refuses our key", inject=lambda host, _: _refuse(host), fix=lambda host: host.authorize("key")
     ),
     "host-key": Fault(
         text="it has another host key",
@@ -103,7 +103,7 @@ class Injection:
     gone: float | None  # until containers and volumes were gone; None: some were left after ALLOWED_SECONDS
     orphans: tuple[str, ...]
     lost: int  # results that are missing after the fix, or that have changed
-    said: str  # the command's last sentence
+    last_line: str  # of the command's output
 
 
 class Trial:
@@ -139,7 +139,7 @@ class Trial:
             gone=gone,
             orphans=(*orphans, *sorted(self._sky.things())),
             lost=len(CASES) - good + changed,
-            said=last_line,
+            last_line=last_line,
         )
 
     @contextmanager
@@ -201,9 +201,11 @@ class Trial:
 
 @click.command()
 @click.option("--fault", "names", multiple=True, type=click.Choice(list(FAULTS)), help="Repeat for several. [all]")
-@click.option("--times", default=5, show_default=True, help="Injections of each.")
-@click.option("--udp-port", default=CONTRACT_PORT, show_default=True, help="Of the server: one each for two at once.")
-@click.option("--keep", type=click.Path(dir_okay=False, path_type=Path), help="A file of JSON lines that adds up.")
+@click.option("--times", default=5, show_default=True, help="Injections of each fault.")
+@click.option("--udp-port", default=CONTRACT_PORT, show_default=True, help="Two commands at once need two ports.")
+@click.option(
+    "--keep", type=click.Path(dir_okay=False, path_type=Path), help="Append to this file, and count all of it."
+)
 def main(names: tuple[str, ...], times: int, udp_port: int, keep: Path | None) -> None:
     """Inject faults, count remaining containers and volumes, and lost results."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # so that SIGTERM removes the other host, too
@@ -224,7 +226,7 @@ def main(names: tuple[str, ...], times: int, udp_port: int, keep: Path | None) -
                             file.write(json.dumps(asdict(injection)) + "\n")
                     out.print(
                         f"{name} {number}/{times}: {injection.became}; {_gone(injection)}; "
-                        f"{injection.lost} lost. {injection.said}"
+                        f"{injection.lost} results lost. {injection.last_line}"
                     )
     out.print(_table(done))
 

@@ -99,7 +99,7 @@ def _planned(path: Path, chosen: tuple[Labelled, ...], console: Console) -> tupl
 
 
 def make(path: Path, chosen: tuple[Labelled, ...], *, lanes: str, retry: bool, console: Console) -> None:
-    """Run the chosen jobs that have no result yet."""
+    """Run the chosen jobs that have no result yet; with `retry`, also those that failed or ended with an error."""
     width = Width.parse(lanes)
     catalog, run = _planned(path, chosen, console)
     folder = RunFolder(path, run)
@@ -126,7 +126,9 @@ def make(path: Path, chosen: tuple[Labelled, ...], *, lanes: str, retry: bool, c
                 work.execute()
 
 
-def _chosen(only: str, part: str) -> tuple[Labelled, ...]:
+def choose(only: str, part: str) -> tuple[Labelled, ...]:
+    """The transfers of a part (empty: of both parts) with the names in `only` (empty: all). Raises UsageError when a
+    name is unknown."""
     every = recorded() if part == RECORDED else labelled()
     names = [name for name in only.split(",") if name]
     known = {transfer.name for transfer in every}
@@ -137,12 +139,18 @@ def _chosen(only: str, part: str) -> tuple[Labelled, ...]:
     )
 
 
+def options_of(command: str) -> argparse.ArgumentParser:
+    """The options of the commands that make the set."""
+    parser = argparse.ArgumentParser(prog=f"python -m runner.validation.{command}")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", help="names of transfers, separated by commas")
+    parser.add_argument("--part", default="", choices=(LOOK, HELD, RECORDED))
+    return parser
+
+
 def main(arguments: list[str]) -> int:
     """Make the set. Returns 0 when every requested transfer was tried."""
-    parser = argparse.ArgumentParser(prog="python -m runner.validation.labelled")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", help="names, separated by commas")
-    parser.add_argument("--part", default="", choices=(LOOK, HELD, RECORDED))
+    parser = options_of("labelled")
     parser.add_argument("--lanes", default="1")
     parser.add_argument("--retry", action="store_true", help="repeat failed and disturbed transfers")
     options = parser.parse_args(arguments)
@@ -150,14 +158,14 @@ def main(arguments: list[str]) -> int:
     try:
         make(
             options.folder,
-            _chosen(options.only, options.part),
+            choose(options.only, options.part),
             lanes=options.lanes,
             retry=options.retry,
             console=console,
         )
     except BentpipeError as error:
         print(error, file=sys.stderr)
-        return 2
+        return error.exit_code
     return 0
 
 

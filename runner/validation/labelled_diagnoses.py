@@ -21,7 +21,7 @@ from runner.stats.modes import two_modes
 from runner.store import RunFolder, load_evidence
 from runner.trace import facts
 from runner.validation.causes import CELL, HELD, LOOK, Labelled, labelled
-from runner.validation.scores import GOAL, Counts, table
+from runner.validation.scores import Counts, judge, table
 
 _KNOWN = 0.90  # least fraction of a transfer's time that must have a named limit
 
@@ -36,26 +36,6 @@ class Score:
     disturbed: int = 0
     known: list[float] = field(default_factory=list)
     """Per trace: the share of its time with a known limit."""
-
-    def judge(self, expected: frozenset[str], allowed: frozenset[str], diagnosed: frozenset[str]) -> list[str]:
-        """Count one trace. Returns wrong diagnoses as `+code` and missed diagnoses as `-code`."""
-        for code in expected | (diagnosed - allowed):
-            counts = self.counts.setdefault(code, Counts())
-            counts.right += code in expected and code in diagnosed
-            counts.missed += code not in diagnosed
-            counts.wrong += code not in expected
-        return [f"+{code}" for code in sorted(diagnosed - expected - allowed)] + [
-            f"-{code}" for code in sorted(expected - diagnosed)
-        ]
-
-    @property
-    def all(self) -> Counts:
-        every = self.counts.values()
-        return Counts(
-            right=sum(count.right for count in every),
-            missed=sum(count.missed for count in every),
-            wrong=sum(count.wrong for count in every),
-        )
 
 
 def explain_again(folder: RunFolder, job: Job) -> tuple[Explanation, Sample] | None:
@@ -80,7 +60,7 @@ def _disturbance(folder: RunFolder, job: Job) -> str | None:
     return disturbance.why if disturbance else None
 
 
-def judge(folders: list[RunFolder], *, everything: bool) -> tuple[dict[str, Score], list[str]]:
+def judge_runs(folders: list[RunFolder], *, everything: bool) -> tuple[dict[str, Score], list[str]]:
     """Scores by part, and a line for every trace with an error."""
     known = {transfer.name: transfer for transfer in labelled()}
     scores = {LOOK: Score(), HELD: Score()}
@@ -106,8 +86,9 @@ def judge(folders: list[RunFolder], *, everything: bool) -> tuple[dict[str, Scor
             score.traces += 1
             score.known.append(1 - explanation.limits.get("unknown", 0.0))
             diagnosed = frozenset(diagnosis.code for diagnosis in explanation.diagnoses)
-            if wrong := score.judge(transfer.expected - {CELL}, transfer.allowed, diagnosed):
-                lines.append(f"{transfer.part} {job}: {', '.join(wrong)}")
+            expected = transfer.expected - {CELL}
+            if errors := judge(score.counts, expected, transfer.allowed - expected, diagnosed):
+                lines.append(f"{transfer.part} {job}: {', '.join(errors)}")
         lines += _cells(goodputs, known, scores)
     return scores, lines
 
@@ -121,15 +102,15 @@ def _cells(goodputs: dict[str, list[float]], known: dict[str, Labelled], scores:
             continue
         scores[transfer.part].cells += 1
         diagnosed = frozenset({CELL}) if two_modes(values) is not None else frozenset[str]()
-        if wrong := scores[transfer.part].judge(transfer.expected & {CELL}, frozenset(), diagnosed):
-            yield f"{transfer.part} {name}, {len(values)} iterations: {', '.join(wrong)}"
+        if errors := judge(scores[transfer.part].counts, transfer.expected & {CELL}, frozenset(), diagnosed):
+            yield f"{transfer.part} {name}, {len(values)} iterations: {', '.join(errors)}"
 
 
 def main(arguments: list[str]) -> int:
     """Print the tables, and the errors of each trace. Returns 0 when every detector reaches the goals on the held-out
     part."""
     paths = [Path(path) for path in arguments if path != "--all"]
-    scores, lines = judge([RunFolder.open(path) for path in paths], everything="--all" in arguments)
+    scores, lines = judge_runs([RunFolder.open(path) for path in paths], everything="--all" in arguments)
     print("\n".join(lines))
     good = True
     for part, score in scores.items():
@@ -142,9 +123,9 @@ def main(arguments: list[str]) -> int:
         print(
             f"limit named for at least {_KNOWN:.0%} of the time in {named} of {score.traces} traces, least {least:.1%}"
         )
-        counts = [*score.counts.values(), score.all]
         if part == HELD:
-            good = all(min(count.precision, count.recall) >= GOAL for count in counts) and least >= _KNOWN
+            counts = (*score.counts.values(), Counts.total(score.counts.values()))
+            good = all(count.is_good for count in counts) and least >= _KNOWN
     return 0 if good and scores[HELD].traces else 1
 
 

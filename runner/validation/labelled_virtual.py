@@ -7,7 +7,6 @@ Other load on the host has no effect, and the same seed gives the same packets. 
 (runner/tests/requirements.txt).
 """
 
-import argparse
 import asyncio
 import importlib
 import json
@@ -35,8 +34,8 @@ from runner.model.result import DirectionTruth, Outcome, Result
 from runner.model.run import CaseRecord, Run
 from runner.store import RunFolder, save_evidence
 from runner.trace.packets import CE, ECT0, NOT_ECT
-from runner.validation.causes import HELD, LOOK, MISBEHAVING, RECORDED, Labelled, labelled, recorded
-from runner.validation.labelled import TIMEOUT, case_of, jobs_of
+from runner.validation.causes import MISBEHAVING, Labelled, labelled, recorded
+from runner.validation.labelled import TIMEOUT, case_of, choose, jobs_of, options_of
 
 _SOURCE = ROOT / "implementations" / f"_{MISBEHAVING}" / "source"
 _SEED = 7
@@ -124,14 +123,15 @@ class Network:
         direction.counts["bytes_in"] += datagram.size
         if self._anchor is None and not datagram.data[0] & 0x80:
             self._anchor = now
-        if reason := self._swallowed(datagram, now):
+        if reason := self._drop_reason(datagram, now):
             direction.counts[reason] += 1
             return
         passed = direction.passes(datagram, now)
         if passed is not None:
             self._clock.call_at(passed[0], self._arrive, passed[1])
 
-    def _swallowed(self, datagram: Datagram, now: float) -> str:
+    def _drop_reason(self, datagram: Datagram, now: float) -> str:
+        """The counter of the impairment of the path that drops the datagram; empty when none drops it."""
         path, since = self._record.impairments, now - (now if self._anchor is None else self._anchor)
         outage, fall = path.outage, path.mtu_fall
         if outage is not None and self._anchor is not None and 0 <= since - outage.start < outage.duration:
@@ -171,7 +171,7 @@ class _Instantly(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
-            raise RuntimeError("nothing will ever happen again")
+            raise RuntimeError("the transfer has not ended, but no timer and no packet is left")
         self.now += max(timeout, 0.0) + _INSTANT
         return []
 
@@ -345,21 +345,9 @@ def make(path: Path, chosen: tuple[Labelled, ...]) -> None:
 
 def main(arguments: list[str]) -> int:
     """Make the set. Returns 0 when every job was made."""
-    parser = argparse.ArgumentParser(prog="python -m runner.validation.labelled_virtual")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", help="names, separated by commas")
-    parser.add_argument("--part", default="", choices=(LOOK, HELD, RECORDED))
-    options = parser.parse_args(arguments)
-    names = [name for name in options.only.split(",") if name]
-    every = recorded() if options.part == RECORDED else labelled()
-    if unknown := set(names) - {transfer.name for transfer in every}:
-        print(f"There is no labelled transfer '{min(unknown)}'.", file=sys.stderr)
-        return 2
-    chosen = [
-        transfer for transfer in every if (not names or transfer.name in names) and options.part in ("", transfer.part)
-    ]
+    options = options_of("labelled_virtual").parse_args(arguments)
     try:
-        make(options.folder, tuple(chosen))
+        make(options.folder, choose(options.only, options.part))
     except BentpipeError as error:
         print(error, file=sys.stderr)
         return error.exit_code

@@ -26,7 +26,7 @@ Cells = Mapping[Place, Sequence[Result]]
 
 def load(paths: Sequence[Path], stack: str) -> tuple[Cells, frozenset[str]]:
     """The results of each cell in which `stack` runs with another stack, and the names of the measurements. Cells with
-    fewer results than a comparison may need are left out."""
+    too few results for the first iterations of base and head are left out."""
     cells: dict[Place, list[Result]] = {}
     measured: set[str] = set()
     for path in paths:

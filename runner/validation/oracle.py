@@ -71,16 +71,13 @@ def read_passages(folder: Path) -> dict[str, Passages]:
 @dataclass(frozen=True)
 class _First:
     """The first transmission of each byte of the response: times of the datagrams with new bytes, and the bytes of the
-    response that had been sent by then. It also counts the bytes that were sent again."""
+    response that had been sent by then. It also counts needless transmissions."""
 
     time: Array
     known: Array
-    again: int
-    """Number of packets that carried bytes which had been sent before."""
     needless: int
     """Packets that carried bytes of which an earlier copy arrived."""
     needless_bytes: int
-    repeated_bytes: int
     last: int
     """Which of the forward packets has the last new byte, counted from 0."""
 
@@ -115,7 +112,7 @@ class Oracle:
         number = {row: place for place, row in enumerate(from_server)}
         times, known, high = [], [], 0
         copies: dict[int, list[int]] = {}
-        again, needless, needless_bytes, repeated, last = set[int](), set[int](), 0, 0, 0
+        needless, needless_bytes, last = set[int](), 0, 0
         block = 64  # bytes: ranges are compared in blocks
         for packet, offset, length, sender, time in zip(
             *(frames[name] for name in ("packet", "offset", "length", "sender", "time_ns")), strict=True
@@ -124,22 +121,16 @@ class Oracle:
                 continue
             place = number[packets["datagram"][packet]]
             blocks = range(offset // block, (offset + length) // block)
-            earlier = [copy for each in blocks for copy in copies.get(each, ())]
-            if earlier:
-                again.add(packet)
-                repeated += length
-                if any(self.forward.delivered[copy] for copy in earlier):
-                    needless.add(packet)
-                    needless_bytes += length
+            if any(self.forward.delivered[copy] for each in blocks for copy in copies.get(each, ())):
+                needless.add(packet)
+                needless_bytes += length
             for each in blocks:
                 copies.setdefault(each, []).append(place)
             if offset + length > high:
                 high, last = offset + length, place
                 times.append((time - origin) / 1e9)
                 known.append(high)
-        return _First(
-            np.array(times), np.array(known, dtype=float), len(again), len(needless), needless_bytes, repeated, last
-        )
+        return _First(np.array(times), np.array(known, dtype=float), len(needless), needless_bytes, last)
 
     def _last_new_byte_arrives(self) -> float:
         frames = self.client_side.stream_frames.to_pydict()

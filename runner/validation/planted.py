@@ -45,21 +45,23 @@ class Fault:
     hits: Hits
 
 
-def _asked(role: Role, *names: str) -> Hits:
+def _named(role: Role, *names: str) -> Hits:
+    """Select these cases, for a stack in this role."""
     return lambda case, of: of is role and case.name in names
 
 
-def _sent(role: Role, name: str) -> Hits:
+def _testcase(role: Role, name: str) -> Hits:
     """Select the cases in which the endpoint of this role gets this TESTCASE."""
     return lambda case, of: of is role and case.record().wire_names[role.value] == name
 
 
 def _large(role: Role, size: int) -> Hits:
+    """Select the cases with a file of at least `size` bytes, for a stack in this role."""
     return lambda case, of: of is role and max(case.files) >= size
 
 
 def _wrapper(name: str, body: str, hits: Hits) -> Fault:
-    """A script in the place of quinn's /run_endpoint.sh. At its end it runs the original script as `/run_good.sh`."""
+    """A script that replaces quinn's /run_endpoint.sh. At its end it runs the original script, `/run_good.sh`."""
     script = "\\n".join(("#!/bin/bash", *body.splitlines(), "exec /run_good.sh"))
     lines = (
         f"RUN mv /run_endpoint.sh /run_good.sh && printf '{script}\\n' > /run_endpoint.sh && chmod +x /run_endpoint.sh"
@@ -67,11 +69,11 @@ def _wrapper(name: str, body: str, hits: Hits) -> Fault:
     return Fault(name=name, stack="quinn", lines=lines, hits=hits)
 
 
-def _as(role: Role, sent: str, instead: str) -> str:
+def _swap(role: Role, sent: str, instead: str) -> str:
     return f"if [[ $ROLE == {role} && $TESTCASE == {sent} ]]; then export TESTCASE={instead}; fi"
 
 
-def _ends(condition: str) -> str:
+def _exit_if(condition: str) -> str:
     return f"if [[ {condition} ]]; then exit 1; fi"
 
 
@@ -84,20 +86,20 @@ _SLOW = {"longrtt", "handshakeloss", "handshakecorruption", "transferloss", "tra
 _LIMITED = """if [[ $ROLE == client ]]; then exec timeout 3 /run_good.sh; fi"""
 
 WRAPPED = (
-    _wrapper("chacha20", _as(Role.CLIENT, "chacha20", "transfer"), _asked(Role.CLIENT, "chacha20")),
-    _wrapper("retry", _as(Role.SERVER, "retry", "transfer"), _asked(Role.SERVER, "retry")),
-    _wrapper("resumption", _as(Role.CLIENT, "resumption", "transfer"), _asked(Role.CLIENT, "resumption")),
-    _wrapper("zerortt", _as(Role.CLIENT, "zerortt", "resumption"), _asked(Role.CLIENT, "zerortt")),
-    _wrapper("keyupdate", _as(Role.CLIENT, "keyupdate", "transfer"), _asked(Role.CLIENT, "keyupdate")),
-    _wrapper("http3", _ends("$ROLE == server && $TESTCASE == http3"), _asked(Role.SERVER, "http3")),
-    _wrapper("multiconnect", _as(Role.CLIENT, "multiconnect", "transfer"), _sent(Role.CLIENT, "multiconnect")),
-    _wrapper("streams", _ends("$ROLE == client && ${#REQUESTS} -gt 4000"), _asked(Role.CLIENT, "multiplexing")),
-    _wrapper("ipv6", _ends('$ROLE == client && "$REQUESTS" == *server6*'), _asked(Role.CLIENT, "ipv6")),
+    _wrapper("chacha20", _swap(Role.CLIENT, "chacha20", "transfer"), _named(Role.CLIENT, "chacha20")),
+    _wrapper("retry", _swap(Role.SERVER, "retry", "transfer"), _named(Role.SERVER, "retry")),
+    _wrapper("resumption", _swap(Role.CLIENT, "resumption", "transfer"), _named(Role.CLIENT, "resumption")),
+    _wrapper("zerortt", _swap(Role.CLIENT, "zerortt", "resumption"), _named(Role.CLIENT, "zerortt")),
+    _wrapper("keyupdate", _swap(Role.CLIENT, "keyupdate", "transfer"), _named(Role.CLIENT, "keyupdate")),
+    _wrapper("http3", _exit_if("$ROLE == server && $TESTCASE == http3"), _named(Role.SERVER, "http3")),
+    _wrapper("multiconnect", _swap(Role.CLIENT, "multiconnect", "transfer"), _testcase(Role.CLIENT, "multiconnect")),
+    _wrapper("streams", _exit_if("$ROLE == client && ${#REQUESTS} -gt 4000"), _named(Role.CLIENT, "multiplexing")),
+    _wrapper("ipv6", _exit_if('$ROLE == client && "$REQUESTS" == *server6*'), _named(Role.CLIENT, "ipv6")),
     _wrapper("byte", _CORRUPT, _large(Role.CLIENT, 8_000_000)),
     _wrapper("limit", _LIMITED, lambda case, of: of is Role.CLIENT and case.name in _SLOW),
     _wrapper("unsupported", "if [[ $TESTCASE == ecn ]]; then exit 127; fi", lambda case, _: case.name == "ecn"),
-    _wrapper("window", "if [[ $ROLE == server ]]; then export IW=1; fi", _asked(Role.SERVER, "goodput", "sat")),
-    _wrapper("handshake", _ends("$ROLE == server && $TESTCASE == handshake"), _sent(Role.SERVER, "handshake")),
+    _wrapper("window", "if [[ $ROLE == server ]]; then export IW=1; fi", _named(Role.SERVER, "goodput", "sat")),
+    _wrapper("handshake", _exit_if("$ROLE == server && $TESTCASE == handshake"), _testcase(Role.SERVER, "handshake")),
 )
 
 
@@ -127,21 +129,21 @@ CHANGED = (
         _CONNECTION,
         "max_early_data=None if self._is_client else MAX_EARLY_DATA",
         "max_early_data=None",
-        _asked(Role.SERVER, "zerortt"),
+        _named(Role.SERVER, "zerortt"),
     ),
     _changed(
         "retry-parameter",
         f"{_LIBRARY}/asyncio/server.py",
         "retry_source_connection_id=retry_source_connection_id,",
         "retry_source_connection_id=None,",
-        _asked(Role.SERVER, "retry"),
+        _named(Role.SERVER, "retry"),
     ),
     _changed(
         "no-other-version",
         _CONNECTION,
         "and not self._version_negotiated_incompatible",
         "and False",
-        _asked(Role.CLIENT, "versionnegotiation"),
+        _named(Role.CLIENT, "versionnegotiation"),
     ),
     _changed(
         "no-retransmission",
@@ -155,7 +157,7 @@ CHANGED = (
         "/opt/aioquic/endpoint/settings.py",
         'self.case == \\"chacha20\\"',
         'self.case == \\"never\\"',
-        _asked(Role.CLIENT, "chacha20"),
+        _named(Role.CLIENT, "chacha20"),
     ),
 )
 
@@ -191,8 +193,8 @@ def plant(fault: Fault, options: argparse.Namespace, console: Console) -> Change
 
 
 def _cases(fault: Fault, options: argparse.Namespace) -> tuple[str, ...]:
-    """The cases that the fault can affect, and `--others` cases that it can't affect, drawn with the fault's name as
-    seed."""
+    """All cases. With `--others N`: the first `--reached` cases that the fault can affect, and N cases that it can't
+    affect, drawn with the fault's name as seed."""
     cases = load_catalog().cases
     reached = [name for name in options.case.split(",") if any(fault.hits(cases[name], role) for role in Role)]
     others = [name for name in options.case.split(",") if name not in reached]
@@ -212,12 +214,12 @@ def sort_out(fault: Fault, report: ChangeReport) -> tuple[list[Place], list[Plac
 def main(arguments: Sequence[str] | None = None) -> None:
     """Plant all faults or the named ones, and print the findings."""
     parser = argparse.ArgumentParser(prog="python -m runner.validation.planted", description=__doc__)
-    parser.add_argument("folder", type=Path, help="for the runs")
-    parser.add_argument("--fault", default="", help="names, with commas; all without")
-    parser.add_argument("--peer", default="quic-go", help="peers, with commas")
-    parser.add_argument("--case", default=CASES, help="cases, with commas")
-    parser.add_argument("--others", type=int, metavar="N", help="only N of the cases that a fault can't reach")
-    parser.add_argument("--reached", type=int, metavar="N", help="only the first N of those that it can; with --others")
+    parser.add_argument("folder", type=Path, help="folder for the runs")
+    parser.add_argument("--fault", default="", help="names, separated by commas [all]")
+    parser.add_argument("--peer", default="quic-go", help="peers, separated by commas")
+    parser.add_argument("--case", default=CASES, help="cases, separated by commas")
+    parser.add_argument("--others", type=int, metavar="N", help="only N of the cases that a fault can't affect")
+    parser.add_argument("--reached", type=int, metavar="N", help="only the first N cases that a fault can affect")
     parser.add_argument("--clock", default="virtual", choices=("virtual", "real"))
     parser.add_argument("--lanes", default="auto")
     options = parser.parse_args(arguments)
@@ -233,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             cells = "; ".join(map(str, reached)) or "NOT FOUND"
             more = f"; FALSE ALARM: {'; '.join(map(str, others))}" if others else ""
             print(f"{fault.stack} {fault.name}: {cells}{more} ({report.jobs} jobs, {report.seconds:.0f} s)", flush=True)
-    print(f"{missed} faults were not found, {alarms} cells were called worse that no fault reaches.")
+    print(f"{missed} faults were not found, {alarms} cells that the fault can't affect were called worse.")
     sys.exit(1 if missed or alarms else 0)
 
 

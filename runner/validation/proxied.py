@@ -13,7 +13,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,7 +36,8 @@ _TRIES = 3
 _SECONDS = 60.0
 _ALWAYS_UNSURE = {"queue-overflow", "mtu-black-hole", "dense-acks"}
 """Without the link's truth these diagnoses can't be made."""
-_FALL = {"window-after-loss", "retransmitted-tail", "spurious-retransmissions", "standing-queue"}
+_AFTER_FALL = {"window-after-loss", "retransmitted-tail", "spurious-retransmissions", "standing-queue"}
+"""Diagnoses that may follow when the data rate falls or packets are lost for a while."""
 
 
 @dataclass
@@ -67,58 +68,55 @@ def _clean(random: Random, server: str) -> Cause:
 
 
 def _step_down(random: Random, server: str) -> Cause:
-    made = _base(random, server)
-    link = made.pair.spec["forward"]
-    begin = random.uniform(0.3, 0.5) * 8 * made.pair.spec["size"] / link["rate"]
+    cause = _base(random, server)
+    link = cause.pair.spec["forward"]
+    begin = random.uniform(0.3, 0.5) * 8 * cause.pair.spec["size"] / link["rate"]
     link["changes"] = [(begin, random.uniform(0.35, 0.5) * link["rate"])]
-    made.unsure |= _FALL
-    return made
+    cause.unsure |= _AFTER_FALL
+    return cause
 
 
 def _policer(random: Random, server: str) -> Cause:
-    made = _base(random, server)
-    link = made.pair.spec["forward"]
+    cause = _base(random, server)
+    link = cause.pair.spec["forward"]
     bdp = link["rate"] * 2 * link["delay"] / 8
     link |= {"policer": (link["rate"], round(random.uniform(0.15, 0.4) * bdp) + 6_000), "rate": 4 * link["rate"]}
-    # While the sender rests, the policer's bucket fills; for a moment the link then seems to have a higher rate.
-    made.unsure |= _FALL - {"window-after-loss", "standing-queue"} | {"bursts", "slow-start-left-early"}
-    return made
+    # While the sender pauses, the policer's bucket fills. Afterwards the link seems faster for a moment.
+    cause.unsure |= _AFTER_FALL - {"window-after-loss", "standing-queue"} | {"bursts", "slow-start-left-early"}
+    return cause
 
 
 def _outage(random: Random, server: str) -> Cause:
-    made = _base(random, server)
-    begin = random.uniform(0.3, 0.5) * 8 * made.pair.spec["size"] / made.pair.spec["forward"]["rate"]
+    cause = _base(random, server)
+    begin = random.uniform(0.3, 0.5) * 8 * cause.pair.spec["size"] / cause.pair.spec["forward"]["rate"]
     for name in ("forward", "return"):
-        made.pair.spec[name]["outages"] = [(begin, random.uniform(0.9, 2.0))]
-    made.unsure |= _FALL
-    return made
+        cause.pair.spec[name]["outages"] = [(begin, random.uniform(0.9, 2.0))]
+    cause.unsure |= _AFTER_FALL
+    return cause
 
 
 def _small_queue(random: Random, server: str) -> Cause:
-    made = _base(random, server, queue=random.uniform(0.1, 0.25))
-    made.unsure |= {"retransmitted-tail", "spurious-retransmissions", "slow-start-left-early"}
-    return made
+    cause = _base(random, server, queue=random.uniform(0.1, 0.25))
+    cause.unsure |= {"retransmitted-tail", "spurious-retransmissions", "slow-start-left-early"}
+    return cause
 
 
 def _reorder(random: Random, server: str) -> Cause:
-    made = _base(random, server, queue=5.0)
-    made.pair.spec["forward"] |= {"reorder": random.uniform(0.01, 0.04), "reorder_delay": random.uniform(0.025, 0.04)}
+    cause = _base(random, server, queue=5.0)
+    cause.pair.spec["forward"] |= {"reorder": random.uniform(0.01, 0.04), "reorder_delay": random.uniform(0.025, 0.04)}
     # 25 ms at 3 Mbit/s are six datagrams. All three stacks take a packet for lost after three (RFC 9002 §6.1.1).
-    made.wanted |= {"spurious-retransmissions"}
-    made.unsure |= {"standing-queue", "retransmitted-tail"}
-    return made
+    cause.wanted |= {"spurious-retransmissions"}
+    cause.unsure |= {"standing-queue", "retransmitted-tail"}
+    return cause
 
 
 def _slow_disk(random: Random, server: str) -> Cause:
-    made = _base(random, server)
-    rate = made.pair.spec["forward"]["rate"]
-    made.pair.spec["size"] = round(min(made.pair.spec["size"], 2e6))
-    made.wanted |= {"application-idle"}
-    return Cause(
-        Pair(server, made.pair.client, made.pair.spec, read_rate=round(random.uniform(0.25, 0.5) * rate / 8)),
-        made.wanted,
-        made.unsure,
-    )
+    cause = _base(random, server)
+    rate = cause.pair.spec["forward"]["rate"]
+    cause.pair.spec["size"] = round(min(cause.pair.spec["size"], 2e6))
+    cause.wanted |= {"application-idle"}
+    cause.pair = replace(cause.pair, read_rate=round(random.uniform(0.25, 0.5) * rate / 8))
+    return cause
 
 
 CAUSES: dict[str, Callable[[Random, str], Cause]] = {
@@ -254,9 +252,9 @@ def main(arguments: list[str]) -> int:
             for server in SERVERS:
                 full = f"{name}-{server}-{number}"
                 cause = CAUSES[name](Random(f"{full}/{seed}"), server)
-                recording = make((options.folder / options.part / full).resolve(), full, cause)
-                failed += ":" in recording
-                print(recording, flush=True)
+                line = make((options.folder / options.part / full).resolve(), full, cause)
+                failed += ":" in line
+                print(line, flush=True)
     return 1 if failed else 0
 
 

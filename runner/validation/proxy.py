@@ -28,7 +28,7 @@ READY_PORT = 57_832
 HEADERS = 28  # bytes of IPv4 and UDP
 _LONG_HEADER = 0x80
 _PRIORITY = 20  # priority in the scheduling class SCHED_FIFO
-_MOST = 65_535
+_MOST = 65_535  # bytes of the longest datagram
 _SO_RCVBUFFORCE = 33  # asm-generic/socket.h; Python's socket module lacks it
 
 
@@ -36,19 +36,18 @@ _SO_RCVBUFFORCE = 33  # asm-generic/socket.h; Python's socket module lacks it
 class Passage:
     """The passage of one datagram. Times in seconds of the host's monotonic clock, sizes in bytes of IP packets."""
 
-    direction: str
+    direction: str  # forward or return
     came: float
     size: int
-    wait: float
-    due: float
-    fate: str
-    left: float = 0.0
-    """When the datagram was sent on, at `due` or later."""
+    wait: float  # seconds in the queue
+    due: float  # when the datagram must be sent on
+    fate: str  # delivered, or the reason of its loss: outage, policer, queue or loss
+    left: float = 0.0  # when the datagram was sent on, at `due` or later; 0: it was lost
 
 
 @dataclass
 class Direction:
-    """One direction. It applies in this order: outage, policer, queue, data rate, delay, reordering."""
+    """One direction. It applies in this order: outage, policer, queue, loss, data rate, delay, reordering."""
 
     name: str
     spec: dict[str, Any]

@@ -126,8 +126,8 @@ def multiplexing(traces: Traces) -> Reasons:
 
 
 def retry(traces: Traces) -> Reasons:
-    """Check that an Initial packet has the token of the Retry packet, and that packet numbers did not start again
-    before."""
+    """Check that an Initial packet has the token of a Retry packet, and that the first packet with a token has a larger
+    packet number than all packets without one."""
     tokens = {layer.get("retry_token") for layer in layers(traces.client, RETRY, SERVER)}
     highest = -1
     for layer in layers(traces.client, INITIAL, CLIENT):
@@ -143,7 +143,8 @@ def retry(traces: Traces) -> Reasons:
 
 
 def resumption(traces: Traces) -> Reasons:
-    """Check that only the first connection has a Certificate. Connections are told by the server's connection IDs."""
+    """Check that only the first connection has a Certificate. The server's connection IDs distinguish the
+    connections."""
     packets = layers(traces.client, HANDSHAKE, SERVER)
     ids = [layer.get("scid") for layer in packets]
     certificates = [layer.get("scid") for layer in packets if "tls.handshake.certificates_length" in layer.fields]
@@ -175,9 +176,9 @@ def zerortt(traces: Traces) -> Reasons:
 
 
 def amplification(traces: Traces) -> Reasons:
-    """Check that the server sent a long enough chain of certificates. Check also that, before the client's address is
-    proved, the server sent less than four times the bytes that it had received. Only the first packet of a datagram is
-    looked at."""
+    """Check that the server sent a long enough chain of certificates. Check also that the server sent less than four
+    times the bytes that it had received, until it validated the client's address. Only the first packet of a datagram
+    is examined."""
     sent = [layer for layer in layers(traces.server, HANDSHAKE, SERVER) if "crypto.offset" in layer.fields]
     ends = [int(layer.fields["crypto.offset"][0]) + int(layer.fields["crypto.length"][0]) for layer in sent]
     if max(ends, default=0) < _CHAIN:
@@ -197,7 +198,7 @@ def amplification(traces: Traces) -> Reasons:
                 yield "the server sent four times what it had received"
                 return
             allowed -= frame.size
-    yield "nothing proves the client's address"
+    yield "nothing validates the client's address"
 
 
 def keyupdate(traces: Traces) -> Reasons:
@@ -209,7 +210,7 @@ def keyupdate(traces: Traces) -> Reasons:
 
 def ecn(traces: Traces) -> Reasons:
     """Check that each endpoint sends packets with ECT and none with CE, and that its ACKs have ECN counts. For the
-    counts, only the first packet of a datagram is looked at."""
+    counts, only the first packet of a datagram is examined."""
     for captured, sender in ((traces.client, CLIENT), (traces.server, SERVER)):
         mine = [frame for frame in captured if frame.sender == sender]
         marks = Counter(frame.ecn for frame in mine)
@@ -308,8 +309,8 @@ _QUESTIONS: dict[str, tuple[Question, ...]] = {
 
 
 def first_reason(case: CaseRecord, traces: Traces, evidence: Evidence) -> str | None:
-    """The public runner's first reason to fail a job, according to tshark. Empty when the job passes; None for a case
-    that the public runner doesn't have."""
+    """The public runner's first reason to fail a job, according to tshark. Empty when the job passes; None when the
+    public runner doesn't have the case, or needs a longer chain of certificates."""
     if case.name not in _QUESTIONS or (case.chain_length > 1 and case.chain_bytes < _CHAIN):
         return None
     if evidence.client.timed_out or evidence.client.exit_code not in (0, None):

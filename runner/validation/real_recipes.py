@@ -9,13 +9,13 @@ from runner.validation.recipes import RECIPES, recipe
 assert link_recipes  # its recipes run over real links, too
 
 
-def _advertised(made: Recipe, random: Random) -> Recipe:
-    made.advertised = random.choice((0.8, 1.5, 2.5, 3.0))
+def _advertised(settings: Recipe, random: Random) -> Recipe:
+    settings.advertised = random.choice((0.8, 1.5, 2.5, 3.0))
     # Only the counts of the simulator are certain evidence of these, and a real link has no simulator.
-    made.unsure |= {"outage", "queue-overflow", "mtu-black-hole"}
+    settings.unsure |= {"outage", "queue-overflow", "mtu-black-hole"}
     # The share of the return link that ACKs take is known only where they fill the link.
-    made.unsure |= {"dense-acks"}
-    return made
+    settings.unsure |= {"dense-acks"}
+    return settings
 
 
 def _over_real(name: str) -> None:
@@ -49,15 +49,15 @@ for _name in (
 @recipe
 def _real_policer(ground: Ground, random: Random) -> Recipe:
     """The link could carry four times as much. A policer drops packets above the contract, without a queue."""
-    made = RECIPES["clean-cubic"](ground, random)
-    made.spec["server"]["controller"] = random.choice((*LOSS_BASED, "bbr"))
-    made.spec["forward"] |= {
+    settings = RECIPES["clean-cubic"](ground, random)
+    settings.spec["server"]["controller"] = random.choice((*LOSS_BASED, "bbr"))
+    settings.spec["forward"] |= {
         "rate": 4 * ground.rate,
         "policer": (ground.rate, round(random.uniform(0.1, 0.5) * ground.bdp) + 15_000),
     }
-    made.advertised = 0.25  # share of the link's rate; the policer lets this rate pass
-    made.unsure |= {"queue-overflow", "bursts", "slow-start-left-early", "rate-collapse"}
-    return made
+    settings.advertised = 0.25  # share of the link's rate; the policer lets this rate pass
+    settings.unsure |= {"queue-overflow", "bursts", "slow-start-left-early", "rate-collapse"}
+    return settings
 
 
 @recipe

@@ -28,10 +28,10 @@ def recipe(make: Maker) -> Maker:
 
 def plain(ground: Ground, random: Random, **server: Any) -> Recipe:
     """The recipe on which others are based. Diagnoses that BBR causes by itself don't count."""
-    made = transfer(ground, random, **server)
+    settings = transfer(ground, random, **server)
     if server.get("controller") == "bbr":
-        made.unsure |= _BBR_MAY
-    return made
+        settings.unsure |= _BBR_MAY
+    return settings
 
 
 def any_controller(ground: Ground, random: Random) -> Recipe:
@@ -61,9 +61,9 @@ def _clean_bbr(ground: Ground, random: Random) -> Recipe:
 
 @recipe
 def _unpaced_cubic(ground: Ground, random: Random) -> Recipe:
-    made = plain(ground, random, controller="cubic", paced=False)
-    made.unsure |= {"bursts"}
-    return made
+    settings = plain(ground, random, controller="cubic", paced=False)
+    settings.unsure |= {"bursts"}
+    return settings
 
 
 @recipe
@@ -81,50 +81,50 @@ def _few_acks(ground: Ground, random: Random) -> Recipe:
 
 @recipe
 def _application_smooth(ground: Ground, random: Random) -> Recipe:
-    made = any_controller(ground, random)
+    settings = any_controller(ground, random)
     rate = random.uniform(0.25, 0.7) * ground.rate
-    made.spec["application"] = {"writes": (round(rate / 800), 0.01)}
-    return made
+    settings.spec["application"] = {"writes": (round(rate / 800), 0.01)}
+    return settings
 
 
 @recipe
 def _application_paced(ground: Ground, random: Random) -> Recipe:
-    made = any_controller(ground, random)
+    settings = any_controller(ground, random)
     rate, size = random.uniform(0.3, 0.7) * ground.rate, random.randint(1000, 2800)
-    made.spec["application"] = {"writes": (size, size * 8 / rate)}
-    return made
+    settings.spec["application"] = {"writes": (size, size * 8 / rate)}
+    return settings
 
 
 @recipe
 def _application_chunks(ground: Ground, random: Random) -> Recipe:
-    made = any_controller(ground, random)
+    settings = any_controller(ground, random)
     rate, every = random.uniform(0.2, 0.65) * ground.rate, random.uniform(0.1, 0.4)
-    made.spec["application"] = {"writes": (round(rate * every / 8), every)}
-    return made
+    settings.spec["application"] = {"writes": (round(rate * every / 8), every)}
+    return settings
 
 
 @recipe
 def _application_pauses(ground: Ground, random: Random) -> Recipe:
-    made = any_controller(ground, random)
+    settings = any_controller(ground, random)
     pause = max(random.uniform(0.8, 3.0), 2.5 * ground.rtt)
     bytes_before = round(random.uniform(0.3, 0.6) * ground.size)
     # All these bytes are produced at once, so the pause must also last until the stack has sent them.
-    made.spec["application"] = {"pauses": [(bytes_before, pause + 8 * bytes_before / ground.rate + 2 * ground.rtt)]}
-    return made
+    settings.spec["application"] = {"pauses": [(bytes_before, pause + 8 * bytes_before / ground.rate + 2 * ground.rtt)]}
+    return settings
 
 
 @recipe
 def _application_late(ground: Ground, random: Random) -> Recipe:
-    made = any_controller(ground, random)
-    made.spec["application"] = {"delay": random.uniform(0.8, 3.0)}
-    return made
+    settings = any_controller(ground, random)
+    settings.spec["application"] = {"delay": random.uniform(0.8, 3.0)}
+    return settings
 
 
 @recipe
 def _application_fast(ground: Ground, random: Random) -> Recipe:
-    made = plain(ground, random)
-    made.spec["application"] = {"writes": (round(random.uniform(1.5, 3) * ground.rate / 800), 0.01)}
-    return made
+    settings = plain(ground, random)
+    settings.spec["application"] = {"writes": (round(random.uniform(1.5, 3) * ground.rate / 800), 0.01)}
+    return settings
 
 
 # The client's credit
@@ -132,26 +132,26 @@ def _application_fast(ground: Ground, random: Random) -> Recipe:
 
 @recipe
 def _credit_small(ground: Ground, random: Random) -> Recipe:
-    made = any_controller(ground, random)
-    made.spec["client"] = {"window": round(random.uniform(0.2, 0.65) * ground.bdp)}
-    return made
+    settings = any_controller(ground, random)
+    settings.spec["client"] = {"window": round(random.uniform(0.2, 0.65) * ground.bdp)}
+    return settings
 
 
 @recipe
 def _credit_slow_reader(ground: Ground, random: Random) -> Recipe:
-    made = any_controller(ground, random)
-    made.spec["client"] = {
+    settings = any_controller(ground, random)
+    settings.spec["client"] = {
         "window": round(random.uniform(0.5, 0.9) * ground.bdp),
         "reads": random.uniform(0.3, 0.6) * ground.rate / 8,
     }
-    return made
+    return settings
 
 
 @recipe
 def _credit_ample(ground: Ground, random: Random) -> Recipe:
-    made = plain(ground, random)
-    made.spec["client"] = {"window": round(random.uniform(3, 5) * ground.bdp)}
-    return made
+    settings = plain(ground, random)
+    settings.spec["client"] = {"window": round(random.uniform(3, 5) * ground.bdp)}
+    return settings
 
 
 # The congestion window
@@ -160,32 +160,32 @@ def _credit_ample(ground: Ground, random: Random) -> Recipe:
 @recipe
 def _never_grows(ground: Ground, random: Random) -> Recipe:
     window = round(random.uniform(0.2, 0.55) * ground.bdp)
-    made = plain(ground, random, controller="fixed", window=window, initial_window=window)
-    made.wanted |= {"window-never-grew"}
-    made.unsure |= {"slow-start-left-early"}
-    return made
+    settings = plain(ground, random, controller="fixed", window=window, initial_window=window)
+    settings.wanted |= {"window-never-grew"}
+    settings.unsure |= {"slow-start-left-early"}
+    return settings
 
 
 @recipe
 def _lingers(ground: Ground, random: Random) -> Recipe:
     window = max(round(random.uniform(0.15, 0.45) * ground.bdp), 26_000)
-    made = plain(ground, random, controller="lingering", window=window, growth=random.uniform(0.1, 0.8))
-    made.wanted |= {"slow-start-left-early"}
-    return made
+    settings = plain(ground, random, controller="lingering", window=window, growth=random.uniform(0.1, 0.8))
+    settings.wanted |= {"slow-start-left-early"}
+    return settings
 
 
 @recipe
 def _collapses(ground: Ground, random: Random) -> Recipe:
     window = max(round(random.uniform(0.06, 0.3) * ground.bdp), 3_000)
-    made = plain(ground, random, collapse=(round(random.uniform(0.4, 0.6) * ground.size), window))
-    made.wanted |= {"rate-collapse"}
-    return made
+    settings = plain(ground, random, collapse=(round(random.uniform(0.4, 0.6) * ground.size), window))
+    settings.wanted |= {"rate-collapse"}
+    return settings
 
 
 @recipe
 def _bursts_of_the_window(ground: Ground, random: Random) -> Recipe:
     share = random.uniform(0.4, 0.8)
-    made = plain(
+    settings = plain(
         ground,
         random,
         controller="fixed",
@@ -195,22 +195,24 @@ def _bursts_of_the_window(ground: Ground, random: Random) -> Recipe:
         ack_delay=share * ground.rtt,
     )
     # ACKs may divide the window into two bursts. A sender may send an initial window at once (RFC 9002 §7.7).
-    (made.wanted if made.spec["server"]["window"] > 2 * _INITIAL_WINDOW else made.unsure).add("bursts")
-    made.unsure |= {"slow-start-left-early", "window-never-grew"}
-    return made
+    (settings.wanted if settings.spec["server"]["window"] > 2 * _INITIAL_WINDOW else settings.unsure).add("bursts")
+    settings.unsure |= {"slow-start-left-early", "window-never-grew"}
+    return settings
 
 
 @recipe
 def _bursts_of_a_frame(ground: Ground, random: Random) -> Recipe:
-    made = plain(ground, random, controller="fixed", window=round(random.uniform(0.6, 0.9) * ground.bdp), paced=False)
-    made.spec["return"]["frame"] = max(random.uniform(0.3, 1.0) * ground.rtt, 30_000 * 8 / ground.rate)
-    made.wanted |= {"bursts"}
-    made.unsure |= {"slow-start-left-early", "window-never-grew"}
-    return made
+    settings = plain(
+        ground, random, controller="fixed", window=round(random.uniform(0.6, 0.9) * ground.bdp), paced=False
+    )
+    settings.spec["return"]["frame"] = max(random.uniform(0.3, 1.0) * ground.rtt, 30_000 * 8 / ground.rate)
+    settings.wanted |= {"bursts"}
+    settings.unsure |= {"slow-start-left-early", "window-never-grew"}
+    return settings
 
 
 @recipe
 def _paced_over_frames(ground: Ground, random: Random) -> Recipe:
-    made = plain(ground, random, controller="fixed", window=round(random.uniform(1.8, 2.2) * ground.bdp))
-    made.spec["return"]["frame"] = random.uniform(0.2, 0.5) * ground.rtt
-    return made
+    settings = plain(ground, random, controller="fixed", window=round(random.uniform(1.8, 2.2) * ground.bdp))
+    settings.spec["return"]["frame"] = random.uniform(0.2, 0.5) * ground.rtt
+    return settings

@@ -51,7 +51,7 @@ def ours(run: Run, job: Job, artifacts: Artifacts) -> Numbers:
 
 def theirs(run: Run, job: Job, artifacts: Artifacts) -> Numbers:
     """The numbers of tshark and of the simulator's truth."""
-    segments = [[int(cell) for cell in row] for row in _tshark(artifacts, _DATA, "tcp.stream", "tcp.seq", "tcp.len")]
+    segments = [[int(value) for value in row] for row in _tshark(artifacts, _DATA, "tcp.stream", "tcp.seq", "tcp.len")]
     streams = defaultdict(list)
     for stream, start, length in segments:
         streams[stream].append((start, start + length))

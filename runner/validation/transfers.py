@@ -133,7 +133,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--part", choices=sorted(PARTS), required=True)
     parser.add_argument("--only", default="", help="recipes, separated by commas")
-    parser.add_argument("--relabel", action="store_true", help="measure anew what exists; generate nothing")
+    parser.add_argument("--relabel", action="store_true", help="measure the labels of existing transfers again")
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args(arguments)
     only = frozenset(filter(None, options.only.split(",")))

@@ -115,7 +115,7 @@ def _first_flights(count: int) -> list[Record]:
 
 
 def test_a_connection_costs_the_same_among_many_on_its_4_tuple(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted in attempts to open a packet; the benchmark `hostile_captures` has the times."""
+    """Counts attempts to open a packet, because a busy host changes times."""
     attempts = 0
     opening = Protection.open_long
 
