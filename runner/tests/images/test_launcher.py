@@ -182,7 +182,7 @@ def test_user_who_may_not_write_the_checkout_is_told_who_may(tmp_path: Path, as_
     done = subprocess.run([*as_user, checkout / "bentpipe"], capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert done.stderr.splitlines() == [
-        f"bentpipe: {checkout}/.venv must be made or renewed, and nobody can't write there: run once as root."
+        f"bentpipe: {checkout}/.venv must be made or renewed, and nobody can't write there: run it once as root."
     ]
 
 
