@@ -53,6 +53,10 @@ def _quoted(printed: str) -> str:
     return text if len(text) <= _LONGEST else f"… {text[-_LONGEST:]}"
 
 
+class InUseError(UsageError):
+    """Another process has locked the folder."""
+
+
 class BudgetError(BentpipeError):
     """A link's volume for a day or a month is used up. The link's other jobs don't run; other links continue. Exit
     code 3."""

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from runner.cli.base import out, yes_option
 from runner.cli.group import main
-from runner.errors import UsageError
+from runner.errors import InUseError, UsageError
 from runner.files.folder_lock import locked_folder
 from runner.images import doctor, setup
 from runner.plan.runs import LOGS
@@ -29,8 +29,8 @@ class _WorkerGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the command's name, `join`, before an address."""
-        named = any("://" in argument for argument in args) and args[0] not in self.commands
-        return super().parse_args(ctx, ["join", *args] if named else args)
+        is_join = any("://" in argument for argument in args) and args[0] not in self.commands
+        return super().parse_args(ctx, ["join", *args] if is_join else args)
 
 
 @main.group(cls=_WorkerGroup)
@@ -51,8 +51,8 @@ def worker() -> None:
 def invite(host: str | None, port: int, days: float, new: bool) -> None:
     """Invite workers, and run the scheduler until Ctrl-C.
 
-    The command prints a line to paste on each worker. A person who has this line can run any program as the user of
-    each worker and of the runner. Send the line only as you would send a password.
+    The command prints a line to paste on each worker host. A person who has this line can run any program as the user
+    of each worker and of the runner. Treat the line like a password.
     """
     use_dask()
     address = Address.parse(f"tls://{host or socket.getfqdn()}:{port}")
@@ -90,7 +90,9 @@ def accept(address: str) -> None:
 @click.option("--lanes", type=click.IntRange(1, 64), help="Number of jobs at the same time. [one for each core]")
 @yes_option
 def join(address: str, lanes: int | None, yes: bool) -> None:
-    """Be a worker: run jobs of the scheduler at ADDRESS (tls://HOST:PORT) until Ctrl-C.
+    """Run jobs of the scheduler at ADDRESS until Ctrl-C.
+
+    ADDRESS is tls://HOST:PORT. `worker tls://HOST:PORT` is a short form of `worker join tls://HOST:PORT`.
 
     The first call reads the invitation from the standard input. Later calls use the stored invitation.
     """
@@ -125,7 +127,7 @@ def _alone(scratch: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             stack.enter_context(locked_folder(scratch))
-        except UsageError as error:
+        except InUseError as error:
             raise UsageError(
                 "Another worker of this checkout is running: end it, or start it with more --lanes."
             ) from error

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from runner.errors import UsageError
+from runner.errors import InUseError, UsageError
 
 LOCK_NAME = ".lock"
 # Folders that this process has locked. The kernel would grant a record lock to the same process twice, and releases the
@@ -28,8 +28,8 @@ _changing_held = threading.Lock()
 def locked_folder(folder: Path) -> Iterator[None]:
     """Lock `folder` for this process. A missing folder is created.
 
-    Raises UsageError when a living process holds the lock (the message names the process and its host), or when the
-    folder can't be written.
+    Raises InUseError when a living process holds the lock (the message names the process and its host), and UsageError
+    when the folder can't be written.
     """
     place = folder.resolve()
     with _changing_held:
@@ -62,8 +62,8 @@ def remove_abandoned(scratch: Path) -> None:
             shutil.rmtree(lock.parent, ignore_errors=True)
 
 
-def _refusal(folder: Path, owner: str) -> UsageError:
-    return UsageError(f"Another runner ({owner}) works on {folder}: wait for it, or choose another --run.")
+def _refusal(folder: Path, owner: str) -> InUseError:
+    return InUseError(f"Another runner ({owner}) works on {folder}: wait for it, or choose another --run.")
 
 
 def _open_lock(folder: Path) -> TextIO:

@@ -1,5 +1,5 @@
-"""Keeps the disk within its budget: the oldest run loses its captures first, then its other evidence. Results stay as
-long as the run."""
+"""Frees disk space: the oldest run loses its captures first, then its other evidence. Results stay as long as the
+run."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -12,7 +12,7 @@ from runner.model.job import Job
 from runner.nights.plan import Keep
 from runner.store import RunFolder
 
-_NUMBERS = {"result.json"}  # files of a job's folder that stay as long as the run
+_KEPT = {"result.json"}  # files of a job's folder that stay as long as the run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +41,13 @@ def keep_within(nights: list[list[Path]], keep: Keep) -> Freed:
     if keep.disk is None:
         return freed
     oldest_first = [path for folders in reversed(nights) for path in folders if path.is_dir()]
+    left = size_of(oldest_first)
     for path in oldest_first:
         for kind, remove in (("captures", _remove_captures), ("evidence", _remove_evidence)):
-            if size_of(oldest_first) <= keep.disk:
+            if left <= keep.disk:
                 return freed
-            freed = _add(freed, kind, _locked(path, remove))
+            size = _locked(path, remove)
+            freed, left = _add(freed, kind, size), left - size
     return freed
 
 
@@ -94,7 +96,7 @@ def _remove_evidence(folder: RunFolder) -> None:
     _remove_captures(folder)
     for job in _jobs(folder):
         for entry in folder.artifacts(job).folder.iterdir():
-            if entry.name not in _NUMBERS:
+            if entry.name not in _KEPT:
                 remove_tree(folder.path, folder.run.folder(job) / entry.name)
 
 

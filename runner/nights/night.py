@@ -1,5 +1,4 @@
-"""One night, stage by stage: images, runs, disk, site, publication, news. The result of
-every stage is stored on disk."""
+"""One night, stage by stage: images, runs, disk, site, publication, news. The result of every stage is stored."""
 
 import os
 import signal
@@ -12,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from runner.config.catalog import ROOT
-from runner.errors import BentpipeError, SetupError, UsageError
+from runner.errors import BentpipeError, InUseError, SetupError, UsageError
 from runner.files.folder_lock import locked_folder
 from runner.model.night import NightRecord, Stage, State, run_stage
 from runner.nights.keep import keep_within
@@ -22,7 +21,7 @@ from runner.nights.publish import publish
 from runner.nights.record import load_records, night_folder, save_record
 from runner.nights.tell import tell
 from runner.store import RunFolder
-from runner.units import format_size
+from runner.units import format_count, format_size
 
 _RESUMABLE = 24 * 3600  # seconds after its beginning in which a killed night can be resumed
 _PATIENCE = 180  # seconds that a run has to store its jobs after Ctrl-C
@@ -46,10 +45,8 @@ class NightWork:
         try:
             with locked_folder(folder):
                 return self._work(folder, self._record(folder))
-        except UsageError as error:
-            if "Another runner" in str(error):
-                raise UsageError(f"A night of {self.night.name} is running: two nights never overlap.") from error
-            raise
+        except InUseError as error:
+            raise UsageError(f"A night of {self.night.name} is running: two nights never overlap.") from error
 
     def _record(self, folder: Path) -> NightRecord:
         """The record of a night that was killed within a day, or a new record."""
@@ -75,10 +72,10 @@ class NightWork:
             self.say(f"{name}: {stage.state.value}{': ' + message if message else ''}")
             record = record.with_stage(stage)
             save_record(folder, record)
-        brought = self.brought(record)
-        record = replace(record, news=tuple(line for run_news in brought for line in run_news.lines))
+        news_of_runs = self._news(record)
+        record = replace(record, news=tuple(line for run_news in news_of_runs for line in run_news.lines))
         for number, recipient in enumerate(self.night.recipients, 1):
-            if not recipient.always and not any(run_news.changed for run_news in brought):
+            if not recipient.always and not any(run_news.changed for run_news in news_of_runs):
                 continue
             try:
                 tell(recipient, title=f"bentpipe {self.night.name} {record.stamp}", lines=record.news)
@@ -151,8 +148,8 @@ class NightWork:
         if not freed.size:
             return State.DONE, ""
         return State.DONE, (
-            f"freed {format_size(freed.size)}: captures of {freed.captures} runs, evidence of {freed.evidence}, "
-            f"{freed.runs} whole runs"
+            f"freed {format_size(freed.size)}: captures of {format_count(freed.captures, 'run')}, other evidence of "
+            f"{format_count(freed.evidence, 'run')}, {format_count(freed.runs, 'whole run')}"
         )
 
     def _publish(self, target: str, folder: Path) -> tuple[State, str]:
@@ -164,16 +161,16 @@ class NightWork:
         records = load_records(night_folder(self.logs, self.night.name))
         return [[self.logs / self.night.run_name(run, record.stamp) for run in self.night.runs] for record in records]
 
-    def brought(self, record: NightRecord) -> list[News]:
+    def _news(self, record: NightRecord) -> list[News]:
         """The news of each run of this night."""
-        lines = []
+        news_of_runs = []
         for run in self.night.runs:
             tonight = self._open(run, record.stamp)
             if tonight is None:
-                lines.append(News(lines=(f"{run.name}: did not run.",), changed=True))
+                news_of_runs.append(News(lines=(f"{run.name} did not run.",), changed=True))
                 continue
-            lines.append(news(tonight, self._earlier(run, record.stamp)))
-        return lines
+            news_of_runs.append(news(tonight, self._earlier(run, record.stamp)))
+        return news_of_runs
 
     def _open(self, run: NightRun, stamp: str) -> RunFolder | None:
         try:

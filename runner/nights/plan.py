@@ -19,7 +19,7 @@ NIGHT = ROOT / "night.json"
 NIGHT_SCHEMA = 1
 _EXAMPLE = "night.example.json"
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
-_OWN = ("--run", "--yes", "-y", "--repeat-runs", "--reuse")  # options of `run` that the night sets itself
+_OWN = ("--run", "--yes", "-y", "--repeat-runs", "--reuse")  # options of `run` that only the night sets
 _SCHEMES = ("http", "https")
 
 Seconds = Annotated[Whole, Field(gt=0, le=7 * 86_400, description="seconds")]
@@ -50,7 +50,8 @@ class _Keep(BaseModel):
     """How long evidence is kept. Results and `run.json` stay as long as the run.
 
     `captures`: nights for which captures are kept. `evidence`: nights for which all other files of jobs are kept.
-    `runs`: nights for which results are kept. `disk`: bytes that the runs of all nights together may take.
+    `runs`: nights after which a run is deleted; None: never. `disk`: bytes that the runs of all nights together may
+    take.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -95,7 +96,8 @@ class NightRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Keep:
-    """How long evidence is kept, in nights, and the most bytes of all runs together. None: no limit."""
+    """The numbers of nights for which captures, other evidence and whole runs are kept, and the most bytes of all runs
+    together (`disk`). None: no limit."""
 
     captures: int
     evidence: int

@@ -52,7 +52,7 @@ def test_a_stage_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
     assert states["keep"] is State.DONE
     message = next(stage.message for stage in record.stages if stage.name == "run bad")
     assert message.startswith("exit code 2: ")
-    assert record.news == ("bad: did not run.",)
+    assert record.news == ("bad did not run.",)
     assert load_records(night_folder(tmp_path, "night")) == [record]
 
 
