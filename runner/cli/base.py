@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -58,6 +59,17 @@ rootless_option = click.option(
     help="With --clock virtual: run without Docker and without root, with the images of an archive that `docker save` "
     "wrote, or of all *.tar in FOLDER. [without a value: images.tar]",
 )
+
+
+def lanes_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--lanes` of commands that run jobs."""
+    return click.option(
+        "--lanes",
+        default=default,
+        show_default=True,
+        metavar="N|auto",
+        help="Number of jobs at the same time. auto: as many as this host can run undisturbed.",
+    )
 
 
 class Skipped:

@@ -40,7 +40,9 @@ def night() -> None:
 @night.command("run")
 @file_option
 def run(path: Path) -> None:
-    """Run one night now, or resume a night that was killed. Two nights never overlap.
+    """Run one night now, or resume a night that was killed.
+
+    Two nights of the same name never overlap.
 
     Exit codes: 0 every stage is done · 2 bad input · 3 a stage failed or did not fit into the time.
     """
@@ -54,7 +56,10 @@ def run(path: Path) -> None:
 @night.command("status")
 @file_option
 def status(path: Path) -> None:
-    """Show the last nights (stages, duration), the changes of the newest night, and when the next night begins."""
+    """Show the last nights.
+
+    Shows the duration and the stages of each night, the changes of the newest night, and when the next night begins.
+    """
     loaded = load_night(path)
     records = load_records(night_folder(LOGS, loaded.name))
     if not records:
@@ -98,7 +103,10 @@ def _table(records: list[NightRecord]) -> Table:
 )
 @click.option("--cron", is_flag=True, help="Print a line for `crontab -e` instead.")
 def install_(path: Path, folder: Path, cron: bool) -> None:
-    """Write a systemd service and a timer that start a night every day."""
+    """Let systemd start a night every day.
+
+    Writes a service and a timer.
+    """
     loaded = load_night(path)
     if cron:
         click.echo(cron_line(loaded, path))

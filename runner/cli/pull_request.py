@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from runner.cli.base import cas_option, draw_site, err, out, rootless_option, yes_option
+from runner.cli.base import cas_option, draw_site, err, lanes_option, out, rootless_option, yes_option
 from runner.cli.group import main
 from runner.config.names import named, split
 from runner.model.implementation import Role
@@ -36,7 +36,7 @@ from runner.model.implementation import Role
     "--clock", type=click.Choice(["virtual", "real"]), default="virtual", show_default=True, help="As in `run`."
 )
 @rootless_option
-@click.option("--lanes", default="auto", show_default=True, metavar="N|auto", help="Number of jobs at the same time.")
+@lanes_option("auto")
 @click.option(
     "--least",
     type=click.FloatRange(0, 1000),
@@ -48,7 +48,10 @@ from runner.model.implementation import Role
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed of both builds. [random, recorded]")
 @click.option("--run", metavar="DIR", help="Folder of the report and its evidence. [logs/ci/NAME-TIME]")
 @click.option(
-    "--url", default="", metavar="URL", help="Later address of that folder; links of the report begin with it."
+    "--url",
+    default="",
+    metavar="URL",
+    help="URL at which the folder of --run will be published. Links of the report begin with it.",
 )
 @click.option(
     "--summary", type=click.Path(dir_okay=False, path_type=Path), help="Append the summary to this file, too."

@@ -173,7 +173,7 @@ def show(name: str) -> None:
     "--keys",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Key log of TLS secrets. Repeat the option for more.",
+    help="Key log with TLS secrets. Repeat the option for several key logs.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
 def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
@@ -182,7 +182,7 @@ def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
 
     document = to_json(decode_capture(capture, keys))
     for why, count in document["skipped_udp"].items():
-        err.print(f"{count} UDP packet{'s' if count != 1 else ''} not read: {why}.", markup=False, soft_wrap=True)
+        err.print(f"{format_count(count, 'UDP packet')} not read: {why}.", markup=False, soft_wrap=True)
     if document["fragments"] == 0 and not document["skipped_udp"] and not document["datagrams"]:
         err.print(f"The {document['records']} records of {capture} have no UDP packet.", markup=False, soft_wrap=True)
     if as_json:

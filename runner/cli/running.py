@@ -13,7 +13,17 @@ import click
 from runner.campaign import clocks, repeats
 from runner.campaign.matrix import chosen, run_matrix
 from runner.campaign.retention import Retention
-from runner.cli.base import DEMO_STACKS, SITE, cas_option, draw_site, err, out, rootless_option, yes_option
+from runner.cli.base import (
+    DEMO_STACKS,
+    SITE,
+    cas_option,
+    draw_site,
+    err,
+    lanes_option,
+    out,
+    rootless_option,
+    yes_option,
+)
 from runner.cli.comparing import between_sentences
 from runner.cli.group import main
 from runner.cli.selection import clock_option, cpu_model_option, links_file_option, matrix_options, selection_options
@@ -118,10 +128,13 @@ def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None) -> str:
 @main.command()
 @selection_options
 @click.option("--run", "name", metavar="NAME|DIR", help="Name of the run to begin, resume or extend. [date and time]")
-@click.option("--lanes", default="1", show_default=True, metavar="N|auto", help="Number of jobs at the same time.")
+@lanes_option("1")
 @links_file_option
 @click.option(
-    "--retry", multiple=True, type=click.Choice(["failed", "error"]), help="Run jobs with this outcome again."
+    "--retry",
+    multiple=True,
+    type=click.Choice(["failed", "error"]),
+    help="Run jobs with this outcome again. Repeat the option for both.",
 )
 @click.option("--pause", metavar="HH:MM-HH:MM", help="Start no job in these hours, such as 18:00-23:00.")
 @click.option(
@@ -136,8 +149,8 @@ def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None) -> str:
     type=click.Choice([policy.value for policy in Retention]),
     default="median",
     show_default=True,
-    help="Captures to keep: of all jobs, of failed jobs, or of failed jobs and of the median iteration of each "
-    "measurement.",
+    help="Captures to keep. failed: of jobs that failed or ended with an error. median: in addition, of the median "
+    "iteration of each measurement.",
 )
 @click.option(
     "--reuse",
@@ -146,7 +159,7 @@ def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None) -> str:
 )
 @clock_option
 @cpu_model_option
-@click.option("--on", metavar="tls://HOST:PORT", help="Run on the workers of this scheduler (docs/workers.md). [here]")
+@click.option("--on", metavar="tls://HOST:PORT", help="Run on this scheduler's workers (docs/workers.md). [this host]")
 @click.option(
     "--spread",
     type=click.Choice(["any", "hosts", "pinned"]),
@@ -177,6 +190,9 @@ def run(implementations: Path, /, strict: bool, repeat_runs: int | None, repeat_
     """Run the matrix.
 
     With the name of an existing run, --run resumes this run when it was interrupted, and adds the newly selected jobs.
+
+    Exit codes: 0 the run is complete · 1 see --strict and --repeat-check · 2 bad input · 3 this host lacks something,
+    or the run was interrupted. docs/outcomes.md explains the outcomes of jobs.
     """
     options = matrix_options(implementations, parsed)
     if repeat_check:
@@ -226,11 +242,11 @@ def _run_twice(options: MatrixOptions, repeat_runs: int | None) -> bool:
     "peers",
     multiple=True,
     metavar="NAME",
-    help="Stacks to run against; each case takes the first two that can run it.",
+    help="Stacks to run against; each case takes the first two that can run it. [quic-go,quinn,aioquic]",
 )
 @click.option("--case", "cases", multiple=True, metavar="NAME", help="Cases to run. [all test cases, goodput, sat]")
 @click.option("--run", "run_name", metavar="DIR", help="Folder of the report and its evidence. [logs/checks/NAME-TIME]")
-@click.option("--lanes", default="auto", show_default=True, metavar="N|auto", help="Number of jobs at the same time.")
+@lanes_option("auto")
 @click.option("--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True, help="As in `run`.")
 @yes_option
 @cas_option
@@ -265,7 +281,7 @@ def check(implementations: Path, /, image: str | None, client: str | None, serve
 
 
 @main.command()
-@click.option("--lanes", default="auto", show_default=True, metavar="N|auto", help="Number of jobs at the same time.")
+@lanes_option("auto")
 @click.option("--run", "name", default="demo", show_default=True, metavar="NAME|DIR", help="Name of the run.")
 @clock_option
 @yes_option

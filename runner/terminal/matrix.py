@@ -155,7 +155,8 @@ def _reason_lines(results: Mapping[Job, Result], run: Run) -> Iterator[str]:
         sign = STYLES[reason.outcome][0]
         yield f"{sign} {reason.case.name}  {first.ends} #{first.iteration}{more}: {reason.text}"
     if len(reasons) > _LISTED:
-        yield f"{len(reasons) - _LISTED} more reasons: ./bentpipe show {run.name}/{reasons[_LISTED].jobs[0]}"
+        count = format_count(len(reasons) - _LISTED, "more reason")
+        yield f"{count}: ./bentpipe show {run.name}/{reasons[_LISTED].jobs[0]}"
 
 
 def _reasons(results: Mapping[Job, Result], run: Run) -> Iterable[Reason]:

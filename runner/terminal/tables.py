@@ -24,7 +24,7 @@ from runner.model.protocol import HTTP09
 from runner.model.result import IMPAIRED, Finding, LinkTruth, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, Kind, Run
 from runner.terminal.middleboxes import page_line, show_crossing
-from runner.units import format_data_rate, format_duration, format_size
+from runner.units import format_count, format_data_rate, format_duration, format_size
 
 STYLES = {
     Outcome.SUCCEEDED: ("✓", "green"),
@@ -165,7 +165,7 @@ def truth_table(truth: LinkTruth) -> Table:
 
 
 def readings_table(readings: Iterable[Reading]) -> Table:
-    """The parameters that each endpoint had to apply, with the values that it applied."""
+    """The values of the parameters that each endpoint applied, beside the requested values."""
     signs = {True: "[green]✓[/green]", False: "[red]✗ not applied[/red]", None: ""}
     table = Table("role", "parameter", "requested", "value", "source", "", "", box=None)
     for reading in readings:
@@ -307,14 +307,14 @@ def _show_packets(console: Console, finding: Finding, artifacts: Artifacts) -> N
     keys = "".join(f" -o tls.keylog_file:{shlex.quote(str(path))}" for path in key_logs)
     shown = " || ".join(f"frame.number == {number}" for number in finding.packets)
     command = f"tshark -r {shlex.quote(str(capture))}{keys} -O quic -Y '{shown}'"
-    console.print(f"  look at them {escape(command)}", soft_wrap=True)
+    console.print(f"  show them    {escape(command)}", soft_wrap=True)
 
 
 def _show_violations(console: Console, result: Result) -> None:
     """Print the broken rules of RFCs (docs/rules.md), including rules that don't affect the case's verdict."""
     if not result.violations:
         return
-    console.print(f"\n{len(result.violations)} broken protocol rules")
+    console.print(f"\n{format_count(len(result.violations), 'broken protocol rule')}")
     for violation in result.violations:
         console.print(
             f"  [red]{escape(violation.code)}[/red], {escape(violation.role)}: "
@@ -330,7 +330,7 @@ def _show_invariants(console: Console, result: Result) -> None:
     if not result.invariants:
         return
     broken = [invariant for invariant in result.invariants if invariant.holds is False]
-    console.print(f"\n{len(result.invariants)} invariants of the trace, {len(broken)} broken")
+    console.print(f"\n{format_count(len(result.invariants), 'invariant')} of the trace, {len(broken)} broken")
     for invariant in broken:
         difference = escape(f"expected {invariant.expected}, got {invariant.actual}")
         console.print(f"  [red]{escape(invariant.name)}[/red]: {difference}")
@@ -347,7 +347,7 @@ def changes_table(changes: Iterable[tuple[Job, Result, Result]]) -> Table:
 
 def checks_table(checks: Iterable[Check]) -> Table:
     """The results of `doctor`. A failed check has a suggestion how to fix the problem."""
-    table = Table("", "what", "state", "fix", box=None)
+    table = Table("", "subject", "state", "fix", box=None)
     for check in checks:
         sign = "[green]✓[/green]" if check.ok else "[red]✗[/red]"
         table.add_row(sign, check.name, check.what, "" if check.ok else check.fix)
