@@ -37,6 +37,14 @@ def resident(pid: int) -> int:
         return 0
 
 
+def largest_resident(pid: int) -> int:
+    """The largest resident bytes so far, or since a reset (`clear_refs` of proc(5)); 0 when the process is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError):
+        return 0
+
+
 def runs(pid: int) -> bool:
     """True when the process runs on a CPU or waits for one."""
     try:

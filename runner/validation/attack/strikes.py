@@ -52,15 +52,16 @@ _ROLES: dict[str, Callable[[str], bool]] = {
     "house": lambda role: role == "house",
 }
 # After a strike at these targets the command must be started again.
-ENDS_RUNNER = ("runner", "group", "memory")
+ENDS_RUNNER = ("runner", "group", "memory", "interrupt")
 SECOND = "second runner"  # no strike: a second runner is started on the same folder, and must refuse
 TARGETS = {
     "real": (
         *("runner", "judge", "holder", "group", "simulator", "plumber", "endpoint", "watchdog", "dockerd"),
-        *("containerd", "memory", "disk", "clock", SECOND),
+        *("containerd", "memory", "disk", "clock", "interrupt", SECOND),
     ),
     "virtual": (
-        *("runner", "judge", "house", "group", "watchdog", "dockerd", "containerd", "memory", "disk", "clock", SECOND),
+        *("runner", "judge", "house", "group", "watchdog", "dockerd", "containerd", "memory", "disk", "clock"),
+        *("interrupt", SECOND),
     ),
 }
 
@@ -91,6 +92,18 @@ class Striker:
     def _group(rng: Random, pid: int) -> str:  # noqa: ARG004
         os.killpg(pid, signal.SIGKILL)
         return "the runner's group"
+
+    @staticmethod
+    def _interrupt(rng: Random, pid: int) -> str:
+        """One to three times Ctrl-C, which a terminal sends to the whole group, or SIGTERM."""
+        if rng.randrange(4) == 0:
+            os.kill(pid, signal.SIGTERM)
+            return "the runner, by SIGTERM"
+        times = rng.randint(1, 3)
+        for _ in range(times):
+            os.killpg(pid, signal.SIGINT)
+            time.sleep(rng.uniform(0.05, 1.0))
+        return f"the runner's group, by {times} times Ctrl-C"
 
     @staticmethod
     def _judge(rng: Random, pid: int) -> str:  # noqa: ARG004
@@ -189,7 +202,16 @@ def build_shim(folder: Path) -> Path:
 
 def command_line(pid: int) -> bytes:
     """The command line of a process; empty when it is gone."""
+    return _content(pid, "cmdline")
+
+
+def environment(pid: int) -> bytes:
+    """The variables with which a process was started; empty when it is gone."""
+    return _content(pid, "environ")
+
+
+def _content(pid: int, file: str) -> bytes:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/{file}").read_bytes()
     except OSError:
         return b""

@@ -26,7 +26,20 @@ NAMES = (
         "\x00",
     ),
     *("quinn", "alpha", "handshake", "goodput", "-rf", "--help", "con", "é" * 200, "\udc80", "\u202e", "%2e%2e%2f"),
-    *("[bold]", "[/]", "{{7*7}}", "a_b", "_", "__proto__", ALARM, f'"><img src=x onerror={ALARM}', "'+alert(1)+'"),
+    # Paths that lead to the folder of another run, or to the canaries, from a run, a pair or a case.
+    *("../good", "../good/quinn", "../../good/quinn_quinn", "../../../../srv/canary/run/quinn"),
+    *(
+        "../../../../../../srv/canary/precious",
+        "[bold]",
+        "[/]",
+        "{{7*7}}",
+        "a_b",
+        "_",
+        "__proto__",
+        ALARM,
+        f'"><img src=x onerror={ALARM}',
+        "'+alert(1)+'",
+    ),
 )
 NUMBERS = (
     *(0, 1, -1, 2, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32, 2**53, 2**62, 2**63 - 1, 2**63, 2**64, 10**30),

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 from runner.validation.attack.folders import binaries, documents
+from runner.validation.attack.folders.documents import ALARM
 
 CANARY = Path("/srv/canary")  # a separate file system that no command should touch
 _TARGETS = (
@@ -109,6 +110,12 @@ def _entry(rng: Random, path: Path, folder: Path) -> str:
     return "socket"
 
 
+def _plant_pages(rng: Random, folder: Path) -> None:
+    """Files that a browser would run, with names that a site may contain."""
+    for name in rng.sample(("evil.html", "evil.svg", "evil.js", "evil.xhtml", "index.html", "series.js", "a.qlog"), 3):
+        (folder / name).write_text(f"<html><body>{ALARM}</body></html>\n")
+
+
 def _copy(source: Path, target: Path) -> None:
     """Copy a folder exactly: pipes are copied as pipes, and sparse files stay sparse."""
     subprocess.run(["cp", "-a", "--sparse=always", source, target], check=False, capture_output=True)
@@ -153,6 +160,7 @@ def _tree(rng: Random, path: Path, folder: Path) -> str:
     if kind == 4:
         for index in range(rng.choice((300, 3000))):
             (path.parent / f"f{index}.qlog").touch()
+        _plant_pages(rng, path.parent)
         return "many files"
     if kind == 5:
         path.unlink()

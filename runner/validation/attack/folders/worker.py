@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from random import Random
@@ -33,6 +34,8 @@ _MOST_READ = 64 << 20  # bytes read of an answer of the server, because a sparse
 _NEW_SITE = 100  # folders after which the site is removed and drawn from nothing
 _COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _CODES = {0, 1, 2, 3}
+_INERT = ("text/plain", "application/octet-stream")  # types in which a browser runs no script
+_EVIL = "evil."  # begins the names of pages that were planted among the files of jobs
 _LOST, _ESCAPED = "lost", "escaped"
 MUTATE = "mutate"  # stands in the report in the place of a command while a worker makes a folder
 
@@ -175,6 +178,7 @@ class Worker:
         self._tell(doing="serve")
         pages = [path for path in sorted(_SITE.rglob("*")) if path.parts[4:5] != ("static",) and not path.is_dir()]
         chosen = Random(str(self._seed)).sample(pages, min(len(pages), _MOST_PAGES))
+        chosen += [path for path in pages if path.name.startswith(_EVIL)][:_MOST_PAGES]
         paths = [quote(os.fsencode(path.relative_to(_SITE))) for path in chosen]
         paths += [
             "..%2f..%2f..%2fsrv/canary/secret",
@@ -188,14 +192,15 @@ class Worker:
             with redirect_stderr(error):
                 for path in paths:
                     self._get(server.server_address[1], path)
+                self._get(server.server_address[1], "", host="evil.example")
             server.shutdown()
         if "Traceback" in error.getvalue():
             self._add(_LOST, "traceback", f"serve: {error.getvalue()[-3000:]}")
 
-    def _get(self, port: int, path: str) -> None:
+    def _get(self, port: int, path: str, *, host: str = "localhost") -> None:
         connection = HTTPConnection("127.0.0.1", port, timeout=10)
         try:
-            connection.request("GET", f"/{path}")
+            connection.request("GET", f"/{path}", headers={"Host": host})
             answer = connection.getresponse()
             content = answer.read(_MOST_READ)
         except (OSError, HTTPException) as error:
@@ -205,6 +210,12 @@ class Worker:
             connection.close()
         if self._secret in content or b"root:" in content[:100]:
             self._add(_ESCAPED, "leak", f"serve sends {path}")
+        if host != "localhost" and answer.status != HTTPStatus.MISDIRECTED_REQUEST:
+            self._add(_LOST, "serve", f"the name {host} is answered with {answer.status}")
+        kind = answer.headers.get_content_type()
+        is_page = kind not in _INERT and not path.endswith((".js", ".json"))  # the site has data with escaped texts
+        if ALARM.encode() in content and (is_page or (_EVIL in path and kind not in _INERT)):
+            self._add(_LOST, "markup", f"serve sends {path} as {kind}")
         if answer.headers.get("X-Content-Type-Options") != "nosniff" or "Content-Security-Policy" not in answer.headers:
             self._add(_LOST, "serve", f"{path} lacks its headers")
 

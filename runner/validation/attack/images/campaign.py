@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -29,16 +30,19 @@ from runner.model.run import CaseRecord, ImplementationRecord, Run
 from runner.plan.runs import VERSION
 from runner.store import RunFolder
 from runner.units import MIB
-from runner.validation.attack.processes import family, resident
+from runner.validation.attack.processes import family, largest_resident
 from runner.validation.attack.verdicts import Finding, Tally, Verdict
 
 _HERE = Path(__file__).parent
 IMAGE = "bentpipe-test/hostile"
+_DISK = Path("/var/lib/docker")  # of the engine
 _HONEST = ImplementationRecord(name="honest", version="", url="", image="bentpipe/quinn")
 _CASE = "handshake"
 _LOSSY_CASE, _LIES_CASE = "transferloss", "transfer"  # for lies in ACK frames, which a handshake doesn't show
 _LOSSY = ("ack-gaps",)
 _TIMEOUTS = {_CASE: 12.0, _LIES_CASE: 40.0, _LOSSY_CASE: 40.0}  # s
+_FORGING = ("forge-close", "forge-initial-close")  # packets with the peer's address, which the link drops and counts
+_CONTROL = "control"  # no attack: the image is honest
 _HARMLESS = ("ack-delay-none",)  # lies that no rule can find: an ideal endpoint also sends ACKs without delay
 _LONGEST_S = 60.0  # the longest time that a hostile job may take in addition to its own time-out
 _MOST_MEMORY = 1536 * MIB  # for all our processes together
@@ -50,8 +54,19 @@ _ONLY = {"ignore-sigterm": ("server",), "never-end": ("client",), "end-at-once":
 
 
 def behaviours() -> list[tuple[str, str]]:
-    """Role and name of each behaviour."""
-    return [(role, name) for name in _names() for role in _ONLY.get(name, ("client", "server"))]
+    """Role and name of each behaviour. The first two are controls."""
+    names = (_CONTROL, *_names(), *_variants())
+    return [(role, name) for name in names for role in _ONLY.get(name, ("client", "server"))]
+
+
+@cache
+def _variants() -> list[str]:
+    """Images that attack by their configuration."""
+    return re.findall(r"^FROM \S+ AS (image-\S+)", (_HERE / "image" / "Dockerfile").read_text(), re.MULTILINE)
+
+
+def _image(name: str) -> str:
+    return f"{IMAGE}:{name}" if name in _variants() else IMAGE
 
 
 @cache
@@ -66,8 +81,10 @@ def _names(when: str = r"\w+") -> list[str]:
 
 
 def build() -> None:
-    """Build the image. Raises CalledProcessError."""
-    subprocess.run(["docker", "build", "-q", "-t", IMAGE, str(_HERE / "image")], check=True, capture_output=True)
+    """Build the images. Raises CalledProcessError."""
+    for tag, stage in {IMAGE: "hostile", **{_image(name): name for name in _variants()}}.items():
+        command = ["docker", "build", "-q", "-t", tag, "--target", stage, str(_HERE / "image")]
+        subprocess.run(command, check=True, capture_output=True)
 
 
 def attack_images(tally: Tally, scratch: Path, *, seconds: float, only: str, progress: Callable[[Tally], None]) -> None:
@@ -80,6 +97,7 @@ def attack_images(tally: Tally, scratch: Path, *, seconds: float, only: str, pro
     folder = RunFolder.open(path) if known else RunFolder.create(path, _run(path, catalog, every))
     began = time.monotonic()
     with Emulated.open(folder.run, lanes=1) as deployment:
+        usual = _usual_violations(folder, catalog, deployment)
         for number, (role, name) in enumerate(every):
             hostile, honest = _jobs(role, name, number)
             if not re.search(only, name) or folder.result(honest) is not None:
@@ -95,11 +113,18 @@ def attack_images(tally: Tally, scratch: Path, *, seconds: float, only: str, pro
             tally.seconds += time.monotonic() - started
             tally.of_kind(f"{role} {name}: {_shown(result)}")
             attack = f"images --only {name} ({role})"
-            for verdict, kind, text in _problems(folder, role, hostile, result, after, sampler, took):
+            for verdict, kind, text in _problems(folder, role, hostile, result, after, sampler, took, usual):
                 tally.add(Finding(attack=attack, verdict=verdict, what=kind, text=text))
             for kind, value in sampler.peaks.items():
                 tally.peak(kind, value)
             progress(tally)
+
+
+def _usual_violations(folder: RunFolder, catalog: Catalog, deployment: Emulated) -> set[str]:
+    """Rules that the honest stack breaks without an attack."""
+    controls = [_jobs(role, name, number)[0] for number, (role, name) in enumerate(behaviours()) if name == _CONTROL]
+    results = [folder.result(job) or _execute(folder, catalog, deployment, job) for job in controls]
+    return {violation.code for result in results for violation in result.violations}
 
 
 def _run(path: Path, catalog: Catalog, behaviours: list[tuple[str, str]]) -> Run:
@@ -110,7 +135,7 @@ def _run(path: Path, catalog: Catalog, behaviours: list[tuple[str, str]]) -> Run
     jobs = [job for number, (role, name) in enumerate(behaviours) for job in _jobs(role, name, number)]
     stacks = {
         f"{role}-{name}": ImplementationRecord(
-            name=f"{role}-{name}", version="", url="", image=IMAGE, parameters={f"{role.upper()}_PARAMS": name}
+            name=f"{role}-{name}", version="", url="", image=_image(name), parameters={f"{role.upper()}_PARAMS": name}
         )
         for role, name in behaviours
     }
@@ -164,8 +189,20 @@ def _is_told(result: Result, role: str) -> bool:
     )
 
 
+def _is_counted(result: Result, role: str) -> bool:
+    """Whether the result reports packets with the peer's address."""
+    return any(check.name == f"{role}_side.spoofed_packets" and not check.holds for check in result.invariants)
+
+
 def _problems(  # noqa: PLR0917
-    folder: RunFolder, role: str, job: Job, result: Result, after: Result, sampler: "Sampler", took: float
+    folder: RunFolder,
+    role: str,
+    job: Job,
+    result: Result,
+    after: Result,
+    sampler: "Sampler",
+    took: float,
+    usual: set[str],
 ) -> Iterator[tuple[Verdict, str, str]]:
     """The findings about one hostile job and the honest job after it."""
     place = folder.path / job.path
@@ -176,9 +213,14 @@ def _problems(  # noqa: PLR0917
     if result.outcome is not Outcome.SUCCEEDED and blamed != role:
         why = f"{_shown(result)}: {result.findings[0].actual if result.findings else ''}"
         yield Verdict.LOST, "blame", f"expected {role}: {why}"
+    for violation in result.violations:
+        if violation.role and violation.role != role and violation.code not in usual:
+            yield Verdict.LOST, "blame", f"{violation.code} is blamed on {violation.role}: {violation.actual}"
     if after.outcome is not Outcome.SUCCEEDED:
         yield Verdict.LOST, "next job", f"{_shown(after)}: {after.findings[0].actual}"
     stack = job.client if role == "client" else job.server
+    if stack.removeprefix(f"{role}-") in _FORGING and not _is_counted(result, role):
+        yield Verdict.LOST, "untold", f"packets in the peer's name: {_shown(result)}"
     if job.case != _CASE and stack.removeprefix(f"{role}-") not in _HARMLESS and not _is_told(result, role):
         yield Verdict.LOST, "untold", f"a lie in ACK frames: {_shown(result)}"
     if took > _TIMEOUTS[job.case] + _LONGEST_S:
@@ -196,14 +238,21 @@ def _problems(  # noqa: PLR0917
 
 class Sampler:
     """Measures two peaks while a job runs: the memory of this process, its descendants and our containers (simulator,
-    holders, plumber) together, and the bytes that an endpoint's container wrote to its own layer."""
+    holders, plumber) together, and the bytes that an endpoint's container wrote to its own layer.
+
+    The memory is the sum of the largest resident memory of each process, so it is rather too large than too small.
+    """
 
     def __init__(self) -> None:
         self.peaks: dict[str, float] = {}
+        self._free = _free_disk()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
+        for pid in family(os.getpid()):
+            with suppress(OSError):
+                Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets the peak of memory (proc(5))
         self._thread.start()
         return self
 
@@ -221,23 +270,48 @@ class Sampler:
         client.close()
 
     def _look(self, client: docker.DockerClient) -> None:
-        resident_bytes = sum(resident(pid) for pid in family(os.getpid()))
+        resident_bytes = sum(map(largest_resident, family(os.getpid())))
         for container in client.api.containers(filters={"label": LABEL_ROLE}):
             about = client.api.inspect_container(container["Id"])
             if container["Labels"][LABEL_ROLE] not in ("client", "server"):
-                resident_bytes += sum(resident(pid) for pid in family(about["State"]["Pid"]))
+                resident_bytes += sum(map(largest_resident, _members(about["State"]["Pid"])))
             elif layer := about["GraphDriver"]["Data"].get("UpperDir"):
-                self._note("container's disk, MiB", _written(Path(layer)))
+                written = _written(Path(layer))
+                # Without a count, all of the disk's lost space counts.
+                self._note("container's disk, MiB", self._free - _free_disk() if written is None else written)
         self._note("our memory, MiB", resident_bytes)
 
     def _note(self, measurement: str, value: float) -> None:
         self.peaks[measurement] = max(value / MIB, self.peaks.get(measurement, 0.0))
 
 
-def _written(folder: Path) -> int:
-    """Bytes on disk below a folder; 0 when counting takes longer than two seconds."""
+def _members(pid: int) -> list[int]:
+    """All processes of a container, those of `docker exec` included. `pid`: its first process."""
     try:
-        done = subprocess.run(["du", "-sxk", str(folder)], capture_output=True, text=True, timeout=2, check=False)
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if "memory" in controllers.split(",") or not controllers:
+            for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
+                with suppress(OSError):
+                    return [int(member) for member in Path(f"{root}{group}/cgroup.procs").read_text().split()]
+    return family(pid)
+
+
+def _free_disk() -> int:
+    return shutil.disk_usage(_DISK if _DISK.is_dir() else "/").free
+
+
+def _written(upper: Path) -> int | None:
+    """Bytes that a container wrote to its layer; None when counting takes longer than two seconds."""
+    layer = upper.parent
+    if os.path.ismount(layer):
+        about = os.statvfs(layer)
+        return (about.f_blocks - about.f_bfree) * about.f_frsize
+    try:
+        done = subprocess.run(["du", "-sxk", str(upper)], capture_output=True, text=True, timeout=2, check=False)
     except subprocess.TimeoutExpired:
-        return 0
+        return None
     return int(done.stdout.split()[0]) * 1024 if done.stdout else 0

@@ -8,7 +8,10 @@ import subprocess
 import time
 from contextlib import suppress
 
+from aioquic.quic.crypto import CryptoPair
 from common import AFTER, BEFORE, BESIDE, INSTEAD, OWN, PEER, ROLE, behaviour, escaped
+
+PING, CLOSE = b"\x01", b"\x1c\x0a\x00\x00"  # CLOSE: PROTOCOL_VIOLATION, without a reason (RFC 9000 §19.19)
 
 
 def raw():
@@ -58,6 +61,44 @@ def ethernet(payload, kind=b"\x08\x00", target=b"\xff" * 6):
 @behaviour(BESIDE)
 def forge_close():
     udp = struct.pack(">HHHH", 443, 50000, 8 + 1200, 0) + b"\xc3\x00\x00\x00\x01" + os.urandom(1195)
+    send_all([ethernet(ip4(PEER, OWN, 17, udp)), ethernet(ip4(PEER, PEER, 17, udp))])
+
+
+def initial(from_client, original, target, source, frames):
+    """A protected Initial packet of 1200 bytes. `original`: the first destination connection id of the client."""
+    version = 1
+    header = b"\xc3" + version.to_bytes(4) + bytes((len(target),)) + target + bytes((len(source),)) + source + b"\x00"
+    payload = frames + bytes(1200 - len(header) - 2 - 4 - 16 - len(frames))
+    header += (0x4000 | (4 + len(payload) + 16)).to_bytes(2) + (1000).to_bytes(4)
+    keys = CryptoPair()
+    keys.setup_initial(cid=original, is_client=from_client, version=version)
+    return keys.encrypt_packet(header, payload, 1000)
+
+
+def client_initial():
+    """Connection ids and ports of the first Initial packet of the client that this endpoint sends or receives."""
+    listener = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    listener.bind(("eth0", 0))
+    listener.settimeout(10)
+    while True:
+        frame = listener.recv(65535)
+        datagram = frame[14 + 20 + 8 :]
+        is_udp4 = frame[12:14] == b"\x08\x00" and frame[14] == 0x45 and frame[23] == 17
+        if not is_udp4 or frame[36:38] != b"\x01\xbb" or not datagram or datagram[0] & 0xF0 != 0xC0:
+            continue
+        target_end = 6 + datagram[5]
+        source_end = target_end + 1 + datagram[target_end]
+        return datagram[6:target_end], datagram[target_end + 1 : source_end], int.from_bytes(frame[34:36])
+
+
+@behaviour(BESIDE)
+def forge_initial_close():
+    original, client, port = client_initial()
+    if ROLE == "client":  # in the server's name, as if it came from the server
+        packet, ports = initial(False, original, client, os.urandom(8), CLOSE), (443, port)
+    else:
+        packet, ports = initial(True, original, original, client, CLOSE), (port, 443)
+    udp = struct.pack(">HHHH", *ports, 8 + len(packet), 0) + packet
     send_all([ethernet(ip4(PEER, OWN, 17, udp)), ethernet(ip4(PEER, PEER, 17, udp))])
 
 
@@ -118,6 +159,15 @@ def flood_initials():
             b"\xc3\x00\x00\x00\x01\x08" + os.urandom(8) + b"\x08" + os.urandom(8) + b"\x00\x44\x96" + os.urandom(1174),
             (PEER, 443),
         )
+
+
+@behaviour(INSTEAD)
+def flood_connections():
+    """Valid Initial packets of distinct connections, all with the same addresses and ports."""
+    sender = socket.socket(type=socket.SOCK_DGRAM)
+    while True:
+        original, source = os.urandom(8), os.urandom(8)
+        sender.sendto(initial(True, original, original, source, PING), (PEER, 443))
 
 
 @behaviour(INSTEAD)
