@@ -19,7 +19,7 @@ from runner.decode.protection import VERSIONS
 from runner.decode.schema import CLIENT, MTU, PACKET_TYPES, SERVER
 from runner.trace.intervals import Bools, Ints
 from runner.trace.scope import ROLES, Scope
-from runner.trace.vantage import NULL, Columns, Vantage
+from runner.trace.vantage import APPLICATION, NULL, Columns, Vantage
 
 INITIAL, EARLY, HANDSHAKE, ONE_RTT, RETRY, NEGOTIATION = range(6)
 """Positions of the packet types in PACKET_TYPES."""
@@ -242,12 +242,21 @@ class Side:
     def _connection_rows(self) -> tuple[Ints, Ints, Ints, Ints]:
         streams, acks = self.capture.streams, self.capture.acks
         ours = np.flatnonzero(streams["connection"] == self.scope.number)
+        ours = ours[self.is_valid(streams["packet"][ours])]
         answers = np.flatnonzero(acks["connection"] == self.scope.number)
         mine, my_acks = streams["sender"][ours] == self.sender, acks["sender"][answers] == self.sender
         return ours[mine], ours[~mine], answers[my_acks], answers[~my_acks]
 
+    def is_valid(self, packets: Ints) -> Bools:
+        """Per packet: False for 0-RTT packets that the server rejected. After a rejection, the client resets the state
+        of all streams (RFC 9001 §4.6.2)."""
+        accepted = self.scope.row.either("early_data_accepted") is not False
+        valid: Bools = (self.capture.type[packets] != EARLY) | accepted
+        return valid
+
     def stream_frames(self, *, got: bool = False) -> Ints:
-        """Rows of STREAM frames that the endpoint sent, or, with `got`, received."""
+        """Rows of STREAM frames that the endpoint sent, or, with `got`, received. Frames in rejected 0-RTT packets are
+        left out."""
         return self._connection_rows[1 if got else 0]
 
     def ack_frames(self, *, got: bool = False, space: int | None = None) -> Ints:
@@ -300,6 +309,16 @@ class Side:
         datagrams to a record that is larger than the MTU."""
         lengths: Bools = self.capture.datagrams["ip_length"][self.capture.packets["datagram"][self.sent_read]] <= MTU
         return lengths
+
+    def confirmed(self, packet: int) -> bool:
+        """Whether the handshake was confirmed for this endpoint before it sent `packet` (RFC 9001 §4.1.2)."""
+        if not self.is_client:
+            finished = self.finished(CLIENT)
+            return finished is not None and finished < packet
+        done = self.frames("handshake_done", got=True)
+        acks = self.ack_frames(got=True, space=APPLICATION)
+        rows = np.concatenate((self.capture.frames["packet"][done], self.capture.acks["packet"][acks]))
+        return bool((rows < packet).any())
 
     def finished(self, sender: int) -> int | None:
         """The row of the packet that completed the TLS message Finished of `sender`; None when it was not seen."""

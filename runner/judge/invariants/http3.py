@@ -34,7 +34,7 @@ class _Stream:
     cut_off: bool = False
     """True when the stream ended within a frame."""
     ended: bool = False
-    """True when a FIN was sent."""
+    """True when a FIN or RESET_STREAM was sent."""
 
 
 def _streams(side: Side) -> list[_Stream]:
@@ -42,11 +42,12 @@ def _streams(side: Side) -> list[_Stream]:
     rows = side.stream_frames()
     streams = []
     ids = columns["stream_id"][rows]
+    resets = set(side.capture.frames["stream_id"][side.frames("reset_stream")].tolist())
     for number in np.unique(ids).tolist():
         mine = rows[ids == number]
         stream = _Stream(number=number, packet=int(columns["packet"][mine[0]]))
         fins = mine[columns["fin"][mine] == 1]
-        stream.ended = len(fins) > 0
+        stream.ended = len(fins) > 0 or number in resets
         final = int(columns["offset"][fins[0]] + columns["length"][fins[0]]) if len(fins) else None
         _parse(stream, _head(side, mine), final)
         streams.append(stream)
@@ -177,8 +178,7 @@ def _control(side: Side, stream: _Stream) -> Iterator[Broken]:
         yield _broken(stream, "6.2.1-first-frame-not-settings", f"the first frame has type 0x{kinds[0]:x}")
     if kinds.count(_SETTINGS) > 1:
         yield _broken(stream, "7.2.4-settings-twice", f"SETTINGS is sent {kinds.count(_SETTINGS)} times")
-    resets = side.frames("reset_stream")
-    if stream.ended or (side.capture.frames["stream_id"][resets] == stream.number).any():
+    if stream.ended:
         yield _broken(stream, "6.2.1-control-stream-closed", f"control stream {stream.number} is closed")
     for kind, rule in (
         (_DATA, "7.2.1-data-on-control"),

@@ -5,13 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from runner.decode.protection import VERSION_2
-from runner.decode.schema import CLIENT, SERVER
+from runner.decode.schema import SERVER
 from runner.judge.invariants.packets import shown
 from runner.judge.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, Broken, Side
 from runner.trace.vantage import APPLICATION, NULL, find
 
 _PROCESSED_NS = 500_000_000  # an endpoint may need this long to process a packet that arrived
-_DRAINED_NS = 100_000_000  # an endpoint may send packets for this time after the peer's CONNECTION_CLOSE arrived
 _APPLICATION_ERROR = 0x0C
 
 
@@ -42,7 +41,7 @@ def generations(side: Side) -> Iterator[Broken]:
         first = int(updated[0])
         if (packets["key_generation"][got[got < first]] >= number).any():
             continue  # this update is the response to the peer's update
-        if number == 1 and not _confirmed(side, first):
+        if number == 1 and not side.confirmed(first):
             yield Broken(
                 rule="rfc9001-6.1-update-before-confirmed",
                 actual="a packet of key phase 1 before the handshake was confirmed",
@@ -70,17 +69,6 @@ def generations(side: Side) -> Iterator[Broken]:
             actual=f"{int(old.sum())} ACK frames in packets with old keys",
             packets=shown(capture.acks["packet"][mine[old]]),
         )
-
-
-def _confirmed(side: Side, packet: int) -> bool:
-    """Whether the handshake was confirmed for this endpoint before it sent `packet` (RFC 9001 §4.1.2)."""
-    if not side.is_client:
-        finished = side.finished(CLIENT)
-        return finished is not None and finished < packet
-    done = side.frames("handshake_done", got=True)
-    acks = side.ack_frames(got=True, space=APPLICATION)
-    rows = np.concatenate((side.capture.frames["packet"][done], side.capture.acks["packet"][acks]))
-    return bool((rows < packet).any())
 
 
 def discarded(side: Side) -> Iterator[Broken]:
@@ -231,7 +219,7 @@ def closing(side: Side) -> Iterator[Broken]:
         done = frames["packet"][side.frames("handshake_done")]
         if not len(done) or done[0] > closes[0]:
             return
-    late = side.sent_read[side.time(side.sent_read) > side.at(int(closes[0])) + _DRAINED_NS]
+    late = side.sent_read[side.time(side.sent_read) > side.at(int(closes[0])) + _PROCESSED_NS]
     late = late[~capture.closing[late]]
     if len(late):
         yield Broken(

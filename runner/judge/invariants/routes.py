@@ -12,10 +12,10 @@ from runner.trace.vantage import APPLICATION
 
 _FULL = 1200  # bytes of the smallest datagram with PATH_CHALLENGE or PATH_RESPONSE
 _FACTOR = 3  # RFC 9000 §8.1
-_ANSWERED_NS = 1_000_000_000  # time in which an endpoint responds to a challenge, or challenges a new address
-_A_FEW = 5  # packets after this time that prove a broken rule
+_CHALLENGED_NS = 1_000_000_000  # time in which a server challenges a new address
+_A_FEW = 5  # datagrams after this time that prove a broken rule
 _LATENESS_NS = 25_000_000  # an endpoint may need this long to read a packet that arrived
-_READ_NS = 100_000_000  # time for a response after the acknowledgment; no delay is allowed (RFC 9000 §8.2.2)
+_READ_NS = 100_000_000  # time from the acknowledgment of a challenge to its response; RFC 9000 §8.2.2 allows no delay
 _AFTER_READING = 3  # packets after this time that prove a broken rule
 
 Address = tuple[str, int]
@@ -171,9 +171,10 @@ def _responses(side: Side, routes: _Routes, got: Ints, responses: Ints) -> Itera
 
 
 def _unanswered(side: Side, challenged: dict[bytes, list[int]], answers: dict[bytes, int]) -> Iterator[Broken]:
-    """Report a challenge that the endpoint never answered, although it had read the challenge and sent further packets.
+    """Report a challenge that the endpoint acknowledged but never answered, although it sent further packets.
 
-    An endpoint has certainly read a challenge when it acknowledges the packet, or one second after the arrival.
+    A challenge without acknowledgment proves nothing: the endpoint may not have read the packet, or may have discarded
+    it, for example because it came from an unknown address (RFC 9000 §9).
     """
     if not side.sound:
         return
@@ -185,15 +186,15 @@ def _unanswered(side: Side, challenged: dict[bytes, list[int]], answers: dict[by
         if value in answers:
             continue
         packet = int(frames["packet"][rows[0]])
-        answer = _acknowledgment(side, packet)
-        late = sent[side.time(sent) > side.at(packet) + _ANSWERED_NS]
-        after = sent[side.time(sent) > side.at(answer) + _READ_NS] if answer is not None else late
-        if len(late) >= _A_FEW or len(after) >= _AFTER_READING:
-            shows = (packet,) if answer is None else (packet, answer)
+        acknowledgment = _acknowledgment(side, packet)
+        if acknowledgment is None:
+            continue
+        after = sent[side.time(sent) > side.at(acknowledgment) + _READ_NS]
+        if len(after) >= _AFTER_READING:
             yield Broken(
                 rule="rfc9000-8.2.2-challenge-unanswered",
                 actual=f"no PATH_RESPONSE with data {value.hex()}",
-                packets=shows,
+                packets=(packet, acknowledgment),
             )
             return
 
@@ -254,7 +255,7 @@ def unvalidated(side: Side) -> Iterator[Broken]:
         )
         break
     for remote, rows in begun.items():
-        late = [row for row in rows if datagrams["time_ns"][row] > datagrams["time_ns"][rows[0]] + _ANSWERED_NS]
+        late = [row for row in rows if datagrams["time_ns"][row] > datagrams["time_ns"][rows[0]] + _CHALLENGED_NS]
         if remote not in pending.values() and len(late) >= _A_FEW:
             yield Broken(
                 rule="rfc9000-9.3-new-path-not-challenged",
@@ -324,13 +325,12 @@ def _moves(side: Side, routes: _Routes) -> Iterator[Broken]:
     moved = [int(row) for row in datagrams if routes.ends(int(row))[0] != home]
     if not moved:
         return
-    done = side.frames("handshake_done", got=True)
-    confirmed = _datagram(side, int(done[0])) if len(done) else None
-    if side.sound and (confirmed is None or moved[0] < confirmed):
+    first = _packets(side, moved[0])
+    if side.sound and first and not side.confirmed(first[0]):
         yield Broken(
             rule="rfc9000-9-migration-before-confirmed",
             actual="a packet from another local address",
-            packets=_packets(side, moved[0]),
+            packets=first,
         )
     there = [row for row in moved if routes.ends(row)[1] == server]
     if there and "disable_active_migration" in side.peer_parameters:

@@ -7,6 +7,7 @@ import numpy as np
 from runner.judge.invariants.packets import shown
 from runner.judge.side import EARLY, Broken, Side
 from runner.trace.intervals import Ints
+from runner.trace.vantage import find
 
 _MOST = (1 << 62) - 1  # the largest offset, RFC 9000 §19.8
 _MOST_STREAMS = 1 << 60
@@ -205,7 +206,7 @@ def endings(side: Side) -> Iterator[Broken]:
     frames, streams = capture.frames, capture.streams
     rows = side.stream_frames()
     fins = rows[streams["fin"][rows] == 1]
-    resets = side.frames("reset_stream")
+    resets = _resets(side)
     stream = np.concatenate((streams["stream_id"][fins], frames["stream_id"][resets]))
     size = np.concatenate((streams["offset"][fins] + streams["length"][fins], frames["offset"][resets]))
     packet = np.concatenate((streams["packet"][fins], frames["packet"][resets]))
@@ -222,31 +223,32 @@ def endings(side: Side) -> Iterator[Broken]:
             packets=shown(packet[at : at + 2]),
         )
     sent = _Sent(side)
-    known, first = np.unique(stream, return_index=True)
-    place = np.searchsorted(known, sent.stream)
-    has = (
-        (place < len(known)) & (known[np.minimum(place, max(len(known) - 1, 0))] == sent.stream) if len(known) else None
-    )
-    if has is not None:
-        limit = np.where(has, size[first[np.minimum(place, len(known) - 1)]], _COMMON)
-        beyond = np.flatnonzero((sent.end > limit) & ~np.isin(sent.stream, list(changed)))
-        if len(beyond):
-            at = beyond[0]
-            yield Broken(
-                rule="rfc9000-4.5-data-beyond-final-size",
-                actual=f"stream {sent.stream[at]} has data up to {sent.end[at]}, its final size is {limit[at]}",
-                packets=shown(sent.packet[beyond]),
-            )
+    ending = find(stream, sent.stream)
+    limit = np.append(size, _COMMON)[ending]  # NULL is -1: a stream that did not end has the limit _COMMON
+    beyond = np.flatnonzero((sent.end > limit) & ~np.isin(sent.stream, list(changed)))
+    if len(beyond):
+        at = beyond[0]
+        yield Broken(
+            rule="rfc9000-4.5-data-beyond-final-size",
+            actual=f"stream {sent.stream[at]} has data up to {sent.end[at]}, its final size is {limit[at]}",
+            packets=shown(sent.packet[beyond]),
+        )
     blocked = side.frames("stream_data_blocked")
     yield from _after_reset(side, streams["stream_id"][rows], streams["packet"][rows], "stream")
     yield from _after_reset(side, frames["stream_id"][blocked], frames["packet"][blocked], "blocked")
+
+
+def _resets(side: Side) -> Ints:
+    """Rows of the endpoint's RESET_STREAM frames, without those in rejected 0-RTT packets."""
+    rows = side.frames("reset_stream")
+    return rows[side.is_valid(side.capture.frames["packet"][rows])]
 
 
 def _after_reset(side: Side, stream: Ints, packet: Ints, rule: str) -> Iterator[Broken]:
     """Report the first stream with frames after its RESET_STREAM. `stream`, `packet`: the stream and the packet of each
     frame that the rule is about."""
     frames = side.capture.frames
-    for reset in side.frames("reset_stream")[:200].tolist() if len(stream) else ():
+    for reset in _resets(side)[:200].tolist() if len(stream) else ():
         number = int(frames["stream_id"][reset])
         late = packet[(stream == number) & (packet > frames["packet"][reset])]
         if len(late):

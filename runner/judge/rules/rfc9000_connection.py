@@ -5,7 +5,7 @@ from runner.judge.rules.nouns import CLIENT, ENDPOINT, SERVER, Document
 DOCUMENT = Document(9000)
 _every, _case, _unchecked, _unseen = DOCUMENT.every, DOCUMENT.case, DOCUMENT.unchecked, DOCUMENT.unseen
 
-_CONTENT = "the decoder keeps no content of streams"
+_CONTENT = "the decoder keeps only the first bytes of each stream"
 _INSIDE = "it is a decision inside the endpoint, which leaves no trace in packets"
 
 # 2 Streams, 3 Stream states
@@ -190,7 +190,8 @@ _every(
     "8.2.2",
     "challenge-unanswered",
     ENDPOINT,
-    "A PATH_CHALLENGE that arrived is answered: within 1 s if the endpoint continues to send.",
+    "Each PATH_CHALLENGE is answered by PATH_RESPONSE: within 0.1 s of its acknowledgment if the endpoint continues to "
+    "send.",
 )
 _every("8.2.2", "response-unasked", ENDPOINT, "PATH_RESPONSE has the data of a PATH_CHALLENGE that arrived.")
 
@@ -200,7 +201,8 @@ _every(
     "9",
     "migration-disabled",
     CLIENT,
-    "No packet comes from another local address when the peer sent disable_active_migration.",
+    "If the peer sent disable_active_migration, no packet to the peer's address of the handshake comes from another "
+    "local address.",
 )
 _every(
     "8",

@@ -150,7 +150,7 @@ _unseen(
     "17.4",
     "spin-always",
     ENDPOINT,
-    "The spin bit is disabled for at least one connection in 16.",
+    "The spin bit is disabled on at least one network path, or for one connection ID, in 16.",
     "only many connections could show this",
 )
 

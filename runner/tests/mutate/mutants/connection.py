@@ -138,7 +138,7 @@ def _draining(m: Mutation) -> None:
     datagram, _, _ = m.pick(closes, "the peer didn't close")
     own = m.packets(Kind.ONE_RTT, where=lambda datagram, _: datagram.arrived)
     last, packet = own[-1]
-    wait = (datagram.seen[m.role].time_ns - last.sent_ns) / 1e9 + 0.2
+    wait = (datagram.seen[m.role].time_ns - last.sent_ns) / 1e9 + 0.6
     edits.insert_packet(m.recording, last, packet, frame(F.PING), after_s=wait)
 
 
