@@ -259,7 +259,7 @@ def test_a_webhook_gets_the_news(tmp_path: Path) -> None:
     with webhook() as (url, got):
         path = written(tmp_path, runs=[BAD], tell=[{"webhook": url}])
         work_of(path, tmp_path, []).run()
-    assert got[0]["lines"] == ["bad: did not run."]
+    assert got[0]["lines"] == ["bad did not run."]
 
 
 def test_a_webhook_that_is_away_is_a_failed_stage(tmp_path: Path) -> None:
