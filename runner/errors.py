@@ -10,6 +10,11 @@ _CHATTER = re.compile(
 )
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message; the name of its class when the message is empty."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 class BentpipeError(Exception):
     """Base class of errors whose message is one clear sentence for the user. Exit code 3 unless a subclass has another
     exit code."""

@@ -10,9 +10,9 @@ from xml.etree import ElementTree as Xml
 
 from runner.check.change import Change, State, has_verdict, reason
 from runner.check.problems import Problem, fix
-from runner.check.report import Place, Verdict, junit_child, junit_document
+from runner.check.report import Place, Verdict, finding_lines, junit_child, junit_document
 from runner.model.implementation import Role
-from runner.model.result import Finding, Outcome, Result
+from runner.model.result import Outcome, Result
 from runner.store import RunFolder
 from runner.units import format_count, format_duration
 
@@ -138,7 +138,12 @@ class ChangeReport:
         lines: list[str] = []
         for group in groups[:_MOST_DETAILS]:
             for finding in group[0].shown.findings[:1]:
-                lines += ["", f"### {group[0].place}", "", *_finding_lines(finding, group[0].place.case)]
+                lines += [
+                    "",
+                    f"### {group[0].place}",
+                    "",
+                    *finding_lines(finding, fix(finding.code, group[0].place.case)),
+                ]
                 lines.append(f"- show it: `./bentpipe show {self._folder(group[0])}`")
                 if finding.log_tail:
                     tail = finding.log_tail.replace("```", "'''")
@@ -231,20 +236,6 @@ def _cause(change: Change) -> str:
     return f"`{reason(shown)}` {shown.findings[0].actual}" if shown.findings else shown.outcome.value
 
 
-def _finding_lines(finding: Finding, case: str) -> list[str]:
-    section = f" ({finding.section})" if finding.section else ""
-    lines = [
-        f"- `{finding.code}`{f' of the {finding.role}' if finding.role else ''}: {finding.requirement}{section}",
-        f"- expected: {finding.expected}",
-        f"- actual: {finding.actual}",
-    ]
-    if finding.packets:
-        lines.append(f"- packets {finding.places}, in the capture of the {finding.vantage}")
-    if how := fix(finding.code, case):
-        lines.append(f"- how to fix it: {how}")
-    return lines
-
-
 def _names(names: Iterable[str]) -> str:
     known = list(names)
     more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
@@ -264,7 +255,9 @@ def _junit_outcome(case: Xml.Element, change: Change) -> None:
     is not decided."""
     shown = change.shown
     text = "\n".join(
-        line for finding in shown.findings for line in (*_finding_lines(finding, change.place.case), finding.log_tail)
+        line
+        for finding in shown.findings
+        for line in (*finding_lines(finding, fix(finding.code, change.place.case)), finding.log_tail)
     )
     sentence = f"base {_tally([change], 0)}, head {_tally([change], 1)}: {_cause(change)}"
     if change.state is State.WORSE:

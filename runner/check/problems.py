@@ -89,7 +89,7 @@ FIXES = {
     "no-key-log": "Append secrets in the NSS key log format to the file that SSLKEYLOGFILE names.",
     "wrong-alpn": "Offer hq-interop in every case except http3, which needs h3.",
     "handshake-count": "Use one connection for all requests, except in multiconnect, resumption and zerortt.",
-    "output-flood": "Print less; put traces into files below /logs.",
+    "output-flood": "Print less, and write traces into files below /logs.",
     "volume-full": "Write less below /logs: qlog and key log are enough.",
 }
 
@@ -101,15 +101,13 @@ _FIXES_OF_CASES = {
     ("handshake-count", "handshakecorruption"): _A_CONNECTION_EACH,
     ("handshake-count", "resumption"): "Open two connections. The second resumes the session of the first.",
     ("handshake-count", "zerortt"): "Open two connections. The second sends its requests in 0-RTT.",
-    (
-        "timeout",
-        "handshakeloss",
-    ): "Repeat lost handshake packets by the probe time-out (RFC 9002 §6.2), and don't close "
+    ("timeout", "handshakeloss"): "Repeat lost handshake packets after the probe time-out (RFC 9002 §6.2). Don't close "
     "a connection before the idle time-out.",
-    ("timeout", "handshakecorruption"): "Discard packets that can't be authenticated and repeat by the probe time-out "
-    "(RFC 9002 §6.2).",
+    ("timeout", "handshakecorruption"): "Discard packets that can't be authenticated. Repeat lost packets after the "
+    "probe time-out (RFC 9002 §6.2).",
     ("timeout", "mtublackhole"): "Fall back to 1200-byte datagrams when only large ones are lost (RFC 8899 §4.3).",
-    ("timeout", "blackhole"): "Continue after a silence of two seconds: probe time-outs must not grow far beyond it.",
+    ("timeout", "blackhole"): "Continue after a silence of two seconds. Probe time-outs must not grow far beyond two "
+    "seconds.",
     ("wrong-alpn", "http3"): "Offer h3 in this case.",
 }
 
@@ -119,7 +117,7 @@ def fix(code: str, case: str) -> str:
     return _FIXES_OF_CASES.get((code, case)) or FIXES.get(code, "")
 
 
-_HOST_FAILED = "`./bentpipe doctor` says what this host lacks. Then check the image again."
+_HOST_FAILED = "Repair what `./bentpipe doctor` reports about this host. Then check the image again."
 
 
 def open_fix(code: str) -> str:

@@ -46,6 +46,12 @@ class Place:
     role: Role
     peer: str
 
+    @classmethod
+    def of(cls, job: Job, stack: str) -> "Place":
+        """The place of a job of `stack` with a peer."""
+        is_server = job.server == stack
+        return cls(job.case, Role.SERVER if is_server else Role.CLIENT, job.client if is_server else job.server)
+
     def __str__(self) -> str:
         return f"{self.case} as {self.role.value} with {self.peer}"
 
@@ -79,7 +85,7 @@ class Report:
         """All iterations of a case with a peer, in the order in which the cases were first run."""
         by_place: dict[Place, list[Result]] = {}
         for job, result in self.results.items():
-            by_place.setdefault(Place(job.case, self.role_of(job), self.peer_of(job)), []).append(result)
+            by_place.setdefault(Place.of(job, self.name), []).append(result)
         return {
             place: Cell(
                 results=tuple(sorted(results, key=lambda result: result.iteration)), random=place.case in self.random
@@ -96,26 +102,14 @@ class Report:
 
     def path(self, place: Place) -> Path:
         """The job folder of `Cell.shown`."""
-        result = self.cells[place].shown
-        return (
-            self.run
-            / Job(server=result.server, client=result.client, case=result.case, iteration=result.iteration).path
-        )
-
-    def role_of(self, job: Job) -> Role:
-        """The role of the subject in `job`."""
-        return Role.SERVER if job.server == self.name else Role.CLIENT
-
-    def peer_of(self, job: Job) -> str:
-        """The peer of the cell."""
-        return job.client if job.server == self.name else job.server
+        return self.run / self.cells[place].shown.job.path
 
     def cases(self, role: Role) -> tuple[str, ...]:
         """The wire names that the image claims in `role`: names of cases that ran and did not end with 127."""
         names = {
             self.wire_names[job.case][role.value]
             for job, result in self.results.items()
-            if self.role_of(job) is role and result.outcome not in (Outcome.UNSUPPORTED, Outcome.SKIPPED)
+            if Place.of(job, self.name).role is role and result.outcome not in (Outcome.UNSUPPORTED, Outcome.SKIPPED)
         }
         return tuple(sorted(names))
 
@@ -143,7 +137,7 @@ class Report:
 
     def _tried(self, role: Role) -> frozenset[str]:
         """The wire names that this check used in `role`."""
-        jobs = (job for job in self.results if self.role_of(job) is role)
+        jobs = (job for job in self.results if Place.of(job, self.name).role is role)
         return frozenset(self.wire_names[job.case][role.value] for job in jobs)
 
     def entry(self) -> dict[str, Any]:
@@ -236,16 +230,7 @@ class Report:
         cell = self.cells[place]
         lines = [f"### {place}", *(["", f"{cell.rate}."] if cell.rate else [])]
         for finding in cell.shown.findings:
-            section = f" ({finding.section})" if finding.section else ""
-            lines += [
-                "",
-                f"- `{finding.code}`{f' of the {finding.role}' if finding.role else ''}",
-                f"- requirement: {finding.requirement}{section}",
-                f"- expected: {finding.expected}",
-                f"- actual: {finding.actual}",
-            ]
-            if fix := fix_of(cell, finding):
-                lines.append(f"- fix: {fix}")
+            lines += ["", *finding_lines(finding, fix_of(cell, finding))]
             if finding.log_tail:
                 lines += ["", "```", finding.log_tail.replace("```", "'''"), "```"]
         return [*lines, "", f"Evidence: `{self.path(place)}`"]
@@ -272,6 +257,19 @@ class Report:
                 )
                 _junit_outcome(case, cell, is_open=self.is_open(place))
         return junit_document(root)
+
+
+def finding_lines(finding: Finding, how: str) -> list[str]:
+    """A finding as a Markdown list. `how`: the fix; empty when the requirement already says it."""
+    section = f" ({finding.section})" if finding.section else ""
+    lines = [
+        f"- `{finding.code}`{f' of the {finding.role}' if finding.role else ''}: {finding.requirement}{section}",
+        f"- expected: {finding.expected}",
+        f"- actual: {finding.actual}",
+    ]
+    if finding.packets:
+        lines.append(f"- packets {finding.places}, in the capture of the {finding.vantage}")
+    return [*lines, f"- fix: {how}"] if how else lines
 
 
 def junit_document(root: Xml.Element) -> bytes:

@@ -110,7 +110,7 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
     facts = {side: options.source.facts(options.images[side]) for side in SIDES}
     path = runs.run_path(options.run) if options.run else LOGS / "ci" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}"
     if (path / BASE).exists():
-        raise UsageError(f"--run {path} already holds a comparison: choose another name.")
+        raise UsageError(f"--run {path} already has a comparison: choose another name.")
     seed = secrets.randbits(31) if options.seed is None else options.seed
     plan = _Plan(options=replace(options, seed=seed), name=name, peers=peers, cases=cases, facts=facts, path=path)
     if options.clock != clocks.REAL:
@@ -289,7 +289,7 @@ class TwoBuilds:
         iterations: dict[Place, dict[str, list[Result]]] = {}
         for side, results in self.results.items():
             for job, result in sorted(results.items(), key=lambda item: item[0].iteration):
-                iterations.setdefault(self._place(job), {name: [] for name in SIDES})[side].append(result)
+                iterations.setdefault(Place.of(job, self._name), {name: [] for name in SIDES})[side].append(result)
         cases = self._options.catalog.cases
         measured = {case for case in self._cases if cases[case].kind is Kind.MEASUREMENT}
         changes = {
@@ -310,11 +310,6 @@ class TwoBuilds:
             place: replace(change, confirmed=place in confirmed)
             for place, change in sorted(changes.items(), key=lambda item: order.index(item[0].case))
         }
-
-    def _place(self, job: Job) -> Place:
-        if job.server == self._name:
-            return Place(job.case, Role.SERVER, job.client)
-        return Place(job.case, Role.CLIENT, job.server)
 
     def _further(self) -> list[Job]:
         """The next iterations of the cells that differ."""

@@ -17,7 +17,7 @@ from runner.check.cell import Cell
 from runner.check.ground import Ground, open_ground
 from runner.check.local_build import ENDPOINT_IMAGE, local_build
 from runner.check.problems import Problem, of_image, of_output, of_probe
-from runner.check.report import Report
+from runner.check.report import Place, Report
 from runner.check.subject import (
     FIRST_CASES,
     PEERS,
@@ -55,7 +55,7 @@ class CheckOptions:
     implementations: Path
     image: str | None = None
     commands: Mapping[Role, str]
-    name: str | None = None  # its name; None: the name is made from the name of the image
+    name: str | None = None  # name of the stack; None: the name is made from the name of the image
     peers: tuple[str, ...] = PEERS
     cases: tuple[str, ...] = ()  # empty: all cases on the default link, goodput and sat
     run: str | None = None
@@ -318,7 +318,7 @@ class _Check:
         return able
 
     def _role_of(self, job: Job) -> Role:
-        return Role.SERVER if job.server == self._subject.name else Role.CLIENT
+        return Place.of(job, self._subject.name).role
 
     def _output_problems(self) -> list[Problem]:
         """Problems with missing rights that the output of an endpoint shows, at most one per role."""

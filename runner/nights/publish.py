@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from runner.errors import SetupError
+from runner.errors import SetupError, first_line
 
 _GIT = "git+"
 _LONGEST = 1800  # most seconds of one transfer
@@ -44,7 +44,7 @@ def _to_folder(site: Path, target: Path) -> None:
         fresh.rename(target)
         shutil.rmtree(old, ignore_errors=True)
     except (OSError, shutil.Error) as error:
-        raise SetupError(f"The site can't be published to {target}: {_first(error)}.") from error
+        raise SetupError(f"The site can't be published to {target}: {first_line(error)}.") from error
 
 
 def _to_branch(site: Path, target: str, work: Path) -> None:
@@ -79,7 +79,7 @@ def _to_url(site: Path, target: str) -> None:
         system, path = url_to_fs(target)
         system.put(f"{site}/", f"{path.rstrip('/')}/", recursive=True)
     except Exception as error:  # each kind of file system raises its own errors
-        raise SetupError(f"The site can't be published to {target}: {_first(error)}.") from error
+        raise SetupError(f"The site can't be published to {target}: {first_line(error)}.") from error
 
 
 def _run(command: list[str], target: str, *, folder: Path | None = None) -> None:
@@ -92,7 +92,3 @@ def _run(command: list[str], target: str, *, folder: Path | None = None) -> None
     except subprocess.CalledProcessError as error:
         why = (error.stderr or error.stdout).strip().splitlines() or [f"exit code {error.returncode}"]
         raise SetupError(f"The site can't be published to {target}: {why[-1]}") from error
-
-
-def _first(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb, erfc, sqrt
+from math import comb, erfc, expm1, inf, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +80,20 @@ def shift_interval(
         return None
     differences = np.sort((new[:, None] - old[None, :]).ravel())
     return float(differences[place]), float(differences[-1 - place])
+
+
+def ratio_interval(
+    values: Sequence[float], reference: Sequence[float], change: float | None
+) -> tuple[float, float] | None:
+    """The 95 % interval of `change`, the median of `values` ÷ the median of `reference` − 1. It is the exact interval
+    of the shift of the logarithms (rank test), widened so that it contains `change`.
+
+    None when `change` is None, when a value is 0 or infinite, or when there are too few values.
+    """
+    if change is None or not all(0 < value < inf for value in (*values, *reference)):
+        return None
+    interval = shift_interval(np.log(np.asarray(reference)), np.log(np.asarray(values)))
+    return None if interval is None else (min(change, expm1(interval[0])), max(change, expm1(interval[1])))
 
 
 @lru_cache(maxsize=4096)

@@ -7,6 +7,7 @@ from math import atanh, sqrt, tanh
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.stats.change import doubled_midranks
 from runner.stats.distributions import student_tail
 from runner.stats.summary import CONFIDENCE, NORMAL_QUANTILE, Summary, summarise
 
@@ -126,7 +127,7 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> Correlation | N
     n = len(first)
     if n < 3:
         return None
-    ranks = [_midranks(np.asarray(values, dtype=np.float64)) for values in (first, second)]
+    ranks = [doubled_midranks(np.asarray(values, dtype=np.float64)) for values in (first, second)]
     if any(np.ptp(values) == 0 for values in ranks):
         return None
     x, y = (values - values.mean() for values in ranks)
@@ -137,9 +138,3 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> Correlation | N
         return Correlation(rho=round(rho), n=n, low=round(rho), high=round(rho))
     half = NORMAL_QUANTILE * sqrt((1 + rho**2 / 2) / (n - 3))
     return Correlation(rho=rho, n=n, low=tanh(atanh(rho) - half), high=tanh(atanh(rho) + half))
-
-
-def _midranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: NDArray[np.float64] = (np.cumsum(sizes) - (sizes - 1) / 2)[group]
-    return ranks

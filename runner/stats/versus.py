@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from runner.stats.change import FALSE_DISCOVERY_RATE, adjusted, least_p, rank_test, shift_interval
+from runner.stats.change import FALSE_DISCOVERY_RATE, adjusted, least_p, rank_test, ratio_interval
 from runner.stats.paired import LEAST_PAIRS, least_paired_p, pseudomedian, signed_rank_interval, signed_rank_test
 
 Times = Mapping[str, Sequence[float]]
@@ -84,7 +84,7 @@ def versus(questions: Sequence[Times], reference: str, pairs: Sequence[Pairs] = 
 def _versus(times: Sequence[float], reference: Sequence[float], pairs: Sequence[tuple[float, float]]) -> Versus:
     ours, theirs = median(times), median(reference)
     change = ours / theirs - 1 if isfinite(ours) and isfinite(theirs) else None
-    low, high = _interval(times, reference, change) or (None, None)
+    low, high = ratio_interval(times, reference, change) or (None, None)
     comparison = Versus(
         change=change,
         lost=not isfinite(ours),
@@ -113,12 +113,3 @@ def _paired(unpaired: Versus, pairs: Sequence[tuple[float, float]]) -> Versus:
         low=None if low is None else expm1(low),
         high=None if high is None else expm1(high),
     )
-
-
-def _interval(times: Sequence[float], reference: Sequence[float], change: float | None) -> tuple[float, float] | None:
-    """The 95 % interval of the change. It is the exact interval of the shift of the logarithms (rank test), widened so
-    that it contains the change of the medians."""
-    if change is None or not all(isfinite(time) and time > 0 for time in (*times, *reference)):
-        return None
-    interval = shift_interval(np.log(np.asarray(reference)), np.log(np.asarray(times)))
-    return None if interval is None else (min(change, expm1(interval[0])), max(change, expm1(interval[1])))

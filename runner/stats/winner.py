@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import expm1, inf
+from math import inf
 from statistics import median
 
-import numpy as np
-
-from runner.stats.change import FALSE_DISCOVERY_RATE, adjusted, least_n, least_p, rank_test, shift_interval
+from runner.stats.change import FALSE_DISCOVERY_RATE, adjusted, least_n, least_p, rank_test, ratio_interval
 
 Groups = Mapping[str, Sequence[float]]
 
@@ -88,15 +86,18 @@ def _winner(groups: Groups, *, lowest: bool) -> Winner | None:
     if len(ranked) == 1:
         return Winner(name=name, value=value, n=len(groups[name]))
     other, second = ranked[1]
-    margin = abs(other - value) / other if _counts(other) else None
-    low, high = _interval(groups[name], groups[second], margin, lowest=lowest) or (None, None)
+    change = value / other - 1 if _counts(other) else None
+    low, high = ratio_interval(groups[name], groups[second], change) or (None, None)
+    if lowest and change is not None:  # a shorter time is an advantage
+        change = -change
+        low, high = (None, None) if low is None or high is None else (-high, -low)
     return Winner(
         name=name,
         value=value,
         n=len(groups[name]),
         second=second,
         second_n=len(groups[second]),
-        margin=margin,
+        margin=change,
         low=low,
         high=high,
         p=rank_test(groups[name], groups[second]),
@@ -106,18 +107,3 @@ def _winner(groups: Groups, *, lowest: bool) -> Winner | None:
 def _counts(value: float) -> bool:
     """True for a measured value, False for a value that represents a failure."""
     return 0 < value < inf
-
-
-def _interval(
-    best: Sequence[float], other: Sequence[float], margin: float | None, *, lowest: bool
-) -> tuple[float, float] | None:
-    """The 95 % interval of the margin. It is the exact interval of the shift of the logarithms (rank test), widened so
-    that it contains the margin of the medians."""
-    if margin is None or not all(map(_counts, (*best, *other))):
-        return None
-    interval = shift_interval(np.log(np.asarray(other)), np.log(np.asarray(best)))
-    if interval is None:
-        return None
-    # The shift is ln(best / other). The margin is 1 - best / other for times, and best / other - 1 for rates.
-    ends = [-expm1(end) if lowest else expm1(end) for end in interval]
-    return min(margin, *ends), max(margin, *ends)

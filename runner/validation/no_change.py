@@ -16,7 +16,6 @@ from pathlib import Path
 
 from runner.check.change import FIRST, SECOND, Change, State, confirmed_by_peers
 from runner.check.report import Place
-from runner.model.implementation import Role
 from runner.model.result import Result
 from runner.model.run import Kind
 from runner.store import RunFolder
@@ -34,9 +33,7 @@ def load(paths: Sequence[Path], stack: str) -> tuple[Cells, frozenset[str]]:
         measured |= {name for name, case in folder.run.cases.items() if case.kind is Kind.MEASUREMENT}
         for job, result in folder.results().items():
             if stack in (job.server, job.client) and job.server != job.client:
-                role = Role.SERVER if job.server == stack else Role.CLIENT
-                peer = job.client if role is Role.SERVER else job.server
-                cells.setdefault(Place(job.case, role, peer), []).append(result)
+                cells.setdefault(Place.of(job, stack), []).append(result)
     return {place: results for place, results in cells.items() if len(results) >= 2 * FIRST}, frozenset(measured)
 
 

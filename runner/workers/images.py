@@ -11,7 +11,7 @@ import docker
 from docker.errors import DockerException, ImageNotFound
 
 from runner.engine import engine
-from runner.errors import SetupError
+from runner.errors import SetupError, first_line
 from runner.guests.house import IMAGE as GUEST
 from runner.images import archives
 from runner.images.images import SIMULATOR
@@ -120,8 +120,8 @@ def load(place: str, image: Wanted) -> str:
     try:
         with closing(engine.client()) as client, Path(place).open("rb") as file:
             client.images.load(file)
-            return "" if _has(client, image) else "another image came out of its archive"
+            return "" if _has(client, image) else "its archive contained another image"
     except (DockerException, OSError) as error:
-        return next(iter(str(error).splitlines()), type(error).__name__)
+        return first_line(error)
     finally:
         Path(place).unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from runner.errors import first_line
 from runner.files.folder_lock import locked_folder, remove_abandoned
 from runner.workers.cluster import worker
 from runner.workers.host import Deployments, Host
@@ -33,7 +34,7 @@ def take_part(
         try:
             why = asyncio.run(_session(address, invitation, open_host, lanes=lanes, say=say))
         except (TimeoutError, OSError) as error:
-            why = f"{address} can't be reached ({_first(error)})"
+            why = f"{address} can't be reached ({first_line(error)})"
         say(f"{why}. The next try begins in {_PAUSE:.0f} s; Ctrl-C ends this worker.")
         time.sleep(_PAUSE if time.monotonic() - began < 10 * _PAUSE else 1.0)
 
@@ -95,7 +96,3 @@ def _is_awaited(member: Any, key: str) -> bool:
     """True when a runner still waits for the order `key`."""
     task = member.state.tasks.get(key)
     return task is not None and task.state not in ("cancelled", "released", "forgotten")
-
-
-def _first(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -5,7 +5,7 @@ import secrets
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from runner.errors import LaneError, SetupError
+from runner.errors import LaneError, SetupError, first_line
 from runner.workers.parcel import LARGEST
 
 
@@ -17,7 +17,7 @@ def file_system(url: str) -> tuple[Any, str]:
         system, folder = url_to_fs(url)
         system.makedirs(folder, exist_ok=True)
     except Exception as error:  # each kind of file system raises its own errors
-        raise SetupError(f"--store {url} can't be used ({_first(error)}): name a URL that fsspec opens.") from error
+        raise SetupError(f"--store {url} can't be used ({first_line(error)}): name a URL that fsspec opens.") from error
     return system, folder.rstrip("/")
 
 
@@ -29,7 +29,7 @@ def put(url: str, name: str, content: bytes) -> str:
         system.pipe_file(f"{place}.part", content)
         system.mv(f"{place}.part", f"{place}.tar.zst")
     except Exception as error:
-        raise LaneError("worker-failed", f"The archive can't be written to {url}: {_first(error)}") from error
+        raise LaneError("worker-failed", f"The archive can't be written to {url}: {first_line(error)}") from error
     return f"{place}.tar.zst"
 
 
@@ -44,7 +44,7 @@ def take(url: str, place: str) -> BinaryIO:
         with suppress(Exception):  # leftovers are removed when the run is resumed
             system.rm_file(place)
     except Exception as error:
-        raise LaneError("archive-broken", f"The archive of a worker can't be read: {_first(error)}") from error
+        raise LaneError("archive-broken", f"The archive of a worker can't be read: {first_line(error)}") from error
     return io.BytesIO(content)
 
 
@@ -54,7 +54,3 @@ def clean(url: str, prefix: str) -> None:
     with suppress(Exception):
         for place in system.glob(f"{folder}/{prefix}*"):
             system.rm_file(place)
-
-
-def _first(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

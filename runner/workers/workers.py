@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner.errors import LaneError, SetupError
+from runner.errors import LaneError, SetupError, first_line
 from runner.files.safe_files import remove_tree
 from runner.model.codes import another_attempt_helps
 from runner.model.deployment import Deployment
@@ -206,8 +206,8 @@ class Workers(Deployment):
             )
         except (OSError, TimeoutError) as error:
             raise SetupError(
-                f"No scheduler answers at {self._address} ({next(iter(str(error).splitlines()), 'no answer')}): run "
-                "`./bentpipe worker invite` there, and look at the firewall."
+                f"No scheduler answers at {self._address} ({first_line(error)}): run "
+                "`./bentpipe worker invite` there, and check the firewall."
             ) from error
 
     def _disconnect(self) -> None:

@@ -58,5 +58,5 @@ def test_what_does_not_become_the_image_is_said(client: docker.DockerClient) -> 
     text = f"FROM {TOOLS}\nLABEL worker=image\nENV SENT=yes\n"
     made, _ = client.images.build(fileobj=io.BytesIO(text.encode()), tag=NAME, rm=True, forcerm=True)
     required = Wanted(name=NAME, content=(*archives.content(made)[:2], ["other"]), digest="")
-    with pytest.raises(SetupError, match="another image came out"):
+    with pytest.raises(SetupError, match="its archive contained another image"):
         bring([required], lambda function, *arguments: function(*arguments), say=lambda _: None)
