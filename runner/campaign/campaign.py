@@ -26,7 +26,7 @@ from runner.plan.jobs import GATE
 from runner.store import RunFolder
 from testcases.base import Case
 
-_POLL = 0.2  # seconds between two checks of `_stop`
+_POLL = 0.2  # seconds between two checks whether the campaign was stopped
 
 
 class Extension(Protocol):
@@ -86,10 +86,11 @@ class Campaign:
             ]
             for thread in lanes:
                 thread.start()
-            while any(thread.is_alive() for thread in lanes):
-                if self._stop.wait(_POLL):
-                    self.deployment.stop()
-                    break
+            while any(thread.is_alive() for thread in lanes) and not self._stop.is_set():
+                # Not `_stop.wait`: it holds a lock that the signal handler needs to set `_stop` in this same thread.
+                time.sleep(_POLL)
+            if self._stop.is_set():
+                self.deployment.stop()
             for thread in lanes:
                 thread.join()
         remove_tree(self.folder.path, ".partial")

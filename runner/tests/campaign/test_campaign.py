@@ -268,3 +268,46 @@ def test_stopping_leaves_running_jobs_undone(tmp_path: Path, catalog: Catalog) -
     results = work.execute()
     assert len(results) == 1
     assert list(folder.results()) == list(results)
+
+
+_CHILD_CTRL_C = """
+import signal, sys, threading
+from pathlib import Path
+from runner.campaign.campaign import Campaign
+from runner.campaign.retention import Retention
+from runner.campaign.signals import stopping
+from runner.campaign.width import Width
+from runner.config.catalog import load_catalog
+from runner.lanes.replay import Replay
+from runner.store import RunFolder
+from runner.tests.conftest import RECORDINGS
+
+folder = RunFolder.open(Path(sys.argv[1]))
+work = Campaign(
+    folder=folder,
+    cases={"lossy": load_catalog().cases["goodput"]},
+    todo=folder.run.order,
+    presets={},
+    deployment=Replay(RECORDINGS, seconds_per_job=60),
+    width=Width.parse("1"),
+    retention=Retention.ALL,
+)
+
+def interrupt(frame, event, argument):
+    waits = frame.f_code.co_filename == threading.__file__ and frame.f_code.co_name == "wait"
+    if waits and work._stop._cond._lock.locked():
+        sys.settrace(None)
+        signal.raise_signal(signal.SIGINT)
+    return interrupt
+
+threading.Timer(3.0, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+sys.settrace(interrupt)
+with stopping(work):
+    assert work.execute() == {}
+"""
+
+
+def test_ctrl_c_ends_a_campaign_also_when_its_thread_holds_a_lock(tmp_path: Path, catalog: Catalog) -> None:
+    RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=2))
+    command = [sys.executable, "-c", _CHILD_CTRL_C, str(tmp_path / "run")]
+    subprocess.run(command, cwd=ROOT, timeout=60, check=True)
