@@ -34,7 +34,6 @@ def apply_retention(folder: RunFolder, job: Job, policy: Retention) -> None:
         if keep or not result.captures_kept:
             continue
         artifacts = folder.artifacts(other)
-        if result.captures_kept:
-            folder.save_result(replace(result, captures_kept=False))
+        folder.save_result(replace(result, captures_kept=False))
         for capture in artifacts.captures:
             beneath(artifacts.folder, capture.relative_to(artifacts.folder)).unlink(missing_ok=True)
