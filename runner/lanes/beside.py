@@ -64,9 +64,7 @@ class Beside:
     def stop(self) -> None:
         """End the client and then the server. A client that has ended before keeps its exit code."""
         for role, grace in ((BesideRole.CLIENT, 0.0), (BesideRole.SERVER, _SERVER_GRACE_SECONDS)):
-            endpoint = self._by_role[role]
-            if endpoint.running is not None and not endpoint.running.ended:
-                endpoint.stopped_by_us |= endpoint.running.terminate(grace=grace)
+            self._by_role[role].stop(grace=grace)
 
     def records(self, job_began: float) -> dict[str, EndpointRecord]:
         """The engine's record of each endpoint, by role. `job_began` in seconds since 1970."""

@@ -161,6 +161,12 @@ class Endpoint:
         assert isinstance(self.running, Supervised), "create() comes first"
         return self.running
 
+    def stop(self, *, grace: float) -> None:
+        """End the container if it still runs: SIGTERM, and SIGKILL after `grace` seconds. `stopped_by_us` stays True
+        when the container was stopped before."""
+        if self.running is not None:
+            self.stopped_by_us |= self.running.terminate(grace=grace)
+
     def measure(self, engine: Engine) -> None:
         """Note the container's CPU time and how long it waited for a CPU. The kernel deletes both counters when the
         container ends, so the last successful measurement counts.

@@ -193,7 +193,7 @@ class LaneExperiment(Experiment):
         """Kill the client, and record why: its time was over, a link was flooded, or the server had ended."""
         client, server = self._client.supervised, self._server.supervised
         self._flooded = self._lane.flooded
-        self._client.stopped_by_us = self._flooded or server.ended
+        self._client.stopped_by_us |= self._flooded or server.ended
         self._client.timed_out = not self._client.stopped_by_us
         client.kill()
         if self._flooded:
@@ -223,7 +223,7 @@ class LaneExperiment(Experiment):
         return [
             *([("beside stop", self._beside.stop)] if self._job.beside else []),
             ("client files", self._collect_client),
-            ("server stop", lambda: self._stop(self._server, grace=SERVER_GRACE_SECONDS)),
+            ("server stop", lambda: self._server.stop(grace=SERVER_GRACE_SECONDS)),
             *([("middlebox stop", self._stop_boxes)] if self._boxes else []),
             ("captures", self._stop_captures),
             ("collect", self._collect_rest),
@@ -255,15 +255,10 @@ class LaneExperiment(Experiment):
     def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
         return self._lane.archive(endpoint.role.value, path)
 
-    def _stop(self, endpoint: Endpoint, *, grace: float) -> None:
-        running = endpoint.running
-        if running is not None and not running.ended:
-            endpoint.stopped_by_us |= running.terminate(grace=grace)
-
     def _stop_boxes(self) -> None:
         """End the middlebox after the server; it may print statistics at its end."""
         for endpoint in self._boxes.values():
-            self._stop(endpoint, grace=BOX_GRACE_SECONDS)
+            endpoint.stop(grace=BOX_GRACE_SECONDS)
 
     def _stop_captures(self) -> None:
         self._capture_drops = self._lane.stop_captures()

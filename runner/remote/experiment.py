@@ -109,7 +109,7 @@ class RealExperiment(Experiment):
     def _steps(self) -> list[Step]:
         return [
             ("baseline after", self._probe_after),
-            ("server stop", self._stop_server),
+            ("server stop", lambda: self._server.stop(grace=SERVER_GRACE_SECONDS)),
             *([("middlebox stop", self._stop_boxes)] if self._job.boxes else []),
             ("captures", self._stop_sides),
             ("collect", self._collect),
@@ -252,8 +252,8 @@ class RealExperiment(Experiment):
             if server.ended and not client.ended:
                 self._bell.wait(lambda: client.ended, timeout=_CLIENT_AFTER_SERVER)
             if not client.ended:
-                self._client.timed_out = not broken()
-                self._client.stopped_by_us = not self._client.timed_out
+                self._client.stopped_by_us |= broken()
+                self._client.timed_out = not self._client.stopped_by_us
                 client.kill()
             for station in self._stations:
                 station.require_side()
@@ -269,14 +269,9 @@ class RealExperiment(Experiment):
     def _probe_after(self) -> None:
         self._bell.wait(lambda: False, timeout=BASELINE_SECONDS + 1.5 * (self._to.rtt or 0.0))
 
-    def _stop_server(self) -> None:
-        if self._server.running is not None:
-            self._server.stopped_by_us = self._server.running.terminate(grace=SERVER_GRACE_SECONDS)
-
     def _stop_boxes(self) -> None:
-        for station in self._routed:
-            if station.box is not None and station.box.running is not None:
-                station.box.stopped_by_us = station.box.running.terminate(grace=BOX_GRACE_SECONDS)
+        for box in self._boxes.values():
+            box.stop(grace=BOX_GRACE_SECONDS)
 
     def _stop_sides(self) -> None:
         printed = [station.stop_side() for station in self._stations]

@@ -5,20 +5,27 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.engine.containers import State
 from runner.engine.output import HEAD, TAIL, Output
 from runner.engine.owner import Owner
 from runner.images.images import SIMULATOR
+from runner.lanes.endpoint import Endpoint
 from runner.lanes.link_document import link_document
 from runner.lanes.network import GATEWAY, TERMINAL, network_script
+from runner.lanes.request import EndpointSpec, Limits
+from runner.lanes.supervised import Bell, Watched
 from runner.lanes.wiring import CLIENT, SERVER, SIM
 from runner.model.beside import BesideRole
 from runner.model.impairments import Outage, PathImpairments
+from runner.model.implementation import Role
 from runner.model.link_record import LinkParameters
 
 FORWARD = LinkParameters(data_rate=20_000_000, delay=0.3, queue_packets=125, loss=0.01)
@@ -157,3 +164,14 @@ def test_the_wiring_with_a_flow_beside_is_valid_shell_and_joins_both_its_ends_to
     macs = re.findall(r"(02:bb:\S+)", script)
     assert len(addresses) == len(set(addresses)), "no address twice"
     assert len(macs) - len(set(macs)) == 2 + (2 if ground else 0), "only a simulator bears the MAC of its neighbour"
+
+
+def test_an_endpoint_that_was_stopped_before_its_stop_stays_stopped() -> None:
+    engine: Any = None  # a container that has ended needs no engine
+    watched = Watched(engine, "container", Bell(threading.Event()))
+    watched.final = State(pid=0, exit_code=137, oom_killed=False, started=1.0, ended=2.0)
+    endpoint = Endpoint(Role.SERVER, EndpointSpec(image="image"), Limits())
+    endpoint.join(engine, watched)
+    endpoint.stopped_by_us = True
+    endpoint.stop(grace=0.0)
+    assert endpoint.stopped_by_us
