@@ -6,14 +6,14 @@ from runner.engine.containers import Usage
 
 _ROOT = Path("/sys/fs/cgroup")
 # The cgroup of a container, below the parent that bentpipe sets or below the engine's parent for each cgroup driver.
-_GROUPS = ("bentpipe/{0}", "docker/{0}", "system.slice/docker-{0}.scope")
+GROUPS = ("bentpipe/{0}", "docker/{0}", "system.slice/docker-{0}.scope")
 
 
 def usage_of(container: str) -> Usage | None:
     """The container's CPU time so far, and the time for which its CPU limit stopped it. `container`: its full id. None
     when the container has ended, when it runs on another host, or when the kernel doesn't report its CPU time.
     """
-    for group in _GROUPS:
+    for group in GROUPS:
         name = group.format(container)
         first, second = _first_version(name), _second_version(name)
         if first is not None or second is not None:

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from runner.lanes.cpu_usage import GROUPS
+
 _HOST = Path("/proc/pressure/cpu")
 # Mount points of cgroup v2: together with v1, or without v1.
 _ROOTS = (Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
-# The cgroup of a container, below the parent that bentpipe sets or below the engine's parent for each cgroup driver.
-_GROUPS = ("bentpipe/{0}", "docker/{0}", "system.slice/docker-{0}.scope")
 
 
 def of_host() -> float | None:
@@ -20,7 +20,7 @@ def of_container(container: str) -> float | None:
     doesn't report this for cgroups.
     """
     for root in _ROOTS:
-        for group in _GROUPS:
+        for group in GROUPS:
             waited = _seconds(root / group.format(container) / "cpu.pressure", "full")
             if waited is not None:
                 return waited

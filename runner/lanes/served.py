@@ -12,7 +12,8 @@ from runner.lanes.holders import TOOLS
 
 
 class Served:
-    """Makes each volume once, when it is first needed. Thread-safe."""
+    """Makes each volume once, when it is first needed. `remove_own` (runner/engine/sweep.py) removes the volumes at the
+    end of the run. Thread-safe."""
 
     def __init__(self, engine: Engine, prefix: str) -> None:
         self._engine = engine
@@ -21,7 +22,7 @@ class Served:
         self._numbers = itertools.count(1)
         self._www: dict[tuple[ServedFile, ...], str] = {}
         self._certs: dict[int, str] = {}
-        self._path_keys: dict[str, str] = {}
+        self._keys = ""  # name of the volume; empty: not made yet
         self._expected: dict[ServedFile, Expected] = {}
 
     def www(self, files: tuple[ServedFile, ...]) -> Volume:
@@ -41,22 +42,12 @@ class Served:
     def path_keys(self) -> Volume:
         """/keys of both boxes of a middlebox."""
         with self._lock:
-            if "keys" not in self._path_keys:
-                self._path_keys["keys"] = self._fill("keys", path_keys)
-            return Volume(name=self._path_keys["keys"], path="/keys", read_only=True)
+            self._keys = self._keys or self._fill("keys", path_keys)
+            return Volume(name=self._keys, path="/keys", read_only=True)
 
     def expected(self, files: tuple[ServedFile, ...]) -> dict[str, Expected]:
         """Size and digest of the files that a client must have, by name. `www` must have been called for them."""
         return {file.name: self._expected[file] for file in files}
-
-    def remove(self) -> None:
-        """Remove all volumes. No container may use them any more."""
-        with self._lock:
-            for name in (*self._www.values(), *self._certs.values(), *self._path_keys.values()):
-                self._engine.remove_volume(name)
-            self._www.clear()
-            self._certs.clear()
-            self._path_keys.clear()
 
     def _contents(self, files: tuple[ServedFile, ...]) -> dict[str, bytes]:
         contents = {file.name: file.content() for file in files}
