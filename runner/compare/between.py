@@ -48,17 +48,18 @@ class RunMeans:
     def document(self) -> dict[str, dict[str, list[float]]]:
         """`cells` as a JSON document."""
         return {
-            _SEPARATOR.join(key): {name: list(mean) for name, mean in some.items()} for key, some in self.cells.items()
+            _SEPARATOR.join(key): {name: list(mean) for name, mean in means.items()}
+            for key, means in self.cells.items()
         }
 
     @classmethod
     def load(cls, run: Run, document: Mapping[str, Mapping[str, Sequence[float]]]) -> "RunMeans":
         """The means of `run` from the document that `document` returned."""
         means_by_key = {}
-        for text, some in document.items():
+        for text, means in document.items():
             server, client, case = text.split(_SEPARATOR)
             means_by_key[server, client, case] = {
-                name: CellMean(mean, variance, int(n)) for name, (mean, variance, n) in some.items()
+                name: CellMean(mean, variance, int(n)) for name, (mean, variance, n) in means.items()
             }
         return cls(run, means_by_key)
 
@@ -133,14 +134,14 @@ def between_runs(
     """The variation between runs by case and metric. It is computed from `before` and those runs of `others` that have
     the same conditions. The compared run `after` is never used. A case is left out when no cell has the same images in
     two runs."""
-    judged = None if after is None else (after.run.name, after.run.started_unix_s)
-    alike = {(before.run.name, before.run.started_unix_s): before}
-    for each_run in others:
-        name = (each_run.run.name, each_run.run.started_unix_s)
-        if name != judged and name not in alike and not differences(each_run.run, before.run):
-            alike[name] = each_run
-    known = sorted(alike.values(), key=lambda each_run: each_run.run.started_unix_s)
-    metrics = {(key[2], metric) for each_run in known for key, some in each_run.cells.items() for metric in some}
+    compared = None if after is None else _identity(after.run)
+    alike = {_identity(before.run): before}
+    for other in others:
+        name = _identity(other.run)
+        if name != compared and name not in alike and not differences(other.run, before.run):
+            alike[name] = other
+    known = sorted(alike.values(), key=lambda run_means: run_means.run.started_unix_s)
+    metrics = {(key[2], metric) for run_means in known for key, means in run_means.cells.items() for metric in means}
     deviations = {}
     for case, metric in sorted(metrics):
         estimate = _estimate(case, metric, known)
@@ -149,15 +150,19 @@ def between_runs(
     return deviations
 
 
+def _identity(run: Run) -> tuple[str, float]:
+    return run.name, run.started_unix_s
+
+
 def _estimate(case: str, metric: str, known: Sequence[RunMeans]) -> BetweenRuns | None:
     """The estimate from the largest set of runs with cells that had the same images in all these runs. All these cells
     are used."""
     blocks: dict[tuple[int, ...], list[Key]] = {}
-    for key in sorted({key for known_run in known for key in known_run.cells if key[2] == case}):
+    for key in sorted({key for run_means in known for key in run_means.cells if key[2] == case}):
         by_images: dict[tuple[str, str], list[int]] = {}
-        for index, known_run in enumerate(known):
-            if metric in known_run.cells.get(key, {}) and all(known_run.images(key)):
-                by_images.setdefault(known_run.images(key), []).append(index)
+        for index, run_means in enumerate(known):
+            if metric in run_means.cells.get(key, {}) and all(run_means.images(key)):
+                by_images.setdefault(run_means.images(key), []).append(index)
         for indices in by_images.values():
             if len(indices) > 1:
                 blocks.setdefault(tuple(indices), []).append(key)
@@ -165,11 +170,11 @@ def _estimate(case: str, metric: str, known: Sequence[RunMeans]) -> BetweenRuns 
         return None
     largest = max(blocks, key=lambda block: (len(block), len(blocks[block])))
     cells = [[known[index].cells[key][metric] for key in blocks[largest]] for index in largest]
-    means = np.array([[known_run.mean for known_run in row] for row in cells])
+    means = np.array([[cell.mean for cell in row] for row in cells])
     runs, count = means.shape
-    run_means = means.mean(axis=1)
-    common = float(run_means.var(ddof=1))  # MS(runs) / cells
-    residuals = means - run_means[:, None] - means.mean(axis=0)[None, :] + means.mean()
+    by_run = means.mean(axis=1)
+    common = float(by_run.var(ddof=1))  # MS(runs) / cells
+    residuals = means - by_run[:, None] - means.mean(axis=0)[None, :] + means.mean()
     special = float((residuals**2).sum()) / ((runs - 1) * (count - 1)) * (1 - 1 / count) if count > 1 else 0.0
     return BetweenRuns(
         case=case,
@@ -178,5 +183,5 @@ def _estimate(case: str, metric: str, known: Sequence[RunMeans]) -> BetweenRuns 
         cells=count,
         common=common,
         special=special,
-        inside=float(np.mean([known_run.variance / known_run.n for row in cells for known_run in row])),
+        inside=float(np.mean([cell.variance / cell.n for row in cells for cell in row])),
     )

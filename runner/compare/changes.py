@@ -18,7 +18,7 @@ class State(StrEnum):
     WORSE = "worse"
     BETTER = "better"
     OTHER = "other"  # from one outcome without success to another
-    SMALL = "smaller than asked for"  # a significant change below `--least`
+    SMALL = "smaller than --least"  # but statistically significant
     ALIKE = "no change shown"
     TOO_FEW = "too few iterations"
 

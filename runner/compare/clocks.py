@@ -7,6 +7,8 @@ from statistics import median
 from rich.markup import escape
 from rich.table import Table
 
+from runner.compare.changes import Key
+from runner.compare.sides import key_of
 from runner.errors import UsageError
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
@@ -121,11 +123,12 @@ def _outcome(result: Result) -> str:
 
 def _cells(real: RunFolder, virtual: RunFolder, shared: Sequence[Job]) -> Iterator[CellClocks]:
     """The cells of measurements with a goodput in both clocks."""
-    keys = dict.fromkeys((job.server, job.client_via, job.case_link) for job in shared)
-    for server, client, case in keys:
+    jobs_by_key: dict[Key, list[Job]] = {}
+    for job in shared:
+        jobs_by_key.setdefault(key_of(job), []).append(job)
+    for (server, client, case), jobs in jobs_by_key.items():
         if case not in real.run.cases or real.run.cases[case].kind is not Kind.MEASUREMENT:
             continue
-        jobs = [job for job in shared if (job.server, job.client_via, job.case_link) == (server, client, case)]
         goodputs = [tuple(_goodputs(folder, jobs)) for folder in (real, virtual)]
         if all(goodputs):
             yield CellClocks(

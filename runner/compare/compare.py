@@ -23,10 +23,10 @@ from runner.compare.changes import (
 )
 from runner.compare.conditions import differences, refuse
 from runner.compare.hosts import hosts_sentence, on_same_hosts
-from runner.compare.sides import Outdated, Side, by_cell, is_random
+from runner.compare.sides import Outdated, Side, by_cell, is_random, key_of
 from runner.errors import UsageError
-from runner.model.result import Outcome
-from runner.model.run import Kind, Run
+from runner.model.result import Outcome, Result
+from runner.model.run import CaseRecord, Kind, Run
 from runner.stats.change import (
     FALSE_DISCOVERY_RATE,
     adjusted,
@@ -64,59 +64,83 @@ def compare(
     shared = sorted(key for key in old.keys() & new.keys() if key[2] in before.run.cases and key[2] in after.run.cases)
     if not shared:
         raise UsageError(f"{before.path} and {after.path} can't be compared: they have no pair and case in common.")
-    numbers: list[NumberChange] = []
-    rates: list[RateChange] = []
-    verdicts: list[VerdictChange] = []
-    undecided: dict[str, list[str]] = {}
-    hosts: dict[str, list[str]] = {}
-    notes = _notes(before, after, old, new)
     between = between_runs(run_means(before), run_means(after), others)
-    reused: list[str] = []
-    outdated = Outdated(before.name, after.name)
+    cells = _Cells(Outdated(before.name, after.name), between, same_hosts="host" not in despite)
     for key in shared:
-        case = after.run.cases[key[2]]
-        if all(result.reused_from for result in new[key]):
-            reused.append(title(key))
-            continue
-        earlier, later = Side(old[key]), Side(new[key])
-        if earlier.protocol and later.protocol and earlier.protocol != later.protocol:
-            protocols = f"over {earlier.protocol} before, over {later.protocol} after"
-            notes.append(f"{title(key)} was left out, because it ran {protocols}.")
-            continue
-        if case.kind is Kind.MEASUREMENT:
-            if sentence := hosts_sentence(old[key], new[key]):
-                hosts.setdefault(sentence, []).append(title(key))
-            sides = _on_same_hosts(earlier, later) if "host" not in despite else (earlier, later)
-            numbers += _numbers(key, *sides, between, outdated)
-        if is_random(case) and earlier.judged[1] and later.judged[1]:
-            rates.append(_rate(key, earlier, later))
-        elif earlier.outcome and later.outcome:
-            verdicts.append(_verdict(key, earlier.outcome, later.outcome, later.why))
-        else:
-            where = "before" if later.outcome else "after" if earlier.outcome else "before and after"
-            undecided.setdefault(where, []).append(title(key))
-    notes += [_undecided(where, names) for where, names in undecided.items()]
-    notes += [f"Hosts of {_some(names)}: {sentence}." for sentence, names in hosts.items()]
-    notes += outdated.sentences()
-    notes += _between_sentences(numbers, between)
-    if reused:
-        notes.append(f"{len(reused)} cells were taken over from an earlier run and have no numbers of their own.")
-    if not (numbers or rates or verdicts or reused):
+        cells.compare(key, after.run.cases[key[2]], old[key], new[key])
+    notes = [*_notes(before, after, old, new), *cells.notes()]
+    if cells.empty:
         raise UsageError(f"{before.name} and {after.name} have no cell that can be compared. {' '.join(notes)}")
-    numbers, rates, tests = _corrected(numbers, rates)
+    numbers, rates, tests = _corrected(cells.numbers, cells.rates)
     return Comparison(
         before=before.name,
         after=after.name,
         stacks=_stacks(before.run, after.run),
         numbers=tuple(_at_least(number, least) for number in numbers),
         rates=tuple(rates),
-        verdicts=tuple(verdicts),
+        verdicts=tuple(cells.verdicts),
         despite=differing,
         notes=(*notes, *_enough(numbers, tests)),
         tests=tests,
         between=tuple(between.values()),
         least=least,
     )
+
+
+class _Cells:
+    """Compares the cells of two runs one after another, and keeps the changes before the correction. `same_hosts`:
+    numbers are compared on the hosts that both runs have."""
+
+    def __init__(self, outdated: Outdated, between: Mapping[tuple[str, str], BetweenRuns], *, same_hosts: bool) -> None:
+        self.numbers: list[NumberChange] = []
+        self.rates: list[RateChange] = []
+        self.verdicts: list[VerdictChange] = []
+        self._outdated, self._between, self._same_hosts = outdated, between, same_hosts
+        self._reused = 0
+        self._left_out: list[str] = []  # sentences
+        self._undecided: dict[str, list[str]] = {}  # runs without a verdict → cells
+        self._hosts: dict[str, list[str]] = {}  # sentence about the hosts → cells
+
+    def compare(self, key: Key, case: CaseRecord, old: Sequence[Result], new: Sequence[Result]) -> None:
+        """Compare one cell."""
+        if all(result.reused_from for result in new):
+            self._reused += 1
+            return
+        earlier, later = Side(old), Side(new)
+        if earlier.protocol and later.protocol and earlier.protocol != later.protocol:
+            protocols = f"over {earlier.protocol} before, over {later.protocol} after"
+            self._left_out.append(f"{title(key)} was left out, because it ran {protocols}.")
+            return
+        if case.kind is Kind.MEASUREMENT:
+            if sentence := hosts_sentence(old, new):
+                self._hosts.setdefault(sentence, []).append(title(key))
+            sides = _on_same_hosts(earlier, later) if self._same_hosts else (earlier, later)
+            self.numbers += _numbers(key, *sides, self._between, self._outdated)
+        if is_random(case) and earlier.judged[1] and later.judged[1]:
+            self.rates.append(_rate(key, earlier, later))
+        elif earlier.outcome and later.outcome:
+            self.verdicts.append(_verdict(key, earlier.outcome, later.outcome, later.why))
+        else:
+            where = "before" if later.outcome else "after" if earlier.outcome else "before and after"
+            self._undecided.setdefault(where, []).append(title(key))
+
+    @property
+    def empty(self) -> bool:
+        """True when no cell could be compared."""
+        return not (self.numbers or self.rates or self.verdicts or self._reused)
+
+    def notes(self) -> Iterator[str]:
+        """Sentences about cells that were left out or have no verdict, about hosts, and about the variation between
+        runs."""
+        yield from self._left_out
+        for where, names in self._undecided.items():
+            yield f"No verdict {where}, because every iteration ended as an error of the harness: {_some(names)}."
+        for sentence, names in self._hosts.items():
+            yield f"Hosts of {_some(names)}: {sentence}."
+        yield from self._outdated.sentences()
+        yield from _between_sentences(self.numbers, self._between)
+        if self._reused:
+            yield f"{self._reused} cells were taken over from an earlier run and have no numbers of their own."
 
 
 def _at_least(change: NumberChange, least: float) -> NumberChange:
@@ -147,12 +171,8 @@ def _on_same_hosts(earlier: Side, later: Side) -> tuple[Side, Side]:
     return Side(before), Side(after)
 
 
-def _some(names: Sequence[str]) -> str:
-    return "; ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
-def _undecided(where: str, names: Sequence[str]) -> str:
-    return f"No verdict {where}, because every iteration ended as an error of the harness: {_some(names)}."
+def _some(names: Sequence[str], separator: str = "; ") -> str:
+    return separator.join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _numbers(
@@ -177,12 +197,9 @@ def _between_sentences(
     cases = list(dict.fromkeys(number.case for number in numbers))
     known = {case: deviation for case in cases if (deviation := between.get((case, "ttlb"))) is not None}
     for case, deviation in known.items():
-        runs = ", ".join(deviation.runs[:5]) + (
-            f" and {len(deviation.runs) - 5} more" if len(deviation.runs) > 5 else ""
-        )
         yield (
             f"{case}: delivery time deviates by {100 * deviation.deviation:.2g} % between runs of the same images "
-            f"({runs}; {deviation.cells} cells). A change must exceed that."
+            f"({_some(deviation.runs, ', ')}; {deviation.cells} cells). A change must exceed that."
         )
     if unknown := [case for case in cases if case not in known]:
         yield (
@@ -263,12 +280,12 @@ def _notes(before: RunFolder, after: RunFolder, old: Mapping[Key, object], new: 
         if alone := own_cells.keys() - other_cells.keys():
             cases = ", ".join(sorted({key[2] for key in alone}))
             notes.append(f"{len(alone)} cells ({cases}) are only in {folder.name}; they are not compared.")
-        cells = {(job.server, job.client_via, job.case_link) for job in folder.run.order}
+        cells = set(map(key_of, folder.run.order))
         if missing := len(cells - own_cells.keys()):
             notes.append(f"{folder.name} has not ended: {missing} of its {len(cells)} cells have no result yet.")
     if before.run.seed == after.run.seed:
         notes.append(
-            f"Both runs have the seed {before.run.seed} and so the same losses, so the p values are rather too large."
+            f"Both runs have the seed {before.run.seed} and so the same losses. The p values tend to be too large."
         )
     if before.run.bentpipe_version != after.run.bentpipe_version:
         versions = f"{before.run.bentpipe_version} before, {after.run.bentpipe_version} after"

@@ -6,7 +6,7 @@ all iterations of a run together. So a run counts as one observation.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from runner.compare.changes import Key
 from runner.compare.conditions import differences
@@ -69,7 +69,7 @@ def history(folders: Sequence[RunFolder]) -> History:
     newest = ordered[-1]
     alike, left_out = [], []
     for folder in ordered:
-        sentences = [sentence for some in differences(folder.run, newest.run).values() for sentence in some]
+        sentences = [*chain.from_iterable(differences(folder.run, newest.run).values())]
         if sentences:
             left_out.append((folder.name, sentences[0]))
         else:

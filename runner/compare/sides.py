@@ -11,11 +11,16 @@ from runner.model.run import CaseRecord, Kind
 _NO_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 
 
+def key_of(job: Job) -> Key:
+    """Server, client with its via, and case with its link."""
+    return job.server, job.client_via, job.case_link
+
+
 def by_cell(results: Mapping[Job, Result]) -> dict[Key, list[Result]]:
-    """The results by server, client with its via, and case; within a cell in the order of the jobs."""
+    """The results by cell; within a cell in the order of the jobs."""
     results_by_key: dict[Key, list[Result]] = {}
     for job, result in results.items():
-        results_by_key.setdefault((job.server, job.client_via, job.case_link), []).append(result)
+        results_by_key.setdefault(key_of(job), []).append(result)
     return results_by_key
 
 

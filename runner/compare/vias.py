@@ -45,14 +45,14 @@ def times_of(results: Iterable[Result]) -> list[float]:
 def pairs_of(ours: Iterable[Result], reference: Iterable[Result]) -> list[tuple[float, float]]:
     """The times of two jobs as a pair, for all jobs of the same iteration that ran within ten minutes of each other."""
     partners = {result.iteration: result for result in reference}
-    comparisons = []
+    pairs = []
     for result in ours:
         partner = partners.get(result.iteration)
         if partner is not None and _adjacent(result, partner):
             times = time_of(result), time_of(partner)
             if times[0] is not None and times[1] is not None:
-                comparisons.append((times[0], times[1]))
-    return comparisons
+                pairs.append((times[0], times[1]))
+    return pairs
 
 
 def _adjacent(earlier: Result, other: Result) -> bool:
