@@ -1,7 +1,7 @@
 """`Case`: the declaration of a test case or a measurement. Checks are pure functions over facts.
 
 To add a case, add a module to this package that defines `CASE`. No other file changes: codes of findings that only this
-case has are declared in its `CODES` (code → a sentence without numbers).
+case uses are declared in its `CODES` (code → a sentence without numbers).
 """
 
 from collections.abc import Callable, Iterable
@@ -117,7 +117,7 @@ class Case:
     origins: int = 1  # number of origins that serve the objects of a page
     sizes: tuple[int, ...] = ()  # sizes of the single file; each size makes its own case. Empty: `files` counts
     sweep: tuple[int, ...] = ()  # sizes of `--size all`
-    slowest: int = 0  # bit/s: the time-out grows by the file's time at this rate; 0: it grows with the file size
+    slowest: int = 0  # bit/s: `sized` adds the file's time at this rate to the time-out; 0: it scales the time-out
     declared: str = ""  # name of the declaration from which `sized`, `warmed` or `accompanied` made this case
     warm: bool = False  # the client loads everything twice; only the second time counts
     beside: str = ""  # the flow beside (runner/model/beside.py): `tcp-cubic`, …; empty: the link has no other flow

@@ -12,6 +12,11 @@ from testcases.base import CaseEvidence, proven, reads
 QUIC_V1 = 0x00000001
 
 
+def version_text(version: int | None) -> str:
+    """A QUIC version in hexadecimal digits: `0x00000001`."""
+    return "unknown" if version is None else f"0x{version:08x}"
+
+
 @reads()
 def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
     """The client saved exactly the requested files, byte for byte (docs/contract.md, Files). The judge finds from the
@@ -120,7 +125,7 @@ def version_is_1(case: CaseEvidence) -> Iterator[Finding]:
             code="wrong-version",
             requirement="A case runs over QUIC version 1 unless it requires another version.",
             expected="0x00000001",
-            actual=", ".join(f"0x{version:08x}" if version is not None else "none" for version in versions),
+            actual=", ".join(map(version_text, versions)),
             section="RFC 9000 §15",
         )
         yield proven(finding, *(connection.landmarks.server_hello for connection in others))
@@ -168,7 +173,7 @@ class Alpn:
             yield proven(finding, *(connection.landmarks.server_parameters for connection in others))
 
 
-def alpn_as_asked(case: CaseEvidence) -> Iterator[Finding]:
+def alpn_of_job(case: CaseEvidence) -> Iterator[Finding]:
     """Every connection negotiated the protocol that the job uses."""
     yield from Alpn(case.protocol)(case)
 
@@ -294,7 +299,7 @@ COMMON = (files_are_equal, closes_cleanly, packet_numbers_are_new, packets_have_
 ONE_CONNECTION = (*COMMON, Handshakes(1), version_is_1, Alpn(HTTP09))
 
 # Checks of jobs over TCP. The kernel's TCP itself is not judged.
-OVER_TCP = (files_are_equal, alpn_as_asked, a_connection_completed)
+OVER_TCP = (files_are_equal, alpn_of_job, a_connection_completed)
 
 # Notes of every case.
 NOTES = (close_code_of_http09,)

@@ -9,6 +9,7 @@ from runner.units import MIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
+from testcases.rebinding import challenges_on, lasted, settled
 
 CODES = {
     "address-not-validated": "The server sent too much to an address that it had not validated.",
@@ -16,9 +17,6 @@ CODES = {
     "path-not-validated": "A new path was not validated.",
     "no-migration": "The client stayed on its path.",
 }
-
-# On a path with a shorter life, a missing challenge or a lost challenge is not the fault of an endpoint.
-_SETTLED_RTTS = 3
 
 
 def moves(case: CaseEvidence) -> Iterator[Finding]:
@@ -42,24 +40,19 @@ def moves(case: CaseEvidence) -> Iterator[Finding]:
 
 def is_validated(case: CaseEvidence) -> Iterator[Finding]:
     """The second path is validated, and uses other connection IDs than the first path."""
-    settled = _SETTLED_RTTS * (case.case.forward.delay + case.case.return_.delay)
     for connection in case.facts.connections:
         if len(connection.paths) > 1:
-            yield from _validated(connection, settled)
+            yield from _validated(connection, settled(case))
             yield from _new_ids(connection)
 
 
-def _validated(connection: ConnectionFacts, settled: float) -> Iterator[Finding]:
+def _validated(connection: ConnectionFacts, least: float) -> Iterator[Finding]:
     """The server challenges a client that moved (RFC 9000 §9.3), and the client challenges the server's preferred
-    address (§9.6.1). The server need not challenge a path that the client left at once or only probed."""
+    address (§9.6.1). The server need not challenge a path that lasted less than `least` seconds, or that the client
+    only probed."""
     first = connection.paths[0]
     for path in connection.paths[1:]:
-        here = [
-            challenge
-            for challenge in connection.challenges
-            if (challenge.client, challenge.server) == (path.client, path.server)
-        ]
-        lasted = (path.last_seen or 0.0) - (path.first_seen or 0.0)
+        here = challenges_on(path, connection)
         answered = {challenge.sender for challenge in here if challenge.answered}
         if not answered:
             finding = Finding(
@@ -70,7 +63,7 @@ def _validated(connection: ConnectionFacts, settled: float) -> Iterator[Finding]
                 section="RFC 9000 §8.2",
             )
             yield proven(finding, path.place)
-        elif path.client != first.client and path.client_moved and lasted >= settled and "server" not in answered:
+        elif path.client != first.client and path.client_moved and lasted(path) >= least and "server" not in answered:
             finding = Finding(
                 code="address-not-validated",
                 requirement="A server validates the new address of a client that migrates.",

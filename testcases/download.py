@@ -5,7 +5,7 @@ from testcases.loads import KB, download
 
 CASE = download(
     name="download",
-    description="curl downloads one file over HTTP/1.1 without TLS: from its SYN to the last byte.",
+    description="curl downloads one file over HTTP/1.1 without TLS: the time from its SYN to the last byte.",
     protocol="http/1.1",
     sizes=(500 * KB, 2_000 * KB, 10_000 * KB),
     sweep=tuple(range(500 * KB, 10_000 * KB + 1, 250 * KB)),

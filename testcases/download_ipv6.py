@@ -1,4 +1,5 @@
-"""Download over IPv6 and HTTP/1.1 without TLS: does a middlebox carry IPv6, and as fast as IPv4?"""
+"""Download over IPv6 and HTTP/1.1 without TLS. It shows whether a middlebox carries IPv6, and whether IPv6 is as fast
+as IPv4."""
 
 from testcases.loads import KB, download
 

@@ -19,5 +19,5 @@ CASE = Case(
     iterations=3,
     preconditions=(Hit("corrupted"),),
     exercises=("rfc9000-12.3", "rfc9000-13.1", "rfc9001-4.9", "rfc9002-6.2.1"),
-    checks=(*checks.COMMON, checks.a_handshake_per_file, checks.version_is_1, checks.alpn_as_asked),
+    checks=(*checks.COMMON, checks.a_handshake_per_file, checks.version_is_1, checks.alpn_of_job),
 )

@@ -86,7 +86,7 @@ def _connections(case: CaseEvidence) -> Iterator[ConnectionFacts]:
 
 
 def _types(frames: tuple[int, ...]) -> str:
-    return ", ".join(f"0x{one:02x}" for one in frames) or "no frame"
+    return ", ".join(f"0x{frame:02x}" for frame in frames) or "no frame"
 
 
 CASE = Case(

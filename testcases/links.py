@@ -19,7 +19,7 @@ from runner.model.impairments import (
 from runner.model.link import AdvertisedLink, Direction, Link, Queue, Segment
 
 _25_PACKETS = Queue(packets=25)
-# The thesis states 25 packets; its simulator ran with about 125 (12 % of the BDP). We use the value that ran.
+# The thesis states 25 packets; its simulator ran with about 125 (12 % of the BDP). We use 125 packets.
 _125_PACKETS = Queue(packets=125)
 _ONE_BDP = Queue(bdp=1.0)
 

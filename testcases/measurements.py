@@ -33,7 +33,7 @@ def measurement(
         wire_name="transfer",
         link=link,
         files=(size,),
-        checks=(checks.files_are_equal, checks.Handshakes(1), checks.alpn_as_asked),
+        checks=(checks.files_are_equal, checks.Handshakes(1), checks.alpn_of_job),
         timeout=timeout,
         iterations=iterations,
         over_tcp=checks.OVER_TCP,

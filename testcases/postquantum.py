@@ -61,7 +61,7 @@ CASE = Case(
         *checks.COMMON,
         checks.a_handshake_per_file,
         checks.version_is_1,
-        checks.alpn_as_asked,
+        checks.alpn_of_job,
         checks.hellos_are_answered,
     ),
 )

@@ -11,24 +11,19 @@ from runner.units import MIB
 from testcases import checks, hits
 from testcases.base import Case, CaseEvidence, proven
 
-# On a path with a shorter life, a missing challenge or a lost challenge is not the fault of an endpoint.
 _SETTLED_RTTS = 3
 
 
 def new_paths_are_validated(case: CaseEvidence) -> Iterator[Finding]:
     """The server challenges each mapping that lasted long enough, and the client answers (RFC 9000 §8.2, §9.3)."""
-    rtt = case.case.forward.delay + case.case.return_.delay
     for connection in case.facts.connections:
         for path in connection.paths[1:]:
-            if not path.server_datagrams or _lasted(path) < _SETTLED_RTTS * rtt:
-                continue
-            yield from _judge(
-                path, [challenge for challenge in connection.challenges if _on(challenge, path)], connection
-            )
+            if path.server_datagrams and lasted(path) >= settled(case):
+                yield from _judge(path, challenges_on(path, connection), connection)
 
 
 def _judge(path: Path, challenges: list[Challenge], connection: ConnectionFacts) -> Iterator[Finding]:
-    where = f"the path of {path.client}, used from {path.first_seen:.3f} s on" if path.first_seen is not None else ""
+    where = f"the path of {_with_beginning(path)}"
     from_server = [challenge for challenge in challenges if challenge.sender == "server"]
     if not from_server:
         finding = Finding(
@@ -60,18 +55,17 @@ def _judge(path: Path, challenges: list[Challenge], connection: ConnectionFacts)
 def old_paths_are_left(case: CaseEvidence) -> Iterator[Finding]:
     """The server sends to the client's new address (RFC 9000 §9.3). A finding when a mapping that lasted long enough
     got no packet while an older mapping still got packets."""
-    settled = _SETTLED_RTTS * (case.case.forward.delay + case.case.return_.delay)
     for connection in case.facts.connections:
         for number, path in enumerate(connection.paths):
             old = max(connection.paths[:number], key=lambda earlier: earlier.last_seen or 0.0, default=None)
-            if path.server_datagrams or _lasted(path) < settled or old is None:
+            if path.server_datagrams or lasted(path) < settled(case) or old is None:
                 continue
             if (old.last_seen or 0.0) > (path.last_seen or 0.0):
                 finding = Finding(
                     code="old-path-kept",
                     requirement="A server that receives packets from a new address sends to that address from then on.",
-                    expected=f"packets to {path.client}, used from {path.first_seen:.3f} s on",
-                    actual=f"none; to {old.client} until {old.last_seen:.3f} s",
+                    expected=f"packets to {_with_beginning(path)}",
+                    actual=f"none; packets to {old.client} until {old.last_seen:.3f} s",
                     role="server",
                     section="RFC 9000 §9.3",
                 )
@@ -84,12 +78,25 @@ def _in_time(challenge: Challenge, connection: ConnectionFacts) -> bool:
     return challenge.arrival is not None and challenge.arrival < closed
 
 
-def _lasted(path: Path) -> float:
+def settled(case: CaseEvidence) -> float:
+    """Seconds that a path must last to be judged. On a path with a shorter life, a missing or lost challenge is not the
+    fault of an endpoint."""
+    return _SETTLED_RTTS * (case.case.forward.delay + case.case.return_.delay)
+
+
+def lasted(path: Path) -> float:
+    """Seconds between the first and the last datagram on a path."""
     return (path.last_seen or 0.0) - (path.first_seen or 0.0)
 
 
-def _on(challenge: Challenge, path: Path) -> bool:
-    return (challenge.client, challenge.server) == (path.client, path.server)
+def challenges_on(path: Path, connection: ConnectionFacts) -> list[Challenge]:
+    """The challenges between the two addresses of a path."""
+    ends = (path.client, path.server)
+    return [challenge for challenge in connection.challenges if (challenge.client, challenge.server) == ends]
+
+
+def _with_beginning(path: Path) -> str:
+    return f"{path.client}, used from {path.first_seen or 0.0:.3f} s on"
 
 
 def mappings_were_seen(case: CaseEvidence) -> Iterator[Finding]:

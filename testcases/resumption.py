@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from runner.model.protocol import HTTP09
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
@@ -57,7 +58,7 @@ CASE = Case(
         *checks.COMMON,
         checks.Handshakes(2),
         checks.version_is_1,
-        checks.Alpn("hq-interop"),
+        checks.Alpn(HTTP09),
         second_is_resumed,
     ),
 )

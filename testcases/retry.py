@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from runner.model.protocol import HTTP09
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
@@ -81,7 +82,7 @@ CASE = Case(
         *checks.COMMON,
         checks.Handshakes(1),
         checks.version_is_1,
-        checks.Alpn("hq-interop"),
+        checks.Alpn(HTTP09),
         retry_was_used,
     ),
 )

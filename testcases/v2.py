@@ -2,38 +2,36 @@
 
 from collections.abc import Iterator
 
+from runner.model.protocol import HTTP09
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
+from testcases.checks import version_text
 from testcases.links import DEFAULT
 
 CODES = {
     "not-upgraded": "The connection did not change to QUIC version 2.",
 }
 
-_V1, _V2 = 0x00000001, 0x6B3343CF
+_V2 = 0x6B3343CF
 
 
 def upgraded(case: CaseEvidence) -> Iterator[Finding]:
     """The client begins with version 1, and both end with version 2."""
     for connection in case.facts.connections:
         marks = connection.landmarks
-        if (connection.original_version, connection.version) != (_V1, _V2):
+        if (connection.original_version, connection.version) != (checks.QUIC_V1, _V2):
             finding = Finding(
                 code="not-upgraded",
                 requirement="The client offers version 2 in a version 1 Initial packet, and the server changes to it.",
-                expected=f"0x{_V1:08x} → 0x{_V2:08x}",
-                actual=f"{_version(connection.original_version)} → {_version(connection.version)}",
+                expected=f"{version_text(checks.QUIC_V1)} → {version_text(_V2)}",
+                actual=f"{version_text(connection.original_version)} → {version_text(connection.version)}",
                 section="RFC 9368 §2.3",
             )
-            began_well = connection.original_version == _V1
+            began_well = connection.original_version == checks.QUIC_V1
             yield proven(finding, *([] if began_well else marks.client_hellos), marks.server_hello)
-
-
-def _version(version: int | None) -> str:
-    return "unknown" if version is None else f"0x{version:08x}"
 
 
 CASE = Case(
@@ -48,5 +46,5 @@ CASE = Case(
         "rfc9368",
         "rfc9369",
     ),
-    checks=(*checks.COMMON, checks.Handshakes(1), checks.Alpn("hq-interop"), upgraded),
+    checks=(*checks.COMMON, checks.Handshakes(1), checks.Alpn(HTTP09), upgraded),
 )

@@ -12,6 +12,7 @@ from runner.trace import ConnectionFacts, VersionNegotiation
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven, reads
+from testcases.checks import QUIC_V1, version_text
 from testcases.links import DEFAULT
 
 CODES = {
@@ -22,8 +23,6 @@ CODES = {
     "version-not-listed": "The client continued with a version that was not listed.",
     "no-unknown-version": "The client did not offer an unknown version.",
 }
-
-_REQUIRED = 0x00000001
 
 
 @reads("initial")
@@ -38,7 +37,7 @@ def is_negotiated(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def _unanswered(first: ConnectionFacts) -> Iterator[Finding]:
-    if first.original_version == _REQUIRED:
+    if first.original_version == QUIC_V1:
         finding = Finding(
             code="no-unknown-version",
             requirement="The client offers a version that the server doesn't support.",
@@ -52,7 +51,7 @@ def _unanswered(first: ConnectionFacts) -> Iterator[Finding]:
             code="no-version-negotiation",
             requirement="A server answers an unknown version with Version Negotiation.",
             expected="a Version Negotiation packet",
-            actual=f"none after a packet of version {_hex(first.original_version)}",
+            actual=f"none after a packet of version {version_text(first.original_version)}",
             role="server",
             section="RFC 9000 §6.1",
         )
@@ -72,22 +71,22 @@ def _judge(answer: VersionNegotiation) -> Iterator[Finding]:
         yield proven(finding, answer.place)
     if answer.listed is None:
         return
-    listed = ", ".join(_hex(version) for version in answer.listed) or "no version"
+    listed = ", ".join(version_text(version) for version in answer.listed) or "no version"
     if answer.offered in answer.listed:
         finding = Finding(
             code="offered-version-listed",
             requirement="A server sends Version Negotiation only when it doesn't support the offered version.",
-            expected=f"a list without {_hex(answer.offered)}",
+            expected=f"a list without {version_text(answer.offered)}",
             actual=listed,
             role="server",
             section="RFC 9000 §6.1",
         )
         yield proven(finding, answer.place)
-    if _REQUIRED not in answer.listed:
+    if QUIC_V1 not in answer.listed:
         finding = Finding(
             code="version-1-not-listed",
             requirement="Version Negotiation lists the server's versions; all other cases need version 1.",
-            expected=f"a list with {_hex(_REQUIRED)}",
+            expected=f"a list with {version_text(QUIC_V1)}",
             actual=listed,
             role="server",
             section="RFC 9000 §6.1",
@@ -109,8 +108,8 @@ def goes_on_as_listed(case: CaseEvidence) -> Iterator[Finding]:
             finding = Finding(
                 code="version-not-listed",
                 requirement="After Version Negotiation, a client continues in a version that the server listed.",
-                expected=", ".join(_hex(version) for version in sorted(listed)),
-                actual=_hex(connection.version),
+                expected=", ".join(version_text(version) for version in sorted(listed)),
+                actual=version_text(connection.version),
                 role="client",
                 section="RFC 9368 §2.1",
             )
@@ -118,10 +117,6 @@ def goes_on_as_listed(case: CaseEvidence) -> Iterator[Finding]:
     if done:
         for check in checks.COMMON:
             yield from check(case)
-
-
-def _hex(version: int | None) -> str:
-    return "unknown" if version is None else f"0x{version:08x}"
 
 
 CASE = Case(

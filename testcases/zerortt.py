@@ -1,7 +1,8 @@
-"""Z: requests of a resumed connection go in 0-RTT packets (RFC 9001 §4.6)."""
+"""Z: the requests of a resumed connection are sent in 0-RTT packets (RFC 9001 §4.6)."""
 
 from collections.abc import Iterator
 
+from runner.model.protocol import HTTP09
 from runner.model.result import Finding
 from runner.model.run import Kind
 from testcases import checks
@@ -93,7 +94,7 @@ CASE = Case(
         *checks.COMMON,
         checks.Handshakes(2),
         checks.version_is_1,
-        checks.Alpn("hq-interop"),
+        checks.Alpn(HTTP09),
         requests_went_early,
     ),
 )

@@ -396,7 +396,7 @@ def test_what_no_flow_beside_can_be_is_one_sentence(options: dict[str, tuple[str
         ),
         (
             {"cases": ("download",), "sizes": ("500000",), "warm": True},
-            "curl downloads one file over HTTP/1.1 without TLS: from its SYN to the last byte. "
+            "curl downloads one file over HTTP/1.1 without TLS: the time from its SYN to the last byte. "
             "It loads everything twice, and only the second time counts. The file has 500 kB.",
         ),
     ],
