@@ -229,6 +229,7 @@ class Connection:
     """The TLS messages of both endpoints."""
     reset_tokens: set[bytes] = field(default_factory=set)
     sides: tuple[Side, Side] = field(init=False)
+    _initial_options: dict[tuple[int, int], list[Protection]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sides = (Side(self, CLIENT), Side(self, SERVER))
@@ -240,15 +241,25 @@ class Connection:
         the keys of the original version in packets whose header has the new version. (RFC 9369 §4.1 demands the keys of
         the version in the header.)
         """
-        versions = sorted(VERSIONS, key=lambda each: each != version)
-        return [initial_protection(each, dcid, sender) for each in versions for dcid in self.initial_dcids]
+        options = self._initial_options.get((version, sender))
+        if options is None:
+            versions = sorted(VERSIONS, key=lambda each: each != version)
+            options = [initial_protection(each, dcid, sender) for each in versions for dcid in self.initial_dcids]
+            self._initial_options[version, sender] = options
+        return list(options)
 
     def add_initial_dcid(self, dcid: bytes) -> None:
         """Add the destination connection ID of a first flight. The connection's first ID always stays in the list, as
         the last ID."""
+        self._initial_options.clear()
         self.initial_dcids.insert(0, dcid)
         if len(self.initial_dcids) > MOST_DCIDS:
             del self.initial_dcids[-2]
+
+    def append_initial_dcid(self, dcid: bytes) -> None:
+        """Add a destination connection ID that a handshake message shows. Keys from the known IDs are more likely."""
+        self._initial_options.clear()
+        self.initial_dcids.append(dcid)
 
     def use_session(self, session: Session, version: int) -> None:
         """Derive possible keys from the secrets of a key log. 1-RTT keys that decrypted a packet, and known 0-RTT keys,

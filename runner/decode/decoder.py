@@ -23,6 +23,7 @@ _LONG_FORM = 0x80
 _PIECE = 1 << 13  # datagrams that are read before the memory of their bytes is released
 _LEAST_FIRST_DCID = 8  # bytes of the destination connection ID in a client's first Initial packet (RFC 9000 §7.2)
 _LATELY = 64  # newest connections whose keys are tried for a packet of an unknown flow
+_STRANGERS = 4  # senders whose keys are tried for an Initial packet with an unknown connection ID of usual length
 _SPLITS = 8  # failed splits of super-datagrams on a flow; afterwards, only the last known size is tried
 _CLIENT_INITIAL = 1200  # least bytes of UDP payload of a client's first datagram (RFC 9000 §14.1)
 _ONE_RTT = int(PacketType.ONE_RTT)  # numpy reads plain integers much faster
@@ -114,7 +115,7 @@ class Decoder:
             packet.note(side.short_keys(side.cid_length), cause)
         self.rows.add(packet.datagram, packet.index, _ONE_RTT, packet.end - packet.start + packet.missing)
         if not packet.missing and not self._attempt_short(packet, flow):
-            flow.pending.append(packet)
+            flow.pending_short.append(packet)
 
     def _attempt_short(self, packet: Packet, flow: FlowState) -> bool:
         """Try to decrypt a packet with a short header. Returns False when no keys fit and the packet must wait.
@@ -244,6 +245,8 @@ class Decoder:
         if begins and not packet.failed and self._first_initial(packet, header, flow):
             return True
         for side in sides:
+            if begins and len(packet.failed) >= _STRANGERS:
+                break
             if header.type is PacketType.INITIAL:
                 options = side.connection.initial_options(header.version, side.sender)
             elif header.type is PacketType.HANDSHAKE:
@@ -372,27 +375,26 @@ class Decoder:
     def _retry_pending(self, flow: FlowState, *, short: bool = True) -> None:
         """Try to decrypt the waiting packets of a flow again. Without `short`, packets with short headers keep
         waiting."""
-        pending, credit = flow.pending, self.registry.credit
-        if not pending or credit <= 0:
+        if self.registry.credit <= 0:
             return
-        tried = len(pending) if short else sum(packet.header is not None for packet in pending)
-        if tried:
-            self.registry.credit -= tried
-            flow.pending = [
-                packet for packet in pending if (packet.header is None and not short) or not self._attempt(packet, flow)
-            ]
+        self.registry.credit -= len(flow.pending)
+        if flow.pending:
+            flow.pending = [packet for packet in flow.pending if not self._attempt(packet, flow)]
+        if short and flow.pending_short:
+            self.registry.credit -= len(flow.pending_short)
+            flow.pending_short = [packet for packet in flow.pending_short if not self._attempt(packet, flow)]
 
     def _rescue_pending(self, flow: FlowState, rescue: Rescue) -> None:
         """At the end of the file, try to decrypt the waiting packets of a flow in other ways: the capture may lack the
         beginning of their connections."""
-        waiting = []
-        for packet in flow.pending:
+        pending = sorted((*flow.pending, *flow.pending_short), key=lambda packet: packet.row)
+        flow.pending, flow.pending_short = [], []
+        for packet in pending:
             packet.begin_pass()
             if self._attempt(packet, flow):
                 continue
             if not (rescue.search(packet, flow, self._time_ns(packet.datagram)) and self._attempt(packet, flow)):
-                waiting.append(packet)
-        flow.pending = waiting
+                (flow.pending_short if packet.header is None else flow.pending).append(packet)
 
     def _adopt_orphans(self) -> None:
         """Create a connection for each first flight of an unknown version that no server answered."""
@@ -421,8 +423,8 @@ class Decoder:
                 opened = side.open_short(self._data, start, stop, side.cid_length)
                 if opened is None:
                     continue
-                if flow.pending and flow.pending[-1].row == row:
-                    flow.pending.pop()
+                if flow.pending_short and flow.pending_short[-1].row == row:
+                    flow.pending_short.pop()
                 first = Packet(row, whole.datagram, index - 1, start, stop, 0)
                 self._accept_short(first, side, side.cid_length, opened)
                 flow.segment_size, flow.unsplit = size, 0

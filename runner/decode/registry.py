@@ -38,6 +38,7 @@ class FlowState:
         "orphan",
         "orphan_datagram",
         "pending",
+        "pending_short",
         "segment_size",
         "sides",
         "unsplit",
@@ -51,6 +52,10 @@ class FlowState:
         self.history: dict[Side, None] = {}
         """All senders on this flow."""
         self.pending: list[Packet] = []
+        self.pending_short: list[Packet] = []
+        """Waiting packets with long and with short headers, in file order. They are apart, because a new connection
+        only helps packets with long headers: a flood of connections would otherwise look at all packets again and
+        again."""
         self.orphan: LongHeader | None = None
         """Header of the first packet with an unknown version, as long as the flow has no connection."""
         self.orphan_datagram = 0
@@ -264,7 +269,7 @@ class Registry:
             cid = parameters.get(name)
             dcids = connection.initial_dcids
             if isinstance(cid, str) and bytes.fromhex(cid) not in dcids and len(dcids) < MOST_DCIDS:
-                connection.initial_dcids.append(bytes.fromhex(cid))
+                connection.append_initial_dcid(bytes.fromhex(cid))
                 self.news = True
         if connection.odcid is None and connection.initial_dcids:
             connection.odcid = connection.initial_dcids[-1]

@@ -137,6 +137,17 @@ def hosts(only: str, state: Path) -> None:
     finish("hosts", tally, state)
 
 
+@main.command()
+@click.option("--packets", default=2000, show_default=True, help="Packets of the smallest capture.")
+def captures(packets: int) -> None:
+    """Measure the decoder's speed with captures that are made to be slow."""
+    from runner.validation.attack.captures import speeds  # noqa: PLC0415 - slow to import
+
+    for speed in speeds(packets):
+        numbers = f"{speed.packets:6,} packets {speed.seconds:6.2f} s {speed.rate / 1e6:6.1f} MB/s"
+        click.echo(f"{speed.kind:<56} {numbers}  exponent {speed.exponent:.2f}")
+
+
 @main.command("table")
 @state_option
 def table_(state: Path) -> None:
