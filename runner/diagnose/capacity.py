@@ -1,10 +1,10 @@
 """The capacity of a link: configured for an emulated link, found in the trace for a real link.
 
-The advertised data rate is not the capacity: a link that is sold with 50 Mbit/s may deliver 20 Mbit/s. Where all
-packets in a window of one RTT took longer than over the empty path, there was a queue in front of the link. Then the
-link was full, and the rate of arrivals is its capacity. Pairs of packets that arrived further apart than they were sent
-show the capacity only for a moment. This is enough to state the capacity, but not to call the link full. Without a
-queue and without such pairs the capacity is unknown.
+The advertised data rate is not the capacity: a link that is sold with 50 Mbit/s may deliver 20 Mbit/s. When all packets
+in a window of one RTT took longer than over the empty path, there was a queue in front of the link. Then the link was
+full, and the rate of arrivals is its capacity. Pairs of packets that arrived further apart than they were sent show the
+capacity only for a moment. Such pairs suffice to state the capacity, but not to call the link full. Without a queue and
+without such pairs the capacity is unknown.
 """
 
 from dataclasses import dataclass
@@ -130,8 +130,8 @@ def as_set(forward: LinkParameters, shift: float) -> Capacity:
     return Capacity(start, rate, float(forward.data_rate), by_queue=True)
 
 
-def least_around(values: Floats, cells: int) -> Floats:
-    """Per cell: the smallest of `values` in the `cells` cells around it."""
-    padded = np.pad(values, (cells // 2, cells - 1 - cells // 2), constant_values=np.inf)
-    least: Floats = sliding_window_view(padded, cells).min(axis=1)
+def least_around(values: Floats, count: int) -> Floats:
+    """Per value: the smallest of the `count` values around it."""
+    padded = np.pad(values, (count // 2, count - 1 - count // 2), constant_values=np.inf)
+    least: Floats = sliding_window_view(padded, count).min(axis=1)
     return least

@@ -1,33 +1,34 @@
 """The limit that held the transfer back at each moment, from the first Initial packet to the last byte.
 
-Times are those of the client: a moment of the server becomes the moment at which a packet sent then would arrive over
-an empty link. Until the first response byte the limit is HANDSHAKE, except for the time that the server took to answer.
-From the first response byte on, the time is cut into cells of about 1/16 RTT. Each cell has a window of one RTT around
-it, because a sender's feedback loop takes one RTT (RFC 9002 §7). The first limit of this list that holds is the limit
-of the cell:
+All times are times at the client: the time of an event at the server is the time at which a packet that is sent then
+arrives over an empty link. Until the first response byte the limit is HANDSHAKE, except for the time that the server
+took to answer. From the first response byte on, the time is divided into slices of about 1/16 RTT. Each slice has a
+window of one RTT around it, because a sender's feedback loop takes one RTT (RFC 9002 §7). The limit of a slice is the
+first of these limits whose condition is true:
 
 1. OUTAGE: the path carried nothing. For an emulated link the outage was configured and the simulator counted losses.
-2. LINK: arrivals fill 90 % of the window at the forward link's capacity, less the losses of the loss model behind it.
-   On a real link LINK also holds where each packet of the window had waited. The advertised rate is never the capacity.
-3. RECEIVE_WINDOW: MAX_DATA or MAX_STREAM_DATA allow less than two packets, here or in 40 % of the window.
+2. LINK: in the window, at least 90 % of the bytes arrived that the forward link can deliver (its capacity without the
+   losses of its loss model). On a real link also: each packet of the window had waited. The advertised data rate is
+   never used as the capacity.
+3. RECEIVE_WINDOW: MAX_DATA or MAX_STREAM_DATA allow less than two packets, in this slice or in 40 % of the window.
 4. RECOVERY or HANDSHAKE: no response has unsent bytes. RECOVERY: the client misses bytes that were sent. HANDSHAKE: the
    server waits for a request.
-5. PACING or APPLICATION: the server rests although its window has room, that is, less than half as many bytes are in
-   flight as recently, and the server learnt of no loss for two RTTs. At least three such rests, about one per RTT, are
-   PACING; other rests are APPLICATION. APPLICATION also holds where datagrams that aren't full show that the server's
-   buffer ran empty again and again (`supply.py`).
+5. PACING or APPLICATION: the server rests although its window has room: less than half as many bytes are in flight as
+   recently, and the server learnt of no loss for two RTTs. At least three such rests, about one per RTT, are PACING;
+   other rests are APPLICATION. APPLICATION also: datagrams that aren't full show that the server's buffer ran empty
+   again and again (`supply.py`).
 6. CONGESTION_WINDOW: at least half as many bytes are in flight as recently, because the sender waits for ACKs or
-   spreads its window over the RTT. It also holds for two RTTs after the server learnt of a loss or of CE.
+   spreads its window over the RTT. Also for two RTTs after the server learnt of a loss or of CE.
 
-All other time is UNKNOWN. When the server's capture lacks packets, UNKNOWN takes the place of CONGESTION_WINDOW.
-At the end each cell takes the most frequent limit of the half window around it.
+All other time is UNKNOWN. When the server's capture lacks packets, CONGESTION_WINDOW is replaced by UNKNOWN. At the end
+each slice gets the most frequent limit of the half window around it.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from runner.diagnose.cells import Cells
+from runner.diagnose.slices import Slices
 from runner.diagnose.view import View
 from runner.model.diagnosis import Limit, Span
 from runner.trace.intervals import Bools, Ints
@@ -44,13 +45,13 @@ class Course:
     """A transfer with its limits over time. Detectors read this."""
 
     view: View
-    cells: Cells
+    slices: Slices
     spans: tuple[Span, ...]
 
     @classmethod
     def of(cls, view: View) -> "Course":
-        cells = Cells(view)
-        return cls(view=view, cells=cells, spans=partition(cells))
+        slices = Slices(view)
+        return cls(view=view, slices=slices, spans=partition(slices))
 
     @property
     def duration(self) -> float:
@@ -62,15 +63,15 @@ class Course:
         return tuple(span for span in self.spans if span.limit is limit)
 
 
-def partition(cells: Cells) -> tuple[Span, ...]:
+def partition(slices: Slices) -> tuple[Span, ...]:
     """Spans without gap or overlap from the connection's first packet to the last new byte."""
-    early = _beginning(cells.view)
-    codes = _smooth(cells, _classify(cells))
+    early = _beginning(slices.view)
+    codes = _smooth(slices, _classify(slices))
     heads = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
-    ends = cells.edges[np.append(heads[1:], len(codes))]
+    ends = slices.edges[np.append(heads[1:], len(codes))]
     late = [
         Span(limit=_ORDER[code], start=float(start), end=float(end))
-        for code, start, end in zip(codes[heads].tolist(), cells.edges[heads].tolist(), ends.tolist(), strict=True)
+        for code, start, end in zip(codes[heads].tolist(), slices.edges[heads].tolist(), ends.tolist(), strict=True)
     ]
     return tuple(span for span in (*early, *late) if span.end > span.start)
 
@@ -88,31 +89,31 @@ def _beginning(view: View) -> list[Span]:
     """Spans up to the first response byte: handshake and request, the server's time to answer, and the retransmission
     of a lost first byte."""
     moments = np.array([view.room.busy[0].min(), view.seconds(view.sent.time_ns[view.own[:1]])[0]]) + view.shift
-    asked, answered = np.clip(moments, view.begin, view.first_byte).tolist()
+    requested, answered = np.clip(moments, view.begin, view.first_byte).tolist()
     return [
-        Span(limit=Limit.HANDSHAKE, start=view.begin, end=asked),
-        Span(limit=Limit.APPLICATION, start=asked, end=answered),
+        Span(limit=Limit.HANDSHAKE, start=view.begin, end=requested),
+        Span(limit=Limit.APPLICATION, start=requested, end=answered),
         Span(limit=Limit.RECOVERY, start=answered, end=view.first_byte),
     ]
 
 
-def _classify(cells: Cells) -> Ints:
-    """Per cell: the index of its limit in `_ORDER`."""
-    idle = ~cells.pending
-    room = (cells.in_flight < _SPARE * cells.peak) | (cells.in_flight <= 0)
-    spare = cells.resting & room & ~cells.after_loss & ~idle & (cells.in_flight < cells.view.bdp)
-    spare |= cells.resting & (cells.in_flight <= 0) & ~idle  # a window has at least one byte
-    blocked = cells.blocked | (cells.around(cells.blocked, cells.per_window) >= _BLOCKED_SHARE)
+def _classify(slices: Slices) -> Ints:
+    """Per slice: the index of its limit in `_ORDER`."""
+    idle = ~slices.pending
+    room = (slices.in_flight < _SPARE * slices.peak) | (slices.in_flight <= 0)
+    spare = slices.resting & room & ~slices.after_loss & ~idle & (slices.in_flight < slices.view.bdp)
+    spare |= slices.resting & (slices.in_flight <= 0) & ~idle  # a window has at least one byte
+    blocked = slices.blocked | (slices.around(slices.blocked, slices.per_window) >= _BLOCKED_SHARE)
     conditions = [
-        cells.out,
-        cells.full,
+        slices.out,
+        slices.full,
         blocked & ~idle,
-        idle & _whole(cells),
+        idle & _whole(slices),
         idle,
-        cells.starved,
-        spare & _rhythmic(cells, spare),
+        slices.starved,
+        spare & _rhythmic(slices, spare),
         spare,
-        ((cells.in_flight >= _SPARE * cells.peak) | cells.after_loss) & cells.view.transfer.sent_completely,
+        ((slices.in_flight >= _SPARE * slices.peak) | slices.after_loss) & slices.view.transfer.sent_completely,
     ]
     limits = [
         Limit.OUTAGE,
@@ -128,25 +129,25 @@ def _classify(cells: Cells) -> Ints:
     return np.select(conditions, [_ORDER.index(limit) for limit in limits], default=_ORDER.index(Limit.UNKNOWN))
 
 
-def _whole(cells: Cells) -> Bools:
-    """Per cell: whether the server has no new byte left to send, so that all bytes that the client still misses have
+def _whole(slices: Slices) -> Bools:
+    """Per slice: whether the server has no new byte left to send, so that all bytes that the client still misses have
     been sent."""
-    _, end = cells.view.room.busy
-    whole: Bools = cells.sending >= end.max()
+    _, end = slices.view.room.busy
+    whole: Bools = slices.sending >= end.max()
     return whole
 
 
-def _rhythmic(cells: Cells, spare: Bools) -> bool:
+def _rhythmic(slices: Slices, spare: Bools) -> bool:
     """Whether rests begin about once per RTT, at least three of them."""
-    begins = cells.middle[np.flatnonzero(spare & ~np.append(False, spare[:-1]))]
+    begins = slices.middle[np.flatnonzero(spare & ~np.append(False, spare[:-1]))]
     if len(begins) < _LEAST_RESTS:
         return False
-    steps = np.diff(begins) / cells.window
+    steps = np.diff(begins) / slices.window
     return bool(np.mean((steps >= _RHYTHM[0]) & (steps <= _RHYTHM[1])) >= 0.5)
 
 
-def _smooth(cells: Cells, codes: Ints) -> Ints:
-    """The most frequent limit within half a window around each cell."""
-    votes = np.stack([cells.around(codes == code, max(1, cells.per_window // 2)) for code in range(len(_ORDER))])
+def _smooth(slices: Slices, codes: Ints) -> Ints:
+    """The most frequent limit within half a window around each slice."""
+    votes = np.stack([slices.around(codes == code, max(1, slices.per_window // 2)) for code in range(len(_ORDER))])
     smooth: Ints = votes.argmax(axis=0)
     return smooth

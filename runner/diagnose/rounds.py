@@ -24,18 +24,16 @@ class Rounds:
 
     @classmethod
     def of(cls, course: Course) -> "Rounds":
-        cells, view = course.cells, course.view
-        size = cells.per_window
-        heads = np.arange(0, max(1, len(cells.middle) - size + 1), size)
-        ends = cells.sending[np.minimum(heads + size, len(cells.middle)) - 1]
-        limited = np.zeros(len(cells.middle))
-        for span in course.of_limit(Limit.CONGESTION_WINDOW):
-            limited += (cells.middle >= span.start) & (cells.middle < span.end)
+        slices, view = course.slices, course.view
+        size = slices.per_window
+        heads = np.arange(0, max(1, len(slices.middle) - size + 1), size)
+        ends = slices.sending[np.minimum(heads + size, len(slices.middle)) - 1]
+        limited = slices.inside(course.of_limit(Limit.CONGESTION_WINDOW)).astype(int)
         first_loss = min(view.flight.signals.min(initial=np.inf), view.first_repeat)
         return cls(
-            start=cells.edges[heads],
-            length=cells.window,
-            peak=np.maximum.reduceat(cells.in_flight, heads),
+            start=slices.edges[heads],
+            length=slices.window,
+            peak=np.maximum.reduceat(slices.in_flight, heads),
             by_window=np.add.reduceat(limited, heads) > size / 2,
             after_loss=ends >= first_loss,
         )

@@ -34,8 +34,8 @@ def outage(recording: Recording, path: PathImpairments, truth: LinkTruth | None,
     Its time counts from the first datagram that begins with a short header, in either direction (sim/README.md).
     `delay`: delay of the forward link in seconds.
     """
-    asked, client, origin = path.outage, recording.client, recording.origin_ns
-    if asked is None or truth is None or client is None or origin is None:
+    configured, client, origin = path.outage, recording.client, recording.origin_ns
+    if configured is None or truth is None or client is None or origin is None:
         return None
     if not truth.forward.dropped_outage + truth.return_.dropped_outage:
         return None
@@ -46,8 +46,8 @@ def outage(recording: Recording, path: PathImpairments, truth: LinkTruth | None,
             mine = vantage.packets.named("type", "1rtt") & (vantage.packets["index"] == 0)
             firsts.append(vantage.packet_time[mine & (vantage.packets["sender"] == sender)])
     first = np.concatenate(firsts).min(initial=np.iinfo(np.int64).max)
-    start = float(first - origin) / 1e9 + asked.start + delay
-    end = start + asked.duration
+    start = float(first - origin) / 1e9 + configured.start + delay
+    end = start + configured.duration
     came = (client.datagrams["time_ns"][client.datagrams["sender"] == SERVER] - origin) / 1e9
     return Silence(start=start, end=end, over=_next(came, end), swallowed=np.empty(0, dtype=np.int64))
 

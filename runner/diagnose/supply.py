@@ -15,6 +15,7 @@ from runner.decode.schema import CLIENT
 from runner.diagnose.flight import Floats
 from runner.diagnose.view import View
 from runner.trace.intervals import Bools, Ints
+from runner.trace.vantage import Vantage
 
 _FULL = 0.97  # share of the size of the largest datagrams
 _MEDIAN = 50
@@ -44,6 +45,12 @@ class Supply:
 
     view: View
 
+    @property
+    def _server(self) -> Vantage:
+        server = self.view.transfer.recording.server
+        assert server is not None  # there is sent data
+        return server
+
     @cached_property
     def packets(self) -> Ints:
         """Rows of the packets in the server-side capture."""
@@ -52,24 +59,18 @@ class Supply:
 
     @cached_property
     def _datagram(self) -> Ints:
-        server = self.view.transfer.recording.server
-        assert server is not None  # there is sent data
-        rows: Ints = server.packets["datagram"][self.packets]
+        rows: Ints = self._server.packets["datagram"][self.packets]
         return rows
 
     @cached_property
     def size(self) -> Ints:
         """Bytes of UDP payload."""
-        server = self.view.transfer.recording.server
-        assert server is not None
-        sizes: Ints = server.datagrams["payload_length"][self._datagram]
+        sizes: Ints = self._server.datagrams["payload_length"][self._datagram]
         return sizes
 
     @cached_property
     def time(self) -> Floats:
-        server = self.view.transfer.recording.server
-        assert server is not None
-        return self.view.seconds(server.datagrams["time_ns"][self._datagram])
+        return self.view.seconds(self._server.datagrams["time_ns"][self._datagram])
 
     @cached_property
     def blocked(self) -> Bools:
@@ -91,8 +92,7 @@ class Supply:
     def _largest(self) -> Ints:
         """Per datagram: bytes of the largest datagram until then that had response data or was acknowledged. A probe of
         the path's MTU (RFC 8899 §4.1) has no data, but its ACK shows that the next datagrams can have its size."""
-        flight, server = self.view.flight, self.view.transfer.recording.server
-        assert server is not None
+        flight, server = self.view.flight, self._server
         passed = np.isfinite(flight.acked)
         size = server.datagrams["payload_length"][server.packets["datagram"][flight.row[passed]]]
         order = np.argsort(flight.acked[passed], kind="stable")
@@ -237,9 +237,7 @@ class Supply:
     @cached_property
     def _acks(self) -> Floats:
         """When ACKs reached the server."""
-        server = self.view.transfer.recording.server
-        assert server is not None
-        acks = server.ack_frames
+        acks = self._server.ack_frames
         mine = (acks["connection"] == self.view.connection) & (acks["sender"] == CLIENT)
         return np.sort(self.view.seconds(acks["time_ns"][mine]))
 

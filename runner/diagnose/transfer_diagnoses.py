@@ -60,8 +60,8 @@ def marks(explanation: Explanation, *, origin_ns: int, window: CongestionWindow 
     if explanation.panels is not None:
         panels = explanation.panels.document()
         moments = np.arange(len(explanation.panels.in_flight)) * explanation.panels.interval
-        told = [] if window is None else window.at(origin_ns + np.rint(moments * 1e9).astype(np.int64))
-        panels["in_flight"]["congestion_window"] = told
+        sizes = [] if window is None else window.at(origin_ns + np.rint(moments * 1e9).astype(np.int64))
+        panels["in_flight"]["congestion_window"] = sizes
     return panels | {
         "limits": [[round(span.start, 4), round(span.end, 4), span.limit.value] for span in explanation.spans],
         "diagnoses": [

@@ -98,15 +98,15 @@ class Room:
         stream, time, _ = self._gained
         frames, layout = self._server.stream_frames, self.transfer.layout
         mine = (frames["connection"] == self.connection) & (frames["sender"] == CLIENT)
-        asked, first = np.unique(frames["stream_id"][mine], return_index=True)
-        asked_at = self._seconds(frames["time_ns"][mine][first])
+        requested, first = np.unique(frames["stream_id"][mine], return_index=True)
+        requested_at = self._seconds(frames["time_ns"][mine][first])
         open_, begin = np.unique(stream, return_index=True)
         last = np.append(begin[1:], len(stream)) - 1
         start = time[begin]
-        if len(asked):
-            place = np.minimum(np.searchsorted(asked, layout.stream_id[open_]), len(asked) - 1)
-            known = asked[place] == layout.stream_id[open_]
-            start = np.where(known, np.minimum(asked_at[place], start), start)
+        if len(requested):
+            place = np.minimum(np.searchsorted(requested, layout.stream_id[open_]), len(requested) - 1)
+            known = requested[place] == layout.stream_id[open_]
+            start = np.where(known, np.minimum(requested_at[place], start), start)
         return start, time[last]
 
     def pending(self, at: Floats) -> Floats:

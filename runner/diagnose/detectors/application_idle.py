@@ -19,7 +19,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     share = idle / course.duration
     if share < _LEAST_SHARE or idle < _LEAST_SECONDS:
         return
-    emptied = int(course.cells.supply.emptied.sum())
+    emptied = int(course.slices.supply.emptied.sum())
     again = f"; its buffer ran empty {emptied} times" if emptied else ""
     longest = max(spans, key=lambda span: span.end - span.start)
     yield Diagnosis(

@@ -42,7 +42,7 @@ def _bursts(course: Course, capacity: float, *, often: bool) -> Diagnosis | None
     bit/s."""
     least_rest, rhythm = (_OFTEN, _OFTEN) if often else (_REST, _RHYTHM[0])
     fast = _FAST_OFTEN if often else _FAST
-    view, window = course.view, course.cells.window
+    view, window = course.view, course.slices.window
     time, size = view.flight.time, view.flight.length
     gap = np.diff(time)
     heads = np.append(0, np.flatnonzero(gap > least_rest * window) + 1)
@@ -57,7 +57,7 @@ def _bursts(course: Course, capacity: float, *, often: bool) -> Diagnosis | None
     # Flow control or the application may release much data at once. Bursts that keep the link full cost no time.
     for span in (span for limit in _NO_FAULT for span in course.of_limit(limit)):
         burst &= (time[heads] < span.start - view.shift) | (time[heads] >= span.end - view.shift)
-    supply = course.cells.supply
+    supply = course.slices.supply
     burst[1:] &= ~np.isin(view.flight.row[heads[1:] - 1], supply.packets[supply.emptied])
     share = float(carried[burst].sum() / size.sum())
     if burst.sum() < _LEAST_BURSTS or share < (_LEAST_SHARE_OFTEN if often else _LEAST_SHARE):

@@ -42,11 +42,11 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     if server is None or len(view.flight.losses):
         return
     acks = server.ack_frames
-    told = (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION) & (acks["ce"] > 0)
-    first = float(view.seconds(acks["time_ns"][told]).min(initial=np.inf))
-    cells = course.cells
-    before = cells.in_flight[(cells.sending > first - cells.window / 2) & (cells.sending <= first)]
-    after = cells.in_flight[(cells.sending > first + cells.window) & (cells.sending <= first + 2 * cells.window)]
+    reporting = (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION) & (acks["ce"] > 0)
+    first = float(view.seconds(acks["time_ns"][reporting]).min(initial=np.inf))
+    slices = course.slices
+    before = slices.in_flight[(slices.sending > first - slices.window / 2) & (slices.sending <= first)]
+    after = slices.in_flight[(slices.sending > first + slices.window) & (slices.sending <= first + 2 * slices.window)]
     # In slow start the window grows until the report arrives, so the largest earlier value counts.
     if len(before) and len(after) and after.max() >= _HEEDED * before.max():
         yield Diagnosis(
@@ -54,7 +54,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
             sentence=f"The client reported CE from {first:.3f} s on, and the server kept as much in flight as before.",
             start=first + view.shift,
             end=view.last_byte,
-            packets=view.numbers_in(first + view.shift + cells.window, view.last_byte),
+            packets=view.numbers_in(first + view.shift + slices.window, view.last_byte),
             vantage="server",
             section="RFC 9002 §7.1",
         )

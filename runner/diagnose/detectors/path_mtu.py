@@ -45,7 +45,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
         after = (
             f"the next packet arrived {format_duration(hole.over - hole.start)} later"
             if went_on
-            else "none arrived again"
+            else "no packet arrived afterwards"
         )
         yield Diagnosis(
             code="mtu-black-hole",

@@ -47,21 +47,15 @@ def detect(course: Course) -> Iterator[Diagnosis]:
 
 
 def _standing(course: Course) -> Iterator[Diagnosis]:
-    view, cells = course.view, course.cells
-    time, waited = view.waiting
-    if not len(time):
-        return
-    cell = np.clip(np.searchsorted(cells.edges, time, side="right") - 1, 0, len(cells.middle) - 1)
-    least = np.full(len(cells.middle), np.inf)
-    np.minimum.at(least, cell, waited)
-    seen = np.isfinite(least)
-    standing = seen & (least >= _STANDING * view.rtt)
-    share = float(standing.mean()) * float(cells.edges[-1] - cells.edges[0]) / course.duration
+    view, slices = course.view, course.slices
+    least = slices.least_waited
+    standing = np.isfinite(least) & (least >= _STANDING * view.rtt)
+    share = float(standing.mean()) * float(slices.edges[-1] - slices.edges[0]) / course.duration
     if share < _LEAST_SHARE:
         return
     chosen = np.flatnonzero(standing)
     holds = f", whose queue holds {format_duration(view.queue_seconds)}" if view.queue_seconds else ""
-    start, end = float(cells.edges[chosen[0]]), float(cells.edges[chosen[-1] + 1])
+    start, end = float(slices.edges[chosen[0]]), float(slices.edges[chosen[-1] + 1])
     yield Diagnosis(
         code="standing-queue",
         sentence=f"In {share:.0%} of the time packets waited for {format_duration(float(np.median(least[standing])))} "

@@ -20,26 +20,23 @@ _LEAST_RTTS = 5
 _LEAST_ROUNDS = 3  # least number of RTTs with losses
 _PACKET = 1200  # bytes by which a window grows in each RTT (RFC 9002 §7.3.3)
 _LEAST_SHARE = 0.1
-_ITS_OWN = (Limit.CONGESTION_WINDOW, Limit.PACING, Limit.UNKNOWN)
+_OF_SERVER = (Limit.CONGESTION_WINDOW, Limit.PACING, Limit.UNKNOWN)
 
 
 def detect(course: Course) -> Iterator[Diagnosis]:
     """Report when the rate is below 40 % of the highest earlier rate for at least 5 RTTs and 10 % of the time, and in
     that time the limit was the server itself or is unknown. The rate must also be below 60 % of the rate that a server
     has left when it halves its rate for each RTT with losses."""
-    cells, view = course.cells, course.view
-    rate = cells.around(cells.utilisation, cells.per_window)
+    slices, view = course.slices, course.view
+    rate = slices.around(slices.utilisation, slices.per_window)
     highest = np.maximum.accumulate(rate)
-    own = np.zeros(len(rate), dtype=bool)
-    for span in course.spans:
-        if span.limit in _ITS_OWN:
-            own |= (cells.middle >= span.start) & (cells.middle < span.end)
+    own = slices.inside(span for span in course.spans if span.limit in _OF_SERVER)
     low = own & (rate < _FELL_TO * highest) & (highest >= _LEAST_REACHED)
     first, last = longest(low)
-    start, end = float(cells.edges[first]), float(cells.edges[last])
-    if end - start < max(_LEAST_RTTS * cells.window, _LEAST_SHARE * course.duration):
+    start, end = float(slices.edges[first]), float(slices.edges[last])
+    if end - start < max(_LEAST_RTTS * slices.window, _LEAST_SHARE * course.duration):
         return
-    high = float(cells.middle[int(rate[: first + 1].argmax())])
+    high = float(slices.middle[int(rate[: first + 1].argmax())])
     if _explained(course, high, start, rate[first:last] / highest[first]):
         return
     if _kept_low(course, start, end, float(highest[first] * view.capacity.rate[0])):
@@ -63,7 +60,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
 def _explained(course: Course, high: float, fallen: float, share: Floats) -> bool:
     """Whether losses between the highest rate and the fall explain the new rate, or the path carried nothing before the
     fall."""
-    view, window = course.view, course.cells.window
+    view, window = course.view, course.slices.window
     signals = view.flight.signals + view.shift
     signals = signals[(signals > high - window) & (signals <= fallen + window)]
     halvings = len(np.unique(np.floor((signals - signals[:1]) / window)))
@@ -76,7 +73,7 @@ def _explained(course: Course, high: float, fallen: float, share: Floats) -> boo
 def _kept_low(course: Course, start: float, end: float, highest: float) -> bool:
     """Whether losses were so frequent that between two losses a window that grows by a packet per RTT could not reach
     40 % of the highest data rate. `highest` in bit/s."""
-    view, window = course.view, course.cells.window
+    view, window = course.view, course.slices.window
     signals = view.flight.signals + view.shift
     signals = signals[(signals > start - window) & (signals <= end)]
     if len(np.unique(np.floor((signals - start) / window))) < _LEAST_ROUNDS:

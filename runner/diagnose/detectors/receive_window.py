@@ -24,13 +24,11 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     share = sum(span.end - span.start for span in spans) / course.duration
     if share < _LEAST_SHARE:
         return
-    cells, view = course.cells, course.view
-    inside = np.zeros(len(cells.middle), dtype=bool)
-    for span in spans:
-        inside |= (cells.middle >= span.start) & (cells.middle < span.end)
-    if not inside.any() or float(np.median(cells.in_flight[inside])) >= view.bdp:
+    slices, view = course.slices, course.view
+    inside = slices.inside(spans)
+    if not inside.any() or float(np.median(slices.in_flight[inside])) >= view.bdp:
         return
-    most = float(cells.in_flight[inside].max())
+    most = float(slices.in_flight[inside].max())
     path = format_size(round(view.bdp)) if np.isfinite(view.bdp) else "more, because no packet had to wait"
     yield Diagnosis(
         code="receive-window",

@@ -36,8 +36,8 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     packets = np.unique(view.sent.packet[late])
     yield Diagnosis(
         code="retransmitted-tail",
-        sentence=f"Everything had been sent once {format_duration(tail)} before the last byte arrived: "
-        f"{len(packets)} packets with data were sent in that time.",
+        sentence=f"The transfer ended {format_duration(tail)} later than necessary: after all data had been sent, "
+        f"{len(packets)} more packets with data were sent.",
         start=whole,
         end=view.last_byte,
         share=tail / course.duration,

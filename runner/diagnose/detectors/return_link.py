@@ -28,11 +28,11 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     """Dense ACKs: at least nine ACKs for ten packets, and the client uses at least 10 % of the return link. Full: the
     client uses at least 80 % of the return link in 5 % of the time. No diagnosis where the capacity of the return link
     is unknown."""
-    view, cells = course.view, course.cells
+    view, slices = course.view, course.slices
     client = view.transfer.recording.client
     if client is None or not np.isfinite(view.return_rate):
         return
-    used = cells.return_use
+    used = slices.return_use
     ratio = _ratio(view, client)
     if ratio is not None and ratio >= _DENSE and used.mean() >= _COSTLY:
         yield Diagnosis(
@@ -47,10 +47,10 @@ def detect(course: Course) -> Iterator[Diagnosis]:
             section="RFC 9000 §13.2.2, thesis §5.6.9.1",
         )
     full = used >= _FULL
-    share = float(full.mean()) * float(cells.edges[-1] - cells.edges[0]) / course.duration
+    share = float(full.mean()) * float(slices.edges[-1] - slices.edges[0]) / course.duration
     if share >= _LEAST_SHARE:
         chosen = np.flatnonzero(full)
-        start, end = float(cells.edges[chosen[0]]), float(cells.edges[chosen[-1] + 1])
+        start, end = float(slices.edges[chosen[0]]), float(slices.edges[chosen[-1] + 1])
         yield Diagnosis(
             code="return-link-full",
             sentence=f"In {share:.0%} of the time, the client used at least {_FULL:.0%} of the return link's "

@@ -32,21 +32,20 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     first, last = rounds.flat(_GROWTH)
     if last - first < _LEAST_ROUNDS or rounds.peak[first] > course.view.bdp:
         return
-    if _rtt(course, float(rounds.start[first]), float(rounds.start[last])) > _LATE * course.cells.window:
-        return
     start, end = float(rounds.start[first]), float(rounds.start[last])
-    inside = (course.cells.middle >= start) & (course.cells.middle < end)
-    if inside.any() and float(np.median(course.cells.return_use[inside])) >= _RETURN_FULL:
+    if _rtt(course, start, end) > _LATE * course.slices.window:
+        return
+    inside = (course.slices.middle >= start) & (course.slices.middle < end)
+    if inside.any() and float(np.median(course.slices.return_use[inside])) >= _RETURN_FULL:
         return
     shift = course.view.shift
-    if course.cells.supply.doubtful(float(rounds.start[first]) - shift, float(rounds.start[last]) - shift):
+    if course.slices.supply.doubtful(start - shift, end - shift):
         return
     initial, level = float(rounds.peak[0]), float(np.median(rounds.peak[first:last]))
     if level < _HELD * float(rounds.peak[: first + 1].max()):
         return  # the window had been larger, so slow start is not the cause
     grew = level > _GREW * initial
-    held = f"{format_size(round(level))} in flight for {last - first} RTTs without a loss before"
-    start = float(rounds.start[first])
+    held = f"{format_size(round(level))} in flight for {last - first} RTTs, before any loss"
     end = start + (last - first) * rounds.length
     yield Diagnosis(
         code="slow-start-left-early" if grew else "window-never-grew",

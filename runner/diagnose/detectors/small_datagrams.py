@@ -20,7 +20,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     because the last datagram of a response is short, too. A datagram doesn't count as small when the application had no
     more data, or when the client's flow control allowed no more."""
     view = course.view
-    supply = course.cells.supply
+    supply = course.slices.supply
     packets, size = supply.packets, supply.size
     small = (size < _SMALL) & ~supply.emptied & ~supply.blocked
     share = float(small.mean())
@@ -30,7 +30,7 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     yield Diagnosis(
         code="small-datagrams",
         sentence=f"{int(small.sum())} of {len(size)} datagrams with response data have less than {_SMALL:.0f} B, "
-        f"in the median {round(float(np.median(size[small])))} B.",
+        f"with a median of {round(float(np.median(size[small])))} B.",
         start=float(time.min()),
         end=float(time.max()),
         share=share,

@@ -34,22 +34,22 @@ def detect(course: Course) -> Iterator[Diagnosis]:
     silences = [each for each in (view.outage, view.black_hole) if each is not None]
     held = sum(span.end - max(span.start, first) for span in spans)
     held -= sum(
-        _overlap(span, silence.start, silence.over + 2 * course.cells.window) for span in spans for silence in silences
+        _overlap(span, silence.start, silence.over + 2 * course.slices.window) for span in spans for silence in silences
     )
     share = held / course.duration
     if share < _LEAST_SHARE:
         return
-    cells = course.cells
-    before = float(cells.in_flight[cells.middle <= first].max(initial=0.0))
-    after = cells.in_flight[(cells.middle > first) & (cells.middle <= spans[-1].end)]
+    slices = course.slices
+    before = float(slices.in_flight[slices.middle <= first].max(initial=0.0))
+    after = slices.in_flight[(slices.middle > first) & (slices.middle <= spans[-1].end)]
     lowest = float(after.min()) if len(after) else 0.0
-    peaks = cells.peak[(cells.middle > first) & (cells.middle <= spans[-1].end)]
+    peaks = slices.peak[(slices.middle > first) & (slices.middle <= spans[-1].end)]
     if len(peaks) and float((peaks / np.maximum(np.maximum.accumulate(peaks), 1.0)).min()) >= _KEPT:
         return  # the window was still growing, and the losses did not reduce it
     yield Diagnosis(
         code="window-after-loss",
         sentence=f"After the first of {int(lost.sum())} losses the congestion window held the server back in "
-        f"{share:.0%} of the time: from {format_size(round(before))} in flight to as little as "
+        f"{share:.0%} of the time. The bytes in flight fell from {format_size(round(before))} to "
         f"{format_size(round(lowest))}.",
         start=max(spans[0].start, first),
         end=spans[-1].end,

@@ -1,5 +1,6 @@
-"""The time of a response in short slices of equal length (cells), with the state of the connection in each."""
+"""The time of a response in short slices of equal length, with the state of the connection in each."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,31 +13,32 @@ from runner.diagnose.capacity import least_around
 from runner.diagnose.flight import Floats
 from runner.diagnose.supply import Supply
 from runner.diagnose.view import View
+from runner.model.diagnosis import Span
 from runner.trace.intervals import Bools
 
-_CELLS_PER_RTT = 16
-_MOST_CELLS = 4000
+_SLICES_PER_RTT = 16
+_MOST_SLICES = 4000
 _ROOM_PACKETS = 2
 _FULL = 0.9
 _REST_SHARE = 8  # a rest is a gap of more than 1/8 window between packets
 
 
 @dataclass(frozen=True)
-class Cells:
-    """The time of a response in cells of equal length. Properties hold for the middle of each cell."""
+class Slices:
+    """The time of a response in slices of equal length. A property has one value for the middle of each slice."""
 
     view: View
 
     @cached_property
     def window(self) -> float:
-        """Seconds of the window around a cell: one RTT, at least 50 ms."""
+        """Seconds of the window around a slice: one RTT, at least 50 ms."""
         return self.view.window
 
     @cached_property
     def edges(self) -> Floats:
-        """Where cells begin and end, in seconds since the origin, in the client's time."""
+        """The times at which slices begin and end, in seconds since the origin, in the client's time."""
         begin, end = self.view.first_byte, self.view.last_byte
-        count = int(np.clip(np.ceil((end - begin) / self.window * _CELLS_PER_RTT), 16, _MOST_CELLS))
+        count = int(np.clip(np.ceil((end - begin) / self.window * _SLICES_PER_RTT), 16, _MOST_SLICES))
         return np.linspace(begin, end, count + 1)
 
     @cached_property
@@ -45,27 +47,33 @@ class Cells:
 
     @cached_property
     def sending(self) -> Floats:
-        """The middles of the cells by the clock of the server's capture."""
+        """The middles of the slices by the clock of the server's capture."""
         return self.middle - self.view.shift
 
     @cached_property
     def per_window(self) -> int:
-        """Number of cells in a window, at least 1."""
+        """Number of slices in a window, at least 1."""
         width = float(self.edges[1] - self.edges[0])
         return max(1, min(len(self.middle), round(self.window / width))) if width > 0 else 1
 
-    def around(self, values: NDArray[np.generic], cells: int) -> Floats:
-        """Per cell: the mean of `values` over the `cells` cells around it. Near the first and the last cell there are
-        fewer."""
+    def inside(self, spans: Iterable[Span]) -> Bools:
+        """Per slice: whether its middle is in one of these spans."""
+        inside = np.zeros(len(self.middle), dtype=bool)
+        for span in spans:
+            inside |= (self.middle >= span.start) & (self.middle < span.end)
+        return inside
+
+    def around(self, values: NDArray[np.generic], count: int) -> Floats:
+        """Per slice: the mean of `values` over the `count` slices around it; over fewer slices near both ends."""
         total = np.append(0.0, np.cumsum(values, dtype=np.float64))
         place = np.arange(len(values))
-        low, high = np.maximum(place - cells // 2, 0), np.minimum(place + (cells + 1) // 2, len(values))
+        low, high = np.maximum(place - count // 2, 0), np.minimum(place + (count + 1) // 2, len(values))
         mean: Floats = (total[high] - total[low]) / np.maximum(high - low, 1)
         return mean
 
     @cached_property
     def utilisation(self) -> Floats:
-        """Per cell: arrived bytes in the window around it, divided by the bytes that the link can carry
+        """Per slice: arrived bytes in the window around it, divided by the bytes that the link can carry
         (`View.capacity`)."""
         time, size = self.view.arrivals
         begin, end = float(self.edges[0]), float(self.edges[-1])
@@ -79,8 +87,8 @@ class Cells:
 
     @cached_property
     def full(self) -> Bools:
-        """Per cell: whether the forward link was full. It was full when arrivals fill 90 % of the window at its
-        capacity, and, on a real link, also when each packet of the window had waited."""
+        """Per slice: whether the forward link was full: 90 % of the bytes that it can deliver in the window arrived. A
+        real link was also full when each packet of the window had waited."""
         full: Bools = (self.utilisation >= _FULL) & self.view.capacity.by_queue
         if self.view.forward.is_real:
             full |= self._standing
@@ -88,7 +96,7 @@ class Cells:
 
     @cached_property
     def return_use(self) -> Floats:
-        """Per cell: bytes that the client sent in the window around it, divided by the bytes that the return link can
+        """Per slice: bytes that the client sent in the window around it, divided by the bytes that the return link can
         carry. 0 where the capacity is unknown, or without a capture at the client."""
         client = self.view.transfer.recording.client
         if client is None or not np.isfinite(self.view.return_rate):
@@ -103,11 +111,11 @@ class Cells:
 
     @cached_property
     def least_waited(self) -> Floats:
-        """Per cell: the shortest wait of a packet in seconds; infinity without packets."""
+        """Per slice: the shortest wait of a packet in seconds; infinity without packets."""
         time, waited = self.view.waiting
-        cell = np.clip(np.searchsorted(self.edges, time, side="right") - 1, 0, len(self.middle) - 1)
+        place = np.clip(np.searchsorted(self.edges, time, side="right") - 1, 0, len(self.middle) - 1)
         least = np.full(len(self.middle), np.inf)
-        np.minimum.at(least, cell, waited)
+        np.minimum.at(least, place, waited)
         return least
 
     @cached_property
@@ -123,13 +131,13 @@ class Cells:
 
     @cached_property
     def starved(self) -> Bools:
-        """Per cell: whether the server's buffer was empty, or ran empty before and after the cell with at most half a
+        """Per slice: whether the server's buffer was empty, or ran empty before and after the slice with at most half a
         window between the two."""
         return self.supply.empty(self.sending, self.window / 2)
 
     @cached_property
     def out(self) -> Bools:
-        """Per cell: whether the path carried no packet, or no packet of the sent size."""
+        """Per slice: whether the path carried no packet, or no packet of the sent size."""
         silent = np.zeros(len(self.middle), dtype=bool)
         for silence in (self.view.outage, self.view.black_hole):
             if silence is not None:
@@ -138,7 +146,7 @@ class Cells:
 
     @cached_property
     def blocked(self) -> Bools:
-        """Per cell: whether the client's flow control allows less than two packets."""
+        """Per slice: whether the client's flow control allows less than two packets."""
         packet = float(np.median(self.view.flight.length))
         left: Bools = (self.view.room.left(self.sending) < _ROOM_PACKETS * packet) & self.pending
         return left
@@ -150,12 +158,12 @@ class Cells:
 
     @cached_property
     def in_flight(self) -> Floats:
-        """Per cell: bytes in flight at the server."""
+        """Per slice: bytes in flight at the server."""
         return self.view.flight.in_flight(self.sending)
 
     @cached_property
     def peak(self) -> Floats:
-        """Per cell: the most bytes in flight within the last one and a half windows."""
+        """Per slice: the most bytes in flight within the last one and a half windows."""
         width = self.per_window + self.per_window // 2
         padded = np.append(np.zeros(width - 1), self.in_flight)
         peak: Floats = sliding_window_view(padded, width).max(axis=1)
@@ -163,7 +171,7 @@ class Cells:
 
     @cached_property
     def resting(self) -> Bools:
-        """Per cell: whether the server sends nothing for longer than 1/8 window."""
+        """Per slice: whether the server sends nothing for longer than 1/8 window."""
         times = np.concatenate(([-np.inf], self.view.flight.time, [np.inf]))
         after = np.searchsorted(times, self.sending, side="right")
         resting: Bools = times[after] - times[after - 1] > self.window / _REST_SHARE
@@ -171,7 +179,7 @@ class Cells:
 
     @cached_property
     def after_loss(self) -> Bools:
-        """Per cell: whether the server learnt of a loss, or of CE, within the last two windows."""
+        """Per slice: whether the server learnt of a loss, or of CE, within the last two windows."""
         signals = self.view.flight.signals
         later: Bools = np.searchsorted(signals, self.sending, side="right") > np.searchsorted(
             signals, self.sending - 2 * self.window
