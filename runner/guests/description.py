@@ -19,10 +19,10 @@ from runner.lanes.experiment import downloads_quota
 from runner.lanes.holders import NAMESPACE_SETTINGS, ROUTER_SETTINGS
 from runner.lanes.lane_experiment import DISCARD, LAST_PACKETS
 from runner.lanes.link_document import LOGS, link_document
-from runner.lanes.network import GATEWAY, GATEWAY4, TERMINAL, cables, routes
+from runner.lanes.network import GATEWAY4, cables, routes
 from runner.lanes.request import EndpointSpec, LaneJob
-from runner.lanes.wiring import CLIENT, SERVER, Cable, Route
-from runner.model.topology import GROUND
+from runner.lanes.wiring import Cable, Route
+from runner.model.topology import CLIENT, GATEWAY, SERVER, TERMINAL
 from runner.units import MIB
 
 COPY_BUDGET = 256 * MIB  # most bytes of a folder that are copied out of the guest
@@ -128,12 +128,8 @@ def describe_job(job: LaneJob, disks: Mapping[str, Disk], folder_of_disks: str) 
     text.add("disks", folder_of_disks)
     _describe_limits(text, job)
     topology = job.topology
-    ground = GROUND in topology.segments
-    text.network(
-        (*topology.nodes, *topology.segments),
-        cables(routed=topology.routed, ground=ground),
-        routes(job.controllers, routed=topology.routed, ground=ground),
-    )
+    nodes = (*topology.nodes, *topology.segments)
+    text.network(nodes, cables(topology.hops), routes(topology.hops, job.controllers))
     flood = None if job.own_server else flood_limit([file.size for file in job.files])
     for number, (role, segment) in enumerate(topology.segments.items()):
         document = link_document(
@@ -145,9 +141,9 @@ def describe_job(job: LaneJob, disks: Mapping[str, Disk], folder_of_disks: str) 
             flood=flood,
         )
         text.link(role, disks[role], document)
+    for role in topology.captured_endpoints:
+        text.capture(role, "eth0", role)
     if topology.routed:
-        for role in (CLIENT, SERVER):
-            text.capture(role, "eth0", role)
         text.add("listen", TERMINAL, READY_PORT)  # with boxes, the terminal box is the `sim` of the contract
         if job.forward.impairments.changes:
             text.add("first-packet", TERMINAL, GATEWAY4, DISCARD)

@@ -21,9 +21,9 @@ from runner.inputs.inputs import ServedFile, certificates, path_keys
 from runner.lanes.experiment import downloads_quota
 from runner.lanes.lane import LOCAL_PORT
 from runner.lanes.request import EndpointSpec, LaneJob
-from runner.lanes.wiring import CLIENT, SERVER
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence, FileRecord, GuestEvidence
 from runner.model.run import Run
+from runner.model.topology import CLIENT, SERVER
 from runner.store import save_evidence
 from runner.units import MIB
 
@@ -75,7 +75,7 @@ class GuestExperiment:
         self._segments = tuple(job.topology.segments)
         boxes = {role.value: spec for role, spec in job.boxes.items()}
         self._specs: dict[str, EndpointSpec] = {CLIENT: job.client, SERVER: job.server, **boxes}
-        self._captured = (*self._segments, *((CLIENT, SERVER) if job.topology.routed else ()))
+        self._captured = (*self._segments, *job.topology.captured_endpoints)
 
     def run(self) -> Evidence:
         """Run the job and write its folder, `evidence.json` last. Raises LaneError when the harness can't run it."""

@@ -16,12 +16,13 @@ from runner.errors import LaneError
 from runner.lanes import holders
 from runner.lanes.addresses import READY_PORT
 from runner.lanes.lane_base import LaneBase
-from runner.lanes.network import TERMINAL, network_script
+from runner.lanes.network import network_script
 from runner.lanes.resident import Holder
 from runner.lanes.supervised import Bell, Supervised
-from runner.lanes.wiring import CLIENT, LOOKED, SERVER, SIM, look_script, renewal_script
+from runner.lanes.wiring import LOOKED, look_script, renewal_script
 from runner.model.beside import BesideRole
 from runner.model.middlebox import Box
+from runner.model.topology import CLIENT, SERVER, TERMINAL, Hop
 
 READY_FILE = "/logs/ready"
 _PORT_SECONDS = 10.0
@@ -38,26 +39,22 @@ def look_for(file: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The properties that are fixed when a lane is prepared. Lanes of the same shape are interchangeable. Quotas in
-    bytes."""
+    """The properties that are fixed when a lane is prepared: a part of a job's topology (see Topology), and quotas in
+    bytes. Lanes of the same shape are interchangeable."""
 
     logs: int
-    downloads: int
+    downloads: tuple[tuple[str, int], ...]  # quota of /downloads by role
     ask_server: bool  # True: the holder reports when the server is ready
-    nodes: tuple[str, ...] = (CLIENT, SERVER)
-    segments: tuple[str, ...] = (SIM,)
+    nodes: tuple[str, ...]
+    segments: tuple[str, ...]
+    hops: tuple[Hop, ...]
+    captured: tuple[str, ...] = ()  # `captured_endpoints`
     controllers: tuple[tuple[str, str], ...] = ()  # TCP's congestion controller by role
-    beside_downloads: int = 0  # quota of /downloads of the second flow's client
 
     @property
     def routed(self) -> bool:
         """True when there are routers at both ends of the link."""
-        return len(self.nodes) > 2
-
-    @property
-    def beside(self) -> bool:
-        """True when a second flow has namespaces in the lane."""
-        return BesideRole.CLIENT in self.nodes
+        return TERMINAL in self.nodes
 
     @property
     def serves_again(self) -> bool:
@@ -77,12 +74,9 @@ class Lane(LaneBase):
             name=name,
             roles=shape.nodes,
             segments=shape.segments,
-            captured=(CLIENT, SERVER) if shape.routed else (),
+            captured=shape.captured,
             logs=shape.logs,
-            downloads={
-                CLIENT: shape.downloads,
-                **({BesideRole.CLIENT: shape.beside_downloads} if shape.beside else {}),
-            },
+            downloads=dict(shape.downloads),
         )
         self.shape = shape
         self._new = ""  # state of the namespaces before the first job
@@ -137,15 +131,7 @@ class Lane(LaneBase):
         return holders.router_holder(role, self.volumes(role))
 
     def _script(self, pids: dict[str, int]) -> str:
-        shape = self.shape
-        return network_script(
-            pids,
-            dict(shape.controllers),
-            routed=shape.routed,
-            ground=len(shape.segments) > 1,
-            beside=shape.beside,
-            before=next(self._wirings),
-        )
+        return network_script(pids, self.shape.hops, dict(self.shape.controllers), before=next(self._wirings))
 
     def open_to_client(self) -> None:
         """Open the ready port at the terminal, which has the address that the contract calls `sim`. Without routers,

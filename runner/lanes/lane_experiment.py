@@ -21,13 +21,14 @@ from runner.lanes.holders import CAPTURE_LIMIT, CAPTURES
 from runner.lanes.lane import Lane, Shape
 from runner.lanes.lane_base import together
 from runner.lanes.link_document import LOGS, link_document
-from runner.lanes.network import GATEWAY4, TERMINAL
+from runner.lanes.network import GATEWAY4
 from runner.lanes.request import LaneJob
 from runner.lanes.resident import Holder
 from runner.lanes.segment import LINK_LOGS, Segment
 from runner.lanes.served import Served
 from runner.model.artifacts import Evidence
-from runner.model.topology import CLIENT, SERVER
+from runner.model.beside import BesideRole
+from runner.model.topology import CLIENT, SERVER, TERMINAL
 
 BOX_READY_SECONDS = 30.0
 BOX_GRACE_SECONDS = 2.0
@@ -39,14 +40,16 @@ _SAMPLE_SECONDS = 2.0  # seconds between measurements of CPU time
 
 def shape_of(job: LaneJob) -> Shape:
     """The shape of the lane that a job needs."""
+    downloads = {CLIENT: job.required_files} | ({BesideRole.CLIENT: job.beside_files} if job.beside else {})
     return Shape(
         logs=job.limits.logs,
-        downloads=downloads_quota(job.required_files),
+        downloads=tuple((role, downloads_quota(files)) for role, files in downloads.items()),
         ask_server=job.wait_for_server and job.server_port is None,
         nodes=job.topology.nodes,
         segments=tuple(job.topology.segments),
+        hops=job.topology.hops,
+        captured=job.topology.captured_endpoints,
         controllers=tuple(sorted(job.controllers.items())),
-        beside_downloads=downloads_quota(job.beside_files) if job.beside else 0,
     )
 
 

@@ -11,14 +11,23 @@ from runner.lanes.request import EndpointSpec, Limits, ProbeResult
 from runner.lanes.resident import Holder
 from runner.lanes.served import Served
 from runner.model.implementation import Role
-from runner.model.link_record import LinkParameters
+from runner.model.link_record import LinkParameters, LinkRecord
+from runner.model.topology import CLIENT, Topology
 
 UNSUPPORTED = 127
 PROBE_SECONDS = 30.0
 _FILE_SIZE = 1024  # bytes
 _LINK = LinkParameters(data_rate=10_000_000, delay=0.015, queue_packets=25, loss=0.0)
 _LINES = 12
-PROBE_SHAPE = Shape(logs=Limits().logs, downloads=Limits().logs, ask_server=False)
+_TOPOLOGY = Topology(link=LinkRecord.single("probe", _LINK, _LINK))
+PROBE_SHAPE = Shape(
+    logs=Limits().logs,
+    downloads=((CLIENT, Limits().logs),),
+    ask_server=False,
+    nodes=_TOPOLOGY.nodes,
+    segments=tuple(_TOPOLOGY.segments),
+    hops=_TOPOLOGY.hops,
+)
 
 
 class Probe:

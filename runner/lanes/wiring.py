@@ -4,20 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from runner.lanes.addresses import (
-    CLIENT4,
-    CLIENT6,
-    CLIENT_MAC,
-    LEFT4,
-    LEFT6,
-    RIGHT4,
-    RIGHT6,
-    SERVER4,
-    SERVER6,
-    SERVER_MAC,
-)
+from runner.model.topology import CLIENT, SATELLITE, SERVER
 
-CLIENT, SIM, SERVER = "client", "sim", "server"
 LOOKED = "bentpipe: looked"
 _FIRST_INDEX = 10  # first number of an interface; 1 is the loopback interface
 _LOOKS = 300  # number of waits of 10 ms
@@ -56,14 +44,6 @@ class Route:
         return f"route change {self.network} dev {self.interface}{controller}"
 
 
-CLIENT_END = End(CLIENT, "eth0", CLIENT_MAC, CLIENT4, CLIENT6)
-SERVER_END = End(SERVER, "eth0", SERVER_MAC, SERVER4, SERVER6)
-CABLES: tuple[Cable, ...] = (
-    (CLIENT_END, End(SIM, "eth0", SERVER_MAC, LEFT4, LEFT6)),
-    (SERVER_END, End(SIM, "eth1", CLIENT_MAC, RIGHT4, RIGHT6)),
-)
-
-
 def wiring_script(
     pids: Mapping[str, int], cables: Sequence[Cable], routes: Mapping[str, Sequence[Route]], *, before: int = 0
 ) -> str:
@@ -95,7 +75,7 @@ def renewal_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]
     lines = ["set -eu"]
     for role, pid in pids.items():
         # A job may have removed eth0. `look_script` checks afterwards whether the namespace is as before.
-        inside = "ip link delete eth0; ip tcp_metrics flush" if role != SIM else "ip tcp_metrics flush"
+        inside = "ip link delete eth0; ip tcp_metrics flush" if role != SATELLITE else "ip tcp_metrics flush"
         lines.append(f"nsenter --net=/proc/{pid}/ns/net sh -c '{inside}' > /dev/null 2>&1 || true")
         lines += [f"find /proc/{pid}/root{folder} -mindepth 1 -delete" for folder in folders[role]]
     lines.append(f"kill -USR1 {pids[SERVER]}")

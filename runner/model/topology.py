@@ -8,6 +8,7 @@ The client of a second flow is connected to the terminal, and its server to the 
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from runner.model.beside import BesideRole
 from runner.model.link_record import LinkRecord, SegmentRecord
@@ -15,6 +16,11 @@ from runner.model.middlebox import BOXES, Box, Middlebox
 
 CLIENT, SERVER = "client", "server"
 SATELLITE, GROUND = "sim", "ground"  # names of the segments' containers and folders
+TERMINAL, GATEWAY = (box.value for box in BOXES)  # names of the routers, in which the boxes' containers run
+
+Hop = tuple[str, str]  # two neighbours in the network: nodes, or a node and a segment
+_DIRECT = (CLIENT, SATELLITE, SERVER)
+_BESIDE: tuple[Hop, ...] = ((BesideRole.CLIENT, TERMINAL), (GATEWAY, BesideRole.SERVER))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +50,20 @@ class Topology:
         if not self.routed:
             return (CLIENT, SERVER)
         return (CLIENT, *(box.value for box in BOXES), SERVER, *(role.value for role in BesideRole if self.beside))
+
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        """The neighbours in the network, from the client to the server, then those of the second flow."""
+        if not self.routed:
+            return tuple(pairwise(_DIRECT))
+        chain = (CLIENT, TERMINAL, SATELLITE, GATEWAY, *tuple(self.segments)[1:], SERVER)
+        return (*pairwise(chain), *(_BESIDE if self.beside else ()))
+
+    @property
+    def captured_endpoints(self) -> tuple[str, ...]:
+        """The endpoints at which packets are captured, in addition to both ends of every segment: with routers, because
+        a middlebox may hide the endpoints' packets on the link."""
+        return (CLIENT, SERVER) if self.routed else ()
 
     @property
     def segments(self) -> dict[str, SegmentRecord]:

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 
 from runner.engine.containers import Engine, Volume
 from runner.errors import LaneError
-from runner.lanes.addresses import CLIENT_HOSTS, LANE4, LANE6, LEFT4, LEFT6, RIGHT4, RIGHT6, SERVER4, SERVER_HOSTS
+from runner.lanes.addresses import CLIENT_HOSTS, LANE6, RIGHT4, RIGHT6, SERVER4, SERVER_HOSTS
 from runner.lanes.endpoint import Endpoint
 from runner.lanes.holders import NAMESPACE_SETTINGS, ROUTER_SETTINGS, plumber
 from runner.lanes.lane import look_for
 from runner.lanes.lane_base import accepts
-from runner.lanes.network import CLIENT_NETWORK4, GATEWAY, SERVER_NETWORK4, TERMINAL, cables
+from runner.lanes.network import CLIENT_NETWORK4, SERVER_NETWORK4, cables, routes
 from runner.lanes.supervised import Bell, Watched
-from runner.lanes.wiring import Route, routes_via, wiring_script
+from runner.lanes.wiring import routes_via, wiring_script
 from runner.model.implementation import Role
 from runner.model.middlebox import Box
 from runner.model.real_link import RemoteHost
-from runner.model.topology import CLIENT, SERVER
+from runner.model.topology import CLIENT, GATEWAY, SERVER, TERMINAL, Hop
 from runner.remote.collected import CollectedOfJob
 from runner.remote.station import LOG, QUIET, SIDE_RIGHTS, Station
 
@@ -203,21 +203,12 @@ def wiring(place: Box, inner: int, router: int, way: Way) -> str:
     It runs in the host's own network and sees the processes of the host. `inner` and `router` are processes in the two
     networks.
     """
-    first, *_, last = cables(routed=True, ground=False)
     inside = f"nsenter --net=/proc/{router}/ns/net"
-    if place is Box.TERMINAL:
-        pids, cable = {CLIENT: inner, TERMINAL: router}, first
-        routes = {
-            CLIENT: routes_via(LEFT4, LEFT6, LANE4, LANE6, controller=_CUBIC),
-            TERMINAL: [Route(CLIENT_NETWORK4, interface="lan0", controller=_CUBIC)],
-        }
-    else:
-        pids, cable = {SERVER: inner, GATEWAY: router}, last
-        # The client may have any address: without a box, the server sees the address of the client's host.
-        routes = {
-            SERVER: routes_via(RIGHT4, RIGHT6, LANE6, "default", controller=_CUBIC),
-            GATEWAY: [Route(SERVER_NETWORK4, interface="wan0", controller=_CUBIC)],
-        }
+    hop: Hop = (CLIENT, TERMINAL) if place is Box.TERMINAL else (GATEWAY, SERVER)
+    pids = {CLIENT: inner, TERMINAL: router} if place is Box.TERMINAL else {SERVER: inner, GATEWAY: router}
+    # The client may have any address: without a box, the server sees the address of the client's host.
+    far = {SERVER: routes_via(RIGHT4, RIGHT6, LANE6, "default", controller=_CUBIC)}
+    by_role = {role: far.get(role, of_role) for role, of_role in routes([hop], {}).items()}
     return "\n".join(
         (
             "set -eu",
@@ -232,7 +223,7 @@ def wiring(place: Box, inner: int, router: int, way: Way) -> str:
             f"{inside} ip link set sat0 up",
             f"{inside} ip route add default via $gateway dev sat0 congctl {_CUBIC}",
             f"{inside} ethtool -K sat0 {_OFFLOADS}",
-            wiring_script(pids, [cable], routes, before=_WIRINGS),
+            wiring_script(pids, cables([hop]), by_role, before=_WIRINGS),
             f"{inside} sh -euc '{_crossing(place, way)}'",
             "echo $address",
         )

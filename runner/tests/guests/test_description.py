@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -120,12 +121,8 @@ def test_routes_of_guests_are_those_of_lanes() -> None:
     outcome = {fields for name, fields in over_boxes() if name == "route"}
     assert ("terminal", "change", "193.167.0.0/24", "", "lan0", "bbr") in outcome
     assert ("gateway", "add", "193.167.100.0/24", "10.66.0.2", "", "bbr") in outcome
-    script = network_script(
-        dict.fromkeys(("client", "terminal", "sim", "gateway", "ground", "server"), 1),
-        {"terminal": "bbr", "gateway": "bbr"},
-        routed=True,
-        ground=True,
-    )
+    nodes = ("client", "terminal", "sim", "gateway", "ground", "server")
+    script = network_script(dict.fromkeys(nodes, 1), pairwise(nodes), {"terminal": "bbr", "gateway": "bbr"})
     for _, how, network, gateway, interface, controller in outcome:
         where = f"via {gateway}" if gateway else f"dev {interface}"
         assert f"route {how} {network} {where} congctl {controller}" in script

@@ -19,14 +19,15 @@ from runner.engine.owner import Owner
 from runner.images.images import SIMULATOR
 from runner.lanes.endpoint import Endpoint
 from runner.lanes.link_document import link_document
-from runner.lanes.network import GATEWAY, TERMINAL, network_script
+from runner.lanes.network import network_script
 from runner.lanes.request import EndpointSpec, Limits
 from runner.lanes.supervised import Bell, Watched
-from runner.lanes.wiring import CLIENT, SERVER, SIM
 from runner.model.beside import BesideRole
 from runner.model.impairments import Outage, PathImpairments
 from runner.model.implementation import Role
-from runner.model.link_record import LinkParameters
+from runner.model.link_record import LinkParameters, LinkRecord
+from runner.model.middlebox import Middlebox
+from runner.model.topology import CLIENT, GATEWAY, SATELLITE, SERVER, TERMINAL, Topology
 
 FORWARD = LinkParameters(data_rate=20_000_000, delay=0.3, queue_packets=125, loss=0.01)
 RETURN = LinkParameters(data_rate=2_000_000, delay=0.3, queue_packets=25, loss=0.0)
@@ -64,8 +65,13 @@ def field_names(value: object) -> object:
     return {name: field_names(inner) for name, inner in value.items()} if isinstance(value, dict) else None
 
 
+ONE = LinkRecord.single("one", FORWARD, RETURN)
+TWO = LinkRecord(name="two", segments=ONE.segments * 2)
+BOX = Middlebox(name="box", image="box", url="", version="")
+
+
 def test_the_wiring_is_valid_shell() -> None:
-    script = network_script({CLIENT: 11, SIM: 22, SERVER: 33}, {}, routed=False, ground=False)
+    script = network_script({CLIENT: 11, SATELLITE: 22, SERVER: 33}, Topology(link=ONE).hops, {})
     assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
     assert len(set(re.findall(r" index (\d+)", script))) == 4, "no end has the number of its other end"
     left, right = re.findall(r"ip link add .*", script)
@@ -73,11 +79,12 @@ def test_the_wiring_is_valid_shell() -> None:
     assert "netns 33 address 02:bb:00:00:00:02" in right and "netns 22 address 02:bb:00:00:00:01" in right
 
 
-@pytest.mark.parametrize("ground", [False, True])
-def test_the_wiring_with_routers_is_valid_shell_and_names_a_controller_for_every_route(ground: bool) -> None:
-    nodes = (CLIENT, TERMINAL, SIM, GATEWAY, *(["ground"] if ground else []), SERVER)
+@pytest.mark.parametrize("link", [ONE, TWO])
+def test_the_wiring_with_routers_is_valid_shell_and_names_a_controller_for_every_route(link: LinkRecord) -> None:
+    topology = Topology(link=link, middlebox=BOX)
+    nodes = (*topology.nodes, *topology.segments)
     pids = {role: number for number, role in enumerate(nodes, start=100)}
-    script = network_script(pids, {GATEWAY: "bbr"}, routed=True, ground=ground)
+    script = network_script(pids, topology.hops, {GATEWAY: "bbr"})
     assert subprocess.run(["sh", "-n", "-c", script], check=False).returncode == 0
     assert script.count("ip link add") == len(nodes) - 1
     routes = re.findall(r"route add (\S+) via (\S+) congctl (\S+)", script)
@@ -150,11 +157,12 @@ def test_a_label_of_another_form_names_nobody(text: str) -> None:
     assert Owner.parse(text) is None
 
 
-@pytest.mark.parametrize("ground", [False, True])
-def test_the_wiring_with_a_flow_beside_is_valid_shell_and_joins_both_its_ends_to_the_routers(ground: bool) -> None:
-    nodes = (CLIENT, TERMINAL, SIM, GATEWAY, *(["ground"] if ground else []), SERVER, *BesideRole)
-    pids = {str(role): number for number, role in enumerate(nodes, start=100)}
-    script = network_script(pids, {}, routed=True, ground=ground, beside=True)
+@pytest.mark.parametrize("link", [ONE, TWO])
+def test_the_wiring_with_a_flow_beside_is_valid_shell_and_joins_both_its_ends_to_the_routers(link: LinkRecord) -> None:
+    topology = Topology(link=link, beside=True)
+    nodes = (*topology.nodes, *topology.segments)
+    pids = {role: number for number, role in enumerate(nodes, start=100)}
+    script = network_script(pids, topology.hops, {})
     assert subprocess.run(["sh", "-n", "-c", script], check=False).returncode == 0
     assert script.count("ip link add") == len(nodes) - 1
     ends = re.findall(r"add (\S+) index \d+ netns (\d+) .* peer name (\S+) index \d+ netns (\d+)", script)
@@ -163,7 +171,7 @@ def test_the_wiring_with_a_flow_beside_is_valid_shell_and_joins_both_its_ends_to
     addresses = re.findall(r"address add (\S+) dev", script)
     macs = re.findall(r"(02:bb:\S+)", script)
     assert len(addresses) == len(set(addresses)), "no address twice"
-    assert len(macs) - len(set(macs)) == 2 + (2 if ground else 0), "only a simulator bears the MAC of its neighbour"
+    assert len(macs) - len(set(macs)) == 2 * len(link.segments), "only a simulator bears the MAC of its neighbour"
 
 
 def test_an_endpoint_that_was_stopped_before_its_stop_stays_stopped() -> None:
