@@ -48,7 +48,7 @@ class JobTraces:
 
     @property
     def missing(self) -> Finding | None:
-        """The finding when there are no packets to judge; None otherwise. It is no finding against a stack."""
+        """The finding when there are no packets to judge; None otherwise. The finding blames no stack."""
         if self.facts is None:
             return Finding(
                 code="no-capture",

@@ -36,6 +36,7 @@ class Broken:
     rule: str
     """ID of the rule."""
     actual: str
+    """What the packets show instead."""
     packets: tuple[int, ...] = ()
     """The first few packets that show the violation, as rows of the capture at the endpoint's end."""
 

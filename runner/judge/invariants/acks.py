@@ -10,6 +10,7 @@ from runner.trace.intervals import Bools, Ints
 from runner.trace.vantage import APPLICATION, NULL, find
 
 _ECT1, _ECT0, _CE = 1, 2, 3  # codepoints of the IP header (RFC 3168 §5)
+_COUNTS = {"ect0": "ECT(0)", "ect1": "ECT(1)", "ce": "ECN-CE"}  # column of a count → its name in RFC 9000 §19.3.2
 _ACK_DELAY_MS = 25  # max_ack_delay of an endpoint that does not send it (RFC 9000 §18.2)
 _TIMER_NS = 20_000_000  # allowed lateness of a timer
 _DELAY_TOLERANCE_US = 20_000  # allowance for clocks and rounding
@@ -130,12 +131,14 @@ def delays(side: Side) -> Iterator[Broken]:
     place = find(numbers, capture.acks["largest"][rows])
     rows, place = rows[place != NULL], place[place != NULL]
     elapsed = (capture.acks["time_ns"][rows] - side.time(arrived[place])) // 1000
-    wrong = rows[(elapsed >= 0) & (capture.acks["delay_us"][rows] > elapsed + _DELAY_TOLERANCE_US)]
+    excessive = (elapsed >= 0) & (capture.acks["delay_us"][rows] > elapsed + _DELAY_TOLERANCE_US)
+    wrong = rows[excessive]
     if len(wrong):
-        first_ms = int(capture.acks["delay_us"][wrong[0]]) / 1000
+        delay_ms, elapsed_ms = int(capture.acks["delay_us"][wrong[0]]) / 1000, int(elapsed[excessive][0]) / 1000
         yield Broken(
             rule="rfc9000-13.2.5-ack-delay-too-long",
-            actual=f"an ACK Delay of {first_ms:.3f} ms; {len(wrong)} ACK frames are wrong",
+            actual=f"ACK Delay {delay_ms:.3f} ms, but the packet had arrived {elapsed_ms:.3f} ms before; "
+            f"{len(wrong)} ACK frames have too long a delay",
             packets=shown(capture.acks["packet"][wrong]),
         )
 
@@ -161,13 +164,13 @@ def ecn(side: Side) -> Iterator[Broken]:
 def _decreases(side: Side, rows: Ints, name: str) -> Iterator[Broken]:
     acks = side.capture.acks
     order = np.argsort(side.capture.packets["packet_number"][acks["packet"][rows]], kind="stable")
-    for count in ("ect0", "ect1", "ce"):
+    for count, title in _COUNTS.items():
         back = np.flatnonzero(np.diff(acks[count][rows[order]]) < 0)
         if len(back):
             pair = rows[order][back[0] : back[0] + 2]
             yield Broken(
                 rule="rfc9000-13.4.2-ecn-counts-decrease",
-                actual=f"{name} space: the {count} count falls from {acks[count][pair[0]]} to {acks[count][pair[1]]}",
+                actual=f"{name} space: the {title} count falls from {acks[count][pair[0]]} to {acks[count][pair[1]]}",
                 packets=shown(acks["packet"][pair]),
             )
             return
@@ -182,13 +185,16 @@ def _too_high(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]
     counted = peers[~read | (capture.vantage.packet_space[peers] == space)]
     marks = capture.vantage.packet_ecn[counted]
     place = np.searchsorted(counted, capture.acks["packet"][rows])
-    for column, mark, rule in (("ect0", _ECT0, "ect0"), ("ect1", _ECT1, "ect1"), ("ce", _CE, "ce")):
+    for column, mark in (("ect0", _ECT0), ("ect1", _ECT1), ("ce", _CE)):
         received = np.concatenate(([0], np.cumsum(marks == mark)))[place]
-        wrong = rows[capture.acks[column][rows] > received]
+        excessive = capture.acks[column][rows] > received
+        wrong = rows[excessive]
         if len(wrong):
+            count, limit = capture.acks[column][wrong[0]], received[excessive][0]
             yield Broken(
-                rule=f"rfc9000-19.3.2-{rule}-count-too-high",
-                actual=f"{name} space: a count of {capture.acks[column][wrong[0]]}; {len(wrong)} ACK frames are wrong",
+                rule=f"rfc9000-19.3.2-{column}-count-too-high",
+                actual=f"{name} space: {_COUNTS[column]} count {count} after {limit} such packets had arrived; "
+                f"{len(wrong)} ACK frames have too high a count",
                 packets=shown(capture.acks["packet"][wrong]),
             )
             if column != "ce":
@@ -213,7 +219,7 @@ def _too_low(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
         if most < owed:
             yield Broken(
                 rule=f"rfc9000-13.4.1-{rule}",
-                actual=f"{name} space: a count of {most}, but {owed} acknowledged packets arrived with the mark",
+                actual=f"{name} space: {_COUNTS[column]} count {most} after {owed} such packets were acknowledged",
                 packets=shown(capture.acks["packet"][rows[-1:]]),
             )
 

@@ -20,8 +20,9 @@ def retry_from_server(side: Side) -> Iterator[Broken]:
     retries = side.of_type(RETRY)
     if side.is_client or not len(retries):
         return
-    packets, tokens = side.capture.packets, side.capture.packets
-    empty = retries[tokens["token_length"][retries] == 0]
+    packets = side.capture.packets
+    (sources, source_ids), (targets, target_ids) = side.capture.ids("scid"), side.capture.ids("dcid")
+    empty = retries[packets["token_length"][retries] == 0]
     if len(empty):
         yield Broken(rule="rfc9000-17.2.5.2-retry-token-empty", actual="a Retry without a token", packets=shown(empty))
     if side.row and side.row["retry_integrity_ok"] is False:
@@ -34,25 +35,26 @@ def retry_from_server(side: Side) -> Iterator[Broken]:
         if not len(before):
             continue
         request = int(before[-1])
-        (_, sources), (_, targets) = side.capture.ids("scid"), side.capture.ids("dcid")
-        source = sources[side.capture.ids("scid")[0][retry]]
-        if source == targets[side.capture.ids("dcid")[0][request]]:
+        source = source_ids[sources[retry]]
+        if source == target_ids[targets[request]]:
             yield Broken(
                 rule="rfc9000-17.2.5.1-retry-source-is-destination",
-                actual=f"both are {source.hex()}",
+                actual=f"both connection IDs are {source.hex()}",
                 packets=(request, retry),
             )
-        target = targets[side.capture.ids("dcid")[0][retry]]
-        if target != sources[side.capture.ids("scid")[0][request]]:
+        target = target_ids[targets[retry]]
+        if target != source_ids[sources[request]]:
             yield Broken(
                 rule="rfc9000-17.2.5.1-retry-destination",
-                actual=f"a Retry to connection ID {target.hex()}",
+                actual=f"destination connection ID {target.hex()} in the Retry, source connection ID "
+                f"{source_ids[sources[request]].hex()} in the client's Initial packet",
                 packets=(request, retry),
             )
         if packets["version"][retry] != packets["version"][request]:
             yield Broken(
                 rule="rfc9369-4.1-retry-version",
-                actual=f"a Retry of version 0x{packets['version'][retry]:08x}",
+                actual=f"version 0x{packets['version'][retry]:08x} in the Retry, "
+                f"0x{packets['version'][request]:08x} in the client's Initial packet",
                 packets=(request, retry),
             )
         datagrams = len(np.unique(packets["datagram"][before]))
@@ -100,7 +102,8 @@ def retry_at_client(side: Side) -> Iterator[Broken]:
     if packets["version"][after[0]] != packets["version"][retry]:
         yield Broken(
             rule="rfc9369-4.1-version-after-retry",
-            actual=f"an Initial packet of version 0x{packets['version'][after[0]]:08x}",
+            actual=f"version 0x{packets['version'][after[0]]:08x} in the Initial packet after the Retry, "
+            f"0x{packets['version'][retry]:08x} in the Retry",
             packets=(retry, int(after[0])),
         )
     old, new = _crypto(side, before), _crypto(side, after)
@@ -140,7 +143,7 @@ def tokens(side: Side) -> Iterator[Broken]:
     if token and other:
         yield Broken(
             rule="rfc9000-8.1.3-token-left-out",
-            actual=f"{len(other)} Initial packets without the token",
+            actual=f"{len(other)} Initial packets without the token of the first Initial packet",
             packets=(int(initials[0]), *other[:4]),
         )
 
@@ -161,7 +164,8 @@ def token_versions(side: Side, earlier: list[Side]) -> Iterator[Broken]:
         if token in issued and version != packets["version"][initials[0]]:
             yield Broken(
                 rule="rfc9369-5-token-of-other-version",
-                actual=f"a token of version 0x{version:08x}",
+                actual=f"a token from a connection of version 0x{version:08x} in an Initial packet of version "
+                f"0x{packets['version'][initials[0]]:08x}",
                 packets=shown(initials[:1]),
             )
             return
@@ -212,13 +216,15 @@ def negotiation(side: Side) -> Iterator[Broken]:
         if not source:
             yield Broken(
                 rule="rfc9000-17.2.1-negotiation-destination",
-                actual=f"destination {target_ids[targets[row]].hex()}",
+                actual=f"destination connection ID {target_ids[targets[row]].hex()}, "
+                "but no packet of the client has this source connection ID",
                 packets=(int(before[-1]), row),
             )
         if not target:
             yield Broken(
                 rule="rfc9000-17.2.1-negotiation-source",
-                actual=f"source {source_ids[sources[row]].hex()}",
+                actual=f"source connection ID {source_ids[sources[row]].hex()}, "
+                "but no packet of the client has this destination connection ID",
                 packets=(int(before[-1]), row),
             )
         if source and target:
@@ -226,7 +232,7 @@ def negotiation(side: Side) -> Iterator[Broken]:
             if (length < _FULL).all():
                 yield Broken(
                     rule="rfc9000-5.2.2-small-datagram-answered",
-                    actual=f"an answer to a datagram of {int(length[-1])} B",
+                    actual=f"Version Negotiation in response to a datagram of {int(length[-1])} B",
                     packets=(source[-1], row),
                 )
 
@@ -249,7 +255,7 @@ def backoff(side: Side) -> Iterator[Broken]:
         at = int(short[0])
         yield Broken(
             rule="rfc9002-6.2.1-backoff",
-            actual=f"a gap of {gaps[at + 1] / 1e9:.3f} s follows a gap of {gaps[at] / 1e9:.3f} s",
+            actual=f"{gaps[at] / 1e9:.3f} s between the first two of three flights, then {gaps[at + 1] / 1e9:.3f} s",
             packets=tuple(int(initials[side.time(initials) == flights[at + step]][0]) for step in range(3)),
         )
 

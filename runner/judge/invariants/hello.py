@@ -71,25 +71,32 @@ def parameters(side: Side) -> Iterator[Broken]:
     if hello.message is None:
         return
     if hello.message.get("parameters") is None:
-        yield hello.broken("rfc9001-8.2-parameters-missing", "a message without the extension")
+        yield hello.broken("rfc9001-8.2-parameters-missing", "no extension quic_transport_parameters")
         return
     codes = [code for code, _ in hello.list]
     twice = [code for code in dict.fromkeys(codes) if codes.count(code) > 1]
     if twice:
-        yield hello.broken("rfc9000-7.4-parameter-twice", f"parameter 0x{twice[0]:x}")
+        yield hello.broken(
+            "rfc9000-7.4-parameter-twice", f"parameter 0x{twice[0]:x} is sent {codes.count(twice[0])} times"
+        )
     for code, value in hello.list:
         if code == -1 or (code in _INTEGERS and _integer(value) is None) or (code in _IDS and len(value) > 20):
             yield hello.broken(
-                "rfc9000-18-malformed-parameter", "the list is cut off" if code == -1 else f"parameter 0x{code:x}"
+                "rfc9000-18-malformed-parameter",
+                "the list of parameters is cut off" if code == -1 else f"parameter 0x{code:x} is malformed",
             )
     for code, rule, low, high in _BOUNDS:
         number = hello.integer(code)
         if number is not None and not low <= number <= high:
             yield hello.broken(f"rfc9000-18.2-{rule}", f"parameter 0x{code:x} is {number}")
     if hello.values.get(0x0C):
-        yield hello.broken("rfc9000-18.2-flag-with-value", f"a value of {len(hello.values[0x0C])} bytes")
+        yield hello.broken(
+            "rfc9000-18.2-flag-with-value", f"disable_active_migration with a value of {len(hello.values[0x0C])} bytes"
+        )
     if hello.values.get(0x2AB2):
-        yield hello.broken("rfc9287-3-parameter-with-value", f"a value of {len(hello.values[0x2AB2])} bytes")
+        yield hello.broken(
+            "rfc9287-3-parameter-with-value", f"grease_quic_bit with a value of {len(hello.values[0x2AB2])} bytes"
+        )
     yield from _role_parameters(side, hello)
     yield from _version_information(side, hello)
 
@@ -98,20 +105,25 @@ def _role_parameters(side: Side, hello: _Hello) -> Iterator[Broken]:
     if side.is_client:
         forbidden = [code for code in (0x00, 0x02, 0x0D, 0x10) if code in hello.values]
         if forbidden:
-            yield hello.broken("rfc9000-18.2-server-parameter-from-client", f"parameter 0x{forbidden[0]:02x}")
+            yield hello.broken(
+                "rfc9000-18.2-server-parameter-from-client", f"the client sends parameter 0x{forbidden[0]:02x}"
+            )
         return
     token, preferred = hello.values.get(0x02), hello.values.get(0x0D)
     if token is not None and len(token) != 16:
-        yield hello.broken("rfc9000-18.2-reset-token-length", f"a token of {len(token)} bytes")
+        yield hello.broken("rfc9000-18.2-reset-token-length", f"a stateless_reset_token of {len(token)} bytes")
     if preferred is not None:
         size = preferred[24] if len(preferred) > 24 else -1
         if size < 0 or (1 <= size <= 20 and len(preferred) != 41 + size):
-            yield hello.broken("rfc9000-18-malformed-parameter", "parameter 0x0d (preferred_address)")
+            yield hello.broken("rfc9000-18-malformed-parameter", "parameter 0x0d (preferred_address) is malformed")
         elif not 1 <= size <= 20:
-            yield hello.broken("rfc9000-18.2-preferred-address-empty-id", f"a connection ID of {size} bytes")
+            yield hello.broken(
+                "rfc9000-18.2-preferred-address-empty-id", f"preferred_address with a connection ID of {size} bytes"
+            )
         if side.source == b"":
             yield hello.broken(
-                "rfc9000-18.2-preferred-address-without-ids", "preferred_address with an empty connection ID"
+                "rfc9000-18.2-preferred-address-without-ids",
+                "preferred_address of a server whose own connection ID is empty",
             )
 
 
@@ -127,15 +139,23 @@ def _version_information(side: Side, hello: _Hello) -> Iterator[Broken]:
             yield hello.broken("rfc9368-3-version-zero", "version_information with version 0")
         elif side.is_client:
             if listed[0] not in listed[1:]:
-                yield hello.broken("rfc9368-3-chosen-not-available", f"the Chosen Version is 0x{listed[0]:08x}")
+                yield hello.broken(
+                    "rfc9368-3-chosen-not-available",
+                    f"the Chosen Version 0x{listed[0]:08x} is not among the Available Versions",
+                )
             first = side.of_type(INITIAL)[:1]
             if len(first) and int(packets["version"][first[0]]) != listed[0]:
-                yield hello.broken("rfc9368-4-client-chosen-wrong", f"the Chosen Version is 0x{listed[0]:08x}")
+                yield hello.broken(
+                    "rfc9368-4-client-chosen-wrong",
+                    f"the Chosen Version is 0x{listed[0]:08x}, the first Initial packet has version "
+                    f"0x{int(packets['version'][first[0]]):08x}",
+                )
         else:
             used = packets["version"][side.of_type(HANDSHAKE)]
             if len(used) and listed[0] not in used:
                 yield hello.broken(
-                    "rfc9368-4-server-chosen-wrong", f"0x{listed[0]:08x} is chosen, 0x{int(used[0]):08x} is used"
+                    "rfc9368-4-server-chosen-wrong",
+                    f"the Chosen Version is 0x{listed[0]:08x}, Handshake packets have version 0x{int(used[0]):08x}",
                 )
     if side.is_client:
         return
@@ -147,7 +167,9 @@ def _version_information(side: Side, hello: _Hello) -> Iterator[Broken]:
         version = int(packets["version"][handshakes[0]])
         if version != original and version not in available:
             yield Broken(
-                rule="rfc9368-2.3-version-not-offered", actual=f"version 0x{version:08x}", packets=shown(handshakes[:1])
+                rule="rfc9368-2.3-version-not-offered",
+                actual=f"version 0x{version:08x} is not among the client's Available Versions",
+                packets=shown(handshakes[:1]),
             )
 
 
@@ -158,19 +180,21 @@ def authenticated_ids(side: Side) -> Iterator[Broken]:
         return
     row = side.scope.row
     if 0x0F not in hello.values:
-        yield hello.broken("rfc9000-7.3-initial-source-missing", "the parameter is missing")
+        yield hello.broken("rfc9000-7.3-initial-source-missing", "initial_source_connection_id is missing")
     elif side.source is not None and hello.values[0x0F] not in side.ids("scid", side.of_type(INITIAL)):
         yield hello.broken(
-            "rfc9000-7.3-initial-source-wrong", f"{hello.values[0x0F].hex()} instead of {side.source.hex()}"
+            "rfc9000-7.3-initial-source-wrong",
+            f"the parameter is {hello.values[0x0F].hex()}, the connection ID is {side.source.hex()}",
         )
     if side.is_client:
         return
     first = (row.client or {}).get("odcid")
     if 0x00 not in hello.values:
-        yield hello.broken("rfc9000-7.3-original-destination-missing", "the parameter is missing")
+        yield hello.broken("rfc9000-7.3-original-destination-missing", "original_destination_connection_id is missing")
     elif first and hello.values[0x00] != first and not side.scope.count(SERVER, "version_negotiation"):
         yield hello.broken(
-            "rfc9000-7.3-original-destination-wrong", f"{hello.values[0x00].hex()} instead of {first.hex()}"
+            "rfc9000-7.3-original-destination-wrong",
+            f"the parameter is {hello.values[0x00].hex()}, the connection ID is {first.hex()}",
         )
     # When the Retry is lost, the server may accept the client's next Initial packet without a token.
     followed = side.ids("dcid", side.of_type(INITIAL, got=True))
@@ -179,12 +203,15 @@ def authenticated_ids(side: Side) -> Iterator[Broken]:
         return
     if not retries:
         if 0x10 in hello.values:
-            yield hello.broken("rfc9000-7.3-retry-source-without-retry", f"the parameter is {hello.values[0x10].hex()}")
+            yield hello.broken(
+                "rfc9000-7.3-retry-source-without-retry", f"retry_source_connection_id is {hello.values[0x10].hex()}"
+            )
     elif 0x10 not in hello.values:
-        yield hello.broken("rfc9000-7.3-retry-source-missing", "the parameter is missing")
+        yield hello.broken("rfc9000-7.3-retry-source-missing", "retry_source_connection_id is missing")
     elif hello.values[0x10] not in retries:
         yield hello.broken(
-            "rfc9000-7.3-retry-source-wrong", f"{hello.values[0x10].hex()} instead of {retries[0].hex()}"
+            "rfc9000-7.3-retry-source-wrong",
+            f"the parameter is {hello.values[0x10].hex()}, the connection ID is {retries[0].hex()}",
         )
 
 
@@ -245,10 +272,16 @@ def _alpn(side: Side) -> Iterator[Broken]:
     if not answer["alpn"]:
         if len(side.of_type(ONE_RTT)):
             yield Broken(
-                rule="rfc9001-8.1-no-alpn-selected", actual="EncryptedExtensions without ALPN", packets=packets
+                rule="rfc9001-8.1-no-alpn-selected",
+                actual="EncryptedExtensions without ALPN, but the server sends 1-RTT packets",
+                packets=packets,
             )
     elif answer["alpn"][0] not in offer["alpn"]:
-        yield Broken(rule="rfc9001-8.1-alpn-not-offered", actual=f"{answer['alpn'][0]} is selected", packets=packets)
+        yield Broken(
+            rule="rfc9001-8.1-alpn-not-offered",
+            actual=f"{answer['alpn'][0]} is selected, but not offered",
+            packets=packets,
+        )
 
 
 def early_limits(side: Side, earlier: list[Side]) -> Iterator[Broken]:

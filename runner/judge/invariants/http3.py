@@ -14,6 +14,15 @@ from runner.judge.side import Broken, Side
 from runner.trace.intervals import Ints
 
 _DATA, _HEADERS, _CANCEL_PUSH, _SETTINGS, _PUSH_PROMISE, _GOAWAY, _MAX_PUSH_ID = 0, 1, 3, 4, 5, 7, 13
+_FRAMES = {
+    _DATA: "DATA",
+    _HEADERS: "HEADERS",
+    _CANCEL_PUSH: "CANCEL_PUSH",
+    _SETTINGS: "SETTINGS",
+    _PUSH_PROMISE: "PUSH_PROMISE",
+    _GOAWAY: "GOAWAY",
+    _MAX_PUSH_ID: "MAX_PUSH_ID",
+}
 _HTTP2_FRAMES, _HTTP2_SETTINGS = (0x02, 0x06, 0x08, 0x09), (0x00, 0x02, 0x03, 0x04, 0x05)
 _CONTROL, _PUSH = 0, 1
 _UNIDIRECTIONAL_NEEDED = 3  # RFC 9114 §6.2
@@ -104,7 +113,7 @@ def http3(side: Side) -> Iterator[Broken]:
         yield from _control(side, stream)
     for stream in streams:
         if stream.cut_off:
-            yield _broken(stream, "7.1-frame-cut-off", f"stream {stream.number}")
+            yield _broken(stream, "7.1-frame-cut-off", f"stream {stream.number} ends within a frame")
         if not stream.number & 2:
             yield from _request(side, stream)
 
@@ -116,7 +125,7 @@ def _broken(stream: _Stream, rule: str, actual: str) -> Broken:
 def _stream_types(side: Side, streams: list[_Stream], control: list[_Stream]) -> Iterator[Broken]:
     opened = [stream for stream in streams if stream.number & 1 == side.sender]
     if side.whole and not control and any(not stream.number & 2 for stream in streams):
-        yield _broken(streams[0], "6.2.1-no-control-stream", "1-RTT data, but no control stream")
+        yield _broken(streams[0], "6.2.1-no-control-stream", "requests or responses, but no control stream")
     if len(control) > 1:
         yield _broken(control[1], "6.2.1-two-control-streams", f"{len(control)} control streams")
     if side.sender == SERVER:
@@ -133,7 +142,7 @@ def _stream_types(side: Side, streams: list[_Stream], control: list[_Stream]) ->
     if side.parameters and isinstance(granted, int) and granted < _UNIDIRECTIONAL_NEEDED and hello:
         yield Broken(
             rule="rfc9114-6.2-too-few-streams-granted",
-            actual=f"{granted} unidirectional streams",
+            actual=f"initial_max_streams_uni is {granted}",
             packets=(int(hello["packet"]),),
         )
     pushed = [stream for stream in opened if stream.kind == _PUSH]
@@ -186,9 +195,9 @@ def _control(side: Side, stream: _Stream) -> Iterator[Broken]:
         *(((_PUSH_PROMISE, "7.2.5-push-promise-on-control"),) if not side.is_client else ()),
     ):
         if kind in kinds:
-            yield _broken(stream, rule, f"stream {stream.number}")
+            yield _broken(stream, rule, f"{_FRAMES[kind]} on stream {stream.number}")
     if side.is_client and _PUSH_PROMISE in kinds:
-        yield _broken(stream, "7.2.5-push-promise-from-client", f"stream {stream.number}")
+        yield _broken(stream, "7.2.5-push-promise-from-client", f"PUSH_PROMISE on stream {stream.number}")
     yield from _http2_frames(stream, kinds)
     for kind, payload in stream.frames:
         if kind == _SETTINGS:
@@ -225,21 +234,23 @@ def _settings(stream: _Stream, payload: bytes) -> Iterator[Broken]:
     except IndexError:
         return
     if len(set(names)) < len(names):
-        yield _broken(stream, "7.2.4-setting-twice", f"the settings are {names}")
+        yield _broken(stream, "7.2.4-setting-twice", f"the identifiers of the settings are {names}")
     wrong = [name for name in names if name in _HTTP2_SETTINGS]
     if wrong:
-        yield _broken(stream, "7.2.4.1-http2-setting", f"setting 0x{wrong[0]:x}")
+        yield _broken(stream, "7.2.4.1-http2-setting", f"the HTTP/2 setting 0x{wrong[0]:x}")
 
 
 def _request(side: Side, stream: _Stream) -> Iterator[Broken]:
     kinds = [kind for kind, _ in stream.frames]
     content = [kind for kind in kinds if kind in (_DATA, _HEADERS)]
     if content and content[0] == _DATA:
-        yield _broken(stream, "4.1-data-before-headers", f"stream {stream.number}")
+        yield _broken(stream, "4.1-data-before-headers", f"stream {stream.number} begins with DATA")
     elif _DATA in content:
         after_data = content[content.index(_DATA) :]
         if _HEADERS in after_data and len(after_data[after_data.index(_HEADERS) :]) > 1:
-            yield _broken(stream, "4.1-frame-after-trailers", f"stream {stream.number}")
+            yield _broken(
+                stream, "4.1-frame-after-trailers", f"HEADERS or DATA after the trailers of stream {stream.number}"
+            )
     for kind, rule in (
         (_CANCEL_PUSH, "7.2.3-cancel-push-on-request"),
         (_SETTINGS, "7.2.4-settings-on-request"),
@@ -247,12 +258,12 @@ def _request(side: Side, stream: _Stream) -> Iterator[Broken]:
         (_MAX_PUSH_ID, "7.2.7-max-push-id-on-request" if side.is_client else "7.2.7-max-push-id-from-server"),
     ):
         if kind in kinds:
-            yield _broken(stream, rule, f"stream {stream.number}")
+            yield _broken(stream, rule, f"{_FRAMES[kind]} on stream {stream.number}")
     if side.is_client and _PUSH_PROMISE in kinds:
-        yield _broken(stream, "7.2.5-push-promise-from-client", f"stream {stream.number}")
+        yield _broken(stream, "7.2.5-push-promise-from-client", f"PUSH_PROMISE on stream {stream.number}")
     yield from _http2_frames(stream, kinds)
     if side.is_client and side.whole and not stream.ended and stream.number % 4 == 0 and _answered(side, stream):
-        yield _broken(stream, "4.1-request-not-finished", f"stream {stream.number}")
+        yield _broken(stream, "4.1-request-not-finished", f"stream {stream.number} has no FIN and no RESET_STREAM")
 
 
 def _answered(side: Side, stream: _Stream) -> bool:

@@ -31,7 +31,7 @@ def issuing(side: Side) -> Iterator[Broken]:
     if side.source == b"":
         yield Broken(
             rule="rfc9000-19.15-new-id-beside-empty",
-            actual=f"{len(issued)} NEW_CONNECTION_ID frames",
+            actual=f"{len(issued)} NEW_CONNECTION_ID frames of an endpoint with an empty connection ID",
             packets=(issued[0][4],),
         )
     by_sequence: dict[int, tuple[bytes, bytes]] = {}
@@ -76,7 +76,7 @@ def issuing(side: Side) -> Iterator[Broken]:
             packet = next(each[4] for each in issued if each[0] > missing[0])
             yield Broken(
                 rule="rfc9000-5.1.1-sequence-skipped",
-                actual=f"sequence number {missing[0]} is missing",
+                actual=f"no NEW_CONNECTION_ID has sequence number {missing[0]}, but a later one has a higher number",
                 packets=(packet,),
             )
 
@@ -128,25 +128,32 @@ def retiring(side: Side) -> Iterator[Broken]:
         if side.peer_source == b"":
             yield Broken(
                 rule="rfc9000-19.16-retire-empty",
-                actual=f"RETIRE_CONNECTION_ID of sequence number {number}",
+                actual=f"RETIRE_CONNECTION_ID of sequence number {number}, although the peer's connection ID is empty",
                 packets=(packet,),
             )
             return
         if number not in known:
             if side.sound and number > max(known, default=0):
                 yield Broken(
-                    rule="rfc9000-19.16-retire-unissued", actual=f"sequence number {number}", packets=(packet,)
+                    rule="rfc9000-19.16-retire-unissued",
+                    actual=f"RETIRE_CONNECTION_ID of sequence number {number}; the highest issued number is "
+                    f"{max(known, default=0)}",
+                    packets=(packet,),
                 )
             continue
         if values[codes[packet]] == known[number]:
-            yield Broken(rule="rfc9000-19.16-retire-own-packet", actual=f"sequence number {number}", packets=(packet,))
+            yield Broken(
+                rule="rfc9000-19.16-retire-own-packet",
+                actual=f"RETIRE_CONNECTION_ID of sequence number {number} in a packet with this connection ID",
+                packets=(packet,),
+            )
             continue
         later = side.sent_read[capture.packets["datagram"][side.sent_read] > capture.packets["datagram"][packet]]
         used = side.with_id("dcid", known[number], later)
         if len(used):
             yield Broken(
                 rule="rfc9000-5.1.2-retired-id-used",
-                actual=f"{len(used)} later packets use the ID of sequence number {number}",
+                actual=f"{len(used)} later packets use the connection ID of sequence number {number}",
                 packets=(packet, *shown(used)),
             )
             return
@@ -163,7 +170,8 @@ def _prior_to(
             if len(used):
                 yield Broken(
                     rule="rfc9000-5.1.2-retire-prior-to-ignored",
-                    actual=f"{len(used)} packets use sequence number {number}, below Retire Prior To {prior}",
+                    actual=f"{len(used)} packets use the connection ID of sequence number {number}, "
+                    f"below Retire Prior To {prior}",
                     packets=shown(used),
                 )
                 return
@@ -178,7 +186,8 @@ def long_headers(side: Side) -> Iterator[Broken]:
         if late and sources:
             yield Broken(
                 rule="rfc9000-7.2-server-source-changed",
-                actual=f"source {late[0].hex()} in a Handshake packet, {sources[-1].hex()} before",
+                actual=f"source connection ID {late[0].hex()} in Handshake packets, "
+                f"{sources[-1].hex()} in Initial packets",
                 packets=shown(side.with_id("scid", late[0], side.of_type(HANDSHAKE))),
             )
         return
@@ -199,7 +208,7 @@ def long_headers(side: Side) -> Iterator[Broken]:
         other = (*sources[1:], *others)[0]
         yield Broken(
             rule="rfc9000-7.2-client-source-changed",
-            actual=f"source {other.hex()}, {sources[0].hex()} before",
+            actual=f"source connection ID {other.hex()} after {sources[0].hex()}",
             packets=shown(side.with_id("scid", other, every)),
         )
     theirs = side.ids("scid", side.of_type(INITIAL, HANDSHAKE, got=True))
@@ -212,7 +221,8 @@ def long_headers(side: Side) -> Iterator[Broken]:
     if theirs and foreign:
         yield Broken(
             rule="rfc9000-7.2-id-not-the-servers",
-            actual=f"destination {foreign[0].hex()}; the server's source is {theirs[0].hex()}",
+            actual=f"destination connection ID {foreign[0].hex()}; the server's source connection ID is "
+            f"{theirs[0].hex()}",
             packets=shown(side.with_id("dcid", foreign[0], handshakes)),
         )
 

@@ -26,7 +26,7 @@ def generations(side: Side) -> Iterator[Broken]:
         pair = rows[order][back[0] : back[0] + 2]
         yield Broken(
             rule="rfc9001-6.4-old-keys-on-higher-number",
-            actual="packet {} has older keys than {}".format(*packets["packet_number"][pair[::-1]]),
+            actual="packet {} has older keys than packet {}".format(*packets["packet_number"][pair[::-1]]),
             packets=shown(pair),
         )
         return
@@ -89,7 +89,7 @@ def discarded(side: Side) -> Iterator[Broken]:
     if len(late):
         yield Broken(
             rule=f"rfc9001-4.9.1-{side.role}-initial-late",
-            actual=f"{len(late)} late Initial packets",
+            actual=f"{len(late)} Initial packets after {'its own' if side.is_client else 'a'} Handshake packet",
             packets=shown(late),
         )
     done = side.frames("handshake_done", got=side.is_client)
@@ -103,7 +103,7 @@ def discarded(side: Side) -> Iterator[Broken]:
     if len(late):
         yield Broken(
             rule=f"rfc9001-4.9.2-{side.role}-handshake-late",
-            actual=f"{len(late)} late Handshake packets",
+            actual=f"{len(late)} Handshake packets after HANDSHAKE_DONE",
             packets=shown(late),
         )
 
@@ -126,7 +126,7 @@ def versions(side: Side) -> Iterator[Broken]:
     if (version == VERSION_2).any() and parameters and "version_information" not in parameters:
         yield Broken(
             rule="rfc9369-4-no-version-information",
-            actual="version_information is missing",
+            actual="the transport parameters lack version_information",
             packets=shown(rows[version == VERSION_2]),
         )
     handshakes = side.of_type(HANDSHAKE)
@@ -137,7 +137,7 @@ def versions(side: Side) -> Iterator[Broken]:
         if len(wrong):
             yield Broken(
                 rule="rfc9369-4.1-handshake-version",
-                actual=f"{len(wrong)} Handshake packets of another version",
+                actual=f"{len(wrong)} Handshake packets of another version than 0x{negotiated[-1]:08x}",
                 packets=shown(wrong),
             )
     early = side.of_type(EARLY)
@@ -146,7 +146,7 @@ def versions(side: Side) -> Iterator[Broken]:
     if len(wrong) and not side.scope.count(SERVER, "version_negotiation"):
         yield Broken(
             rule="rfc9369-4.1-early-data-version",
-            actual=f"{len(wrong)} 0-RTT packets of another version",
+            actual=f"{len(wrong)} 0-RTT packets of another version than 0x{original or 0:08x}",
             packets=shown(wrong),
         )
 
@@ -163,7 +163,9 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
         early = rows if finished is None else rows[rows < finished]
         if len(early):
             yield Broken(
-                rule="rfc9001-5.7-client-1rtt-early", actual=f"{len(early)} early 1-RTT packets", packets=shown(early)
+                rule="rfc9001-5.7-client-1rtt-early",
+                actual=f"{len(early)} 1-RTT packets before Finished",
+                packets=shown(early),
             )
         return
     done = capture.frames["packet"][side.frames("handshake_done")]
@@ -171,7 +173,7 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
     if len(early):
         yield Broken(
             rule="rfc9000-19.20-handshake-done-early",
-            actual=f"{len(early)} early HANDSHAKE_DONE frames",
+            actual=f"{len(early)} HANDSHAKE_DONE frames before Finished",
             packets=shown(early),
         )
     acks = side.ack_frames(space=APPLICATION)
@@ -181,7 +183,7 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
     if len(read):
         yield Broken(
             rule="rfc9001-5.7-server-1rtt-read-early",
-            actual=f"{len(read)} ACK frames for 1-RTT packets came earlier",
+            actual=f"{len(read)} ACK frames for 1-RTT packets before Finished",
             packets=shown(capture.acks["packet"][read]),
         )
     if finished is not None and not len(done):
@@ -190,7 +192,7 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
         if len(late):
             yield Broken(
                 rule="rfc9001-4.1.2-handshake-done-missing",
-                actual="no HANDSHAKE_DONE",
+                actual="no HANDSHAKE_DONE after the client's Finished",
                 packets=(finished, *shown(late[:1])),
             )
 
@@ -224,7 +226,7 @@ def closing(side: Side) -> Iterator[Broken]:
     if len(late):
         yield Broken(
             rule="rfc9000-10.2.2-sent-while-draining",
-            actual=f"{len(late)} packets after the peer's CONNECTION_CLOSE",
+            actual=f"{len(late)} packets later than 0.5 s after the peer's CONNECTION_CLOSE",
             packets=(int(closes[0]), *shown(late)),
         )
 

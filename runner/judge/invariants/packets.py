@@ -44,7 +44,8 @@ def numbers(side: Side) -> Iterator[Broken]:
             if len(back):
                 yield Broken(
                     rule="rfc9000-12.3-number-not-increasing",
-                    actual=f"{name} packet {number[back[0] + 1]} follows {number[back[0]]}, {len(back)} packets in all",
+                    actual=f"{name} packet {number[back[0] + 1]} was sent after packet {number[back[0]]}; "
+                    f"{len(back)} packets have a lower number than the packet before",
                     packets=shown(part[back[0] : back[0] + 2]),
                 )
 
@@ -92,16 +93,17 @@ def payloads(side: Side) -> Iterator[Broken]:
         )
     for row in side.frames("unknown")[:20]:
         kind, payload = int(capture.frames["type"][row]), capture.frames.cell("payload", int(row)) or b""
-        rule = "rfc9000-12.4-malformed-frame"
         if kind not in FRAME_NAMES:
             if _may_extend(side):
                 continue
-            rule = "rfc9000-12.4-unknown-frame"
+            rule, actual = "12.4-unknown-frame", f"a frame of the unknown type 0x{kind:x}"
         elif payload[:1] >= b"\x40" and kind < 0x40:
-            rule = "rfc9000-12.4-long-frame-type"
+            rule, actual = "12.4-long-frame-type", f"frame type 0x{kind:x} takes several bytes"
         elif kind in (2, 3):
-            rule = "rfc9000-19.3.1-ack-range-negative"
-        yield Broken(rule=rule, actual=f"a frame of type 0x{kind:x}", packets=(int(capture.frames["packet"][row]),))
+            rule, actual = "19.3.1-ack-range-negative", "an ACK frame with a range below packet number 0"
+        else:
+            rule, actual = "12.4-malformed-frame", f"a malformed {FRAME_NAMES[kind].upper()} frame"
+        yield Broken(rule=f"rfc9000-{rule}", actual=actual, packets=(int(capture.frames["packet"][row]),))
     frames = np.concatenate([side.frames(name) for name in _NAMES] or [np.empty(0, dtype=np.int64)])
     long = frames[capture.frames["type_length"][frames] != NULL]
     if len(long):
@@ -130,17 +132,17 @@ def wrong_packets(side: Side) -> Iterator[Broken]:
         packets = capture.frames["packet"][rows]
         types = capture.type[packets]
         if name not in _HANDSHAKE_FRAMES:
-            for kind, word in ((INITIAL, "initial"), (HANDSHAKE, "handshake")):
+            for kind, word in ((INITIAL, "Initial"), (HANDSHAKE, "Handshake")):
                 if (types == kind).any():
                     yield Broken(
-                        rule=f"rfc9000-12.5-frame-in-{word}",
-                        actual=f"{name} in {int((types == kind).sum())} packets",
+                        rule=f"rfc9000-12.5-frame-in-{word.lower()}",
+                        actual=f"{int((types == kind).sum())} {name.upper()} frames in {word} packets",
                         packets=shown(packets[types == kind]),
                     )
         if name in _NOT_EARLY and (types == EARLY).any():
             yield Broken(
                 rule="rfc9000-12.5-frame-in-early-data",
-                actual=f"a 0-RTT packet with {name}",
+                actual=f"{int((types == EARLY).sum())} {name.upper()} frames in 0-RTT packets",
                 packets=shown(packets[types == EARLY]),
             )
         if name == "application_close" and np.isin(types, (INITIAL, HANDSHAKE)).any():
@@ -220,7 +222,7 @@ def truncated_numbers(side: Side) -> Iterator[Broken]:
         if len(short):
             yield Broken(
                 rule="rfc9000-17.1-number-truncated",
-                actual=f"{len(short)} {name} packets have too short a packet number",
+                actual=f"{len(short)} {name} packets have a packet number of too few bytes",
                 packets=shown(short),
             )
 
@@ -261,7 +263,9 @@ def early_after_1rtt(side: Side) -> Iterator[Broken]:
         late = late[side.time(late) > side.at(int(later[0]))] if len(late) else late
         if len(late):
             yield Broken(
-                rule="rfc9000-17.2.3-early-after-1rtt", actual=f"{len(late)} late 0-RTT packets", packets=shown(late)
+                rule="rfc9000-17.2.3-early-after-1rtt",
+                actual=f"{len(late)} 0-RTT packets after a 1-RTT packet",
+                packets=shown(late),
             )
         return
     initials = side.of_type(INITIAL)

@@ -8,6 +8,7 @@ import numpy as np
 from runner.judge.invariants.packets import shown
 from runner.judge.side import ONE_RTT, Broken, Side
 from runner.trace.intervals import Ints
+from runner.trace.paths import endpoint
 from runner.trace.vantage import APPLICATION
 
 _FULL = 1200  # bytes of the smallest datagram with PATH_CHALLENGE or PATH_RESPONSE
@@ -69,7 +70,7 @@ def challenges(side: Side) -> Iterator[Broken]:
         if data.setdefault(value, ends) != ends:
             yield Broken(
                 rule="rfc9000-8.2.1-challenge-data-repeated",
-                actual=f"data {value.hex()} on two paths",
+                actual=f"PATH_CHALLENGE with data {value.hex()} on two paths",
                 packets=(int(frames["packet"][row]),),
             )
             break
@@ -79,7 +80,9 @@ def challenges(side: Side) -> Iterator[Broken]:
             length = int(capture.datagrams["payload_length"][datagram])
             if length < _FULL and (side.is_client or _allowance(side, routes, datagram) >= _FULL):
                 yield Broken(
-                    rule=f"rfc9000-{rule}", actual=f"a datagram of {length} B", packets=(int(frames["packet"][row]),)
+                    rule=f"rfc9000-{rule}",
+                    actual=f"a datagram of {length} B with {'PATH_CHALLENGE' if rows is sent else 'PATH_RESPONSE'}",
+                    packets=(int(frames["packet"][row]),),
                 )
                 break
     yield from _responses(side, routes, got, responses)
@@ -250,7 +253,7 @@ def unvalidated(side: Side) -> Iterator[Broken]:
     for remote, (bytes_, row) in excess.items():
         yield Broken(
             rule="rfc9000-8-unvalidated-path",
-            actual=f"{bytes_} B more than three times the bytes from {remote[0]}:{remote[1]}",
+            actual=f"{bytes_} B more than three times the bytes received from {endpoint(*remote)}",
             packets=_packets(side, row),
         )
         break
@@ -259,7 +262,7 @@ def unvalidated(side: Side) -> Iterator[Broken]:
         if remote not in pending.values() and len(late) >= _A_FEW:
             yield Broken(
                 rule="rfc9000-9.3-new-path-not-challenged",
-                actual=f"{len(rows)} datagrams to {remote[0]}:{remote[1]} without PATH_CHALLENGE",
+                actual=f"{len(rows)} datagrams to {endpoint(*remote)}, none of them with PATH_CHALLENGE",
                 packets=_packets(side, rows[0]),
             )
             break
@@ -294,7 +297,7 @@ def migration(side: Side) -> Iterator[Broken]:
                 value = sorted(common)[0]
                 yield Broken(
                     rule="rfc9000-9.5-id-from-two-addresses",
-                    actual=f"{value.hex()} also comes from {address[0]}:{address[1]}",
+                    actual=f"connection ID {value.hex()} in packets from a second address, {endpoint(*address)}",
                     packets=shown(side.with_id("dcid", value, mine)[:1]),
                 )
                 return
@@ -313,7 +316,7 @@ def migration(side: Side) -> Iterator[Broken]:
                 value = sorted(common)[0]
                 yield Broken(
                     rule="rfc9000-9.5-id-to-two-addresses",
-                    actual=f"{value.hex()} also goes to {address[0]}:{address[1]}",
+                    actual=f"connection ID {value.hex()} in packets to a second address, {endpoint(*address)}",
                     packets=shown(side.with_id("dcid", value, mine)[:1]),
                 )
                 return

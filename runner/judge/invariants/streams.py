@@ -24,9 +24,12 @@ def wrong_streams(side: Side) -> Iterator[Broken]:
     wrong = theirs & one_way
     if wrong.any():
         yield Broken(
-            rule="rfc9000-19.8-stream-receive-only", actual=f"stream {ids[wrong][0]}", packets=shown(packets[wrong])
+            rule="rfc9000-19.8-stream-receive-only",
+            actual=f"STREAM on receive-only stream {ids[wrong][0]}",
+            packets=shown(packets[wrong]),
         )
-    yield from _not_created(side, ids[theirs & ~one_way], packets[theirs & ~one_way], "rfc9000-19.8-stream-not-created")
+    both_ways = theirs & ~one_way
+    yield from _not_created(side, "STREAM", ids[both_ways], packets[both_ways], "rfc9000-19.8-stream-not-created")
     for name, about_own, rule in (
         ("reset_stream", False, "19.4-reset-receive-only"),
         ("stop_sending", True, "19.5-stop-sending-send-only"),
@@ -38,15 +41,20 @@ def wrong_streams(side: Side) -> Iterator[Broken]:
         mine, one_way = ids & 1 == side.sender, ids & 2 != 0
         wrong = one_way & (mine == about_own)
         if wrong.any():
-            yield Broken(rule=f"rfc9000-{rule}", actual=f"stream {ids[wrong][0]}", packets=shown(packets[wrong]))
+            yield Broken(
+                rule=f"rfc9000-{rule}",
+                actual=f"{name.upper()} for {'send' if about_own else 'receive'}-only stream {ids[wrong][0]}",
+                packets=shown(packets[wrong]),
+            )
         created = {"stop_sending": "19.5-stop-sending-not-created", "max_stream_data": "19.10-credit-not-created"}
         if name in created:
-            yield from _not_created(side, ids[~mine & ~wrong], packets[~mine & ~wrong], f"rfc9000-{created[name]}")
+            allowed = ~mine & ~wrong
+            yield from _not_created(side, name.upper(), ids[allowed], packets[allowed], f"rfc9000-{created[name]}")
 
 
-def _not_created(side: Side, ids: Ints, packets: Ints, rule: str) -> Iterator[Broken]:
-    """Report frames about streams that the peer had not opened when these packets were sent. A new stream also opens
-    all streams of the same type with lower numbers (RFC 9000 §3.2)."""
+def _not_created(side: Side, name: str, ids: Ints, packets: Ints, rule: str) -> Iterator[Broken]:
+    """Report frames `name` for streams that the peer had not created when these packets were sent. A new stream also
+    creates all streams of the same type with lower numbers (RFC 9000 §3.2)."""
     if not len(ids) or not side.sound:
         return
     capture = side.capture
@@ -62,7 +70,11 @@ def _not_created(side: Side, ids: Ints, packets: Ints, rule: str) -> Iterator[Br
         limit = highest[np.searchsorted(rows[order], packets[mine])]
         wrong = ids[mine] > limit
         if wrong.any():
-            yield Broken(rule=rule, actual=f"stream {ids[mine][wrong][0]}", packets=shown(packets[mine][wrong]))
+            yield Broken(
+                rule=rule,
+                actual=f"{name} for stream {ids[mine][wrong][0]}, which the peer had not created",
+                packets=shown(packets[mine][wrong]),
+            )
 
 
 def offsets(side: Side) -> Iterator[Broken]:
@@ -93,7 +105,7 @@ def offsets(side: Side) -> Iterator[Broken]:
         if len(high):
             yield Broken(
                 rule=f"rfc9000-{rule}",
-                actual=f"{capture.frames['value'][high[0]]} streams",
+                actual=f"{names[0].upper().removesuffix('_BIDI')} with {capture.frames['value'][high[0]]} streams",
                 packets=shown(capture.frames["packet"][high]),
             )
 
@@ -153,7 +165,7 @@ def flow_control(side: Side) -> Iterator[Broken]:
             excess = int((sent.highest[mine] - granted)[wrong].max())
             yield Broken(
                 rule="rfc9000-4.1-stream-limit",
-                actual=f"stream {stream} has {excess} B above its limit",
+                actual=f"data of stream {stream} ends {excess} B above the limit of the stream",
                 packets=shown(sent.packet[mine][wrong]),
             )
             break
@@ -166,7 +178,8 @@ def flow_control(side: Side) -> Iterator[Broken]:
     if wrong.any():
         yield Broken(
             rule="rfc9000-4.1-connection-limit",
-            actual=f"all streams together have {int((used - granted)[wrong].max())} B above the limit",
+            actual=f"the data of all streams together is {int((used - granted)[wrong].max())} B above the limit of the "
+            "connection",
             packets=shown(sent.packet[order][wrong]),
         )
 
@@ -191,11 +204,13 @@ def stream_counts(side: Side) -> Iterator[Broken]:
         if not len(mine) or not isinstance(first, int):
             continue
         granted = _granted(side, f"max_streams_{name}", streams["packet"][mine], first)
-        wrong = mine[streams["stream_id"][mine] // 4 + 1 > granted]
+        excessive = streams["stream_id"][mine] // 4 + 1 > granted
+        wrong = mine[excessive]
         if len(wrong):
             yield Broken(
                 rule="rfc9000-4.6-too-many-streams",
-                actual=f"stream {streams['stream_id'][wrong[0]]}",
+                actual=f"stream {streams['stream_id'][wrong[0]]} is opened, although the limit is "
+                f"{granted[excessive][0]} streams of this type",
                 packets=shown(streams["packet"][wrong]),
             )
 
@@ -230,7 +245,7 @@ def endings(side: Side) -> Iterator[Broken]:
         at = beyond[0]
         yield Broken(
             rule="rfc9000-4.5-data-beyond-final-size",
-            actual=f"stream {sent.stream[at]} has data up to {sent.end[at]}, its final size is {limit[at]}",
+            actual=f"data of stream {sent.stream[at]} ends at {sent.end[at]}, its final size is {limit[at]}",
             packets=shown(sent.packet[beyond]),
         )
     blocked = side.frames("stream_data_blocked")
@@ -271,7 +286,9 @@ def datagram_frames(side: Side) -> Iterator[Broken]:
     limit = side.peer_parameters.get("max_datagram_frame_size", 0)
     if not isinstance(limit, int) or limit == 0:
         yield Broken(
-            rule="rfc9221-3-not-offered", actual=f"{len(rows)} DATAGRAM frames", packets=shown(frames["packet"][rows])
+            rule="rfc9221-3-not-offered",
+            actual=f"{len(rows)} DATAGRAM frames, although the peer sent no max_datagram_frame_size or 0",
+            packets=shown(frames["packet"][rows]),
         )
         return
     large = rows[frames["length"][rows] + 1 > limit]

@@ -22,26 +22,32 @@ _unchecked(
     "3.3",
     "frame-in-terminal-state",
     ENDPOINT,
-    "No frame of a stream follows the acknowledgment of all its data.",
+    "No STREAM, RESET_STREAM or STREAM_DATA_BLOCKED frame follows the acknowledgment of all data of its stream.",
     "the endpoint may not have read the acknowledgment yet",
 )
 _unchecked(
     "3.5",
     "stop-sending-ignored",
     ENDPOINT,
-    "STOP_SENDING is answered by RESET_STREAM while the stream still sends.",
+    "STOP_SENDING for a stream in the state Ready or Send is answered by RESET_STREAM.",
     "no test case makes an endpoint send STOP_SENDING",
 )
 
 # 4 Flow control
 _every("4.1", "stream-limit", ENDPOINT, "Stream data stays within the peer's limit of the stream (MAX_STREAM_DATA).")
 _every("4.1", "connection-limit", ENDPOINT, "All stream data together stays within the peer's limit (MAX_DATA).")
-_unseen("4.1", "blocked-needed", ENDPOINT, "Credit is granted without waiting for a BLOCKED frame.", _INSIDE)
-_case("4.1", "credit-extended", CLIENT, "A receiver that goes on reading extends its limit.", "transfer")
+_unseen(
+    "4.1",
+    "blocked-needed",
+    ENDPOINT,
+    "MAX_STREAM_DATA and MAX_DATA are sent without waiting for STREAM_DATA_BLOCKED or DATA_BLOCKED.",
+    _INSIDE,
+)
+_case("4.1", "credit-extended", CLIENT, "A receiver that continues to read extends its limit.", "transfer")
 _every("4.5", "final-size-changed", ENDPOINT, "The final size of a stream, in FIN or RESET_STREAM, stays the same.")
 _every("4.5", "data-beyond-final-size", ENDPOINT, "No stream data lies at or beyond the final size of its stream.")
 _every("4.6", "too-many-streams", ENDPOINT, "The number of opened streams stays within the peer's limit (MAX_STREAMS).")
-_unseen("4.6", "blocked-needed", ENDPOINT, "Streams are granted without waiting for STREAMS_BLOCKED.", _INSIDE)
+_unseen("4.6", "blocked-needed", ENDPOINT, "MAX_STREAMS is sent without waiting for STREAMS_BLOCKED.", _INSIDE)
 
 # 5 Connections
 _every("5.1.1", "sequence-skipped", ENDPOINT, "Sequence numbers of issued connection IDs increase by 1, without a gap.")
@@ -56,14 +62,14 @@ _every(
     "5.1.2",
     "retire-prior-to-ignored",
     ENDPOINT,
-    "A connection ID below Retire Prior To is retired: no packet has it 1 s after the frame arrived.",
+    "A connection ID below Retire Prior To is retired: no packet has it later than 1 s after the frame arrived.",
 )
 _unseen("5.1.1", "active-id-refused", ENDPOINT, "Packets with any active connection ID are accepted.", _INSIDE)
 _every(
     "5.2.2",
     "small-datagram-answered",
     SERVER,
-    "A server drops datagrams of unknown versions below 1200 B instead of answering them.",
+    "A server drops packets of unknown versions in datagrams below 1200 B, and does not answer them.",
 )
 _unseen("5.2.1", "foreign-packet-accepted", CLIENT, "Packets that can't belong to the connection are dropped.", _INSIDE)
 
@@ -97,7 +103,8 @@ _every(
     "7.2",
     "client-source-changed",
     CLIENT,
-    "All long headers of a client have one source connection ID; its Handshake packets may have another issued ID.",
+    "All Initial and 0-RTT packets of a client have the same source connection ID. Its Handshake packets have this ID "
+    "or an ID that the client issued.",
 )
 _every(
     "7.2",
@@ -172,7 +179,7 @@ _every(
     ENDPOINT,
     "A datagram with PATH_CHALLENGE has at least 1200 B, unless the anti-amplification limit forbids it.",
 )
-_every("8.2.1", "challenge-data-repeated", ENDPOINT, "Challenges on different paths have different data.")
+_every("8.2.1", "challenge-data-repeated", ENDPOINT, "PATH_CHALLENGE frames on different paths have different data.")
 _every(
     "8.2.2",
     "response-not-padded",

@@ -17,7 +17,7 @@ _unseen(
     "12.3", "numbers-exhausted", ENDPOINT, "A connection ends before packet number 2^62.", "no transfer is that long"
 )
 _every("12.4", "empty-payload", ENDPOINT, "A packet has at least one frame.")
-_every("12.4", "unknown-frame", ENDPOINT, "Every frame is of a type that RFC 9000 defines or an extension agreed on.")
+_every("12.4", "unknown-frame", ENDPOINT, "Every frame has a type that RFC 9000 or an agreed extension defines.")
 _every("12.4", "malformed-frame", ENDPOINT, "A frame ends within its packet, and its fields agree with each other.")
 _every("12.4", "long-frame-type", ENDPOINT, "The type of a frame is encoded in as few bytes as possible.")
 _every(
@@ -37,7 +37,7 @@ _every(
 )
 
 # 13 Acknowledgments, retransmission, ECN
-_every("13.1", "ack-of-unsent", ENDPOINT, "No packet number is acknowledged that the peer never sent.")
+_every("13.1", "ack-of-unsent", ENDPOINT, "An endpoint acknowledges only packet numbers that the peer has sent.")
 _every("13.1", "ack-of-unreceived", ENDPOINT, "No packet is acknowledged before it has arrived.")
 _every(
     "13.2.1",
@@ -79,7 +79,7 @@ _every(
 _every(
     "19.3.2", "ce-count-too-high", ENDPOINT, "The ECN-CE count is at most the number of packets that arrived with CE."
 )
-_case("13.4.2", "no-ect", ENDPOINT, "An endpoint that uses ECN marks its packets.", "ecn")
+_case("13.4.2", "no-ect", ENDPOINT, "An endpoint that uses ECN marks its packets with ECT(0) or ECT(1).", "ecn")
 _unseen(
     "13.4.2",
     "ecn-kept-on",
@@ -120,9 +120,9 @@ _every(
     "17.1",
     "number-truncated",
     ENDPOINT,
-    "Packet numbers have enough bytes: they cover more than twice the distance to the highest acknowledged number.",
+    "A packet number has enough bytes for more than twice the distance to the largest acknowledged packet number.",
 )
-_every("17.2", "fixed-bit-long", ENDPOINT, "The fixed bit of long headers is 1, unless the peer allowed 0.")
+_every("17.2", "fixed-bit-long", ENDPOINT, "The fixed bit of long headers is 1, unless the peer sent grease_quic_bit.")
 _every("17.2", "reserved-bits-long", ENDPOINT, "The reserved bits of long headers are 0.")
 _every("17.2", "id-too-long", ENDPOINT, "Connection IDs in long headers have at most 20 bytes.")
 _every("17.2.1", "negotiation-destination", SERVER, "Version Negotiation is sent to the client's source connection ID.")
@@ -144,7 +144,9 @@ _every("17.2.5.3", "hello-changed", CLIENT, "The ClientHello after a Retry is th
 _unchecked(
     "17.2.5.2", "second-retry-taken", CLIENT, "A client accepts only one Retry.", "no server sends a second Retry"
 )
-_every("17.3.1", "fixed-bit-short", ENDPOINT, "The fixed bit of short headers is 1, unless the peer allowed 0.")
+_every(
+    "17.3.1", "fixed-bit-short", ENDPOINT, "The fixed bit of short headers is 1, unless the peer sent grease_quic_bit."
+)
 _every("17.3.1", "reserved-bits-short", ENDPOINT, "The reserved bits of short headers are 0.")
 _unseen(
     "17.4",

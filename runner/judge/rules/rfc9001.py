@@ -76,7 +76,7 @@ _every(
     "5.8",
     "retry-tag-wrong",
     SERVER,
-    "The integrity tag of a Retry is made with the client's first destination connection ID.",
+    "The Retry Integrity Tag is computed with the destination connection ID of the client's first Initial packet.",
 )
 _every("6", "tls-key-update", ENDPOINT, "No TLS KeyUpdate message is sent.")
 _case("6.1", "no-key-update", CLIENT, "Endpoints update their keys when the case requires it.", "keyupdate")

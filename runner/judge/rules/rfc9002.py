@@ -15,7 +15,8 @@ _every(
     "6.2.1",
     "backoff",
     CLIENT,
-    "While no packet arrives, probe timeouts double: each gap between first flights is at least 1.5 times the last.",
+    "While no packet of the server arrives, the probe timeout doubles: each time between two flights of Initial "
+    "packets is at least 1.5 times the time before.",
 )
 _case("6.2.4", "no-probe", CLIENT, "A probe timeout sends an ack-eliciting packet.", "longrtt")
 _unseen("6.2.2.1", "deadlock", CLIENT, "A client sends probes until its address is known to be valid.", _INSIDE)
