@@ -1,4 +1,4 @@
-"""When a cell is asked again, and what is held against an image: the rule, and how often chance meets it."""
+"""When a cell runs again, and when an image fails a case: the rule, and the probability of a wrong verdict."""
 
 from functools import cache
 
@@ -92,7 +92,7 @@ def test_what_no_seed_changes_fails_at_once() -> None:
 
 @cache
 def held(letters: str, rate: float) -> float:
-    """How probable it is that a case whose jobs fail at this rate ends as failed, when it began like this."""
+    """The probability that a case fails in the end, when its jobs fail at this rate and it began with these results."""
     further = cell(letters).further if letters else 1
     if not further:
         return float(cell(letters).outcome is Outcome.FAILED)

@@ -1,4 +1,5 @@
-"""When a cell of two builds runs again, what is called a change, and how often chance alone is called one."""
+"""When a cell of two builds runs again, when a difference counts as a change, and how often chance alone causes
+this."""
 
 import itertools
 from functools import cache
@@ -14,7 +15,7 @@ from runner.plan.jobs import GATE_FAILED
 from testcases.hits import MISSED
 
 # S succeeded, F failed, X failed for another reason, U answered with 127, M missed by the impairment, D disturbed,
-# G not run, for the handshake had failed; P failed by its peer's fault, O by its own
+# G not run, because the handshake had failed; P failed because of its peer, O because of itself
 _LETTERS = {
     "S": (Outcome.SUCCEEDED, ""),
     "F": (Outcome.FAILED, "files-differ"),
@@ -118,8 +119,9 @@ def group(*cells: tuple[str, str]) -> list[str]:
 def test_many_peers_confirm_at_once_what_they_show_for_the_same_reason() -> None:
     assert len(group(*[("S", "F")] * 7)) == 7
     assert not group(*[("S", "F")] * 5)
-    # The last one fails for another reason, so it has to run again; where half fail with either build, nothing shows.
+    # The last cell fails for another reason, so it must run again.
     assert group(*[("S", "F")] * 9, ("S", "X")) == [f"peer{n}" for n in range(9)]
+    # Each build fails with half of the peers.
     assert not group(*[("S", "F")] * 5, *[("F", "S")] * 5)
 
 
@@ -133,10 +135,11 @@ def _after(base: str, head: str) -> tuple[int, State]:
 
 
 def called(rate: float, head_rate: float, wanted: State) -> float:
-    """The probability that a cell whose builds fail with these rates ends as `wanted`; counted, not drawn."""
+    """The probability that a cell whose builds fail at these rates ends in the state `wanted`. It is computed
+    exactly."""
 
     def walk(base: tuple[int, int], head: tuple[int, int]) -> float:
-        # The rule looks at counts alone, so the order of the letters doesn't matter.
+        # The rule uses only counts, so the order of the letters doesn't matter.
         further, state = _after("S" * base[0] + "F" * base[1], "S" * head[0] + "F" * head[1])
         if not further:
             return float(state is wanted)

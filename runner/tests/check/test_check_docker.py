@@ -1,4 +1,5 @@
-"""`./bentpipe check` with real images: a good one, bad ones, a build without an image. Needs the images of the demo."""
+"""`./bentpipe check` with real images: a good image, bad images, and a build without an image. Needs the images of the
+demo."""
 
 import hashlib
 import io
@@ -19,7 +20,7 @@ from runner.engine.engine import connect
 
 pytestmark = pytest.mark.docker
 
-# Bad images on quinn's: what is added to its Dockerfile.
+# Bad images: the lines that are added to the Dockerfile of quinn's image.
 BAD = {
     "no-setup": "RUN mv /setup.sh /prepare.sh && sed -i s,/setup.sh,/prepare.sh, /entrypoint.sh\n",
     "nobody": "USER nobody\n",
@@ -48,7 +49,7 @@ def _images(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactor
 
 
 def _import_foreign(client: docker.DockerClient, tag: str) -> None:
-    """An image for another machine: an archive as `docker save` writes it, with an empty layer."""
+    """Import an image for another architecture: an archive like those of `docker save`, with an empty layer."""
     layer = io.BytesIO()
     tarfile.open(fileobj=layer, mode="w").close()
     digest = hashlib.sha256(layer.getvalue()).hexdigest()
@@ -97,7 +98,7 @@ def test_a_good_image_passes_and_gets_its_entry(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     entry = json.loads((tmp_path / "run" / "entry.json").read_text())["mine"]
     assert entry["roles"] == ["client", "server"]
-    # quinn speaks no version 2, and amplificationlimit (a transfer) judges servers: as a client it isn't asked.
+    # quinn does not support version 2. amplificationlimit judges only servers, so it does not run for a client.
     assert entry["cases"] == {"client": ["handshake"], "server": ["handshake", "transfer"]}
     suites = Xml.parse(tmp_path / "run" / "junit.xml").getroot()
     assert {suite.get("name"): suite.get("skipped") for suite in suites}["client"] == "1"
@@ -123,7 +124,7 @@ def test_a_bad_image_is_told_what_is_wrong_and_the_fix(tmp_path: Path, image: st
 
 
 def take_programs(client: docker.DockerClient, folder: Path) -> None:
-    """`client` and `server` of quic-go, which need no library."""
+    """Copy `client` and `server` of quic-go, which need no library."""
     made = client.containers.create("bentpipe/quic-go")
     try:
         for program in ("client", "server"):
@@ -134,8 +135,8 @@ def take_programs(client: docker.DockerClient, folder: Path) -> None:
         made.remove()
 
 
-# A client that gives up every transfer until this many of them are stored in the run's folder, which lies beside it:
-# what chance would make of the seeds, without chance.
+# A client that gives up every transfer until the run's folder, which is beside the client, has this many results. So
+# some iterations fail and the others succeed, in every run of the test.
 FLAKY = """#!/bin/bash
 if [ "$TESTCASE" = transfer ] && [ "$(ls run/*/transferloss/*/result.json 2>/dev/null | wc -l)" -lt {} ]
 then exit 1; fi

@@ -1,4 +1,4 @@
-"""The files of `ci/`: short at the user's side, and what GitHub and GitLab accept."""
+"""The files of `ci/`: they are short where users copy them, and GitHub and GitLab accept them."""
 
 import re
 import shutil

@@ -19,12 +19,12 @@ from runner.tests.guests.test_saved_images import packed, save
 
 IMAGE = "example/my-quic"
 LAYER = packed([("setup.sh", "file", "x"), ("run_endpoint.sh", "file", "x"), ("other", "file", "x")])
-NOT_THIS_MANY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // LEAST + 1  # guests for this host's memory
+NOT_THIS_MANY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // LEAST + 1  # guests; too many for this host
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Archives of two builds, one peer, and what guests need."""
+    """Archives of two builds, of one peer, and of the images that guests need."""
     tags = [f"{IMAGE}:{side}" for side in (BASE, HEAD)] + ["bentpipe/quinn:latest", images.SIMULATOR]
     tags += [tag if ":" in tag else f"{tag}:latest" for tag in images.GUEST]
     archives = tmp_path / "archives"

@@ -100,7 +100,7 @@ def test_the_entry_is_one_that_the_catalogue_takes(tmp_path: Path) -> None:
 
 
 def test_the_entry_keeps_what_was_not_asked(tmp_path: Path) -> None:
-    """A check of one case must not take the other claims of a listed stack away."""
+    """A check of one case must not remove the other cases of a listed stack."""
     listed = Implementation(
         name="stack",
         image="example/stack:1",
@@ -215,7 +215,8 @@ def test_markdown_has_the_table_the_fix_and_the_entry(tmp_path: Path) -> None:
 
 
 def asked(*outcomes: Outcome, peer: str = "quinn") -> list[tuple[Job, Result]]:
-    """`transferloss` as client, a few times; what failed says that it timed out, and an error that the link missed."""
+    """Results of `transferloss` as client. A failure has the code of a time-out; an error says that the link missed its
+    packets."""
     reasons = {Outcome.FAILED: (finding("timeout", role="client"),), Outcome.ERROR: (missed("a loss", "none"),)}
     return [
         result(peer, "stack", "transferloss", outcome, *reasons.get(outcome, ()), iteration=number)

@@ -1,7 +1,5 @@
-"""`./bentpipe ci` with real images, built from two commits: a fault in head is found, and equal builds are equal.
-
-Needs the images of the demo.
-"""
+"""`./bentpipe ci` with real images that are built from two commits: it finds a fault in head, and equal builds are
+equal. Needs the images of the demo."""
 
 import json
 import os
@@ -28,7 +26,8 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The stack of quinn's image: a commit without and a commit with the fault, and one that changes nothing."""
+    """A repository with the stack of quinn's image: a commit without the fault, a commit with it, and a commit that
+    changes nothing."""
     folder = tmp_path_factory.mktemp("stack")
     git(folder, "init", "--quiet", "--initial-branch", "main")
     texts = {"good": "", "equal": "LABEL equal=1\n", "bad": f"{RETRY.lines}\n", "broken": "RUN false\n"}
@@ -46,7 +45,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def compare(repository: Path, head: str, out: Path) -> subprocess.CompletedProcess[str]:
-    """Through the script that the CI files call."""
+    """Call the script that the CI files call."""
     settings = {
         "BASE": "good",
         "HEAD": head,
@@ -100,8 +99,8 @@ def test_a_commit_that_can_not_be_built_is_one_sentence(
 
 
 def test_without_memory_for_guests_the_jobs_run_in_lanes(tmp_path: Path) -> None:
-    """In a mount namespace whose kernel says that 100 MiB are available: less than a guest needs, and no matter for
-    lanes."""
+    """The command runs in a mount namespace whose /proc/meminfo says that 100 MiB are available. This is too little for
+    a guest, and enough for lanes."""
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 8000000 kB\nMemAvailable: 102400 kB\n")
     out = tmp_path / "out"

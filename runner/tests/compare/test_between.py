@@ -1,4 +1,5 @@
-"""What a change has to exceed: deviations between runs that were put in, and false alarms with and without them."""
+"""The size that a change must exceed: the deviations between runs are known here. Counts false alarms with and without
+them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,8 @@ def night(path: Path, number: int, fill: Fill, *, images: str = "", iterations: 
 
 
 def moved(random: np.random.Generator, between: float, within: float) -> Fill:
-    """Delivery times of about 10 s: a whole run is off by `between`, an iteration by `within`, both fractions."""
+    """Delivery times of about 10 s. `between`: the deviation of a whole run, `within`: of an iteration; both are
+    fractions."""
     of_run = random.normal(0, between)
 
     def fill(_: Job, result: Result) -> Result:
@@ -58,7 +60,7 @@ def test_the_deviation_between_runs_is_the_one_that_was_put_in(tmp_path: Path) -
 def test_iterations_alone_call_half_of_all_unchanged_cells_changed_and_the_deviation_between_runs_none(
     tmp_path: Path,
 ) -> None:
-    """Within a run 0.5 %, between runs 1 %: nothing is changed."""
+    """The deviation is 0.5 % within a run and 1 % between runs. Nothing is changed."""
     random = np.random.default_rng(3)
     runs = [night(tmp_path, number, moved(random, 0.01, 0.005)) for number in range(8)]
     means = [run_means(one) for one in runs]

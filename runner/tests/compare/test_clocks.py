@@ -1,4 +1,4 @@
-"""`compare --across-clocks` counts outcomes, finds causes and refuses two runs of one clock."""
+"""`compare --across-clocks` counts outcomes, finds causes, and refuses two runs with the same clock."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ CASE = "handshake"
 
 
 def folder_of(path: Path, clock: str, outcomes: list[Outcome], goodputs: list[float]) -> RunFolder:
-    """A run in `clock` with one job for each outcome."""
+    """A run with this clock and one job for each outcome."""
     run = run_of(clock, load_catalog())
     record = replace(run.cases[CASE], kind=Kind.MEASUREMENT)
     folder = RunFolder.create(path, replace(run, cases={**run.cases, CASE: record}))

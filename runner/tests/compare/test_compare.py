@@ -1,4 +1,4 @@
-"""Two synthetic runs whose change is known; what the comparison says of it, and its exit code."""
+"""Comparisons of two synthetic runs whose change is known, and the exit code."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -104,7 +104,7 @@ def test_a_slower_server_is_found_and_nothing_else(tmp_path: Path) -> None:
     worst = next(one for one in comparison.numbers if (one.server, one.metric) == ("kwik", "goodput"))
     assert worst.shift.cliffs_delta == -1.0
     assert worst.shift.hodges_lehmann == pytest.approx(-1.6e6, rel=0.1)
-    # 6 cells: 4 metrics each, and a rate that cannot show anything as all iterations of both succeeded
+    # 6 cells with 4 metrics each; rates can show nothing, because all iterations of both runs succeeded
     assert (comparison.tests, len(comparison.rates)) == (24, 6)
 
 
@@ -122,7 +122,7 @@ def test_the_same_run_twice_shows_nothing(tmp_path: Path) -> None:
 
 
 def test_chance_alone_is_seldom_called_a_change(tmp_path: Path) -> None:
-    """40 comparisons without any change: a false alarm in about q of them at most."""
+    """Of 40 comparisons without a change, only a fraction of about q raises a false alarm."""
     random = np.random.default_rng(3)
 
     def noisy(_: Job, result: Result) -> Result:

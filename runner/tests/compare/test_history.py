@@ -1,4 +1,4 @@
-"""Nights whose trend is known."""
+"""Histories of runs whose trend is known."""
 
 from dataclasses import replace
 from pathlib import Path

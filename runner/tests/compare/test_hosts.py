@@ -1,4 +1,4 @@
-"""Runs on several hosts: a host's own speed is no change, and a change is found although hosts differ."""
+"""Runs on several hosts: the speed of a host is no change, and a change is found although the hosts differ."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ FACTORS = {"fast": 1.0, "slow": 0.7}  # factor of the goodput by host
 
 
 def on(fast: int, *, change: float = 1.0) -> Fill:
-    """The first `fast` iterations of each cell run on the fast host, the others on the slow one."""
+    """Run the first `fast` iterations of each cell on the fast host, and the others on the slow host."""
 
     def fill(job: Job, result: Result) -> Result:
         host = "fast" if job.iteration <= fast else "slow"

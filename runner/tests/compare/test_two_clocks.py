@@ -1,4 +1,5 @@
-"""A job whose two captures have two clocks: joined by the estimate, it must measure as with one."""
+"""A job whose captures have two clocks: after the clocks are joined by the estimate, the numbers are those of one
+clock."""
 
 import shutil
 import struct

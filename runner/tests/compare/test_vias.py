@@ -1,4 +1,4 @@
-"""The middleboxes of one run against each other: which jobs are pairs, and what the command prints."""
+"""Comparisons of the middleboxes of one run: which jobs are pairs, and the output of the command."""
 
 from dataclasses import replace
 from math import inf

@@ -24,7 +24,7 @@ FIN_ACK = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """The settings of a transfer. Sizes in bytes, times in seconds, the data rate in bit/s."""
+    """The settings of a transfer. Sizes in bytes, times in seconds, data rates in bit/s."""
 
     size: int = 1_500_000
     data_rate: int = 8_000_000
@@ -77,7 +77,7 @@ class Cause:
 
 
 class Made:
-    """One transfer, made by a run of sender, link and client."""
+    """One transfer: sender, link and client make its packets."""
 
     def __init__(self, cause: Cause) -> None:
         self.cause = cause

@@ -1,4 +1,4 @@
-"""Diagnoses of made transfers: each label is the cause that was set."""
+"""Diagnoses of transfers that `made.py` makes: the expected diagnosis follows from the settings."""
 
 from dataclasses import replace
 from functools import partial

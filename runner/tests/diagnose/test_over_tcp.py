@@ -1,4 +1,4 @@
-"""Diagnoses of transfers over TCP that are made by hand: each label is the cause that was set."""
+"""Diagnoses of transfers over TCP that are made here: the expected diagnosis follows from the settings."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +36,8 @@ def _opening(tls: Tls) -> list[Sent]:
 
 
 def _made(folder: Path, window: Callable[[int], int], *, receive_window: int = 1 << 22) -> Explanation:
-    """A sender that lets `window(round)` bytes go in each RTT, at the link's data rate, and is acknowledged at once."""
+    """The explanation of a transfer whose sender sends `window(round)` bytes in each RTT, at the link's data rate. They
+    are acknowledged at once."""
     tls = talk(folder, alpn="h2", content=bytes(SIZE))
     segments, at, number = _opening(tls), tls.marks["finished"], 0
     for turn in range(1000):

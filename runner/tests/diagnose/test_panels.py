@@ -1,4 +1,4 @@
-"""What the plots show of a made transfer is what was set."""
+"""The curves of the plots agree with the settings of the transfer."""
 
 from typing import Any
 

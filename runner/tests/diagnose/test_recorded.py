@@ -1,4 +1,4 @@
-"""Every detector on recordings whose cause was set: it finds its own, and is silent on the others."""
+"""Every detector, on recordings whose cause was set: it reports its own cause and nothing else."""
 
 import re
 from collections import defaultdict
@@ -38,7 +38,8 @@ def codes(name: str) -> set[str]:
 
 @cache
 def departures(name: str, sender: str) -> dict[int, list[float]]:
-    """When a side sent a packet of that number, in any packet number space; seconds as the axis of the plots."""
+    """The times when an endpoint sent packets, by packet number, in any packet number space. Seconds on the time axis
+    of the plots."""
     artifacts, code = artifacts_of(RECORDED[name]), {"client": CLIENT, "server": SERVER}[sender]
     recording = Recording(load_tables(artifacts.client_tables), load_tables(artifacts.server_tables))
     near = recording.near(code)

@@ -1,4 +1,4 @@
-"""Each pattern of the thesis' section 5.6 (runner/diagnose/README.md) is reproduced, and found by its detector."""
+"""Each pattern of section 5.6 of the thesis (runner/diagnose/README.md) is reproduced, and its detector finds it."""
 
 import re
 from dataclasses import replace
@@ -40,7 +40,8 @@ def test_every_pattern_that_a_detector_is_about_is_in_the_table() -> None:
 
 @pytest.mark.slow
 def test_iterations_of_which_some_stay_slow_are_told_apart(tmp_path: Path) -> None:
-    """The labelled set lets each process draw its lot; here four draw the one, four the other."""
+    """In the labelled set, chance decides for each process whether it is slow. Here four iterations are slow and four
+    are not."""
     make(tmp_path / "run", tuple(replace(RECORDED[name], iterations=4) for name in ("clean", "never-grows")))
     folder = RunFolder.open(tmp_path / "run")
     numbers = [explained[1] for job in folder.run.order if (explained := explain_again(folder, job)) is not None]

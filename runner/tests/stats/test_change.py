@@ -1,4 +1,4 @@
-"""Oracles: scipy, and numbers that can be counted by hand."""
+"""Expected values come from scipy, and from numbers that can be counted by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The two distributions against scipy's."""
+"""The two distributions, compared with scipy's."""
 
 import pytest
 import scipy.special

@@ -1,4 +1,4 @@
-"""Two modes where there are two, and none where chance alone scatters."""
+"""Two modes are found where values have two modes, and none where only chance scatters the values."""
 
 import numpy as np
 import pytest

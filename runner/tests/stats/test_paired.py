@@ -1,4 +1,4 @@
-"""The signed-rank test and its interval against scipy, against counting every sign, and at their limits."""
+"""The signed-rank test and its interval, compared with scipy, with counting every sign, and at their limits."""
 
 from itertools import product
 from math import inf

@@ -1,4 +1,5 @@
-"""Oracles: the textbook's balanced analysis of variance, tables whose answer is plain, and simulations."""
+"""Expected values come from a textbook's balanced analysis of variance, from tables whose shares are obvious, and from
+simulations."""
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def test_roles_are_exchangeable() -> None:
 
 
 def averaged(missing: float) -> Shares:
-    """Components of one big table with holes, near those that were put in."""
+    """The components of one large table with missing cells are near the true components."""
     cells = simulated(
         np.random.default_rng(8),
         servers=45,

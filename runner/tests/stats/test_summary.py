@@ -37,7 +37,7 @@ def test_the_deviation_is_that_of_a_sample() -> None:
 
 @pytest.mark.parametrize("size", [6, 7, 9, 10, 11, 30, 101])
 def test_the_interval_is_scipys(size: int) -> None:
-    """Its test of a quantile is exact too; each end is one value."""
+    """scipy's test of a quantile is exact, too. Each end of the interval is one of the values."""
     values = np.sort(np.random.default_rng(4).lognormal(2.0, 0.3, size))
     theirs = [
         scipy.stats.quantile_test(values, p=0.5, alternative=side).confidence_interval(0.975)

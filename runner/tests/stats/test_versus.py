@@ -1,4 +1,4 @@
-"""Groups of times against one of them."""
+"""Groups of times, compared with one reference group."""
 
 from math import inf, log
 

@@ -1,4 +1,4 @@
-"""The best of several: margin with its interval, and what so few values can't say."""
+"""The best of several groups: its margin with an interval, and the answer when there are too few values."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""A number has one definition: that of the program is the document's."""
+"""Each number has one definition: testcases/README.md and the program define it equally."""
 
 from dataclasses import fields
 

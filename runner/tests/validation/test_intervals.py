@@ -1,4 +1,4 @@
-"""The validation commands themselves: they pass on what is right, and fail on what is wrong."""
+"""The validation commands: they succeed when the product is right, and fail when it is wrong."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""The check of the harness: even shares pass, uneven ones and wide intervals don't."""
+"""The check that TCP flows share evenly: even shares pass; uneven shares and wide intervals don't."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Images that the runner sends: what arrives is the very image, and only layers that lack are sent."""
+"""Images that the runner sends: exactly the same image arrives, and only missing layers are sent."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -36,7 +36,8 @@ def test_an_image_is_sent_without_the_layers_that_are_there(client: docker.Docke
     sent = 0
 
     def ask(function: Callable[..., Any], *arguments: Any) -> Any:
-        """A worker on this engine, from which the image is removed before its archive arrives there."""
+        """Call a function as on a worker that uses this engine. The image is removed from the engine before its archive
+        is loaded."""
         nonlocal sent
         if function is images.lacking:
             return [required]

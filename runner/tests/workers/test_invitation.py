@@ -1,4 +1,4 @@
-"""Invitations: what they carry, when they end, and who gets in without one."""
+"""Invitations: their content, their end, and the refusal of peers without an invitation."""
 
 import socket
 import ssl
@@ -75,7 +75,7 @@ def answers(port: int, with_: ssl.SSLContext) -> bool:
 
 
 def listening() -> set[tuple[str, int]]:
-    """Address, in hexadecimal digits, and port of each TCP socket that listens."""
+    """The listening TCP sockets: address in hexadecimal digits, and port."""
     lines = [
         line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
     ]
@@ -104,7 +104,7 @@ def test_only_members_get_in_and_no_other_port_is_open_to_the_network(tmp_path: 
 
 
 def ports_of_others(pid: int) -> set[int]:
-    """Ports that other processes of this host opened meanwhile."""
+    """Ports that other processes of this host opened in the meantime."""
     mine = {name.removeprefix("socket:[").rstrip("]") for name in map(str, inodes_of(pid)) if name.startswith("socket")}
     lines = [
         line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]

@@ -1,7 +1,5 @@
-"""A worker of this host that runs jobs in lanes, in real time: the commands as a user types them.
-
-Needs the images of quic-go and quinn.
-"""
+"""A worker of this host runs jobs in lanes, in real time, with the commands that a user types. Needs the images of
+quic-go and quinn."""
 
 import os
 import shutil
@@ -33,7 +31,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 
 @contextmanager
 def joined(campaign: Processes, log: Path) -> Iterator[None]:
-    """A worker with one lane. At the end it gets SIGINT, and removes what it started."""
+    """A worker with one lane. At the end it gets SIGINT, and removes everything that it started."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*PROGRAM, "worker", str(campaign.address), "--lanes", "1", "--yes"],

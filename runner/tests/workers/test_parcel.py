@@ -1,4 +1,4 @@
-"""Archives of workers: whole or refused, and never a way out of the job's folder."""
+"""Archives of workers are used whole or refused, and never write outside the job's folder."""
 
 import hashlib
 import io
@@ -51,7 +51,7 @@ def test_an_archive_that_was_cut_anywhere_is_refused(tmp_path: Path) -> None:
 
 
 def crafted(change: Callable[[tarfile.TarFile], None]) -> bytes:
-    """The recorded folder, and what `change` adds."""
+    """An archive of the recorded folder with the additions of `change`."""
     buffer = pa.BufferOutputStream()
     with pa.CompressedOutputStream(buffer, "zstd") as out, tarfile.open(fileobj=out, mode="w|") as archive:
         archive.add(RECORDED, "job")

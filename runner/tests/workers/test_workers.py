@@ -1,4 +1,4 @@
-"""Jobs on workers: real scheduler, real workers, real certificates; the jobs are recorded ones."""
+"""Recorded jobs on workers: the scheduler, the workers and the certificates are real."""
 
 import asyncio
 import signal
@@ -51,7 +51,7 @@ def run_on(
     spread: Spread = Spread.ANY,
     disturb: Callable[[], None] | None = None,
 ) -> list[str]:
-    """Run everything that is left. Returns the sentences for the user. `disturb` is called a second after the first job
+    """Run all remaining jobs. Returns the sentences for the user. `disturb` is called one second after the first job
     began."""
     messages: list[str] = []
     with Workers.open(
