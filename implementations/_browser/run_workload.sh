@@ -1,11 +1,11 @@
 #!/bin/bash
-# A browser that loads one page. Its measurements are in /logs/workload.json.
+# Loads one page in a browser. The measurements are in /logs/workload.json.
 set -eu
 
-# Chromium reads roots of its user's, beside its own, from here.
+# Chromium trusts the root certificates of this database in addition to its own.
 certutil -A -d "sql:$HOME/.pki/nssdb" -n bentpipe -t C,, -i /certs/ca.pem
 
-# WARM: the same once before, uncounted, by a browser of its own, and a pause of so many seconds.
+# WARM: load the page once before the measurement, in a separate browser, then wait for WARM seconds.
 if [[ -n ${WARM:-} ]]; then
     python3 /opt/browser/page.py || true
     rm -rf /tmp/profile /logs/workload.json

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Gives the quic-go in DIRECTORY (a vendored v0.65.0) a `Config.Tuning` per connection: what upstream compiles in.
-# Usage: tune.sh DIRECTORY. Every edit is checked; another version of quic-go stops the build.
+# Adds the field `Config.Tuning` to the quic-go in DIRECTORY (a vendored v0.65.0): settings per connection for values that are
+# constants in upstream's source.
+# Usage: tune.sh DIRECTORY. Each edit is checked; another version of quic-go stops the build.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,7 +12,7 @@ cp -R "$here/overlay/." .
 edit() {
     found=$(grep -cE -- "$3" "$1" || true)
     if [ "$found" != "$2" ]; then
-        echo "tune.sh: $1 has $found lines like '$3' instead of $2; this is not the quic-go that it was written for" >&2
+        echo "tune.sh: $1 has $found lines like '$3' instead of $2: this is another version of quic-go" >&2
         exit 1
     fi
     sed -i -E -- "$4" "$1"
@@ -23,7 +24,7 @@ edit config.go 1 'Tracer: +config\.Tracer,' 's/^(.*Tracer: +config\.Tracer,)$/\1
 edit connection.go 1 'c\.rttStats = utils\.NewRTTStats\(\)' \
     's/^(.*c\.rttStats = utils\.NewRTTStats\(\))$/\1\n	c.rttStats.Tuning = c.config.Tuning/'
 
-# Connection → sender: it sees the RTT statistics already, so the tuning travels with them.
+# Connection → sender. The sender already has the RTT statistics, so they carry the tuning.
 edit internal/utils/rtt_stats.go 1 '^type RTTStats struct' 's/^(type RTTStats struct.*)$/\1\n	Tuning Tuning\n/'
 edit internal/congestion/cubic_sender.go 1 '	initialCongestionWindow\*initialMaxDatagramSize,' \
     's/initialCongestionWindow(\*initialMaxDatagramSize,)/rttStats.Tuning.WindowPackets()\1/'
@@ -36,8 +37,8 @@ edit internal/ackhandler/sent_packet_handler.go 2 'congestion\.NewCubicSender\('
 edit internal/ackhandler/sent_packet_handler.go 2 'true, // use Reno' '/^		h\.connStats,/,/use Reno/ s/true, \/\/ use Reno/!h.rttStats.Tuning.Cubic,/'
 edit internal/ackhandler/sent_packet_handler.go 1 'true, // use Reno' 's/true, \/\/ use Reno/!rttStats.Tuning.Cubic,/'
 
-# Connection → receiver of packets. The alarm stays where the oldest packet has set it: with more than two packets per
-# ACK, upstream's every packet would put it off again.
+# Connection → receiver of packets. The alarm keeps the time that the oldest packet has set. In upstream, with more than two
+# packets per ACK, each packet would postpone the alarm.
 edit connection.go 1 'c\.receivedPacketHandler = \*ackhandler' \
     's/^(.*c\.receivedPacketHandler = \*ackhandler.*)$/\1\n	c.receivedPacketHandler.Tune(c.config.Tuning)/'
 edit connection.go 2 'ackhandler\.MaxAckDelay \+' 's/ackhandler\.MaxAckDelay \+/s.config.Tuning.AckDelay() +/'
@@ -47,8 +48,9 @@ edit $tracker 1 '	if !h\.ackQueued \{' 's/	if !h\.ackQueued \{/	if !h.ackQueued 
 edit $tracker 1 'rcvTime\.Add\(MaxAckDelay\)' 's/rcvTime\.Add\(MaxAckDelay\)/rcvTime.Add(h.tuning.AckDelay())/'
 edit $tracker 1 '>= packetsBeforeAck' 's/>= packetsBeforeAck/>= h.tuning.PacketsBeforeAck(h.largestObserved)/'
 
-# A stateless reset is shorter than what it answers, and may have 21 bytes (RFC 9000 §10.3). Upstream's has 42, whence it leaves
-# shorter packets unanswered: a keep-alive's PING has 25, so a quiet peer would never hear that a listener was restarted.
+# A stateless reset is shorter than the packet that it answers, and has at least 21 bytes (RFC 9000 §10.3). Upstream's reset has
+# 42 bytes, so upstream does not answer shorter packets. The PING of a keep-alive has 25 bytes, so an idle peer would not notice
+# that a listener was restarted.
 edit transport.go 1 'len\(p\.data\) <= protocol\.MinStatelessResetSize' '/<= protocol/ s/MinStatelessResetSize/MinReceivedStatelessResetSize/'
 edit transport.go 1 '^	data := make\(\[\]byte, protocol\.MinStatelessResetSize-16' \
     's/^	data := make.*StatelessResetSize-16.*$/	size := min(protocol.MinStatelessResetSize, len(p.data)-1)\n	data := make([]byte, size-16, size)/'

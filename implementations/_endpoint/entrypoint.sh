@@ -1,6 +1,6 @@
 #!/bin/bash
-# The same beginning for every stack: refuse, prepare the network, wait for the path, hand over to the stack.
-# The image says what it supports: CLIENT_CASES and SERVER_CASES, wire names separated by spaces.
+# The entry point of every stack: refuses an unknown test case, prepares the network, waits for the link, starts the stack.
+# CLIENT_CASES and SERVER_CASES of the image list the supported test cases: wire names separated by spaces.
 
 case ${ROLE:-} in
     client) supported=${CLIENT_CASES:-} ;;
@@ -8,7 +8,7 @@ case ${ROLE:-} in
     *) echo "ROLE is '${ROLE:-}'; it must be client or server" >&2; exit 1 ;;
 esac
 
-# Before the network is touched, so that the answer to an unknown test case never depends on a path.
+# This check comes before the network is prepared, so that an unknown test case is refused even without a link.
 is_supported() {
     local name
     for name in $supported; do [[ $name == "${TESTCASE:-}" ]] && return 0; done

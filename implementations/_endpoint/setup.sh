@@ -1,7 +1,7 @@
 #!/bin/bash
-# Routes this endpoint's traffic through the simulator: everything, even a neighbour on the own subnet, goes to .2 / ::2.
-# A lane that drops NET_ADMIN has done these steps from outside, so a refused step is no failure; and they can be repeated,
-# because client after client may run in one network namespace.
+# Routes all traffic of this endpoint through the simulator (.2 / ::2), even traffic to its own subnet. When the container has no
+# NET_ADMIN, the lane has done these steps from outside, so a step that fails is no error. The steps can be repeated, because
+# several clients may run one after the other in the same network namespace.
 
 mkdir -p /logs/qlog
 
@@ -19,7 +19,7 @@ if [[ $ipv6 == *:* ]]; then
     ip -6 route flush exact "$subnet:/64" dev eth0
 fi
 
-# The simulator forwards raw packets: they must carry their checksums, one datagram each.
+# The simulator forwards raw packets: each packet must contain its checksum, and only one datagram.
 ethtool -K eth0 tx off
 
 exit 0

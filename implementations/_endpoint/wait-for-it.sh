@@ -3,8 +3,8 @@
 # Usage: wait-for-it.sh HOST:PORT [-s] [-q] [-t SECONDS] [-- COMMAND [ARGUMENT...]]
 #   -s, --strict   run COMMAND only when the port was reached
 #   -q, --quiet    print nothing
-#   -t, --timeout  give up after that many seconds; 0 waits for ever; 15 by default
-# Exit code: that of COMMAND; without COMMAND 0 when the port was reached, 124 when not.
+#   -t, --timeout  give up after SECONDS (default 15); 0: never give up
+# Exit code: that of COMMAND. Without COMMAND: 0 when the port was reached, 124 when not.
 
 host='' port='' strict=no quiet=no timeout=15
 while (($#)); do
@@ -33,7 +33,7 @@ say() { [[ $quiet == yes ]] || echo "$1" >&2; }
 reached=124
 started=$SECONDS
 while ((timeout == 0 || SECONDS - started < timeout)); do
-    # The connection attempt has a limit of its own, because a dropped SYN would hold it for two minutes.
+    # Each connection attempt has a time limit, because an attempt whose SYN is dropped would take two minutes.
     if timeout 1 bash -c 'exec 3<> "/dev/tcp/$0/$1"' "$host" "$port" 2> /dev/null; then
         reached=0
         break

@@ -18,12 +18,12 @@ case ${ROLE:-} in
 esac
 export own peer far4 far6 near4 lan
 
-# CCA and IW of the TCP connections that this box opens itself. The controller comes with the routes, which the runner has
-# made; so may the window.
+# Applies CCA and IW to the TCP connections that this box opens itself. The runner has already set the congestion controller in
+# the routes. The initial window is added here.
 tcp_knobs() {
     local route found
     found=$(ip route show | sed -n 's/.*congctl \([a-z]*\).*/\1/p' | head -n 1)
-    [[ -z ${CCA:-} || $CCA == "$found" ]] || fail "TCP's controller is $found here, not $CCA"
+    [[ -z ${CCA:-} || $CCA == "$found" ]] || fail "TCP's congestion controller is $found here, not $CCA"
     if [[ -n ${IW:-} ]]; then
         while read -r route; do
             # shellcheck disable=SC2086  # a route is words
@@ -33,7 +33,8 @@ tcp_knobs() {
     echo "applied: cca=$found iw=${IW:-10}"
 }
 
-# TCP segments that fit into a tunnel, asked for when connections begin: otherwise each would lose its first flight.
+# Reduces the MSS option of TCP's SYN packets, so that segments fit into the tunnel. Otherwise each connection would lose its
+# first flight.
 clamp_segments() {
     nft -f - << 'END'
 table inet tunnel {

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Brings Cargo.lock up to date with the manifests of all Rust stacks; versions that it holds already stay.
-# Usage: lock.sh [ARGUMENTS OF cargo update]     lock.sh -p tokio takes the newest tokio that the manifests allow
+# Updates Cargo.lock for the manifests of all Rust stacks. Versions that it already has stay the same.
+# Usage: lock.sh [ARGUMENTS OF cargo update]. Example: lock.sh -p tokio takes the newest tokio that the manifests allow.
 # Needs cargo; without one on the host:
 #   docker run --rm -v "$PWD/implementations:/implementations" bentpipe/rust /implementations/_rust/lock.sh
 set -eu

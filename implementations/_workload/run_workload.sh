@@ -6,7 +6,8 @@ if [[ $ROLE == server ]]; then
     cat /certs/cert.pem /certs/priv.key > /run/origin.pem
     /usr/sbin/nginx -c /etc/nginx/bentpipe.conf &
     haproxy -db -f /etc/haproxy/bentpipe.cfg &
-    # No exec: HAProxy has no handler for SIGTERM, and process 1 of a container ignores what it doesn't handle.
+    # No exec: HAProxy has no handler for SIGTERM, and the first process of a container ignores signals that it doesn't
+    # handle.
     trap 'kill $(jobs -p); wait; exit 0' TERM
     wait -n
     exit 1
@@ -23,7 +24,7 @@ download() {
     curl "$version" --fail --silent --show-error --cacert /certs/ca.pem --header "Authorization: Bearer $SECRET" "$@"
 }
 
-# WARM: the same once before, uncounted, and a pause of so many seconds.
+# WARM: download everything once before the measurement, then wait for WARM seconds.
 if [[ -n ${WARM:-} ]]; then
     for request in $REQUESTS; do download --output /dev/null "$request" || true; done
     sleep "$WARM"

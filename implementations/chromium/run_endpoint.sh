@@ -8,7 +8,8 @@ case $TESTCASE in
     *) echo "applied: cca=cubic iw=32" ;;  # compiled in
 esac
 
-# Chromium reads roots of its user's, beside its own, from here. It looks names, dates and chains up as for any server.
+# Chromium trusts the root certificates of this database in addition to its own. It verifies names, dates and chains as for
+# any other server.
 certutil -A -d "sql:$HOME/.pki/nssdb" -n bentpipe -t C,, -i /certs/ca.pem
 
 exec python3 /opt/chromium/client.py

@@ -3,8 +3,8 @@ set -eu
 # shellcheck source=/dev/null
 . /tcp-setup.sh
 
-# --parallel without --parallel-immediate: transfers wait for the first connection and share it. Over HTTP/1.1 they would
-# not, and take one after the other. curl writes SSLKEYLOGFILE itself.
+# With --parallel and without --parallel-immediate, all transfers wait for the first connection and share it. Over HTTP/1.1
+# a connection can't be shared, so the transfers run one after the other. curl writes SSLKEYLOGFILE itself.
 case $TESTCASE in
     h1) protocol=(--http1.1) ;;
     h2) protocol=(--http2 --parallel --parallel-max 100 --fail-early) ;;

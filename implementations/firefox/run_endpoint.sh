@@ -5,8 +5,8 @@ set -eu
 
 case ${TESTCASE:-} in h1 | h2) tcp_setup ;; esac
 
-# Firefox writes its qlogs to qlog_<pid> in the folder for temporary files; exec keeps the pid.
+# Firefox writes its qlogs to /tmp/qlog_<pid>. exec keeps the process ID of this shell.
 if [[ -n ${QLOGDIR:-} ]]; then ln -s "$QLOGDIR" "/tmp/qlog_$$"; fi
 
-# Without a window: client.sys.mjs runs in the browser itself, and ends it.
+# Firefox opens no window: client.sys.mjs runs inside the browser, and ends it.
 exec /usr/lib/firefox-esr/firefox-esr --profile /opt/firefox/profile --no-remote -silent

@@ -12,7 +12,7 @@ case $TESTCASE in
     h1) tcp_setup; bind=("*:443" "[::]:443 v6only"); tls="$tls alpn http/1.1" ;;
     h2) tcp_setup; bind=("*:443" "[::]:443 v6only"); tls="$tls alpn h2" ;;
     *)
-        # Compiled in: 10 packets of 1252 bytes over IPv4, of 1232 over IPv6.
+        # The initial window is compiled in: 10 packets of 1252 bytes over IPv4, of 1232 bytes over IPv6.
         echo "applied: cca=$cca iw=10"
         bind=("quic4@:443" "quic6@:443 v6only")
         tls="$tls alpn h3 quic-cc-algo $cca"
@@ -23,7 +23,7 @@ cat /certs/cert.pem /certs/priv.key > /run/server.pem
 
 cat > /run/haproxy.cfg << END
 global
-    # Debian's HAProxy has QUIC by its compatibility layer over OpenSSL, which has to be asked for.
+    # Debian's HAProxy supports QUIC only through its compatibility layer over OpenSSL, which this option switches on.
     limited-quic
     nbthread 1
     log stdout format raw local0
@@ -44,7 +44,7 @@ backend files
 END
 
 nginx -c /etc/nginx/bentpipe.conf
-# No exec: HAProxy has no handler for SIGTERM, and process 1 of a container ignores what it doesn't handle.
+# No exec: HAProxy has no handler for SIGTERM, and the first process of a container ignores signals that it doesn't handle.
 LD_PRELOAD=/usr/local/lib/keylog.so haproxy -db -f /run/haproxy.cfg &
 trap 'kill $!' TERM
 wait

@@ -1,5 +1,6 @@
 #!/bin/bash
-# OpenVPN over UDP, TLS with both certificates, one tunnel between terminal and gateway for everything of both networks.
+# OpenVPN over UDP, with TLS and the certificates of both boxes. One tunnel between terminal and gateway carries all packets
+# between the two networks.
 set -eu
 # shellcheck source=/dev/null
 . /box-lib.sh
@@ -19,9 +20,9 @@ common=(
     --dev tun0 --dev-type tun --topology p2p --proto udp4 --port "$port" --local "$own"
     --ca /keys/ca.pem --cert "/keys/$ROLE.pem" --key "/keys/$ROLE.key" --dh none --tls-version-min 1.3
     --ifconfig-ipv6 "fd00:7::$([[ $ROLE == gateway ]] && echo 1 || echo 2)/64" "fd00:7::$([[ $ROLE == gateway ]] && echo 2 || echo 1)"
-    # 1500 - 20 - 8 - 24 of OpenVPN would just fit.
+    # 1448 bytes would just fit: 1500 minus 20 (IP), 8 (UDP) and 24 (OpenVPN).
     --tun-mtu 1420 --mssfix 0
-    # Socket buffers as large as the kernel allows: with the defaults of a small tunnel it would be the bottleneck.
+    # Large socket buffers and a long queue: with OpenVPN's defaults, the tunnel would be the bottleneck.
     --sndbuf 4194304 --rcvbuf 4194304 --txqueuelen 1000
     --data-ciphers AES-256-GCM --auth-nocache --allow-compression no --persist-tun
     --script-security 2 --up /run/up.sh --up-delay --verb 3

@@ -1,14 +1,14 @@
 #!/bin/bash
-# HAProxy ends every TCP connection that comes through and opens another one to where it wanted to go, from the client's
-# own address. Nothing is encrypted. On one side it is an integrated PEP, on both a distributed one.
+# HAProxy ends each TCP connection that passes this box, and opens another connection to its destination, from the client's
+# own address. Nothing is encrypted. With one such box the PEP is integrated; with two boxes it is distributed.
 set -eu
 # shellcheck source=/dev/null
 . /box-lib.sh
 
 tcp_knobs
 
-# What comes in for somebody else goes to HAProxy's socket; answers to connections that HAProxy opened with the client's
-# address find that socket by themselves. Both get the mark whose table makes every address a local one.
+# TPROXY directs TCP packets for other hosts to HAProxy's socket. Answers to connections that HAProxy opened with the client's
+# address already belong to one of its sockets. Both get mark 1; in the routing table of this mark, every address is local.
 nft -f - << 'END'
 table inet pep {
     chain divert {
@@ -17,7 +17,7 @@ table inet pep {
         ip protocol tcp fib daddr type != local tproxy ip to :9000 meta mark set 1 accept
         ip6 nexthdr tcp fib daddr type != local tproxy ip6 to :9000 meta mark set 1 accept
     }
-    # Without HAProxy, TPROXY matches nothing and connections would pass as if there were no PEP: rather none.
+    # Without HAProxy, TPROXY matches nothing, and connections would pass as if there were no PEP. This chain drops them.
     chain closed {
         type filter hook forward priority filter; policy accept;
         meta l4proto tcp drop
@@ -34,7 +34,7 @@ global
     nbthread 1
     maxconn 4000
     log stdout format raw local0
-    # As much as the kernel's own limits: HAProxy must never be what holds a transfer back.
+    # Large buffers, so that HAProxy never limits a transfer.
     tune.bufsize 65536
     tune.pipesize 1048576
     tune.maxpollevents 200

@@ -3,7 +3,7 @@
 set -eu
 
 : > /logs/ready
-# A first process ignores SIGTERM unless it has a handler.
+# The first process of a container ignores SIGTERM unless it has a handler.
 trap 'exit 0' TERM
 sleep infinity &
 wait

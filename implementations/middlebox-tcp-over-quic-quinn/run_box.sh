@@ -1,15 +1,15 @@
 #!/bin/bash
-# A box of the middlebox. The terminal takes every TCP connection that comes in on lan0; the gateway waits for terminals.
+# The terminal box intercepts each TCP connection that arrives on lan0. The gateway box waits for the terminal.
 set -eu
 
 mkdir -p "${QLOGDIR:=/logs/qlog}"
-# A connection is a descriptor. Many engines start with 1024.
+# Each connection needs a descriptor. Many engines start containers with a limit of 1024.
 ulimit -Sn "$(ulimit -Hn)"
 
 if [[ $ROLE == terminal ]]; then
-    # What TPROXY marks is delivered here, whatever its destination (tproxy.rst of the kernel). Without a listener the rule
-    # doesn't match: the chain `closed` then keeps TCP from going out in the clear. Who asks for the listener itself, and
-    # not for somebody beyond the link, is refused: carried to the gateway, that could come back for ever.
+    # Packets that TPROXY marks are delivered here, whatever their destination (tproxy.rst of the kernel). Without a listener
+    # the rule doesn't match; the chain `closed` then rejects TCP, so that no data leaves unencrypted. The chain `direct`
+    # rejects connections to the listener's own port: the gateway could send such a connection back, again and again.
     ip rule add fwmark 1 lookup 100
     ip route add local 0.0.0.0/0 dev lo table 100
     ip -6 rule add fwmark 1 lookup 100

@@ -1,13 +1,13 @@
 #!/bin/bash
-# WireGuard in user space (wireguard-go): one tunnel between terminal and gateway for everything of both networks.
+# WireGuard in user space (wireguard-go). One tunnel between terminal and gateway carries all packets between the two networks.
 set -eu
 # shellcheck source=/dev/null
 . /box-lib.sh
 
 other=$([[ $ROLE == gateway ]] && echo terminal || echo gateway)
 
-# WireGuard's keys are Curve25519, those of the contract of middleboxes are P-256. Both sides hold each other's certificate and the
-# own key alone, and a static secret of both (ECDH) is the seed from which each derives both pairs; nobody else can.
+# WireGuard needs Curve25519 keys, but /keys contains P-256 keys. Each box has its own key and the certificate of the other box.
+# So both boxes can compute the same secret (static ECDH), and no third party can. Each box derives both WireGuard keys from it.
 seed=$(openssl pkeyutl -derive -inkey "/keys/$ROLE.key" \
     -peerkey <(openssl x509 -in "/keys/$other.pem" -pubkey -noout) | openssl dgst -sha256 -hex | sed 's/.* //')
 private() { printf '%s' "$seed/$1" | openssl dgst -sha256 -binary | base64; }
@@ -19,11 +19,12 @@ clamp_segments
 wireguard-go -f wg0 &
 tunnel=$!
 trap 'kill $tunnel' TERM
-# `wg` removes a socket that does not listen yet, and then never finds the interface: 00010000 is __SO_ACCEPTCON.
+# `wg` removes a socket that does not listen yet, and then never finds the interface. So this loop waits until the socket listens
+# (00010000 is __SO_ACCEPTCON).
 until grep -q ' 00010000 .*/wireguard/wg0.sock$' /proc/net/unix; do sleep 0.05; done
 
-# The terminal alone begins the handshake: initiations that cross each other cancel each other, again at each repetition
-# after 5 s, when both begin within the delay of the link.
+# Only the terminal begins the handshake. When both boxes begin within the delay of the link, the two initiations cancel each
+# other, and again at each repetition after 5 s.
 keepalive=()
 if [[ $ROLE == terminal ]]; then keepalive=(persistent-keepalive 25); fi
 

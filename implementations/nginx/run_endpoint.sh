@@ -17,7 +17,8 @@ listen() { printf 'listen %s;\nlisten [::]:%s;\n' "$1" "$1"; }
 
 case $TESTCASE in
     h1 | h2) tcp_setup ;;
-    # Compiled in: NewReno from 131 054 bytes (twice the largest UDP payload that nginx accepts), 109 packets of 1200.
+    # Compiled in: NewReno with an initial window of 131 054 bytes (twice the largest UDP payload that nginx accepts). These
+    # are 109 packets of 1200 bytes.
     *) echo "applied: cca=newreno iw=109" ;;
 esac
 

@@ -17,7 +17,7 @@ if [[ ${IW:-10} != 10 ]]; then refused+=" IW=$IW"; fi
 echo "applied: cca=$cca iw=10 ack=$ack"
 if [[ -n $refused ]]; then echo "not applied:$refused"; fi
 
-# Upstream's programs speak one protocol each.
+# Each of upstream's programs speaks only one protocol.
 program=osslhq
 if [[ $TESTCASE == http3 ]]; then program=ossl; fi
 
@@ -36,7 +36,7 @@ serve() {
             done
             ;;
     esac
-    # The program ends cleanly, with whole qlogs, on SIGINT alone.
+    # Only SIGINT ends the program cleanly, with complete qlogs.
     # shellcheck disable=SC2086  # a list separated by spaces
     "${program}server" "${options[@]}" --htdocs /www ${SERVER_PARAMS:-} '*' 443 /certs/priv.key /certs/cert.pem &
     local server=$!
@@ -46,8 +46,9 @@ serve() {
 
 state=$(mktemp -d)
 
-# fetch URL...: all of them over one connection, at the same time. A connection that fails leaves the exit code 0 behind and
-# the name of a function of the library, with its error, on stderr; Version Negotiation is none, the client goes on.
+# fetch URL...: fetches all URLs at the same time over one connection. When a connection fails, upstream's client still exits
+# with 0, but prints the name of a library function with its error to stderr. ERR_RECV_VERSION_NEGOTIATION is no failure: the
+# client then continues with another version.
 fetch() {
     local host=${1#https://} url
     host=${host%%/*}

@@ -1,7 +1,7 @@
 #!/bin/bash
 set -euo pipefail
 
-# Upstream's program picks its options by letter: -0 no GSO, -8 key log, -L no end of the qlog after 100 packets.
+# Options of upstream's program: -0 switches GSO off, -8 writes the key log, -L logs more than the first 100 packets to qlogs.
 options=(-0 -8 -L)
 if [[ -n ${QLOGDIR:-} ]]; then options+=(-q "$QLOGDIR"); fi
 
@@ -16,7 +16,7 @@ if [[ -n ${ACK_FREQUENCY:-} ]]; then refused+=" ACK_FREQUENCY=$ACK_FREQUENCY"; f
 echo "applied: cca=$cca iw=10"
 if [[ -n $refused ]]; then echo "not applied:$refused"; fi
 
-# Tickets and tokens of another server must not be offered to this one: they live as long as the container.
+# Tickets and tokens are kept only as long as the container, so that no server is offered those of another server.
 state=$(mktemp -d)
 options+=(-T "$state/tickets" -N "$state/tokens")
 
@@ -30,8 +30,8 @@ serve() {
     else
         options+=(-p 443)
     fi
-    # The program knows no signal, and as the first process of a container it would outlive SIGTERM: the shell stays above
-    # it, and gives connections that just closed the time to end and to write their qlogs.
+    # The program handles no signal, so as the first process of a container it would ignore SIGTERM. Therefore the shell stays
+    # the first process. After SIGTERM it waits for a second, in which closed connections end and write their qlogs.
     # shellcheck disable=SC2086  # a list separated by spaces
     stdbuf -oL picoquicdemo "${options[@]}" -c /certs/cert.pem -k /certs/priv.key -w /www ${SERVER_PARAMS:-} &
     local server=$!
@@ -39,7 +39,8 @@ serve() {
     wait "$server"
 }
 
-# fetch URL...: all of them over one connection, at the same time. The program's exit code is always 0; it prints the real one.
+# fetch URL...: fetches all URLs at the same time over one connection. The program always exits with 0, and prints the real
+# exit code.
 fetch() {
     local url path host='' port='' scenario='' names=()
     for url in "$@"; do

@@ -1,19 +1,20 @@
 #!/bin/bash
-# A box of the middlebox. The terminal takes every TCP connection that comes in on lan0; the gateway waits for terminals.
+# The terminal box intercepts each TCP connection that arrives on lan0. The gateway box waits for the terminal.
 set -eu
 
 tcp_port=8080 udp_port=${LINK_PORT:-4242} mark=1 table=100
 
 export KEY=/keys/$ROLE.key CERTIFICATE=/keys/$ROLE.pem CA=/keys/ca.pem READY=/logs/ready
-# Where a link is emulated packet by packet, TCP's super-packets are off, and UDP's would count as one packet.
+# On an emulated link, TCP's segmentation offload is off. Then UDP's must be off, too: the link would count a batch of UDP
+# datagrams as one packet.
 if ethtool -k sat0 | grep -q '^tcp-segmentation-offload: off'; then ethtool -K sat0 tx-udp-segmentation off; fi
 
 if [[ $ROLE == gateway ]]; then
     exec qpep gateway -listen ":$udp_port"
 fi
 
-# What TPROXY marks is delivered here, whatever its destination (tproxy.rst of the kernel). Without a listener the rule
-# doesn't match: the second chain then keeps TCP from going out in the clear.
+# Packets that TPROXY marks are delivered here, whatever their destination (tproxy.rst of the kernel). Without a listener the
+# rule doesn't match; the second chain then rejects TCP, so that no data leaves unencrypted.
 ip rule add fwmark $mark lookup $table
 ip route add local 0.0.0.0/0 dev lo table $table
 ip -6 rule add fwmark $mark lookup $table

@@ -1,7 +1,7 @@
 #!/bin/bash
 set -eu
 
-# The contract asks for ACK_FREQUENCY; what quic-go has no code for stays as it is.
+# The contract's ACK_FREQUENCY is qpep's ACK_RATIO. A congestion controller that qpep doesn't have is ignored.
 export ACK_RATIO=${ACK_FREQUENCY:-${ACK_RATIO:-}}
 case ${CCA:-} in newreno | cubic | bbr) ;; *) unset CCA ;; esac
 

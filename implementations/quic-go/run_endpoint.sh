@@ -1,10 +1,10 @@
 #!/bin/bash
 set -eu
 
-# NewReno from 32 packets is compiled in: CCA and IW can't change it.
+# NewReno with an initial window of 32 packets is compiled in: CCA and IW can't change it.
 echo "applied: cca=newreno iw=32"
 
-# quic-go marks ECT(0) and validates it in every connection; upstream's programs have no name for the test case.
+# quic-go marks packets with ECT(0) in every connection, and validates ECN. Upstream's programs don't know the test case `ecn`.
 if [[ $TESTCASE == ecn ]]; then export TESTCASE=transfer; fi
 
 if [[ $ROLE == client ]]; then

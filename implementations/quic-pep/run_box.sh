@@ -1,5 +1,6 @@
 #!/bin/bash
-# One of the two hops. QUIC to port 443 that comes in on lan0 is led to the terminal's; the gateway's goes on to the server.
+# Starts one of the two proxies. The terminal's proxy gets the UDP packets for port 443 that arrive on lan0. The gateway's proxy
+# connects to the server.
 set -eu
 
 port=${LINK_PORT:-4433} own_port=4433
@@ -10,9 +11,11 @@ if [[ $ROLE == gateway ]]; then
         -next "$SERVER_ADDRESS:443" -next-ca /certs/ca.pem -next-peer server
 fi
 
-# Of datagrams that the kernel segments behind the address translation only some arrive: quic-go sends them one by one.
+# When the kernel segments a batch of datagrams after the address translation, some datagrams get lost. So quic-go sends each
+# datagram alone.
 export QUIC_GO_DISABLE_GSO=true
-# Clients look for the server behind the address, and must not get past the proxy. Without one, port 443 answers nothing.
+# Clients send to the server's address, and this rule redirects their packets to the proxy. Without a proxy nothing answers, so
+# no packet passes it by.
 nft -f - <<RULES
 table inet quic_pep {
     chain lead {

@@ -1,7 +1,7 @@
 #!/bin/bash
 set -eu
 
-# What tquic's own programs take when nobody asks: BBR and a window of 32 packets.
+# The defaults of tquic's own programs: BBR and an initial window of 32 packets.
 cca=bbr window=32 refused=''
 case ${CCA:-} in
     '') ;;
@@ -20,7 +20,7 @@ if [[ -n ${QLOGDIR:-} ]]; then common+=(--qlog-dir "$QLOGDIR"); fi
 serve() {
     local options=()
     if [[ $TESTCASE == retry ]]; then options+=(--enable-retry); fi
-    # The kernel keeps SIGTERM from a container's first process unless that handles it, and tquic_server doesn't.
+    # No exec: the first process of a container ignores SIGTERM unless it has a handler, and tquic_server has none.
     # shellcheck disable=SC2086
     tquic_server --listen '[::]:443' --cert /certs/cert.pem --key /certs/priv.key --root /www \
         "${common[@]}" "${options[@]}" ${SERVER_PARAMS:-} &
@@ -28,8 +28,8 @@ serve() {
     wait $!
 }
 
-# fetch [OPTION...] -- URL...: all URLs over one connection. tquic_client exits with 0 whatever happens, and begins
-# again on a new connection when one breaks; its summary tells.
+# fetch [OPTION...] -- URL...: fetches all URLs over one connection. tquic_client always exits with 0. When its connection
+# breaks, it fetches everything again over a new connection. Its summary shows whether the first connection succeeded.
 fetch() {
     local options=() output
     while [[ $1 != -- ]]; do options+=("$1"); shift; done

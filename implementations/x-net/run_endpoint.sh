@@ -1,14 +1,14 @@
 #!/bin/bash
 set -eu
 
-# NewReno from 10 packets is compiled in: CCA and IW can't change it.
+# NewReno with an initial window of 10 packets is compiled in: CCA and IW can't change it.
 echo "applied: cca=newreno iw=10"
 
 program=(/usr/local/bin/x-net "-qlog=${QLOGDIR:-}")
 
 case $TESTCASE in
-    # Upstream's program would shrink its receive windows to 64 KiB for `transfer`, which no satellite link forgives. As
-    # `handshake` it does the same with the library's own windows. It knows no `multiconnect`.
+    # For `transfer`, upstream's program reduces its receive windows to 64 KiB, which makes every satellite link slow. For
+    # `handshake` it does the same work with the library's default windows. It doesn't know `multiconnect`.
     transfer | multiconnect) several=$TESTCASE; export TESTCASE=handshake ;;
 esac
 
@@ -23,7 +23,7 @@ if [[ ${several:-} != multiconnect ]]; then
     exec "${program[@]}" ${CLIENT_PARAMS:-} $REQUESTS
 fi
 
-# One run of the program is one connection.
+# For `multiconnect`: each run of the program opens one connection.
 for url in $REQUESTS; do
     # shellcheck disable=SC2086
     "${program[@]}" ${CLIENT_PARAMS:-} "$url"

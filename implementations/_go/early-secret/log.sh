@@ -1,5 +1,5 @@
 #!/bin/sh
-# Lets the client of the quic-go in DIRECTORY (a vendored v0.65.0) log CLIENT_EARLY_TRAFFIC_SECRET, as Go's TLS doesn't.
+# Changes the quic-go in DIRECTORY (a vendored v0.65.0): its client logs CLIENT_EARLY_TRAFFIC_SECRET, which Go's TLS doesn't log.
 # Usage: log.sh DIRECTORY. Another version of quic-go stops the build.
 set -eu
 

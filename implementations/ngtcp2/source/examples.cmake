@@ -1,11 +1,11 @@
 # Appended to upstream's examples/CMakeLists.txt.
 
-# Upstream's examples link the shared libraries by these names; only the static ones are built here.
+# Upstream's examples link the shared libraries by these names. Here only the static libraries are built.
 add_library(ngtcp2 ALIAS ngtcp2_static)
 add_library(ngtcp2_crypto_ossl ALIAS ngtcp2_crypto_ossl_static)
 
-# The HTTP/0.9 pair of upstream's examples over OpenSSL. Upstream's build files know it for wolfSSL only (wsslhqclient in
-# examples/Makefile.am); the sources are the same as those of osslclient and osslserver but for the codec.
+# Upstream's HTTP/0.9 client and server over OpenSSL. Upstream's build files build them only for wolfSSL (wsslhqclient in
+# examples/Makefile.am). Their sources are those of osslclient and osslserver with another codec.
 foreach(role IN ITEMS client server)
   set(target osslhq${role})
   list(TRANSFORM ossl${role}_SOURCES REPLACE http3_${role}_proto_codec hq_${role}_proto_codec OUTPUT_VARIABLE sources)

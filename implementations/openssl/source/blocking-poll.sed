@@ -1,5 +1,5 @@
-# Upstream's client asks SSL_poll() in a loop for what is ready at once: that takes a CPU from the emulated link, and goes on for
-# ever when the connection is lost. Here it waits up to a second, and fails when the connection is closed.
+# Upstream's client calls SSL_poll() in a loop without waiting: this takes a CPU from the emulated link, and never ends when the
+# connection is lost. Here each call waits up to a second, and the client fails when the connection is closed.
 s/poll_timeout\.tv_sec = 0;/poll_timeout.tv_sec = 1;/
 /Iterate over our poll array looking for ready SSL/i\
         if (result_count == 0\
