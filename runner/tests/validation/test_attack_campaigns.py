@@ -71,7 +71,7 @@ def _losses(folder: RunFolder, hostile: Result) -> set[str]:
     place.mkdir(parents=True, exist_ok=True)
     (place / "result.json").touch()
     problems = campaign._problems(
-        folder, "client", hostile.job, hostile, after, campaign.Sampler(), 1.0, {"usual-violation"}
+        folder, "client", hostile.job, hostile, after, campaign.Sampler(folder.name), 1.0, {"usual-violation"}
     )
     return {kind for _, kind, _ in problems}
 

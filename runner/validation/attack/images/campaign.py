@@ -20,7 +20,7 @@ from runner.campaign.campaign import Campaign
 from runner.campaign.retention import Retention
 from runner.campaign.width import Width
 from runner.config.catalog import Catalog, load_catalog
-from runner.engine.containers import LABEL_ROLE
+from runner.engine.containers import LABEL_ROLE, LABEL_RUN
 from runner.lanes.emulated import Emulated
 from runner.model.artifacts import Artifacts
 from runner.model.host import host_facts
@@ -105,7 +105,7 @@ def attack_images(tally: Tally, scratch: Path, *, seconds: float, only: str, pro
             if time.monotonic() - began > seconds:
                 return
             started = time.monotonic()
-            with Sampler() as sampler:
+            with Sampler(folder.name) as sampler:
                 result = _execute(folder, catalog, deployment, hostile)
             took = time.monotonic() - started
             after = _execute(folder, catalog, deployment, honest)
@@ -243,8 +243,10 @@ class Sampler:
     The memory is the sum of the largest resident memory of each process, so it is rather too large than too small.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run: str) -> None:
+        """`run`: the name of the run whose containers count."""
         self.peaks: dict[str, float] = {}
+        self._run = run
         self._free = _free_disk()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -271,7 +273,7 @@ class Sampler:
 
     def _look(self, client: docker.DockerClient) -> None:
         resident_bytes = sum(map(largest_resident, family(os.getpid())))
-        for container in client.api.containers(filters={"label": LABEL_ROLE}):
+        for container in client.api.containers(filters={"label": f"{LABEL_RUN}={self._run}"}):
             about = client.api.inspect_container(container["Id"])
             if container["Labels"][LABEL_ROLE] not in ("client", "server"):
                 resident_bytes += sum(map(largest_resident, _members(about["State"]["Pid"])))
