@@ -35,12 +35,20 @@ class Coverage:
 
     interval: str
     setting: str
-    held: int
+    contained: int
     of: int
+
+    @classmethod
+    def of_intervals(
+        cls, interval: str, setting: str, intervals: Sequence[tuple[float, float] | None], *, true: float
+    ) -> "Coverage":
+        """Count the intervals that contain the true value; a missing interval doesn't."""
+        contained = sum(bounds is not None and bounds[0] <= true <= bounds[1] for bounds in intervals)
+        return cls(interval=interval, setting=setting, contained=contained, of=len(intervals))
 
     @property
     def rate(self) -> float:
-        return self.held / self.of
+        return self.contained / self.of
 
     @property
     def holds(self) -> bool:
@@ -71,8 +79,7 @@ def of_medians(
     for size in sizes:
         for name, draw in DISTRIBUTIONS.items():
             intervals = [median_interval(np.sort(draw(random, size))) for _ in range(times)]
-            held = sum(interval is not None and interval[0] <= 0 <= interval[1] for interval in intervals)
-            yield Coverage(interval="median", setting=f"{name}, n = {size}", held=held, of=times)
+            yield Coverage.of_intervals("median", f"{name}, n = {size}", intervals, true=0.0)
 
 
 def of_shifts(random: np.random.Generator, times: int) -> Iterator[Coverage]:
@@ -80,8 +87,7 @@ def of_shifts(random: np.random.Generator, times: int) -> Iterator[Coverage]:
     for before, after in ((4, 4), (5, 5), (10, 10), (4, 10)):
         for name, draw in DISTRIBUTIONS.items():
             intervals = [shift_interval(draw(random, before), draw(random, after) + 0.5) for _ in range(times)]
-            held = sum(interval is not None and interval[0] <= 0.5 <= interval[1] for interval in intervals)
-            yield Coverage(interval="margin", setting=f"{name}, n = {before} and {after}", held=held, of=times)
+            yield Coverage.of_intervals("margin", f"{name}, n = {before} and {after}", intervals, true=0.5)
 
 
 def _alike(random: np.random.Generator, draw: Draw, groups: int, size: int) -> Values:
@@ -97,8 +103,7 @@ def of_pairs(random: np.random.Generator, times: int) -> Iterator[Coverage]:
         for name, draw in DISTRIBUTIONS.items():
             drawn = (_alike(random, draw, 2, size) for _ in range(times))
             intervals = [signed_rank_interval((longer - shorter + 0.5).tolist()) for longer, shorter in drawn]
-            held = sum(interval is not None and interval[0] <= 0.5 <= interval[1] for interval in intervals)
-            yield Coverage(interval="pair", setting=f"{name}, {size} pairs", held=held, of=times)
+            yield Coverage.of_intervals("pair", f"{name}, {size} pairs", intervals, true=0.5)
 
 
 def of_alike_vias(random: np.random.Generator, times: int) -> Iterator[Coverage]:
@@ -117,7 +122,7 @@ def of_alike_vias(random: np.random.Generator, times: int) -> Iterator[Coverage]
                 answers = versus(questions, "none", pairs)
                 quiet += not any(comparison.certain for answer in answers for comparison in answer.values())
             setting = f"{name}, {size} pairs, {lost:.0%} failed"
-            yield Coverage(interval="alike middleboxes", setting=setting, held=quiet, of=rounds)
+            yield Coverage(interval="alike middleboxes", setting=setting, contained=quiet, of=rounds)
 
 
 def of_rates(random: np.random.Generator, times: int) -> Iterator[Coverage]:
@@ -126,8 +131,8 @@ def of_rates(random: np.random.Generator, times: int) -> Iterator[Coverage]:
         for attempts in (3, 5, 10, 50):
             good = random.binomial(attempts, rate, times)
             ends = [rate_interval(Attempts(successes=k, attempts=attempts)) or (0.0, 1.0) for k in range(attempts + 1)]
-            held = sum(ends[k][0] <= rate <= ends[k][1] for k in good)
-            yield Coverage(interval="rate", setting=f"{rate:.0%} of {attempts} attempts", held=held, of=times)
+            contained = sum(ends[k][0] <= rate <= ends[k][1] for k in good)
+            yield Coverage(interval="rate", setting=f"{rate:.0%} of {attempts} attempts", contained=contained, of=times)
 
 
 def _cells(
@@ -152,19 +157,19 @@ def of_ranks(random: np.random.Generator, times: int) -> Iterator[Coverage]:
     the settings all servers are equal."""
     for size in ((3, 3, 2), (3, 3, 10), (6, 5, 4), (9, 9, 10), (17, 17, 5)):
         for of_server, of_pair, inside in ((0.1, 0.02, 0.02), (0.1, 0.2, 0.05), (0.0, 0.1, 0.1), (0.3, 0.1, 0.5)):
-            held = total = 0
+            contained = total = 0
             for _ in range(max(20, times // (5 * size[0]))):
                 effect = random.normal(0, of_server, size[0]) if of_server else np.zeros(size[0])
                 true = [1 + int((effect < value).sum()) for value in effect]
                 cells = _cells(random, size, (0.3, of_pair, inside), effect)
                 for place in ranking(cells, place=0, others="clients"):
                     assert place.rank_low is not None and place.rank_high is not None
-                    held += place.rank_low <= true[int(place.name[1:])] <= place.rank_high
+                    contained += place.rank_low <= true[int(place.name[1:])] <= place.rank_high
                     total += 1
             setting = (
                 f"{size[0]} × {size[1]}, {size[2]} iterations, servers {of_server}, pairs {of_pair}, inside {inside}"
             )
-            yield Coverage(interval="rank", setting=setting, held=held, of=total)
+            yield Coverage(interval="rank", setting=setting, contained=contained, of=total)
 
 
 def of_correlations(random: np.random.Generator, times: int) -> Iterator[Coverage]:
@@ -172,7 +177,7 @@ def of_correlations(random: np.random.Generator, times: int) -> Iterator[Coverag
     for pairs in (LEAST_PAIRS, 25, 80):
         for rho in (0.0, 0.5, 0.9):
             true = 6 / np.pi * np.arcsin(rho / 2)
-            held = known = 0
+            contained = known = 0
             for _ in range(times):
                 x = random.normal(0, 1, pairs)
                 y = rho * x + sqrt(1 - rho**2) * random.normal(0, 1, pairs)
@@ -180,8 +185,8 @@ def of_correlations(random: np.random.Generator, times: int) -> Iterator[Coverag
                 assert measured is not None
                 if measured.low is not None and measured.high is not None:
                     known += 1
-                    held += measured.low <= true <= measured.high
-            yield Coverage(interval="Spearman's ρ", setting=f"ρ {rho}, {pairs} pairs", held=held, of=known)
+                    contained += measured.low <= true <= measured.high
+            yield Coverage(interval="Spearman's ρ", setting=f"ρ {rho}, {pairs} pairs", contained=contained, of=known)
 
 
 def of_shares(random: np.random.Generator, times: int) -> Iterator[Coverage]:
@@ -189,7 +194,7 @@ def of_shares(random: np.random.Generator, times: int) -> Iterator[Coverage]:
     for servers, clients, iterations in ((3, 3, 4), (5, 6, 3), (9, 9, 10)):
         deviations = np.array([0.5, 0.3, 0.3, 0.2])
         truth = deviations**2 / (deviations**2).sum()
-        held = np.zeros(4, dtype=int)
+        contained = np.zeros(4, dtype=int)
         rounds = max(20, times // 10)
         for seed in range(rounds):
             server = random.normal(0, deviations[0], servers)
@@ -207,10 +212,10 @@ def of_shares(random: np.random.Generator, times: int) -> Iterator[Coverage]:
             measured = shares(cells, seed=seed)
             assert measured is not None and measured.residual is not None
             parts = (measured.server, measured.client, measured.pair, measured.residual)
-            held += [part.low <= true <= part.high for part, true in zip(parts, truth, strict=True)]
-        for name, count in zip(("server", "client", "pair", "iteration"), held, strict=True):
+            contained += [part.low <= true <= part.high for part, true in zip(parts, truth, strict=True)]
+        for name, count in zip(("server", "client", "pair", "iteration"), contained, strict=True):
             setting = f"{name}, {servers} × {clients}, {iterations} iterations"
-            yield Coverage(interval="share", setting=setting, held=int(count), of=rounds)
+            yield Coverage(interval="share", setting=setting, contained=int(count), of=rounds)
 
 
 KINDS = {
@@ -240,7 +245,7 @@ def main(times: int, seed: int, only: str | None, everything: bool) -> None:
             continue
         rates = sorted(measure(random, times), key=lambda setting: setting.rate)
         wrong += sum(not setting.holds for setting in rates)
-        mean = sum(setting.held for setting in rates) / sum(setting.of for setting in rates)
+        mean = sum(setting.contained for setting in rates) / sum(setting.of for setting in rates)
         for setting in rates if everything else rates[:1]:
             verdict = "[green]✓[/green]" if setting.holds else "[red]✗ below 95 %[/red]"
             table.add_row(

@@ -2,7 +2,7 @@
 
 The real code of `implementations/_misbehaving` runs in both roles in one process. The link is calculated, so no time is
 spent waiting. Data rate, queue, delay, losses, marks, outage and fall of the MTU are those that sim/README.md defines.
-Other load on the host has no effect, and the same seed gives the same packets. Only the set of
+Other load on the host has no effect, and the same seed gives packets of the same times and sizes. Only the set of
 `runner.validation.labelled` has real stacks and the effects of a scheduler. Needs aioquic
 (runner/tests/requirements.txt).
 """
@@ -33,6 +33,7 @@ from runner.model.link_record import LinkParameters
 from runner.model.result import DirectionTruth, Outcome, Result
 from runner.model.run import CaseRecord, Run
 from runner.store import RunFolder, save_evidence
+from runner.tests.decode.rewrite import RAW, Record, write_pcap
 from runner.trace.packets import CE, ECT0, NOT_ECT
 from runner.validation.causes import MISBEHAVING, Labelled, labelled, recorded
 from runner.validation.labelled import TIMEOUT, case_of, choose, jobs_of, options_of
@@ -47,7 +48,6 @@ _FAR = {"client": "server", "server": "client"}
 _EPOCH = 1_700_000_000  # s; an arbitrary Unix time for the captures
 _INSTANT = 2e-6  # s that every turn of the loop takes, so that no timer can stop the clock
 _COUNTS = [name for name in DirectionTruth.__dataclass_fields__ if not name.startswith("queue")]
-_PCAP_NS, _RAW_IP = 0xA1B23C4D, 101
 
 
 @dataclass(frozen=True)
@@ -270,14 +270,6 @@ class Endpoints:
         return code
 
 
-def _capture(path: Path, datagrams: list[tuple[float, Datagram]]) -> None:
-    parts = [struct.pack("<IHHiIII", _PCAP_NS, 2, 4, 0, 0, 65535, _RAW_IP)]
-    for time, datagram in datagrams:
-        packet, ns = datagram.packet(), round(time * 1e9)
-        parts += [struct.pack("<IIII", _EPOCH + ns // 10**9, ns % 10**9, len(packet), len(packet)), packet]
-    path.write_bytes(b"".join(parts))
-
-
 def run_one(transfer: Labelled, job: Job, run: RunFolder) -> None:
     """Run one job, and write its tables, truth, evidence and result to its folder."""
     loop = VirtualLoop()
@@ -289,8 +281,11 @@ def run_one(transfer: Labelled, job: Job, run: RunFolder) -> None:
         folder = Path(scratch)
         code = loop.run_until_complete(Endpoints(transfer, folder, network).transfer())
         for role, tables in (("client", artifacts.client_tables), ("server", artifacts.server_tables)):
-            capture = folder / f"{role}.pcap"
-            _capture(capture, network.captures[role])
+            records = [
+                Record(_EPOCH * 10**9 + round(time * 1e9), datagram.packet())
+                for time, datagram in network.captures[role]
+            ]
+            capture = write_pcap(folder / f"{role}.pcap", records, link_type=RAW)
             cached_decode(capture, [folder / "client.log"], tables, kernel_drops=0)
     artifacts.link_truth.write_text(json.dumps(network.truth(), indent=1, sort_keys=True))
     ends = EndpointRecord(image="", image_id="", exit_code=code, timed_out=code is None)

@@ -73,7 +73,7 @@ async def schedule(address: Address, invitation: Invitation, *, ready: Any = lam
             await scheduler.finished()
     except (OSError, RuntimeError) as error:  # Dask's RuntimeError hides why the port can't be opened
         why = error.__cause__ or error
-        raise SetupError(f"Port {address.port} can't be opened ({why}): choose another one with --port.") from error
+        raise SetupError(f"Port {address.port} can't be opened ({why}): choose another port with --port.") from error
 
 
 def worker(address: Address, invitation: Invitation, *, lanes: int, name: str, folder: Path) -> Any:

@@ -53,7 +53,7 @@ class Parcel:
 
 
 def part_of(run: Run, job: Job) -> Run:
-    """The parts of the run that `job` needs. They have kilobytes, but a whole run may have megabytes."""
+    """The parts of the run that `job` needs: kilobytes of a run that may have megabytes."""
     names = (job.server, job.client, job.via, *run.case(job).beside_stacks)
     return replace(
         run,
@@ -91,7 +91,7 @@ def unpack(archive: BinaryIO, parcel: Parcel, folder: Path) -> None:
     that a job may have."""
     content = archive.read(LARGEST + 1)
     if len(content) != parcel.size or hashlib.sha256(content).hexdigest() != parcel.sha256:
-        sentence = f"The archive of a worker has {len(content)} B; its size or checksum is not the announced one."
+        sentence = f"The archive of a worker has {len(content)} B; its size or checksum differs from the announced one."
         raise LaneError("archive-broken", sentence)
     try:
         extraction = extract(_blocks(content), folder, budget=_LARGEST_FOLDER, members=_MOST_FILES)
@@ -100,7 +100,7 @@ def unpack(archive: BinaryIO, parcel: Parcel, folder: Path) -> None:
             raise  # an error of this host's disk
         raise LaneError("archive-broken", f"The archive of a worker can't be read: {error}") from error
     if extraction.skipped:
-        raise LaneError("archive-broken", f"The archive of a worker holds {extraction.skipped[0]}.")
+        raise LaneError("archive-broken", f"The archive of a worker contains {extraction.skipped[0]}.")
     if store.load_evidence(Artifacts(folder)) is None:
         raise LaneError("archive-broken", "The archive of a worker has no evidence.json that can be read.")
 

@@ -1,5 +1,5 @@
-"""Lists the workers and chooses a worker for each job. It uses no network. The lock of its owner makes it
-thread-safe."""
+"""Lists the workers and chooses a worker for each job. It uses no network. Its owner calls it under a lock, because
+it has no lock of its own."""
 
 import hashlib
 import math

@@ -17,7 +17,7 @@ pub struct Shared {
     pub losses: u64,
 }
 
-/// A window that follows the specification. It doubles each round trip up to `window`, even after losses.
+/// A window that follows the specification. It doubles in each round trip up to `window`, even after losses.
 #[derive(Clone)]
 struct Told {
     now: u64,
@@ -168,9 +168,9 @@ pub struct Factory {
 
 impl ControllerFactory for Factory {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
-        let asked = &self.server;
-        let initial = asked.initial_window;
-        let inner: Box<dyn Controller> = match asked.controller.as_str() {
+        let settings = &self.server;
+        let initial = settings.initial_window;
+        let inner: Box<dyn Controller> = match settings.controller.as_str() {
             "cubic" => {
                 let mut config = congestion::CubicConfig::default();
                 if initial > 0 {
@@ -195,13 +195,13 @@ impl ControllerFactory for Factory {
             "fixed" | "lingering" => Box::new(Told {
                 now: if initial > 0 { initial } else { 12_000 },
                 initial: if initial > 0 { initial } else { 12_000 },
-                window: asked.window,
-                growth: if asked.controller == "lingering" {
-                    asked.growth
+                window: settings.window,
+                growth: if settings.controller == "lingering" {
+                    settings.growth
                 } else {
                     0.0
                 },
-                collapse: asked.collapse,
+                collapse: settings.collapse,
                 sent: 0,
                 grown: 0.0,
             }),
@@ -212,7 +212,7 @@ impl ControllerFactory for Factory {
         let watched = Watched {
             inner,
             shared: self.shared.clone(),
-            paced: asked.paced,
+            paced: settings.paced,
         };
         watched.tell();
         Box::new(watched)

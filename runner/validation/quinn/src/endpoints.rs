@@ -90,24 +90,24 @@ pub fn configure(
 }
 
 fn server_transport(spec: &Spec, shared: Arc<Mutex<Shared>>) -> TransportConfig {
-    let asked = &spec.server;
+    let settings = &spec.server;
     let mut transport = TransportConfig::default();
     transport
         .max_idle_timeout(Some(IdleTimeout::from(VarInt::from_u32(60_000))))
         .send_window(u64::from(PLENTY) * 2)
-        .packet_threshold(asked.packet_threshold)
-        .time_threshold(asked.time_threshold)
+        .packet_threshold(settings.packet_threshold)
+        .time_threshold(settings.time_threshold)
         .enable_segmentation_offload(false)
-        .mtu_discovery_config(asked.discovers_mtu.then(MtuDiscoveryConfig::default))
+        .mtu_discovery_config(settings.discovers_mtu.then(MtuDiscoveryConfig::default))
         .congestion_controller_factory(Arc::new(Factory {
             server: spec.server.clone(),
             shared,
         }));
-    if asked.ack_every > 0 {
+    if settings.ack_every > 0 {
         let mut frequency = AckFrequencyConfig::default();
         frequency
-            .ack_eliciting_threshold(VarInt::from_u32(asked.ack_every - 1))
-            .max_ack_delay(Some(Duration::from_secs_f64(asked.ack_delay)))
+            .ack_eliciting_threshold(VarInt::from_u32(settings.ack_every - 1))
+            .max_ack_delay(Some(Duration::from_secs_f64(settings.ack_delay)))
             .reordering_threshold(VarInt::from_u32(2));
         transport.ack_frequency_config(Some(frequency));
     }

@@ -43,7 +43,7 @@ pub struct Direction {
     pub reorder: f64,
     #[serde(default)]
     pub reorder_delay: f64,
-    /// Additional random delay, uniform from 0 to this. The order of packets stays.
+    /// The largest additional delay. Each packet gets a random delay, uniform from 0 to this value. Packets stay in order.
     #[serde(default)]
     pub jitter: f64,
     /// A packet gets CE when at least this number of packets wait behind it; 0: never.
@@ -55,7 +55,7 @@ pub struct Direction {
     /// Packets leave only at multiples of this time, as on a link that gives a terminal one slot per frame.
     #[serde(default)]
     pub frame: f64,
-    /// Changes: seconds after the first packet, new rate, new delay.
+    /// Changes of the link: seconds after the first packet, new data rate, new delay.
     #[serde(default)]
     pub changes: Vec<(f64, f64, f64)>,
 }
@@ -91,7 +91,7 @@ pub struct Server {
     /// The server requests an ACK from the client for this number of ack-eliciting packets, or after `ack_delay`; 0: no request.
     pub ack_every: u32,
     pub ack_delay: f64,
-    /// Every datagram is sent again after so many seconds; None: only once.
+    /// Seconds after which every datagram is sent again; None: each is sent once.
     pub twice: Option<f64>,
 }
 
@@ -122,7 +122,7 @@ pub struct Client {
     pub window: u64,
     /// The ECN marks that the client doesn't see: empty, `ce` (takes CE for ECT(0)), `all`.
     pub blind: String,
-    /// The client's application reads arrived data with so many bytes/s; 0: at once.
+    /// Bytes per second that the client's application reads; 0: it reads all data at once.
     pub reads: f64,
 }
 

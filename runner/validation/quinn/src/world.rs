@@ -322,7 +322,7 @@ impl World {
     /// Runs the server's application: it produces bytes when it is time, and writes as much as the stack takes. Returns
     /// whether it wrote any byte.
     fn produce(&mut self, connection: &mut Connection) -> bool {
-        let asked = &self.spec.application;
+        let settings = &self.spec.application;
         let state = &mut self.application;
         let Some(stream) = state.stream else {
             return false;
@@ -333,10 +333,10 @@ impl World {
         let before = (state.produced, state.written, state.blocked);
         while state.next.is_some_and(|time| time <= self.now) {
             let time = state.next.expect("checked");
-            let (bytes, every) = asked.writes.unwrap_or((u64::MAX, 0.0));
+            let (bytes, every) = settings.writes.unwrap_or((u64::MAX, 0.0));
             let mut until = state.produced.saturating_add(bytes).min(self.spec.size);
             state.next = (until < self.spec.size).then(|| time + nanoseconds(every));
-            if let Some(&(at, pause)) = asked.pauses.get(state.pause) {
+            if let Some(&(at, pause)) = settings.pauses.get(state.pause) {
                 if until >= at {
                     until = at.max(state.produced);
                     state.pause += 1;
@@ -348,7 +348,11 @@ impl World {
         let mut wrote = false;
         state.blocked = false;
         while state.written < state.produced && !state.unsent {
-            let most = if asked.small > 0 { asked.small } else { 65_536 };
+            let most = if settings.small > 0 {
+                settings.small
+            } else {
+                65_536
+            };
             let length = (state.produced - state.written).min(most as u64) as usize;
             match connection.send_stream(stream).write(&vec![b'.'; length]) {
                 Ok(taken) => {
@@ -361,7 +365,7 @@ impl World {
                 }
                 Err(_) => break,
             }
-            if asked.small > 0 {
+            if settings.small > 0 {
                 state.unsent = wrote;
                 break;
             }
@@ -509,12 +513,12 @@ impl World {
             "direction,sent_ns,length,wait_ns,waiting,arrival_ns,fate,held_back"
         )?;
         for (name, link) in [("forward", &self.forward), ("return", &self.back)] {
-            for one in &link.passages {
-                let (fate, held) = (one.fate.name(), u8::from(one.held_back));
+            for passage in &link.passages {
+                let (fate, held_back) = (passage.fate.name(), u8::from(passage.held_back));
                 writeln!(
                     file,
-                    "{name},{},{},{},{},{},{fate},{held}",
-                    one.sent, one.length, one.wait, one.waiting, one.arrival
+                    "{name},{},{},{},{},{},{fate},{held_back}",
+                    passage.sent, passage.length, passage.wait, passage.waiting, passage.arrival
                 )?;
             }
         }
