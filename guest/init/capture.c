@@ -1,5 +1,5 @@
-/* Packets of one interface → pcap with nanoseconds. As tcpdump writes it, but the packets of 50 ms are taken at once: in a
-   guest a change of processes is what costs. */
+/* Writes the packets of one interface to a pcap file with nanoseconds, as tcpdump does. Packets are read in batches of 50 ms,
+   because a context switch is expensive in a guest. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,13 +22,13 @@
 
 #define BLOCK (1u << 20)
 #define BATCH 128
-#define LARGEST 2048 /* bytes of a packet that can be kept */
-#define PAUSE 0.05 /* s in which packets gather before they are taken */
-#define WAITING (64 << 20) /* bytes of packets that may wait, as the kernel counts */
+#define LARGEST 2048 /* bytes of a packet that are read at most */
+#define PAUSE 0.05 /* s in which packets gather before they are read */
+#define WAITING (64 << 20) /* bytes of the socket's receive buffer */
 #define LIMIT (1ull << 30) /* bytes of one capture: a server that floods its interface must not fill the disk */
 #define NANOSECONDS 0xa1b23c4du
 
-struct network { /* whose packets can't come in at an interface */
+struct network { /* packets with a source address in this network can't arrive at an interface */
     int family, bytes; /* of the prefix */
     unsigned char prefix[16];
 };
@@ -65,7 +65,7 @@ static void put(struct capture *c, const void *data, size_t size) {
     c->written += size;
 }
 
-/* Whether a frame is of TCP from or to the port on which the simulator says that it is ready. */
+/* Whether a frame has TCP from or to the simulator's ready port. */
 static bool skipped(const struct capture *c, const unsigned char *frame, unsigned size) {
     unsigned at = size < 54 ? 0 : frame[12] == 8 && !frame[13] && frame[23] == 6 ? 14 + 4 * (frame[14] & 15)
                 : frame[12] == 0x86 && frame[13] == 0xdd && frame[20] == 6 ? 54 : 0;
@@ -73,8 +73,8 @@ static bool skipped(const struct capture *c, const unsigned char *frame, unsigne
     return (frame[at] << 8 | frame[at + 1]) == c->skip_port || (frame[at + 2] << 8 | frame[at + 3]) == c->skip_port;
 }
 
-/* Whether a frame came in with a source address of the other end, or with a VLAN tag: the simulator does not forward it,
-   and it is no packet of the connection. Lanes leave it out, too (sim/tools/hold-link). */
+/* Whether an arriving frame has a source address of the other end, or a VLAN tag. The simulator does not forward such a frame,
+   so it is no packet of the connection. Captures in lanes leave it out, too (sim/tools/hold-link). */
 static bool forged(const struct capture *c, const unsigned char *frame, unsigned size, bool tagged) {
     int type = size < 14 ? 0 : frame[12] << 8 | frame[13];
     int family = type == ETH_P_IP && size >= 34 ? AF_INET : type == ETH_P_IPV6 && size >= 54 ? AF_INET6 : 0;
@@ -159,7 +159,7 @@ static void read_network(struct network *net, const char *text) { /* address/bit
     if (inet_pton(net->family, address, net->prefix) != 1) give_up("%s is no network", text);
 }
 
-/* namespace, interface, file, bytes kept, port left out, networks whose packets can't come in */
+/* Fields: namespace, interface, file, bytes kept of a packet, port that is left out, networks that can't be a source address */
 static void begin(struct capture *c, const char **field, int fields) {
     int one = 1, waiting = WAITING;
     char path[256];
@@ -193,7 +193,7 @@ void captures_start(void) {
     sigset_t term;
     sigemptyset(&term);
     sigaddset(&term, SIGTERM);
-    sigprocmask(SIG_BLOCK, &term, NULL); /* the captures take it while they wait, at no other time */
+    sigprocmask(SIG_BLOCK, &term, NULL); /* captures handle it only while they wait */
     capture_count = job_records("capture", &records);
     if (capture_count > (int)COUNT(captures)) give_up("there are too many captures");
     for (int i = 0; i < capture_count; i++) begin(&captures[i], records[i].fields, records[i].count);

@@ -1,4 +1,4 @@
-/* PID 1 of a guest: it makes the world of one job, runs it, and copies out what is left. See ../README.md. */
+/* The first process of a guest. It prepares and runs one job, and writes the job's files for the host. See ../README.md. */
 #ifndef INIT_H
 #define INIT_H
 
@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define OUT "/host/out" /* folder of the host that takes what a job leaves */
+#define OUT "/host/out" /* folder of the host for the files of the job */
 
 /* One line of the job's description: a word and its fields. */
 struct record {
@@ -18,20 +18,20 @@ struct record {
 
 /* job.c: the description */
 void job_load(const char *path);
-int job_records(const char *name, struct record **records); /* all of that name; returns how many */
-const struct record *job_one(const char *name);              /* the only one; NULL without one */
-double job_seconds(const char *name);                        /* a number of `set NAME VALUE`; ends the guest without one */
+int job_records(const char *name, struct record **records); /* all records of this name; returns their number */
+const struct record *job_one(const char *name);              /* the first record of this name; NULL: there is none */
+double job_seconds(const char *name);                        /* the VALUE of `set NAME VALUE`; without it the guest ends */
 
-/* report.c: what init tells the host */
+/* report.c: messages of init to the host */
 void report(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void give_up(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn)); /* a fault of ours */
+void give_up(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn)); /* ends the guest: an error of the harness */
 void power_off(void) __attribute__((noreturn));
 double now(void);                                            /* seconds of virtual time since 1970 */
 void write_file(const char *path, const void *data, size_t size, int mode);
 
 /* network.c: namespaces, cables, routes */
 void network_make(void);
-int network_enter(const char *role); /* this process; returns a descriptor of the namespace that it leaves */
+int network_enter(const char *role); /* moves this process; returns a descriptor of the namespace that it left */
 void network_return(int before);
 int network_namespace(const char *role);
 
@@ -39,11 +39,11 @@ int network_namespace(const char *role);
 void roots_make(void);
 void root_path(char *path, size_t size, const char *role, const char *inside);
 
-/* capture.c: packets of one interface → pcap */
+/* capture.c: writes the packets of an interface to a pcap file */
 void captures_start(void);
 void captures_stop(void);
 
-/* processes.c: what runs beside init */
+/* processes.c: all other processes of a job */
 struct process {
     const char *role;
     const char *kind; /* link, box, server, client */
@@ -51,8 +51,8 @@ struct process {
     int pid, pipe, output;
     uint64_t printed;
     bool started, ended, flooded, stopped, timed_out;
-    bool told_flood; /* the link's word that an endpoint brings more than its case needs */
-    int code;        /* exit code, 128 + signal */
+    bool reported_flood; /* the link reported that an endpoint sends far more than its case needs */
+    int code;            /* exit code, or 128 + signal */
     double began, end;
 };
 extern struct process processes[16];
@@ -61,17 +61,17 @@ void processes_prepare(void);
 void process_start(struct process *process);
 void process_kill(struct process *process);
 void process_terminate(struct process *process, double grace);
-void pump(double until, int descriptor); /* until something happened, the time, or `descriptor` is readable */
+void pump(double until, int descriptor); /* waits for an event of a process, for `descriptor`, or for the time */
 void pump_for(double seconds);
 
-/* ready.c: waiting for what was started, and answering who waits */
+/* ready.c: checks whether processes are ready; listens for clients that wait for the link */
 void listeners_make(void);
 void send_datagram(const char *role, const char *address, const char *port);
 bool accepts(const char *role, int port);
-bool negotiates(const char *role, const char *address, const char *text); /* a server, asked once */
+bool negotiates(const char *role, const char *address, const char *text); /* one question to a QUIC server */
 bool listens(const struct process *process, int port);
 
-/* tar.c: a folder → one file */
+/* tar.c: archives a folder */
 void archive(const char *folder, const char *name, const char *to, uint64_t budget);
 
 #endif

@@ -1,4 +1,4 @@
-/* The job's description: words that end with NUL. A record is its name, the number of its fields, and the fields. */
+/* Reads the job's description. All words end with NUL. A record is a name, the number of its fields, and the fields. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,19 +20,19 @@ void job_load(const char *path) {
     close(file);
     if (size != about.st_size || text[size - 1]) give_up("%s is cut off", path);
     for (char *at = text, *end = text + size; at < end;) {
-        struct record one = {.name = at};
+        struct record record = {.name = at};
         at += strlen(at) + 1;
-        if (at >= end) give_up("%s ends within the record %s", path, one.name);
-        one.count = atoi(at);
+        if (at >= end) give_up("%s ends within the record %s", path, record.name);
+        record.count = atoi(at);
         at += strlen(at) + 1;
-        one.fields = calloc(one.count + 1, sizeof(char *));
-        for (int i = 0; i < one.count; i++) {
-            if (at >= end) give_up("%s ends within the record %s", path, one.name);
-            one.fields[i] = at;
+        record.fields = calloc(record.count + 1, sizeof(char *));
+        for (int i = 0; i < record.count; i++) {
+            if (at >= end) give_up("%s ends within the record %s", path, record.name);
+            record.fields[i] = at;
             at += strlen(at) + 1;
         }
         all = realloc(all, (total + 1) * sizeof(*all));
-        all[total++] = one;
+        all[total++] = record;
     }
 }
 
@@ -55,5 +55,5 @@ double job_seconds(const char *name) {
     for (int i = 0; i < total; i++)
         if (!strcmp(all[i].name, "set") && all[i].count == 2 && !strcmp(all[i].fields[0], name))
             return atof(all[i].fields[1]);
-    give_up("the job doesn't say %s", name);
+    give_up("the job's description has no `set %s`", name);
 }

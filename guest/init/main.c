@@ -1,4 +1,4 @@
-/* PID 1 of a guest. The stages of a job, in order; its time-outs are seconds of the guest's own clock. */
+/* The first process of a guest. It runs the stages of a job in order. All time-outs are seconds of the guest's own clock. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,13 +17,13 @@
 #define BOX_READY 30.0
 #define BOX_GRACE 2.0
 #define LINK_GRACE 10.0
-#define CLIENT_AFTER_SERVER 5.0 /* s that a client gets to end when its server has died */
+#define CLIENT_AFTER_SERVER 5.0 /* s in which a client may end after its server has ended */
 #define LOOK 0.01
 
-static bool failed; /* the harness: what follows is collected, nothing more is started */
+static bool failed; /* the harness has failed: nothing more is started, but the files are collected */
 static double stage_began;
 
-/* `role`: the process whose last lines of output say more; "-" without one. */
+/* `role`: the process whose last lines of output explain the failure; "-": none. */
 static void fail(const char *code, const char *role, const char *why) {
     if (!failed) report("error %s %s %s", code, role, why);
     failed = true;
@@ -39,8 +39,8 @@ static void mount_one(const char *type, const char *at, const char *data) {
     if (mount(type, at, type, 0, data)) give_up("%s can't be mounted", at);
 }
 
-/* Memory that was used within the last minute isn't taken back: who wants more than there is gets killed. Without this
-   the kernel drops and reads the programs' pages for ever, while no time passes. */
+/* The kernel does not reclaim memory that was used within the last minute; it kills a process that needs more memory than there
+   is. Otherwise the kernel would drop and read the programs' pages again and again, while no virtual time passes. */
 static void set_least_residence(void) {
     int file = open("/sys/kernel/mm/lru_gen/min_ttl_ms", O_WRONLY | O_CLOEXEC);
     if (file < 0 || dprintf(file, "60000") < 0) give_up("the least residence of memory can't be set");
@@ -86,7 +86,7 @@ static void start_links(void) {
     for (int i = 0; (link = of_kind("link", i)); i++) process_start(link);
     for (int i = 0; (link = of_kind("link", i)); i++) {
         while (!accepts(link->role, port) && !link->ended && now() < until) pump(now() + LOOK, -1);
-        if (link->ended || now() >= until) fail("link-not-ready", link->role, "The simulator did not open the path.");
+        if (link->ended || now() >= until) fail("link-not-ready", link->role, "The simulator did not open the link.");
     }
     stage("link");
 }
@@ -109,7 +109,7 @@ static void start_boxes(void) {
     stage("middlebox-ready");
 }
 
-/* Returns whether there is something to run a client against. */
+/* Returns true when the server is ready, or when its readiness is not checked and it runs. */
 static bool start_server(struct process *server) {
     const struct record *ready = job_one("ready"); /* quic or tcp, namespace, address, port */
     double until = now() + SERVER_READY;
@@ -143,7 +143,7 @@ static bool start_server(struct process *server) {
     return answered;
 }
 
-/* A process of the harness that ended before the client did; NULL when all run. */
+/* A process of the harness that has ended before the client; NULL when all of them run. */
 static const struct process *ended_early(void) {
     for (int i = 0; i < process_count; i++) {
         bool own = !strcmp(processes[i].kind, "box") || (!strcmp(processes[i].kind, "server") && job_seconds("own_server"));
@@ -154,7 +154,7 @@ static const struct process *ended_early(void) {
 
 static bool flooded(void) {
     for (int i = 0; i < process_count; i++)
-        if (processes[i].told_flood) return true;
+        if (processes[i].reported_flood) return true;
     return false;
 }
 
@@ -166,7 +166,7 @@ static void run_client(struct process *client, struct process *server) {
         pump(deadline, -1);
     if (server->ended && !ended_early()) {
         double grace = now() + CLIENT_AFTER_SERVER + job_seconds("one_way_sum");
-        if (grace > deadline) grace = deadline; /* what it sent before it ended may still arrive */
+        if (grace > deadline) grace = deadline; /* packets that the server sent before its end may still arrive */
         while (!client->ended && !link_died() && !ended_early() && now() < grace) pump(grace, -1);
     }
     if (link_died()) fail("link-died", "-", "A simulator ended early.");
@@ -196,7 +196,7 @@ static void stop_links(void) {
     for (int i = 0; (link = of_kind("link", i)); i++) {
         bool early = link->ended;
         process_terminate(link, LINK_GRACE);
-        if (link->started && (early || link->code)) fail("link-failed", link->role, "The simulator did not end as it was asked to.");
+        if (link->started && (early || link->code)) fail("link-failed", link->role, "The simulator did not end properly.");
     }
     stage("captures");
 }

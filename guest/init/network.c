@@ -1,4 +1,4 @@
-/* Network namespaces, the cables between them, addresses and routes: what runner/lanes/wiring.py does for lanes. */
+/* Makes network namespaces, the cables between them, addresses and routes, as runner/lanes/wiring.py does for lanes. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,8 +20,8 @@
 
 #include "init.h"
 
-/* Numbers of their own: an end with the number of its other end passes for a device that stands on no other, and Linux
-   looks after the carriers of such at most once a second. */
+/* The two ends of a cable have different interface numbers. Linux takes an interface with the same number as its peer for one
+   that depends on no other interface, and checks the carrier of such an interface at most once a second. */
 #define FIRST_INDEX 10
 
 static struct { const char *role; int file; } namespaces[16];
@@ -146,7 +146,7 @@ static void add_address(const char *text, int prefix, int index) {
     ask(&m, "an address can't be given");
 }
 
-/* What leaves must bear its checksum and be one datagram a frame: the simulator forwards raw frames. */
+/* The simulator forwards raw frames: each frame must contain its checksum, and only one datagram. */
 static void switch_offloads_off(const char *name) {
     static const unsigned commands[] = {ETHTOOL_STXCSUM, ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO};
     int file = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -168,7 +168,7 @@ static void set_end_up(const char **end, int index) {
     network_return(before);
 }
 
-/* role, add or change, network, gateway, interface, congestion controller; empty where there is none */
+/* Fields: role, add or change, network, gateway, interface, congestion controller. The last three may be empty. */
 static void make_route(const char **field) {
     char network[64];
     unsigned char to[16], via[16];

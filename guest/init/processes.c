@@ -1,4 +1,4 @@
-/* What runs beside init: simulators and the containers of a job. Their output, their ends, their limits. */
+/* Runs the simulators and the containers of a job: their start, output, limits and end. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -22,13 +22,13 @@
 
 #include "init.h"
 
-#define NOFILE 1048576 /* as the engine gives its containers */
+#define NOFILE 1048576 /* the limit of the engine's containers */
 
 struct process processes[16];
 int process_count;
 static int children;
 
-/* What containers of lanes may (runner/lanes/endpoint.py). */
+/* The capabilities of containers in lanes (runner/lanes/endpoint.py). */
 static const int capabilities[] = {
     CAP_NET_BIND_SERVICE, CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN,
     CAP_NET_RAW,
@@ -74,7 +74,8 @@ static void limit(int what, rlim_t value) {
     setrlimit(what, &limits);
 }
 
-/* A container's view: its root, its own /proc, /sys of its network, settings of the kernel read-only. */
+/* Enters the file system of a container: its root folder, its own /proc, the /sys of its network. Settings of the kernel are
+   read-only. */
 static void enter_root(const struct process *p) {
     char root[256];
     root_path(root, sizeof root, p->role, "");
@@ -150,7 +151,7 @@ static void read_output(struct process *p) {
             p->flooded = true;
             if (!p->ended) kill(p->pid, SIGKILL);
         }
-        if (!strcmp(p->kind, "link") && memmem(block, got, "link flooded", 12)) p->told_flood = true;
+        if (!strcmp(p->kind, "link") && memmem(block, got, "link flooded", 12)) p->reported_flood = true;
     }
 }
 
@@ -168,7 +169,7 @@ static void reap(void) {
     }
 }
 
-/* Returns when something happened: output, an end, `descriptor` readable or writable, or the time. */
+/* Returns after output or the end of a process, when `descriptor` is readable, or at the time `until`. */
 void pump(double until, int descriptor) {
     struct pollfd polled[COUNT(processes) + 2];
     int count = 0;
@@ -196,7 +197,7 @@ void process_kill(struct process *p) {
     while (!p->ended && now() < until) pump(until, -1);
 }
 
-/* SIGTERM, and SIGKILL after `grace` seconds. `stopped` says whether it still ran. */
+/* Sends SIGTERM, and SIGKILL after `grace` seconds. Sets `stopped` when the process was still running. */
 void process_terminate(struct process *p, double grace) {
     double until = now() + grace;
     if (!p->started || p->ended) return;

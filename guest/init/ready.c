@@ -1,4 +1,4 @@
-/* Whether what was started is ready. The questions are put inside the namespace: they cross no link. */
+/* Checks whether processes are ready. The packets of these checks stay inside a namespace, so they cross no link. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -27,14 +27,15 @@ bool accepts(const char *role, int port) {
 }
 
 static bool is_version_negotiation(const uint8_t *answer, ssize_t size, const uint8_t *ids) {
-    /* RFC 9000 §17.2.1: version 0, our two connection IDs echoed, the other way round */
+    /* RFC 9000 §17.2.1: version 0, and our two connection IDs in reverse order */
     const uint8_t *source = ids + 1 + CONNECTION_ID;
     return size >= 5 + 2 * (1 + CONNECTION_ID) && answer[0] & 0x80 && !memcmp(answer + 1, "\0\0\0\0", 4) &&
            !memcmp(answer + 5, source, 1 + CONNECTION_ID) &&
            !memcmp(answer + 5 + 1 + CONNECTION_ID, ids, 1 + CONNECTION_ID);
 }
 
-/* A datagram that begins like an Initial of a version of the form 0x?a?a?a?a, RFC 9000 §15. */
+/* Sends a datagram that begins like an Initial packet of an unknown version (0x1a2a3a4a, RFC 9000 §15), and waits for the
+   answer. */
 bool negotiates(const char *role, const char *address, const char *port) {
     uint8_t question[SMALLEST_INITIAL] = {0xC0, 0x1A, 0x2A, 0x3A, 0x4A, CONNECTION_ID}, answer[2048];
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(atoi(port))};
@@ -42,7 +43,7 @@ bool negotiates(const char *role, const char *address, const char *port) {
     bool answered = false;
     question[6 + CONNECTION_ID] = CONNECTION_ID;
     if (getrandom(question + 6, CONNECTION_ID, 0) < 0 || getrandom(question + 7 + CONNECTION_ID, CONNECTION_ID, 0) < 0)
-        give_up("there is no randomness");
+        give_up("random numbers can't be read");
     inet_pton(AF_INET, address, &to.sin_addr);
     int before = network_enter(role), file = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (connect(file, (void *)&to, sizeof to) == 0 && send(file, question, sizeof question, 0) > 0) {
@@ -51,7 +52,7 @@ bool negotiates(const char *role, const char *address, const char *port) {
             pump(until, file);
             while ((size = recv(file, answer, sizeof answer, 0)) > 0)
                 answered = answered || is_version_negotiation(answer, size, question + 5);
-            if (size < 0 && errno != EAGAIN) break; /* refused: nobody listens yet */
+            if (size < 0 && errno != EAGAIN) break; /* refused: no server listens yet */
         }
     }
     close(file);
@@ -60,7 +61,7 @@ bool negotiates(const char *role, const char *address, const char *port) {
     return answered;
 }
 
-/* One datagram of one byte: impairments count from the first UDP packet of a segment. */
+/* Sends a datagram of one byte. The times of impairments count from the first UDP packet of a segment. */
 void send_datagram(const char *role, const char *address, const char *port) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(atoi(port))};
     inet_pton(AF_INET, address, &to.sin_addr);
@@ -70,14 +71,14 @@ void send_datagram(const char *role, const char *address, const char *port) {
     network_return(before);
 }
 
-/* Ports at which clients look for an open link, where no simulator listens: records of namespace and port. */
+/* Listens on ports that clients use to see that the link is open, in namespaces without a simulator. Fields: namespace, port. */
 void listeners_make(void) {
     struct record *records;
     int count = job_records("listen", &records), zero = 0;
     for (int i = 0; i < count; i++) {
         struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_port = htons(atoi(records[i].fields[1]))};
         int before = network_enter(records[i].fields[0]), file = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        /* Connections wait in the queue until the guest ends: that they are accepted is all that clients look for. */
+        /* The kernel completes connections, and they stay in the queue until the guest ends. Clients need no more than that. */
         if (setsockopt(file, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) || bind(file, (void *)&at, sizeof at) ||
             listen(file, 64))
             give_up("port %s can't be listened on", records[i].fields[1]);
@@ -85,7 +86,7 @@ void listeners_make(void) {
     }
 }
 
-/* Whether somebody in the process' namespace accepts TCP on `port`. */
+/* Whether a process in the namespace of `p` listens on TCP `port`. */
 bool listens(const struct process *p, int port) {
     static const char *const tables[] = {"tcp", "tcp6"};
     for (size_t i = 0; i < COUNT(tables); i++) {

@@ -1,4 +1,4 @@
-/* What init tells the host: lines of a word and a value in OUT/report. */
+/* Messages of init to the host: lines in OUT/report, each with a word and its values. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -65,7 +65,7 @@ void write_file(const char *path, const void *data, size_t size, int mode) {
         mkdir(folder, 0755);
         *slash = '/';
     }
-    unlink(path); /* it may be a link into another file */
+    unlink(path); /* the path may be a link to another file */
     int to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
     if (to < 0) give_up("%s can't be written", path);
     for (size_t done = 0; done < size;) {

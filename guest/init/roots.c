@@ -1,4 +1,4 @@
-/* File systems: the images as disks below, memory above, and what a container has in /dev. */
+/* Makes the file system of each container: the image's disk below, memory above, and the devices in /dev. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +62,7 @@ static void make_devices(const char *role) {
     mount_or_give_up("tmpfs", "shm", path, MS_NOSUID | MS_NODEV, "mode=1777");
 }
 
-/* See preload/chance.c. The description names it in LD_PRELOAD. */
+/* Adds the library of preload/chance.c. The job's description sets LD_PRELOAD. */
 static void add_preload(const char *role) {
     static char content[1 << 16];
     char path[256];

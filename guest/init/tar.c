@@ -1,5 +1,5 @@
-/* A folder → a tar file (POSIX ustar, long names as GNU tar writes them), by name. What a stranger has put into the folder
-   becomes entries of the archive, never files of the host. */
+/* Writes a folder to a tar file (POSIX ustar, with long names as in GNU tar), in the order of names. Files of a hostile endpoint
+   become entries of the archive, never files of the host. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -63,7 +63,7 @@ static void put_file(const char *path, const char *name, const struct stat *abou
     uint64_t size = about->st_size, done = 0;
     int from = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     put_header(name, about, '0', "", size);
-    if (size > left) { /* the reader sees the size, and reads no further */
+    if (size > left) { /* runner/collect.py sees the size, and stops reading here */
         full = true;
         if (from >= 0) close(from);
         return;

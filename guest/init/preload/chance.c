@@ -1,5 +1,6 @@
-/* Preloaded into endpoints: std::random_device of libstdc++ asks the CPU (RDRAND), which no seed reaches and which most
-   CPUs can't hide from a process. Here it asks the kernel, whose answers follow from the job's seed. */
+/* This library is preloaded into endpoints. std::random_device of libstdc++ gets its numbers from the CPU (RDRAND): they don't
+   depend on a seed, and most CPUs can't hide RDRAND from a process. Here the numbers come from the kernel, and follow from the
+   job's seed. */
 #include <sys/syscall.h>
 
 void begin(void *device, const void *token) __asm__("_ZNSt13random_device7_M_initERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE");
