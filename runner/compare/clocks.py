@@ -1,6 +1,6 @@
 """`compare --across-clocks`: the differences between a run in real time and a run in virtual time, with causes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -8,19 +8,22 @@ from rich.markup import escape
 from rich.table import Table
 
 from runner.compare.changes import Key
-from runner.compare.sides import key_of
+from runner.compare.sides import by_cell, key_of
 from runner.errors import UsageError
 from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.model.run import Kind
+from runner.stats.change import least_p, least_rate_p, rate_test, shift
 from runner.store import RunFolder, load_evidence
 from runner.units import format_count
 
 REAL, VIRTUAL = "real", "virtual"
 BUSY = 0.5  # share of one CPU: from here on, the CPU limits an endpoint at least for some time
 SMALL = 0.02  # relative difference of medians that needs no cause
+LEVEL = 0.05  # a test whose p is at least this doesn't reject chance
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,49 @@ class OtherOutcome:
     job: Job
     real: str  # outcome, with the code of the first finding
     virtual: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellOutcomes:
+    """The outcomes of one cell in both clocks: all iterations of each run that did not end as an error. `busy`: as in
+    CellClocks."""
+
+    server: str
+    client: str
+    case: str
+    real: tuple[Outcome, ...]
+    virtual: tuple[Outcome, ...]
+    others: tuple[OtherOutcome, ...]  # iterations with different outcomes
+    busy: dict[str, float]
+
+    @property
+    def cause(self) -> str:
+        """The cause of the difference, as far as the outcomes and the CPU time show it.
+
+        Chance is a cause only when the outcome varies between iterations in the same clock, and Fisher's test finds no
+        difference between the rates of success.
+        """
+        rates = [(outcomes.count(Outcome.SUCCEEDED), len(outcomes)) for outcomes in (self.real, self.virtual)]
+        p = rate_test(*rates)
+        varies = [len(set(outcomes)) > 1 for outcomes in (self.real, self.virtual)]
+        if any(varies) and p >= LEVEL:
+            where = "in both clocks" if all(varies) else f"in {REAL if varies[0] else VIRTUAL} time alone"
+            return f"chance: the outcome varies {where}, and the rates of success don't differ (p={p:.2g})"
+        if cause := _cpu_cause(self.busy):
+            return cause
+        if not (rates[0][0] or rates[1][0]):
+            return f"{UNKNOWN}: no iteration succeeded, but not with the same outcome"
+        if least_rate_p(*rates) >= LEVEL:
+            return f"{UNKNOWN}: too few iterations (n={len(self.real)} and {len(self.virtual)}) to rule out chance"
+        return f"{UNKNOWN}: chance does not explain it (p={p:.2g})"
+
+    def sentence(self) -> str:
+        """Both rates of success, and the cause."""
+        rates = [
+            f"{outcomes.count(Outcome.SUCCEEDED)} of {len(outcomes)} succeeded in {clock} time"
+            for clock, outcomes in ((REAL, self.real), (VIRTUAL, self.virtual))
+        ]
+        return f"{self.client} → {self.server}, {self.case}: {', '.join(rates)}. {self.cause}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +100,24 @@ class CellClocks:
         """The cause of the difference, as far as the records show it. Empty for a small difference."""
         if abs(self.difference) <= SMALL:
             return ""
-        if self.busy and max(self.busy.values()) >= BUSY:
-            role = max(self.busy, key=lambda role: self.busy[role])
-            return f"CPU: in real time the {role} used {self.busy[role]:.0%} of one CPU"
+        if cause := _cpu_cause(self.busy):
+            return cause
+        if least_p(len(self.real), len(self.virtual)) < LEVEL:
+            p = shift(self.real, self.virtual).p
+            if p >= LEVEL:
+                return f"chance: the rank test finds no difference (p={p:.2g})"
+            return f"{UNKNOWN}: neither CPU time nor chance explains it (p={p:.2g})"
         if min(self.real) <= median(self.virtual) <= max(self.real) and len(self.real) > 1:
             return "chance: the median in virtual time is within the values in real time"
-        if len(self.real) < 3:
-            return f"unknown: only n={len(self.real)} in real time, so this may be chance"
-        return "unknown: neither CPU time nor chance explains it"
+        return f"{UNKNOWN}: too few values (n={len(self.real)} and {len(self.virtual)}) to rule out chance"
+
+
+def _cpu_cause(busy: Mapping[str, float]) -> str:
+    """The sentence about an endpoint that was limited by its CPU; empty when no endpoint was."""
+    if not busy or max(busy.values()) < BUSY:
+        return ""
+    role = max(busy, key=lambda role: busy[role])
+    return f"CPU: in real time the {role} used {busy[role]:.0%} of one CPU"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +128,8 @@ class AcrossClocks:
     virtual: str
     equal: int  # jobs with the same outcome in both clocks
     undecided: int  # jobs that ended as an error in either run
-    others: tuple[OtherOutcome, ...]
+    same: int  # cells in which every iteration had the same outcome in both clocks
+    other_cells: tuple[CellOutcomes, ...]
     cells: tuple[CellClocks, ...]  # largest difference first
 
     @property
@@ -80,9 +137,18 @@ class AcrossClocks:
         """The number of jobs that have an outcome other than an error in both runs."""
         return self.equal + len(self.others)
 
+    @property
+    def others(self) -> list[OtherOutcome]:
+        """The jobs with different outcomes."""
+        return [other for cell in self.other_cells for other in cell.others]
+
     def unexplained(self) -> list[CellClocks]:
-        """Cells with a difference that neither CPU time nor chance explains."""
-        return [cell for cell in self.cells if cell.cause.startswith("unknown")]
+        """Cells with a difference of goodput that neither CPU time nor chance explains."""
+        return [cell for cell in self.cells if cell.cause.startswith(UNKNOWN)]
+
+    def unexplained_outcomes(self) -> list[CellOutcomes]:
+        """Cells with different outcomes that neither CPU time nor chance explains."""
+        return [cell for cell in self.other_cells if cell.cause.startswith(UNKNOWN)]
 
 
 def across_clocks(first: RunFolder, second: RunFolder) -> AcrossClocks:
@@ -101,20 +167,50 @@ def across_clocks(first: RunFolder, second: RunFolder) -> AcrossClocks:
     if not shared:
         raise UsageError(f"{first.path} and {second.path} can't be compared: they have no job in common.")
     decided = [job for job in shared if Outcome.ERROR not in (results[job].outcome, others[job].outcome)]
-    different = tuple(
-        OtherOutcome(job=job, real=_outcome(results[job]), virtual=_outcome(others[job]))
-        for job in decided
-        if results[job].outcome is not others[job].outcome
-    )
+    different = list(_other_cells(real, virtual, decided))
+    unequal = sum(len(cell.others) for cell in different)
     cells = sorted(_cells(real, virtual, shared), key=lambda cell: -abs(cell.difference))
     return AcrossClocks(
         real=real.name,
         virtual=virtual.name,
-        equal=len(decided) - len(different),
+        equal=len(decided) - unequal,
         undecided=len(shared) - len(decided),
-        others=different,
+        same=len(_jobs_by_key(decided)) - len(different),
+        other_cells=tuple(different),
         cells=tuple(cells),
     )
+
+
+def _jobs_by_key(jobs: Sequence[Job]) -> dict[Key, list[Job]]:
+    jobs_by_key: dict[Key, list[Job]] = {}
+    for job in jobs:
+        jobs_by_key.setdefault(key_of(job), []).append(job)
+    return jobs_by_key
+
+
+def _other_cells(real: RunFolder, virtual: RunFolder, decided: Sequence[Job]) -> Iterator[CellOutcomes]:
+    """The cells with a job that has different outcomes in the two clocks."""
+    results, others = real.results(), virtual.results()
+    every = [by_cell(one) for one in (results, others)]
+    for key, jobs in _jobs_by_key(decided).items():
+        different = tuple(
+            OtherOutcome(job=job, real=_outcome(results[job]), virtual=_outcome(others[job]))
+            for job in jobs
+            if results[job].outcome is not others[job].outcome
+        )
+        if different:
+            outcomes = [
+                tuple(result.outcome for result in cells[key] if result.outcome is not Outcome.ERROR) for cells in every
+            ]
+            yield CellOutcomes(
+                server=key[0],
+                client=key[1],
+                case=key[2],
+                real=outcomes[0],
+                virtual=outcomes[1],
+                others=different,
+                busy=_busy([load_evidence(real.artifacts(job)) for job in jobs]),
+            )
 
 
 def _outcome(result: Result) -> str:
@@ -123,10 +219,7 @@ def _outcome(result: Result) -> str:
 
 def _cells(real: RunFolder, virtual: RunFolder, shared: Sequence[Job]) -> Iterator[CellClocks]:
     """The cells of measurements with a goodput in both clocks."""
-    jobs_by_key: dict[Key, list[Job]] = {}
-    for job in shared:
-        jobs_by_key.setdefault(key_of(job), []).append(job)
-    for (server, client, case), jobs in jobs_by_key.items():
+    for (server, client, case), jobs in _jobs_by_key(shared).items():
         if case not in real.run.cases or real.run.cases[case].kind is not Kind.MEASUREMENT:
             continue
         goodputs = [tuple(_goodputs(folder, jobs)) for folder in (real, virtual)]
@@ -170,8 +263,15 @@ def sentences(comparison: AcrossClocks) -> Iterator[str]:
         f"Both clocks decided {format_count(comparison.decided, 'job')}, {share} of them with the same outcome. "
         f"{comparison.undecided} more ended as an error in one of the clocks."
     )
-    for other in comparison.others:
-        yield f"{other.job}: {other.real} in real time, {other.virtual} in virtual time"
+    different, unknown = len(comparison.other_cells), len(comparison.unexplained_outcomes())
+    yield (
+        f"Cells: {comparison.same} with the same outcome in every iteration; {different - unknown} with differences "
+        f"that chance or CPU time explains; {unknown} with unexplained differences."
+    )
+    for cell in comparison.other_cells:
+        yield cell.sentence()
+        for other in cell.others:
+            yield f"  {other.job}: {other.real} in real time, {other.virtual} in virtual time"
     if (unexplained := comparison.unexplained()) or comparison.cells:
         yield (
             f"Goodput of {len(comparison.cells)} cells: {len(comparison.cells) - len(unexplained)} agree within "

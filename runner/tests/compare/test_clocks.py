@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runner.campaign import clocks
-from runner.compare.clocks import CellClocks, across_clocks, sentences
+from runner.compare.clocks import CellClocks, CellOutcomes, across_clocks, sentences
 from runner.config.catalog import load_catalog
 from runner.errors import UsageError
 from runner.model.job import Job
@@ -46,6 +46,41 @@ def test_outcomes_are_counted_and_medians_are_of_successes_alone(tmp_path: Path)
     assert comparison.unexplained() == [cell]
 
 
+GOOD, BAD, NONE = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("real", "virtual", "busy", "cause"),
+    [
+        ((GOOD, BAD, GOOD), (GOOD, GOOD, GOOD), {}, "chance: the outcome varies in real time alone"),
+        ((GOOD, BAD, GOOD), (BAD, GOOD, GOOD), {}, "chance: the outcome varies in both clocks"),
+        ((BAD, BAD, BAD), (GOOD, GOOD, GOOD), {}, "unknown: too few iterations (n=3 and 3)"),
+        ((BAD,) * 4, (GOOD,) * 4, {}, "unknown: chance does not explain it"),
+        ((BAD,) * 9 + (GOOD,), (GOOD,) * 10, {}, "unknown: chance does not explain it"),  # although it varies
+        ((BAD,) * 4, (GOOD,) * 4, {"server": 0.8}, "CPU: in real time the server used 80%"),
+        ((BAD,) * 9, (NONE,) * 9, {}, "unknown: no iteration succeeded"),  # equal rates of success, and still different
+    ],
+)
+def test_chance_explains_outcomes_only_where_they_vary_within_a_clock(
+    real: tuple[Outcome, ...], virtual: tuple[Outcome, ...], busy: dict[str, float], cause: str
+) -> None:
+    cell = CellOutcomes(server="server", client="client", case=CASE, real=real, virtual=virtual, others=(), busy=busy)
+    assert cell.cause.startswith(cause)
+
+
+def test_every_iteration_of_a_cell_counts_even_when_only_one_run_has_it(tmp_path: Path) -> None:
+    real = folder_of(tmp_path / "real", clocks.REAL, [BAD], [1.0])
+    virtual = folder_of(tmp_path / "virtual", clocks.VIRTUAL, [GOOD, BAD, GOOD], [1.0, 1.0, 1.0])
+    comparison = across_clocks(real, virtual)
+    [cell] = comparison.other_cells
+    assert (comparison.same, len(cell.real), len(cell.virtual), len(cell.others)) == (0, 1, 3, 1)
+    assert comparison.unexplained_outcomes() == []
+    assert any(
+        "0 of 1 succeeded in real time, 2 of 3 succeeded in virtual time. chance" in text
+        for text in sentences(comparison)
+    )
+
+
 def test_two_runs_of_one_clock_are_refused(tmp_path: Path) -> None:
     runs = [folder_of(tmp_path / name, clocks.VIRTUAL, [Outcome.SUCCEEDED], [1.0]) for name in ("one", "two")]
     with pytest.raises(UsageError, match="not virtual and virtual"):
@@ -58,8 +93,10 @@ def test_two_runs_of_one_clock_are_refused(tmp_path: Path) -> None:
         ((10.0, 10.0, 10.0), (10.1,), {"client": 0.99}, ""),
         ((10.0, 10.0, 10.0), (15.0,), {"client": 0.4, "server": 0.9}, "CPU: in real time the server used 90%"),
         ((8.0, 10.0, 14.0), (13.0,), {"client": 0.1}, "chance"),
-        ((10.0, 10.1, 10.2), (13.0,), {"client": 0.1}, "unknown: neither"),
-        ((10.0,), (13.0,), {}, "unknown: only n=1"),
+        ((10.0, 10.1, 10.2, 10.3), (13.0, 13.1, 13.2, 13.3), {"client": 0.1}, "unknown: neither"),
+        ((10.0, 10.1, 10.2, 14.0), (10.3, 10.4, 13.2, 13.3), {"client": 0.1}, "chance: the rank test"),
+        ((10.0, 10.1, 10.2), (13.0,), {"client": 0.1}, "unknown: too few values"),
+        ((10.0,), (13.0,), {}, "unknown: too few values (n=1 and 1)"),
     ],
 )
 def test_the_cause_of_a_difference(
