@@ -115,7 +115,7 @@ def _load(path: Path, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -
         raise UsageError(f"{path} has schema {schema}, this bentpipe reads up to {current}: use a newer bentpipe.")
     while (number := document["schema"]) < current:
         if number not in steps:
-            raise UsageError(f"{path} has schema {number}, and the oldest that is read is {min(steps)}.")
+            raise UsageError(f"{path} has schema {number}, this bentpipe reads schema {min(steps)} and later.")
         try:
             document = steps[number](document)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -160,17 +160,19 @@ def _check_run(path: Path, run: Run) -> None:
             raise UsageError(f"{path}, field {_quoted(field)}: {_quoted(name)} can't be a name: {problem}.")
     for name, case in run.cases.items():
         if not {"client", "server"} <= case.wire_names.keys():
-            raise UsageError(f"{path}, field 'cases.{name}.wire_names': expected one of the client and of the server.")
+            raise UsageError(
+                f"{path}, field 'cases.{name}.wire_names': expected a name for the client and for the server."
+            )
         if not case.link.segments:
             raise UsageError(f"{path}, field 'cases.{name}.link.segments': expected at least one segment, found none.")
     for name in (*run.vias, *(job.via for job in run.order)):
         if name and name not in run.middleboxes:
-            raise UsageError(f"{path}, field 'middleboxes': there is no {_quoted(name)}, which is in its vias or jobs.")
+            raise UsageError(f"{path}, field 'middleboxes': {_quoted(name)} is missing, but a via or a job names it.")
     for index, job in enumerate(run.order):
         if problem := _job_problem(job):
             raise UsageError(f"{path}, field 'order[{index}]': {problem}.")
         if job.case_link not in run.cases:
-            raise UsageError(f"{path}, field 'order[{index}].case': there is no {_quoted(job.case_link)} in its cases.")
+            raise UsageError(f"{path}, field 'order[{index}].case': {_quoted(job.case_link)} is not in 'cases'.")
 
 
 def _job_problem(job: Job) -> str | None:

@@ -42,7 +42,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
             file.seek(0)
             owner = file.read(200).strip()
             file.close()
-            raise _refusal(folder, owner or "of unknown number") from error
+            raise _refusal(folder, owner or "an unknown process") from error
         _held.add(place)
     try:
         file.truncate(0)

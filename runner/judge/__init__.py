@@ -1,1 +1,1 @@
-"""Judges jobs from facts: whether the evidence suffices, the checks of cases, and rules for every connection."""
+"""Judges jobs from facts: whether the evidence suffices, what the case checks, and which rules of RFCs were broken."""

@@ -1,4 +1,4 @@
-"""The harness' own record of a job, and its faults: findings that blame no stack."""
+"""The harness's record of a job, and findings about faults of the harness. These findings blame no stack."""
 
 from collections.abc import Iterable
 from dataclasses import replace

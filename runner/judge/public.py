@@ -74,7 +74,7 @@ def _longrtt(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _plain(facts, evidence)
     hellos = sum(connection.client_hello_count for connection in facts.connections)
     if hellos < 2:
-        yield f"{hellos} ClientHello instead of 2 (at any distance in time; a PING doesn't count)"
+        yield f"{hellos} ClientHello instead of at least 2 (a PING doesn't count)"
 
 
 def _chacha20(facts: TraceFacts, evidence: Evidence) -> Reasons:

@@ -88,7 +88,7 @@ class Segment:
         if self.died or not is_ready():
             lines = "\n".join((link.last_lines(3), holder.last_lines(3))).strip()
             raise LaneError(
-                "link-not-ready", "The simulator did not open the path.", printed=lines or "it printed nothing"
+                "link-not-ready", "The simulator was not ready in time.", printed=lines or "it printed nothing"
             )
 
     @property

@@ -74,7 +74,7 @@ _ENDPOINT = {
 }
 _QUESTION = {
     "declared-unsupported": "The pair can't run the case by its own declaration.",
-    "handshake-failed": "The pair got no file through in `handshake`.",
+    "handshake-failed": "The pair transferred no file in `handshake`.",
     "no-probe": "The client sent no probe.",
     "not-compliant": "The image does not answer unknown test cases with exit code 127.",
     "unsupported": "An endpoint answered the test case with exit code 127.",
@@ -113,7 +113,7 @@ _FOR_NOW = {
     "link": "A real link did not carry the job.",
     "link-died": "The simulator ended.",
     "link-failed": "The simulator ended with an error.",
-    "link-not-ready": "The simulator did not open the path in time.",
+    "link-not-ready": "The simulator was not ready in time.",
     "no-address": "The client's host reaches no address of the server's host.",
     "no-end-capture": "The capture at an endpoint did not begin.",
     "no-disk": "The disk of an image could not be made.",
@@ -161,7 +161,7 @@ CODES = {
 
 
 def another_attempt_helps(name: str) -> bool:
-    """True when another attempt of a job may succeed that ended as an error with this code. For codes of the harness it
-    depends on `Code.again`; for all other codes, also unknown ones, it is True."""
+    """True when a job that ended as an error with this code may succeed in another attempt. `Code.again` decides this
+    for codes of the harness. For all other codes and for unknown codes it is True."""
     code = CODES.get(name)
     return code is None or code.matter is not Matter.HARNESS or code.again

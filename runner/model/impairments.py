@@ -62,10 +62,10 @@ class LinkImpairments(_InUnits):
     def __post_init__(self) -> None:
         super().__post_init__()
         if any(not 1 <= first <= last for first, last in self.loss_list):
-            raise ValueError("loss_list has the first and the last packet of each run, counted from 1")
+            raise ValueError("loss_list has the first and the last packet of each range, counted from 1")
         times = [change.time for change in self.changes]
         if times != sorted(times):
-            raise ValueError("changes are in the order of their times")
+            raise ValueError("changes must be in the order of their times")
 
     @property
     def have_chance(self) -> bool:

@@ -156,8 +156,8 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         short="steady η",
         shown_in="%",
         group=DATA_RATE,
-        formula="8 · bytes / time, from the moment when 50 % of the bytes had arrived to the moment when 95 % had "
-        "arrived / data rate of the forward link",
+        formula="8 · bytes / time / data rate of the forward link; bytes and time between the arrival of 50 % and of "
+        "95 % of the response",
     ),
     Number(
         key="return_data_rate",
@@ -165,8 +165,8 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         short="return",
         shown_in="kbit/s",
         group=RETURN_LINK,
-        formula="8 · IP bytes sent by the client from the first 1-RTT packet of the server to the last new byte / this "
-        "time",
+        formula="8 · IP bytes sent by the client / time, both from the first 1-RTT packet of the server to the last "
+        "new byte",
     ),
     Number(
         key="ack_ratio",
@@ -243,8 +243,6 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         shown_in="packets",
         group=PATH,
         formula="1-RTT bytes of the server from the request until the first ACK of any of them / size of a full "
-        ""
-        ""
         "datagram",
         note="The initial window in packets (RFC 9002 §7.2), unless pacing, flow control or a short file made it "
         "smaller.",

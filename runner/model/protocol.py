@@ -11,7 +11,7 @@ PROTOCOLS = (*OVER_QUIC, *OVER_TCP)
 TRANSPORTS = ("tcp", "udp")
 
 WIRE_NAMES = {HTTP3: "http3", HTTP2: "h2", HTTP1: "h1"}
-"""The value of TESTCASE that asks for the protocol, whatever the case; over HTTP/0.9 each case has its own."""
+"""Protocol → the value of TESTCASE that requests it, in every case. Over HTTP/0.9, each case has its own value."""
 
 
 def protocol_of(wire_name: str) -> str:

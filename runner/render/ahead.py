@@ -40,16 +40,16 @@ def _leaders(rows: Sequence[Row]) -> Iterator[str]:
     parts = []
     for link in dict.fromkeys(row.case.link.base_name for row, _ in decided):
         ahead = Counter(best.name for row, best in decided if row.case.link.base_name == link)
-        named = [f"{path} in {times}" for path, times in ahead.most_common(_MOST_NAMED)]
-        parts.append(f"over {link}, of {words.amount(ahead.total(), 'row')}, {_listed(named)}")
+        named = [f"{via} in {times}" for via, times in ahead.most_common(_MOST_NAMED)]
+        parts.append(f"over {link}, {_listed(named)} of {words.amount(ahead.total(), 'row')}")
     sure = sum(best.certain for _, best in decided)
     able = sum(best.q is not None for _, best in decided)
     chance = (
         f"{sure} of {words.amount(len(decided), 'lead')} {'is' if sure == 1 else 'are'} more than chance"
         if able
-        else f"{least_n(FALSE_DISCOVERY_RATE)} iterations of each middlebox would show whether it is more than chance"
+        else f"{least_n(FALSE_DISCOVERY_RATE)} iterations of each middlebox would show whether this is more than chance"
     )
-    yield f"Ahead by the median: {'; '.join(parts)}; {chance}."
+    yield f"Middleboxes with the shortest median time: {'; '.join(parts)}; {chance}."
 
 
 def _clearest(rows: Sequence[Row]) -> Iterator[str]:
@@ -65,8 +65,8 @@ def _clearest(rows: Sequence[Row]) -> Iterator[str]:
         else f", 95 % interval {_percent(best.low)} to {_percent(best.high)}"
     )
     yield (
-        f"The greatest such margin: {best.name} in {row.case.name}, {value(best)}, {_percent(margin)}{NARROW}% "
-        f"less time than {best.second}{span}."
+        f"The greatest margin that is more than chance: {best.name} in {row.case.name}, {value(best)}, "
+        f"{_percent(margin)}{NARROW}% less time than {best.second}{span}."
     )
 
 
@@ -84,13 +84,11 @@ def _listed(named: Sequence[str]) -> str:
 
 
 def _visible(looked: dict[str, tuple[int, int]]) -> Iterator[str]:
-    hidden = [path for path, (shown, _) in looked.items() if not shown]
-    shown = [f"{path} ({visible} of {of})" for path, (visible, of) in looked.items() if visible]
-    parts = ([f"none of the searched data in {_listed(hidden)}"] if hidden else []) + (
-        [f"some of it in {_listed(shown)}"] if shown else []
-    )
+    hidden = [via for via, (shown, _) in looked.items() if not shown]
+    parts = [f"none with {_listed(hidden)}"] if hidden else []
+    parts += [f"{visible} of {of} with {via}" for via, (visible, of) in looked.items() if visible]
     if parts:
-        yield f"An eavesdropper on the satellite link sees {'; '.join(parts)}."
+        yield f"Kinds of private data that an eavesdropper on the satellite link sees: {_listed(parts)}."
 
 
 def _wrong(view: RunView) -> Iterator[str]:

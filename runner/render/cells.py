@@ -143,7 +143,7 @@ class Cell:
     @cached_property
     def broken_rules(self) -> tuple[str, ...]:
         """The protocol rules that an endpoint broke in any iteration, sorted, each with the endpoint's role:
-        `server 13.2.3-…`. Rules that the case does not test are included."""
+        `server rfc9000-12.3-number-reused`. Rules that the case does not test are included."""
         violations = (violation for result in self.results for violation in result.violations)
         return tuple(sorted({f"{violation.role} {violation.code}" for violation in violations}))
 

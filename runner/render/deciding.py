@@ -33,23 +33,23 @@ DEFINITIONS = (
         "log delivery time = mean + server + client + pair + residual, all random; share = its variance / sum of the "
         "four",
         "From mean squares of the cells' means (unweighted means, Henderson's method 3; Searle, Casella and McCulloch, "
-        "1992); a value below 0 counts as 0. The residual is the difference between iterations of one cell; with one "
-        "iteration each it can't be separated from the pair. Interval: 95 %, generalised (Weerahandi, 1993), with the "
-        "run's seed. "
+        "1992); a value below 0 counts as 0. The residual is the difference between iterations of one cell; when each "
+        "cell has one iteration, it can't be separated from the pair. Interval: 95 %, generalised (Weerahandi, 1993), "
+        "with the run's seed. "
         "The shares hold for the stacks of this matrix; other stacks have other shares.",
     ),
     Definition(
         "median over the opposite role",
         "of a server: median of its cells' median delivery times over all clients; of a client: over all servers",
-        "In brackets the exact 95 % interval over the n cells (order statistics) from n = 6 on; below, the range.",
+        "In brackets: the exact 95 % interval over n cells (order statistics); for n below 6, the range.",
     ),
     Definition(
         "rank",
         "1 + number of stacks with a shorter median delivery time",
         "Interval: 95 %. Two stacks are compared by a paired t test on the logarithms of their cells' medians, with a "
-        "pair for each stack of the opposite role. So the test counts the noise of the iterations and of the opposite "
-        "role. All comparisons of a stack share the 5 % (Bonferroni; Mogstad et al., Inference for Ranks, 2024). With "
-        "one iteration of each pair, or one stack in the opposite role, there are no ranks.",
+        "pair for each stack of the opposite role. So the test includes the noise of the iterations and of the "
+        "opposite role. All comparisons of a stack share the 5 % (Bonferroni; Mogstad et al., Inference for Ranks, "
+        "2024). With one iteration of each pair, or one stack in the opposite role, there are no ranks.",
     ),
     Definition(
         "congestion controller",

@@ -43,8 +43,8 @@ class StackNight:
 
 @dataclass(frozen=True)
 class StackLine:
-    """One stack over all current plans. `since`: a text that says since when the stack has its colour; `fault`: a text
-    that says by whose fault its cells failed."""
+    """One stack over all current plans. `since`: a text with the time since which the stack has its colour. `fault`: a
+    text with the number of failed cells and the endpoint at fault."""
 
     name: str
     colour: str

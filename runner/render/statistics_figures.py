@@ -66,7 +66,7 @@ def matrices(view: RunView) -> Figure:
         "title": "Result matrices",
         "panels": panels,
         "rows": _rows(view, cases_of(view)),
-        "text": "Mean goodput in Mbit/s of the iterations that succeeded, servers by clients; colour is η.",
+        "text": "Mean goodput in Mbit/s of the iterations that succeeded, servers by clients; the colour shows η.",
         "href": "index.html",
         "missing": "No case of this run has a goodput.",
     }
@@ -160,7 +160,7 @@ def by_implementation(view: RunView) -> Figure:
         "title": "Distribution by implementation",
         "panels": panels,
         "rows": _rows(view, cases_of(view)),
-        "text": "Points with quartiles. The thesis draws violins, which need more values than these.",
+        "text": "Points with quartiles. The thesis draws violin plots, which need more values than this run has.",
         "missing": "No case of this run has a goodput.",
     }
 

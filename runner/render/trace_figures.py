@@ -88,7 +88,10 @@ def _second_spread(view: RunView) -> Trace | None:
     return traces.best(view, score, _SLOWEST)
 
 
-_SLOWEST = "The slowest iteration, in front of the others. Its TTLB is further above its cell's median than any other."
+_SLOWEST = (
+    "The slowest iteration, drawn in front of the others. Of the traces for this figure, its TTLB has the highest "
+    "ratio to the median of its cell."
+)
 
 
 def windows(view: RunView) -> Figure:
@@ -123,7 +126,11 @@ FIGURES: tuple[Callable[[RunView], Figure], ...] = (
     Pattern(
         "5.7",
         "A virtually ideal trace",
-        lambda v: traces.best(v, _ideal, "This trace has the largest share of time with a full forward link."),
+        lambda v: traces.best(
+            v,
+            _ideal,
+            "Its share of time with a full forward link, minus its retransmission ratio, is the largest of this run.",
+        ),
         "No trace of this run has limits.",
         with_rates=True,
     ),
@@ -137,7 +144,9 @@ FIGURES: tuple[Callable[[RunView], Figure], ...] = (
         "5.9",
         "Slow growth without losses",
         lambda v: traces.best(
-            v, _growing, "Of all traces without losses, the congestion window limited this one for the largest share."
+            v,
+            _growing,
+            "Of all traces without losses, the congestion window limited this trace for the largest share of time.",
         ),
         _NONE,
     ),

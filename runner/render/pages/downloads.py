@@ -18,7 +18,7 @@ def pages(view: RunView) -> Pages:
         (
             "result.json",
             public.public_result(view),
-            "The matrix in the format of the public QUIC Interop Runner; its web page reads it.",
+            "The matrix in the format that the web page of the public QUIC Interop Runner reads.",
         ),
         (
             "downloads/run.json",
@@ -39,7 +39,7 @@ def pages(view: RunView) -> Pages:
         (
             "downloads/cells.csv",
             exports.as_csv(cells),
-            "A row per cell and metric: median with interval, mean, deviation, n; both modes of delivery times.",
+            "A row per cell and metric: median with interval, mean, deviation, n; the two groups of delivery times.",
         ),
         ("downloads/cells.parquet", exports.as_parquet(cells), "The same table as Parquet."),
     ]

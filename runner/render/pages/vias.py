@@ -167,8 +167,8 @@ def _times(view: RunView, via: str, question: Question) -> list[float]:
 
 
 def _against(view: RunView, questions: Sequence[Question]) -> list[Against]:
-    """One comparison for each reference. The references are no middlebox at all and each middlebox that is not a
-    variant. References that neither encrypt packets nor split TCP connections come first."""
+    """One comparison for each reference. The references are `none` and each middlebox that is not a variant. References
+    that neither encrypt packets nor split TCP connections come first."""
     times = [{label(via): _times(view, via, question) for via in view.run.vias} for question in questions]
     bases = [via for via in view.run.vias if not via or not view.run.middleboxes[via].variant_of]
     bases.sort(key=lambda via: bool(via and (view.run.middleboxes[via].encrypts or view.run.middleboxes[via].splits)))

@@ -101,7 +101,7 @@ def test_what_the_harness_spoiled_is_no_load_that_was_lost(tmp_path: Path) -> No
 
 def test_a_sweep_of_losses_is_one_link_and_in_order(tmp_path: Path) -> None:
     folder = vias_run(tmp_path / "run", losses=("0,0.1,0.00001,0.02",))
-    assert _sentences(folder)[1].startswith("Ahead by the median: over geo, of 20 rows, pep-split in ")
+    assert _sentences(folder)[1].startswith("Middleboxes with the shortest median time: over geo, pep-split in ")
     render([folder], tmp_path / "site")
     rows = _rows((tmp_path / "site/run/index.html").read_text(), "winners")[1:]
     assert list(dict.fromkeys(row[0] for row in rows)) == [
@@ -156,11 +156,12 @@ def test_the_overview_says_the_run_in_sentences_about_middleboxes(tmp_path: Path
     folder = vias_run(tmp_path / "night")
     assert _sentences(folder) == [
         "1 server × 2 clients × 3 vias, 5 measurements: 51 of 60 jobs succeeded, 1 failed, 8 unsupported.",
-        "Ahead by the median: over geo, of 5 rows, pep-split in 3 and plain in 2; 5 of 5 leads are more than chance.",
-        "The greatest such margin: pep-split in download-500kB, 3.18 s, 25 % less time than plain, "
+        "Middleboxes with the shortest median time: over geo, pep-split in 3 and plain in 2 of 5 rows; "
+        "5 of 5 leads are more than chance.",
+        "The greatest margin that is more than chance: pep-split in download-500kB, 3.18 s, 25 % less time than plain, "
         "95 % interval 24 to 25.",
-        "An eavesdropper on the satellite link sees none of the searched data in openvpn; some of it in "
-        "plain (2 of 2) and pep-split (2 of 2).",
+        "Kinds of private data that an eavesdropper on the satellite link sees: none with openvpn, 2 of 2 with plain "
+        "and 2 of 2 with pep-split.",
         "1 job failed, by cause: unknown (1); all via plain.",
     ]
 
@@ -168,8 +169,8 @@ def test_the_overview_says_the_run_in_sentences_about_middleboxes(tmp_path: Path
 def test_with_three_iterations_nobody_is_said_to_win(tmp_path: Path) -> None:
     folder = vias_run(tmp_path / "night", iterations=3)
     text = _sentences(folder)
-    assert text[1].endswith("4 iterations of each middlebox would show whether it is more than chance.")
-    assert not any("greatest such margin" in one for one in text)
+    assert text[1].endswith("4 iterations of each middlebox would show whether this is more than chance.")
+    assert not any("greatest margin" in one for one in text)
     render([folder], tmp_path / "site")
     rows = _rows((tmp_path / "site/night/index.html").read_text(), "winners")
     assert rows[1][5:] == ["25 %", "? too few iterations: n 3 and 3, 4 of each are needed"]
