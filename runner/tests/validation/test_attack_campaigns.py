@@ -93,7 +93,7 @@ def test_forged_packets_that_are_not_reported_are_a_loss(tmp_path: Path) -> None
     reported = Invariant(name="client_side.spoofed_packets", holds=False, expected="0", actual="800")
     (folder.path / job.path).mkdir(parents=True)
     (folder.path / job.path / "result.json").touch()
-    assert _losses(folder, silent) == {"untold"}
+    assert _losses(folder, silent) == {"unreported"}
     assert _losses(folder, replace(silent, invariants=(reported,))) == set()
 
 

@@ -1,7 +1,8 @@
 """`.venv/bin/python -m runner.validation.attack FAMILY` runs the attacks of one family; `table` shows the results of
 all families.
 
-Exit code 1: an attack was lost or escaped. Exit code 3: the command was interrupted; the same command continues it.
+Exit code 1: bentpipe lost against an attack, or an attack escaped. Exit code 3: the command was interrupted; the same
+command continues it.
 """
 
 import sys
@@ -25,17 +26,17 @@ class Progress:
 
     def __init__(self, family: str, state: Path, most: int) -> None:
         self._family, self._state, self._most = family, state, most
-        self._told = 0.0
+        self._printed_at = 0.0
         self._began = time.monotonic()
         self._first: int | None = None
 
     def __call__(self, tally: Tally) -> None:
         first = self._first = tally.tried if self._first is None else self._first
-        if time.monotonic() - self._told < _PROGRESS_S and tally.tried < self._most:
+        if time.monotonic() - self._printed_at < _PROGRESS_S and tally.tried < self._most:
             return
-        self._told = time.monotonic()
+        self._printed_at = time.monotonic()
         keep(self._family, tally, self._state)
-        rate = (tally.tried - first) / max(1.0, self._told - self._began)
+        rate = (tally.tried - first) / max(1.0, self._printed_at - self._began)
         click.echo(f"{tally.tried:,} of {self._most:,}, {rate:.1f}/s, {len(tally.bad)} did not hold", err=True)
 
 
@@ -64,9 +65,9 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--count", default=10_000, show_default=True, help="How many in all, those of earlier calls included.")
-@click.option("--seed", default=1, show_default=True, help="Another seed makes other folders.")
-@click.option("--only", type=int, metavar="N", help="Repeat folder N alone.")
+@click.option("--count", default=10_000, show_default=True, help="Attacks, including those of earlier calls.")
+@click.option("--seed", default=1, show_default=True, help="Another seed gives other folders.")
+@click.option("--only", type=int, metavar="N", help="Repeat only folder N.")
 @state_option
 def folders(count: int, seed: int, only: int | None, state: Path) -> None:
     """Send mutated run folders through compare, show, analyse, history, render and serve."""
@@ -84,14 +85,14 @@ def folders(count: int, seed: int, only: int | None, state: Path) -> None:
         attack_folders(tally, seed=seed, numbers=range(tally.tried, count), progress=progress)
     except KeyboardInterrupt:
         keep(family, tally, state)
-        click.echo(f"Interrupted after {tally.tried:,}: the same command goes on.", err=True)
+        click.echo(f"Interrupted after {tally.tried:,}: the same command continues.", err=True)
         sys.exit(3)
     finish(family, tally, state)
 
 
 @main.command()
-@click.option("--only", default="", metavar="PATTERN", help="Behaviours with this regular expression.")
-@click.option("--seconds", default=500.0, show_default=True, help="Begin no behaviour after that; the next call does.")
+@click.option("--only", default="", metavar="PATTERN", help="Only behaviours that match this regular expression.")
+@click.option("--seconds", default=500.0, show_default=True, help="Start nothing after this time. The next call does.")
 @click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), default=LOGS / "attack", show_default=True)
 @state_option
 def images(only: str, seconds: float, scratch: Path, state: Path) -> None:
@@ -104,14 +105,14 @@ def images(only: str, seconds: float, scratch: Path, state: Path) -> None:
 
 
 @main.command()
-@click.option("--count", default=200, show_default=True, help="How many in all, those of earlier calls included.")
+@click.option("--count", default=200, show_default=True, help="Attacks, including those of earlier calls.")
 @click.option("--seed", default=1, show_default=True)
-@click.option("--seconds", default=500.0, show_default=True, help="Begin no kill after that; the next call does.")
+@click.option("--seconds", default=500.0, show_default=True, help="Start nothing after this time. The next call does.")
 @click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), default=LOGS / "attack", show_default=True)
 @click.option(
     "--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True, help="The jobs' clock."
 )
-@click.option("--only", default="", metavar="PATTERN", help="Targets with this regular expression.")
+@click.option("--only", default="", metavar="PATTERN", help="Only targets that match this regular expression.")
 @state_option
 def kills(count: int, seed: int, seconds: float, *, scratch: Path, clock: str, only: str, state: Path) -> None:
     """Kill runners, judges, containers, engine, memory and disk at random moments; then run the same command again."""
@@ -126,7 +127,7 @@ def kills(count: int, seed: int, seconds: float, *, scratch: Path, clock: str, o
 
 
 @main.command()
-@click.option("--only", default="", metavar="TEXT", help="Behaviours whose name has this.")
+@click.option("--only", default="", metavar="TEXT", help="Only behaviours whose names contain this text.")
 @state_option
 def hosts(only: str, state: Path) -> None:
     """Connect to hostile remote hosts on the loopback interface."""

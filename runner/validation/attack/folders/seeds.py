@@ -37,28 +37,20 @@ def make_seeds(folder: Path) -> None:
 def _part(source: RunFolder, target: Path, cells: tuple[str, ...]) -> None:
     """A copy of the run with only some of its cells, named after its folder."""
     document = json.loads((source.path / "run.json").read_bytes())
-    kept = [
-        kept_path
-        for kept_path in document["order"]
-        if f"{kept_path['server']}_{kept_path['client']}/{kept_path['case']}" in cells
-    ]
-    names = {kept_path[role] for kept_path in kept for role in ("server", "client")}
+    kept = [entry for entry in document["order"] if f"{entry['server']}_{entry['client']}/{entry['case']}" in cells]
+    names = {entry[role] for entry in kept for role in ("server", "client")}
     document |= {
         "name": target.name,
         "order": kept,
-        "servers": sorted({kept_path["server"] for kept_path in kept}),
-        "clients": sorted({kept_path["client"] for kept_path in kept}),
-        "cases": {
-            name: case for name, case in document["cases"].items() if name in {kept_path["case"] for kept_path in kept}
-        },
-        "implementations": {
-            name: kept_path for name, kept_path in document["implementations"].items() if name in names
-        },
+        "servers": sorted({entry["server"] for entry in kept}),
+        "clients": sorted({entry["client"] for entry in kept}),
+        "cases": {name: case for name, case in document["cases"].items() if name in {entry["case"] for entry in kept}},
+        "implementations": {name: record for name, record in document["implementations"].items() if name in names},
     }
     target.mkdir(parents=True)
     (target / "run.json").write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
-    for kept_path in kept:
-        job = Job(**{key: kept_path[key] for key in ("server", "client", "case", "iteration")})
+    for entry in kept:
+        job = Job(**{key: entry[key] for key in ("server", "client", "case", "iteration")})
         shutil.copytree(source.path / job.path, target / job.path)
 
 

@@ -171,7 +171,7 @@ class Worker:
         for path in folder.rglob("*"):
             plain = path.is_file() and not path.is_symlink() and path.parts[4:5] != ("static",)
             if plain and self._secret in path.read_bytes():
-                self._add(_ESCAPED, "leak", f"{path} has what is in the canaries")
+                self._add(_ESCAPED, "leak", f"{path} contains the secret of the canaries")
 
     def _serve(self) -> None:
         """Request some files of the site as browsers do, and some files that the server must not send."""
@@ -243,7 +243,7 @@ class Worker:
         if _COMMANDS.search(text):
             self._add(_LOST, "terminal", f"{' '.join(texts)} prints control characters: {text!a:.2000}")
         if self._secret.decode() in text:
-            self._add(_ESCAPED, "leak", f"{' '.join(texts)} prints what is in the canaries")
+            self._add(_ESCAPED, "leak", f"{' '.join(texts)} prints the secret of the canaries")
         if "Read-only file system" in text or "Errno 30" in text:
             self._add(_ESCAPED, "write", f"{' '.join(texts)} tried to write elsewhere: {text[-1000:]}")
         if (took := time.process_time() - began) > 10:

@@ -181,7 +181,7 @@ def _shown(result: Result) -> str:
     return f"{result.outcome}{' ' + codes if codes else ''}"
 
 
-def _is_told(result: Result, role: str) -> bool:
+def _is_reported(result: Result, role: str) -> bool:
     """Whether a finding or violation of a rule on ACK frames blames the role."""
     return any(
         finding.role == role and finding.code.startswith(("rfc9000-13.", "rfc9000-19.3"))
@@ -220,9 +220,9 @@ def _problems(  # noqa: PLR0917
         yield Verdict.LOST, "next job", f"{_shown(after)}: {after.findings[0].actual}"
     stack = job.client if role == "client" else job.server
     if stack.removeprefix(f"{role}-") in _FORGING and not _is_counted(result, role):
-        yield Verdict.LOST, "untold", f"packets in the peer's name: {_shown(result)}"
-    if job.case != _CASE and stack.removeprefix(f"{role}-") not in _HARMLESS and not _is_told(result, role):
-        yield Verdict.LOST, "untold", f"a lie in ACK frames: {_shown(result)}"
+        yield Verdict.LOST, "unreported", f"packets in the peer's name: {_shown(result)}"
+    if job.case != _CASE and stack.removeprefix(f"{role}-") not in _HARMLESS and not _is_reported(result, role):
+        yield Verdict.LOST, "unreported", f"a lie in ACK frames: {_shown(result)}"
     if took > _TIMEOUTS[job.case] + _LONGEST_S:
         yield Verdict.LOST, "time", f"{took:.0f} s"
     bounds = {"our memory, MiB": _MOST_MEMORY, "container's disk, MiB": _MOST_DISK}
