@@ -6,17 +6,15 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import docker
 
-from runner.campaign.campaign import Campaign
+from runner.campaign.campaign import Campaign, Extension, NoExtension
 from runner.campaign.retention import Retention
 from runner.campaign.width import Width
 from runner.config.catalog import Catalog, load_catalog
@@ -95,36 +93,78 @@ def attack_images(tally: Tally, scratch: Path, *, seconds: float, only: str, pro
     path = scratch / "images"
     known = (path / "run.json").is_file()
     folder = RunFolder.open(path) if known else RunFolder.create(path, _run(path, catalog, every))
-    began = time.monotonic()
     with Emulated.open(folder.run, lanes=1) as deployment:
         usual = _usual_violations(folder, catalog, deployment)
-        for number, (role, name) in enumerate(every):
-            hostile, honest = _jobs(role, name, number)
-            if not re.search(only, name) or folder.result(honest) is not None:
-                continue
-            if time.monotonic() - began > seconds:
-                return
-            started = time.monotonic()
-            with Sampler(folder.name) as sampler:
-                result = _execute(folder, catalog, deployment, hostile)
-            took = time.monotonic() - started
-            after = _execute(folder, catalog, deployment, honest)
-            tally.tried += 1
-            tally.seconds += time.monotonic() - started
-            tally.of_kind(f"{role} {name}: {_shown(result)}")
-            attack = f"images --only {name} ({role})"
-            for verdict, kind, text in _problems(folder, role, hostile, result, after, sampler, took, usual):
-                tally.add(Finding(attack=attack, verdict=verdict, what=kind, text=text))
-            for kind, value in sampler.peaks.items():
-                tally.peak(kind, value)
-            progress(tally)
+        left = [
+            (role, name, *jobs)
+            for number, (role, name) in enumerate(every)
+            if re.search(only, name) and folder.result((jobs := _jobs(role, name, number))[1]) is None
+        ]
+        attacks = _Attacks(folder, left, usual, tally, progress, time.monotonic() + seconds)
+        _execute(folder, catalog, deployment, *attacks.begin(), extension=attacks)
+
+
+class _Attacks:
+    """Adds jobs to a campaign: a hostile job, then an honest job in the same lane, then the next hostile job."""
+
+    def __init__(  # noqa: PLR0917
+        self,
+        folder: RunFolder,
+        left: list[tuple[str, str, Job, Job]],
+        usual: set[str],
+        tally: Tally,
+        progress: Callable[[Tally], None],
+        deadline: float,
+    ) -> None:
+        self._folder, self._usual, self._tally, self._progress = folder, usual, tally, progress
+        self._left = iter(left)
+        self._deadline = deadline
+        self._began = self._took = 0.0
+        self._role = self._name = ""
+        self._hostile: Job | None = None
+        self._honest: Job | None = None
+        self._sampler = Sampler(folder.name)
+
+    def begin(self) -> tuple[Job, ...]:
+        """The next hostile job; none after the last, or after the deadline."""
+        following = next(self._left, None) if time.monotonic() < self._deadline else None
+        if following is None:
+            return ()
+        self._role, self._name, self._hostile, self._honest = following
+        self._began = time.monotonic()
+        self._sampler = Sampler(self._folder.name)
+        self._sampler.start()
+        return (self._hostile,)
+
+    def further(self, job: Job, results: Mapping[Job, Result]) -> Sequence[Job]:
+        """Return the job after `job`."""
+        assert self._hostile is not None and self._honest is not None
+        if job == self._hostile:
+            self._sampler.stop()
+            self._took = time.monotonic() - self._began
+            return (self._honest,)
+        hostile, tally = results[self._hostile], self._tally
+        tally.tried += 1
+        tally.seconds += time.monotonic() - self._began
+        tally.of_kind(f"{self._role} {self._name}: {_shown(hostile)}")
+        attack = f"images --only {self._name} ({self._role})"
+        for verdict, kind, text in _problems(
+            self._folder, self._role, self._hostile, hostile, results[job], self._sampler, self._took, self._usual
+        ):
+            tally.add(Finding(attack=attack, verdict=verdict, what=kind, text=text))
+        for kind, value in self._sampler.peaks.items():
+            tally.peak(kind, value)
+        self._progress(tally)
+        return self.begin()
 
 
 def _usual_violations(folder: RunFolder, catalog: Catalog, deployment: Emulated) -> set[str]:
     """Rules that the honest stack breaks without an attack."""
     controls = [_jobs(role, name, number)[0] for number, (role, name) in enumerate(behaviours()) if name == _CONTROL]
-    results = [folder.result(job) or _execute(folder, catalog, deployment, job) for job in controls]
-    return {violation.code for result in results for violation in result.violations}
+    lacking = [job for job in controls if folder.result(job) is None]
+    _execute(folder, catalog, deployment, *lacking)
+    results = [folder.result(job) for job in controls]
+    return {violation.code for result in results if result is not None for violation in result.violations}
 
 
 def _run(path: Path, catalog: Catalog, behaviours: list[tuple[str, str]]) -> Run:
@@ -162,17 +202,21 @@ def _jobs(role: str, name: str, number: int) -> tuple[Job, Job]:
     return hostile, Job(**sides, case=_CASE, iteration=number + 1)
 
 
-def _execute(folder: RunFolder, catalog: Catalog, deployment: Emulated, job: Job) -> Result:
-    work = Campaign(
-        folder=folder,
-        cases=catalog.cases,
-        todo=(job,),
-        presets={},
-        deployment=deployment,
-        width=Width.fixed(1),
-        retention=Retention.ALL,
-    )
-    return work.execute()[job]
+def _execute(
+    folder: RunFolder, catalog: Catalog, deployment: Emulated, *jobs: Job, extension: Extension | None = None
+) -> None:
+    """Run the jobs, and the jobs that `extension` adds."""
+    if jobs:
+        Campaign(
+            folder=folder,
+            cases=catalog.cases,
+            todo=jobs,
+            presets={},
+            deployment=deployment,
+            width=Width.fixed(1),
+            retention=Retention.ALL,
+            extension=extension or NoExtension(),
+        ).execute()
 
 
 def _shown(result: Result) -> str:
@@ -251,16 +295,15 @@ class Sampler:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Begin to measure."""
         for pid in family(os.getpid()):
             with suppress(OSError):
                 Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets the peak of memory (proc(5))
         self._thread.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def stop(self) -> None:
+        """End the measurement."""
         self._stop.set()
         self._thread.join()
 
