@@ -6,7 +6,7 @@
   const wanted = new URLSearchParams(location.hash.slice(1)).get("by");
   if (wanted === "controller") form.elements.by.value = wanted;
   const apply = () => {
-    for (const one of document.querySelectorAll("[data-by]")) one.hidden = one.dataset.by !== form.elements.by.value;
+    for (const group of document.querySelectorAll("[data-by]")) group.hidden = group.dataset.by !== form.elements.by.value;
   };
   form.addEventListener("change", () => {
     history.replaceState(null, "", `#by=${form.elements.by.value}`);

@@ -18,13 +18,13 @@ const bentpipe = (() => {
   // the colour of a custom property in the current theme
   function colours(...names) {
     const probe = document.body.appendChild(document.createElement("i"));
-    const found = {};
+    const values = {};
     for (const name of names) {
       probe.style.color = `var(--${name})`;
-      found[name] = getComputedStyle(probe).color;
+      values[name] = getComputedStyle(probe).color;
     }
     probe.remove();
-    return found;
+    return values;
   }
 
   function sizeUnit(size) {
@@ -93,12 +93,12 @@ const bentpipe = (() => {
     const hover = (vantage) => ({ hovertemplate: `%{x:.4f} s, %{y:.3f} ${name}<extra>${vantage}</extra>` });
     const traces = [];
     let first = true;
-    for (const one of cell.curves) {
-      if (one.iteration === iteration) continue;
-      const label = `iteration ${one.iteration}${one.succeeded ? "" : ", did not succeed"}`;
+    for (const curve of cell.curves) {
+      if (curve.iteration === iteration) continue;
+      const label = `iteration ${curve.iteration}${curve.succeeded ? "" : ", did not succeed"}`;
       traces.push(
-        line("other iterations", { x: summed(one.t_us).map((at) => at / 1e6), y: summed(one.bytes).map((size) => size / unit) }, colour.other, {
-          line: { width: 1, shape: "hv", dash: one.succeeded ? "solid" : "dot" },
+        line("other iterations", { x: summed(curve.t_us).map((at) => at / 1e6), y: summed(curve.bytes).map((size) => size / unit) }, colour.other, {
+          line: { width: 1, shape: "hv", dash: curve.succeeded ? "solid" : "dot" },
           trace: { legendgroup: "others", showlegend: first, hovertemplate: `%{x:.3f} s, %{y:.3f} ${name}<extra>${label}</extra>` },
         }),
       );
@@ -136,9 +136,9 @@ const bentpipe = (() => {
 
   // value, repetitions, value, … → values
   function repeated(list) {
-    const found = [];
-    for (let i = 0; i < list.length; i += 2) for (let left = list[i + 1]; left > 0; left--) found.push(list[i]);
-    return found;
+    const values = [];
+    for (let i = 0; i < list.length; i += 2) for (let left = list[i + 1]; left > 0; left--) values.push(list[i]);
+    return values;
   }
 
   // bytes in flight and the client's flow control limit, RTT and queue, packet numbers and sizes
@@ -151,43 +151,43 @@ const bentpipe = (() => {
     const time = seconds(packets.t_us);
     const number = summed(repeated(packets.number));
     const size = repeated(packets.length);
-    const packet = { customdata: number.map((one, index) => [one, size[index]]), hovertemplate: "%{x:.4f} s: packet %{customdata[0]}, %{customdata[1]} B<extra>sent, server side</extra>" };
+    const packet = { customdata: number.map((value, index) => [value, size[index]]), hovertemplate: "%{x:.4f} s: packet %{customdata[0]}, %{customdata[1]} B<extra>sent, server side</extra>" };
     const points = (name, data, tint, axis, hover) => ({
       type: "scatter", mode: "markers", name, ...data, yaxis: axis, marker: { color: tint, size: 3 }, hovertemplate: `%{x:.4f} s: %{y:.2f} ms<extra>${hover}</extra>`,
     });
-    const found = [
+    const traces = [
       line("in flight", { x: moments(flight.bytes), y: kib(flight.bytes) }, colour.server, { line: { width: 1.3 }, trace: { yaxis: "y5", hovertemplate: "%{x:.3f} s: %{y:.1f} KiB<extra>in flight, server side</extra>" } }),
       points("RTT", { x: seconds(rtt.t_us), y: milliseconds(rtt.us) }, colour.client, "y6", "packet to ACK, server side"),
-      points("queueing delay", { x: seconds(queue.t_us), y: milliseconds(queue.us) }, colour.again, "y6", "longer on the way to the client than the fastest packet"),
+      points("queueing delay", { x: seconds(queue.t_us), y: milliseconds(queue.us) }, colour.again, "y6", "additional delay, compared with the fastest packet"),
       line("packet number", { x: time, y: number }, colour.server, { line: { width: 1 }, trace: { yaxis: "y7", ...packet } }),
       line("packet size", { x: time, y: size }, colour.server, { line: { width: 0.8, shape: "hv" }, trace: { yaxis: "y8", ...packet } }),
     ];
     if (flight.congestion_window?.length) {
       const most = { x: moments(flight.congestion_window), y: kib(flight.congestion_window) };
-      const hover = { yaxis: "y5", hovertemplate: "%{x:.3f} s: %{y:.1f} KiB<extra>congestion window, says the server's qlog</extra>" };
+      const hover = { yaxis: "y5", hovertemplate: "%{x:.3f} s: %{y:.1f} KiB<extra>congestion window in the server's qlog</extra>" };
       // drawn below the bytes in flight, and wider, because both are often equal
-      found.unshift(line("congestion window", most, colour["limit-congestion-window"], { line: { width: 3.5, shape: "hv" }, trace: hover }));
+      traces.unshift(line("congestion window", most, colour["limit-congestion-window"], { line: { width: 3.5, shape: "hv" }, trace: hover }));
     }
     if (flight.ceiling.length) {
       const most = { x: moments(flight.ceiling), y: kib(flight.ceiling) };
-      const hover = { yaxis: "y5", hovertemplate: "%{x:.3f} s: %{y:.1f} KiB<extra>most that the client's flow control allowed</extra>" };
-      found.push(line("receive window", most, colour["limit-receive-window"], { line: { width: 1.3, dash: "dash" }, trace: hover }));
+      const hover = { yaxis: "y5", hovertemplate: "%{x:.3f} s: %{y:.1f} KiB<extra>limit of the client's flow control</extra>" };
+      traces.push(line("receive window", most, colour["limit-receive-window"], { line: { width: 1.3, dash: "dash" }, trace: hover }));
     }
-    return found;
+    return traces;
   }
 
   // the lane between the plots: the limits of the transfer below, the intervals of its diagnoses above
   function diagnosisTraces(series, colour) {
-    const found = new Map();
+    const bars = new Map();
     for (const [start, end, limit] of series.limits || []) {
-      if (!found.has(limit)) found.set(limit, { base: [], x: [], y: [], text: [] });
-      const bar = found.get(limit);
+      if (!bars.has(limit)) bars.set(limit, { base: [], x: [], y: [], text: [] });
+      const bar = bars.get(limit);
       bar.base.push(start);
       bar.x.push(end - start);
       bar.y.push(0.5);
       bar.text.push(`${start.toFixed(3)} to ${end.toFixed(3)} s`);
     }
-    const traces = [...found].map(([limit, { text, ...bar }]) => ({
+    const traces = [...bars].map(([limit, { text, ...bar }]) => ({
       type: "bar", orientation: "h", name: `limit: ${limit}`, ...bar, customdata: text, width: 1, yaxis: "y4",
       marker: { color: colour[`limit-${limit.replaceAll(" ", "-")}`] },
       hovertemplate: `%{customdata}<extra>${limit}</extra>`,
@@ -290,7 +290,7 @@ const bentpipe = (() => {
     const series = loaded.get(iteration);
     const colour = colours("ink", "soft", "line", "raised", "client", "server", "again", "spurious", "lost", "other", "ideal", "slow-start", ...limits.map((name) => `limit-${name}`));
     const [name, unit] = sizeUnit(series.file_size);
-    const ends = cell.curves.map((one) => one.t_us.reduce((sum, step) => sum + step, 0) / 1e6);
+    const ends = cell.curves.map((curve) => curve.t_us.reduce((sum, step) => sum + step, 0) / 1e6);
     const own = [series.client, series.server].map((vantage) => vantage.t_us.reduce((sum, step) => sum + step, 0) / 1e6);
     const end = 1.02 * Math.max(...ends, ...own, series.marks.ttlb || 0);
     if (!plot.classList.contains("drawn")) {
@@ -348,7 +348,7 @@ const bentpipe = (() => {
 
   function wanted() {
     const iteration = Number(asked().get("iteration"));
-    return cell.curves.some((one) => one.iteration === iteration) ? iteration : cell.shown;
+    return cell.curves.some((curve) => curve.iteration === iteration) ? iteration : cell.shown;
   }
 
   function select(iteration) {

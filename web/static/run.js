@@ -84,10 +84,10 @@
     const tests = document.querySelector("[data-tests]");
     // The sums of a compact matrix count all cases, so with fewer cases each case is shown.
     if (tests) tests.classList.toggle("compact", "compact" in tests.dataset && chosen.case.size === boxes("cases").length);
-    if (tests) tests.hidden = ![...tests.querySelectorAll("dt[data-case]")].some((one) => isChosen(one, chosen));
+    if (tests) tests.hidden = ![...tests.querySelectorAll("dt[data-case]")].some((term) => isChosen(term, chosen));
     const shown = `${form.elements.show.value}/${form.elements.of.value}`;
     const label = form.querySelector("input[name=show]:checked + span").textContent;
-    for (const one of document.querySelectorAll("[data-shown]")) one.textContent = `${form.elements.of.value} ${label}`;
+    for (const caption of document.querySelectorAll("[data-shown]")) caption.textContent = `${form.elements.of.value} ${label}`;
     if (pivots.some((name) => form.elements[name].value)) {
       turn += 1;
       for (const matrix of matrices) draw(matrix, shown, chosen, () => true);
@@ -135,7 +135,7 @@
     grid.hidden = true;
   }
 
-  // With means as in the other matrices: cells of different links have no common mean.
+  // Makes a matrix with means, as in the other matrices. Cells of different links have no common mean.
   function turnedMatrix(group, rows, columns, values, metric) {
     const section = element("section", "matrix");
     section.dataset.case = group.case;
@@ -184,9 +184,9 @@
   }
 
   function meanHeading(scope) {
-    const found = element("th", scope === "col" ? "mean" : "", "mean");
-    found.scope = scope;
-    return found;
+    const created = element("th", scope === "col" ? "mean" : "", "mean");
+    created.scope = scope;
+    return created;
   }
 
   function meanCell(kind, metric, byLabel, axis, value) {
@@ -198,17 +198,17 @@
   }
 
   function heading(scope, axis, value) {
-    const found = element("th", "", value);
-    found.scope = scope;
-    if (scope === "col") found.dataset[axis] = value;
-    return found;
+    const created = element("th", "", value);
+    created.scope = scope;
+    if (scope === "col") created.dataset[axis] = value;
+    return created;
   }
 
   function element(tag, className, text) {
-    const found = document.createElement(tag);
-    if (className) found.className = className;
-    if (text) found.textContent = text;
-    return found;
+    const created = document.createElement(tag);
+    if (className) created.className = className;
+    if (text) created.textContent = text;
+    return created;
   }
 
   // Draws the rows on the screen first, all others when there is time. An observer is used because reading boxes would
@@ -217,7 +217,7 @@
   const watch = new IntersectionObserver((entries) => {
     for (const entry of entries) seen[entry.isIntersecting ? "add" : "delete"](entry.target);
   });
-  for (const { section } of matrices) for (const one of [section, ...section.querySelectorAll("tbody tr")]) watch.observe(one);
+  for (const { section } of matrices) for (const part of [section, ...section.querySelectorAll("tbody tr")]) watch.observe(part);
 
   let turn = 0;
   function later(shown, chosen) {

@@ -62,14 +62,14 @@ document.addEventListener("DOMContentLoaded", () => {
   summary.textContent = link.textContent;
   const list = document.createElement("ul");
   for (const [name, moment] of runs) {
-    const one = document.createElement("a");
-    one.href = `${root}${encodeURIComponent(name)}/index.html`;
-    one.textContent = name;
-    if (name === run) one.setAttribute("aria-current", "page");
+    const item = document.createElement("a");
+    item.href = `${root}${encodeURIComponent(name)}/index.html`;
+    item.textContent = name;
+    if (name === run) item.setAttribute("aria-current", "page");
     const small = document.createElement("small");
     small.textContent = ` ${moment}`;
-    one.append(small);
-    list.appendChild(document.createElement("li")).append(one);
+    item.append(small);
+    list.appendChild(document.createElement("li")).append(item);
   }
   const all = document.createElement("a");
   all.href = link.href;
