@@ -79,13 +79,13 @@ def discarded(side: Side) -> Iterator[Broken]:
     initials = initials[quiet[initials]]
     handshakes = side.of_type(HANDSHAKE)
     handshakes = handshakes[quiet[handshakes]]
+    datagram = capture.packets["datagram"]
+    late = initials[:0]
     if side.is_client:
-        late = initials[initials > side.of_type(HANDSHAKE)[0]] if len(side.of_type(HANDSHAKE)) else initials[:0]
-    else:
-        arrived = side.of_type(HANDSHAKE, got=True)
-        late = (
-            initials[side.time(initials) > side.at(int(arrived[0])) + _PROCESSED_NS] if len(arrived) else initials[:0]
-        )
+        if len(first := side.of_type(HANDSHAKE)[:1]):
+            late = initials[datagram[initials] > datagram[first[0]]]
+    elif len(arrived := side.of_type(HANDSHAKE, got=True)[:1]):
+        late = initials[side.time(initials) > side.at(int(arrived[0])) + _PROCESSED_NS]
     if len(late):
         yield Broken(
             rule=f"rfc9001-4.9.1-{side.role}-initial-late",
@@ -95,11 +95,11 @@ def discarded(side: Side) -> Iterator[Broken]:
     done = side.frames("handshake_done", got=side.is_client)
     if not len(done):
         return
-    first = int(capture.frames["packet"][done[0]])
+    confirmed = int(capture.frames["packet"][done[0]])
     if side.is_client:
-        late = handshakes[side.time(handshakes) > side.at(first) + _PROCESSED_NS]
+        late = handshakes[side.time(handshakes) > side.at(confirmed) + _PROCESSED_NS]
     else:
-        late = handshakes[capture.packets["datagram"][handshakes] > capture.packets["datagram"][first]]
+        late = handshakes[datagram[handshakes] > datagram[confirmed]]
     if len(late):
         yield Broken(
             rule=f"rfc9001-4.9.2-{side.role}-handshake-late",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from runner.decode.frames import FRAME_NAMES
+from runner.decode.frames import FRAME_NAMES, varint
 from runner.decode.schema import MTU
 from runner.judge.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, SPACE_NAMES, Broken, Side
 from runner.trace.intervals import Ints
@@ -99,7 +99,7 @@ def payloads(side: Side) -> Iterator[Broken]:
             rule, actual = "12.4-unknown-frame", f"a frame of the unknown type 0x{kind:x}"
         elif payload[:1] >= b"\x40" and kind < 0x40:
             rule, actual = "12.4-long-frame-type", f"frame type 0x{kind:x} takes several bytes"
-        elif kind in (2, 3):
+        elif kind in (2, 3) and _goes_below_zero(payload):
             rule, actual = "19.3.1-ack-range-negative", "an ACK frame with a range below packet number 0"
         else:
             rule, actual = "12.4-malformed-frame", f"a malformed {FRAME_NAMES[kind].upper()} frame"
@@ -113,6 +113,24 @@ def payloads(side: Side) -> Iterator[Broken]:
             actual=f"frame type 0x{kind:x} takes {capture.frames['type_length'][long[0]]} bytes",
             packets=shown(capture.frames["packet"][long]),
         )
+
+
+def _goes_below_zero(frame: bytes) -> bool:
+    """Whether a range of this ACK frame goes below packet number 0 (RFC 9000 §19.3.1). False when the frame is cut
+    off."""
+    try:
+        smallest, position = varint(frame, 1)
+        _, position = varint(frame, position)  # ACK Delay
+        count, position = varint(frame, position)
+        length, position = varint(frame, position)
+        smallest -= length
+        for _ in range(count):
+            gap, position = varint(frame, position)
+            length, position = varint(frame, position)
+            smallest -= gap + 2 + length
+    except IndexError:
+        return False
+    return smallest < 0 and position <= len(frame)
 
 
 def _may_extend(side: Side) -> bool:

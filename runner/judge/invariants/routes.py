@@ -222,13 +222,9 @@ def unvalidated(side: Side) -> Iterator[Broken]:
     if routes.single:
         return
     capture = side.capture
-    frames, datagrams = capture.frames, capture.datagrams
-    challenged: dict[int, bytes] = {
-        _datagram(side, row): frames.cell("payload", row) for row in side.frames("path_challenge").tolist()
-    }
-    answers: dict[int, bytes] = {
-        _datagram(side, row): frames.cell("payload", row) for row in side.frames("path_response", got=True).tolist()
-    }
+    datagrams = capture.datagrams
+    challenged = _data(side, side.frames("path_challenge"))
+    answers = _data(side, side.frames("path_response", got=True))
     first = routes.ends(int(routes.rows[0]))[1]
     valid = {first}
     pending: dict[bytes, Address] = {}
@@ -238,10 +234,8 @@ def unvalidated(side: Side) -> Iterator[Broken]:
     for row, sent in zip(routes.rows.tolist(), routes.sent.tolist(), strict=True):
         remote = routes.ends(row)[1]
         length = int(datagrams["payload_length"][row])
-        if row in answers and answers[row] in pending:
-            valid.add(pending[answers[row]])
-        if row in challenged:
-            pending[challenged[row]] = remote
+        valid.update(pending[value] for value in answers.get(row, ()) if value in pending)
+        pending.update(dict.fromkeys(challenged.get(row, ()), remote))
         if remote in valid:
             continue
         counts = volume.setdefault(remote, [0, 0])
@@ -266,6 +260,14 @@ def unvalidated(side: Side) -> Iterator[Broken]:
                 packets=_packets(side, rows[0]),
             )
             break
+
+
+def _data(side: Side, rows: Ints) -> dict[int, list[bytes]]:
+    """Datagram → the data of the PATH_CHALLENGE or PATH_RESPONSE frames in it, for these rows of frames."""
+    data: dict[int, list[bytes]] = {}
+    for row in rows.tolist():
+        data.setdefault(_datagram(side, row), []).append(side.capture.frames.cell("payload", row) or b"")
+    return data
 
 
 def _packets(side: Side, datagram: int) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from runner.config.catalog import ROOT
 from runner.decode import Trace, decode_capture
@@ -124,3 +125,43 @@ def test_frames_of_an_unknown_extension_may_be_agreed_on() -> None:
     assert rule in broken("quic-go_quinn/http3", unknown_frame)
     assert rule in broken("quic-go_quinn/http3", lambda tables: offered(tables, 31 * 1000 + 27))
     assert rule not in broken("quic-go_quinn/http3", lambda tables: offered(tables, 0x4242))
+
+
+def test_one_of_two_challenges_in_a_datagram_validates_the_path() -> None:
+    def challenged_twice(tables: Tables) -> None:
+        own = [each for each in tables["frames"] if each["sender"] == SERVER and each["name"] == "path_challenge"]
+        tables["frames"] += [{**frame, "payload": b"unheeded"} for frame in own]
+
+    recording = "ngtcp2_ngtcp2/rebind-addr"
+    assert ("rfc9000-8-unvalidated-path", "server") not in broken(recording, challenged_twice)
+
+
+def test_an_initial_packet_may_follow_in_the_datagram_of_a_handshake_packet() -> None:
+    def swapped(tables: Tables) -> None:
+        kinds = types(tables)
+        packets = tables["packets"]
+        place = next(
+            at
+            for at, packet in enumerate(packets[:-1])
+            if packet["sender"] == CLIENT
+            and kinds[at : at + 2] == ["initial", "handshake"]
+            and packets[at + 1]["datagram"] == packet["datagram"]
+        )
+        first, second = packets[place : place + 2]
+        packets[place], packets[place + 1] = {**second, "packet": place}, {**first, "packet": place + 1}
+        for name in ("frames", "ack_frames", "stream_frames"):
+            for frame in tables[name]:
+                if frame["packet"] in (place, place + 1):
+                    frame["packet"] = 2 * place + 1 - frame["packet"]
+
+    assert ("rfc9001-4.9.1-client-initial-late", "client") not in broken("aioquic_aioquic/handshake", swapped)
+
+
+@pytest.mark.parametrize(
+    ("frame", "rule"), [(b"\x02\x01\0\0\x02", "19.3.1-ack-range-negative"), (b"\x02\x01\0", "12.4-malformed-frame")]
+)
+def test_an_ack_frame_that_is_cut_off_has_no_negative_range(frame: bytes, rule: str) -> None:
+    def malformed(tables: Tables) -> None:
+        add(tables, SERVER, {"name": "unknown", "type": 2, "payload": frame})
+
+    assert broken("quic-go_quinn/http3", malformed) == {(f"rfc9000-{rule}", "server")}

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from runner.config.catalog import load_cases
+from runner.judge.provocation import _ANSWERED
 from runner.judge.rules import BY_ID, RULES, Rule, Where
 from runner.judge.rules.document import PAGE, text
 
@@ -20,6 +21,12 @@ def test_ids_are_unique_and_named_alike() -> None:
 def test_a_rule_says_where_it_is_checked_or_why_not(rule: Rule) -> None:
     assert bool(rule.cases) == (rule.where is Where.CASE)
     assert bool(rule.reason) == (not rule.checked)
+
+
+def test_provocations_are_rules_that_are_checked() -> None:
+    checked = [rule.id for rule in RULES if rule.checked]
+    beginnings = [beginning for rules in _ANSWERED.values() for beginning in rules]
+    assert [each for each in beginnings if not any(rule.startswith(each) for rule in checked)] == []
 
 
 def test_cases_of_the_table_exist() -> None:
