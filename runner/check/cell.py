@@ -7,6 +7,8 @@ When a case with random impairments failed, it runs again with other seeds. The 
 from dataclasses import dataclass
 from functools import cached_property
 
+from runner.model.implementation import Role
+from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.stats import count, rate_text
 from testcases.hits import MISSED
@@ -17,6 +19,24 @@ from testcases.hits import MISSED
 MOST = 5
 HELD = 3
 TRIES = 3  # after so many iterations without a verdict (missed impairment, harness error), the cell stays undecided
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a cell in the table of the image under check: case, role of the image, peer."""
+
+    case: str
+    role: Role
+    peer: str
+
+    @classmethod
+    def of(cls, job: Job, stack: str) -> "Place":
+        """The place of a job of `stack` with a peer."""
+        is_server = job.server == stack
+        return cls(job.case, Role.SERVER if is_server else Role.CLIENT, job.client if is_server else job.server)
+
+    def __str__(self) -> str:
+        return f"{self.case} as {self.role.value} with {self.peer}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,7 @@ from functools import cached_property
 from math import comb
 from statistics import median
 
-from runner.check.cell import TRIES, code_of
-from runner.check.report import Place
+from runner.check.cell import TRIES, Place, code_of
 from runner.model.implementation import Role
 from runner.model.result import Outcome, Result
 from runner.plan.jobs import GATE_FAILED

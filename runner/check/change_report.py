@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from xml.etree import ElementTree as Xml
 
+from runner.check.cell import Place
 from runner.check.change import Change, State, has_verdict, reason
+from runner.check.junit import Entry, junit
 from runner.check.problems import Problem, fix
-from runner.check.report import Place, Verdict, finding_lines, junit_child, junit_document
-from runner.model.implementation import Role
+from runner.check.report import Verdict, finding_lines, findings_text
 from runner.model.result import Outcome, Result
 from runner.store import RunFolder
 from runner.units import format_count, format_duration
@@ -175,19 +175,7 @@ class ChangeReport:
     def junit(self) -> bytes:
         """The report as JUnit: one suite for the contract and one for each role. A cell that fails with base too is
         skipped."""
-        root = Xml.Element("testsuites", name=f"bentpipe {self.name}")
-        contract = Xml.SubElement(root, "testsuite", name="contract")
-        for problem in self.problems:
-            case = Xml.SubElement(contract, "testcase", classname="contract", name=problem.code)
-            junit_child(case, "failure", problem.what, problem.fix)
-        for role in Role:
-            suite = Xml.SubElement(root, "testsuite", name=role.value)
-            for place, change in self.changes.items():
-                if place.role is role:
-                    seconds = sum(result.wall_s for result in (*change.base, *change.head))
-                    about = {"classname": f"{role.value}.{place.peer}", "name": place.case, "time": f"{seconds:.3f}"}
-                    _junit_outcome(Xml.SubElement(suite, "testcase", about), change)
-        return junit_document(root)
+        return junit(self.name, self.problems, {place: _junit_entry(change) for place, change in self.changes.items()})
 
     def document(self) -> str:
         """Every cell as JSON: outcomes by iteration, delivery times in seconds."""
@@ -250,19 +238,15 @@ def _field(text: str) -> str:
     return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())
 
 
-def _junit_outcome(case: Xml.Element, change: Change) -> None:
-    """Add the outcome of a cell: a failure when it got worse; skipped when it fails or is unsupported with base too, or
-    is not decided."""
-    shown = change.shown
-    text = "\n".join(
-        line
-        for finding in shown.findings
-        for line in (*finding_lines(finding, fix(finding.code, change.place.case)), finding.log_tail)
-    )
+def _junit_entry(change: Change) -> Entry:
+    """A cell fails when it got worse. It is skipped when it fails with base too, is unsupported, or is not decided."""
+    shown, seconds = change.shown, sum(result.wall_s for result in (*change.base, *change.head))
+    text = findings_text(shown.findings, lambda finding: fix(finding.code, change.place.case))
     sentence = f"base {_tally([change], 0)}, head {_tally([change], 1)}: {_cause(change)}"
     if change.state is State.WORSE:
-        junit_child(case, "failure", sentence, text)
-    elif change.state is not State.SAME:
-        junit_child(case, "skipped", f"{change.state.value}; {sentence}", text)
-    elif has_verdict(shown) and shown.outcome is not Outcome.SUCCEEDED:
-        junit_child(case, "skipped", f"the same with base: {_cause(change)}", text)
+        return Entry(tag="failure", message=sentence, text=text, seconds=seconds)
+    if change.state is not State.SAME:
+        return Entry(tag="skipped", message=f"{change.state.value}; {sentence}", text=text, seconds=seconds)
+    if has_verdict(shown) and shown.outcome is not Outcome.SUCCEEDED:
+        return Entry(tag="skipped", message=f"the same with base: {_cause(change)}", text=text, seconds=seconds)
+    return Entry(seconds=seconds)

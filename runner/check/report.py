@@ -1,15 +1,15 @@
 """The result of a check: verdict, the entry to submit, and the report as Markdown and JUnit."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as Xml
 
-from runner.check.cell import HELD, MOST, Cell, code_of
+from runner.check.cell import HELD, MOST, Cell, Place, code_of
+from runner.check.junit import Entry, junit
 from runner.check.problems import Problem, fix, open_fix
 from runner.images.image_facts import ImageFacts
 from runner.model.implementation import Implementation, Role
@@ -25,7 +25,6 @@ _SIGNS = {
     Outcome.ERROR: "!",
     Outcome.SKIPPED: "·",
 }
-_CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32)))  # characters that XML 1.0 doesn't allow
 _EXCUSED = f"Failed in some iterations, but in fewer than {HELD} of {MOST}: this does not count against the image"
 UNKNOWN_URL = "https://example.org/your-project"
 
@@ -36,24 +35,6 @@ class Verdict(Enum):
     PASSED = 0
     FAILED = 1
     INCONCLUSIVE = 3  # nothing failed, but a case could not be decided with any peer
-
-
-@dataclass(frozen=True)
-class Place:
-    """The place of a cell in the table."""
-
-    case: str
-    role: Role
-    peer: str
-
-    @classmethod
-    def of(cls, job: Job, stack: str) -> "Place":
-        """The place of a job of `stack` with a peer."""
-        is_server = job.server == stack
-        return cls(job.case, Role.SERVER if is_server else Role.CLIENT, job.client if is_server else job.server)
-
-    def __str__(self) -> str:
-        return f"{self.case} as {self.role.value} with {self.peer}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,26 +218,8 @@ class Report:
 
     def junit(self) -> bytes:
         """The report for a CI: one suite for the contract, and one for each role."""
-        root = Xml.Element("testsuites", name=f"bentpipe check {self.subject}")
-        contract = Xml.SubElement(root, "testsuite", name="contract")
-        for problem in self.problems:
-            case = Xml.SubElement(contract, "testcase", classname="contract", name=problem.code)
-            junit_child(case, "failure", problem.what, problem.fix)
-        if not self.problems:
-            Xml.SubElement(contract, "testcase", classname="contract", name="image and probe")
-        for role in Role:
-            cells = {place: cell for place, cell in self.cells.items() if place.role is role}
-            suite = Xml.SubElement(root, "testsuite", name=role.value)
-            for place, cell in cells.items():
-                case = Xml.SubElement(
-                    suite,
-                    "testcase",
-                    classname=f"{role.value}.{place.peer}",
-                    name=place.case,
-                    time=f"{sum(result.wall_s for result in cell.results):.3f}",
-                )
-                _junit_outcome(case, cell, is_open=self.is_open(place))
-        return junit_document(root)
+        entries = {place: _junit_entry(cell, is_open=self.is_open(place)) for place, cell in self.cells.items()}
+        return junit(f"check {self.subject}", self.problems, entries)
 
 
 def finding_lines(finding: Finding, how: str) -> list[str]:
@@ -272,15 +235,11 @@ def finding_lines(finding: Finding, how: str) -> list[str]:
     return [*lines, f"- fix: {how}"] if how else lines
 
 
-def junit_document(root: Xml.Element) -> bytes:
-    """The JUnit file of these suites, with their counts."""
-    for suite in root:
-        suite.set("tests", str(len(suite)))
-        for tag, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
-            suite.set(attribute, str(sum(case.find(tag) is not None for case in suite)))
-    Xml.indent(root)
-    document: bytes = Xml.tostring(root, encoding="utf-8", xml_declaration=True)
-    return document
+def findings_text(findings: Iterable[Finding], fix_of_code: Callable[[Finding], str]) -> str:
+    """All findings with the last lines of the logs, as text."""
+    return "\n".join(
+        line for finding in findings for line in (*finding_lines(finding, fix_of_code(finding)), finding.log_tail)
+    )
 
 
 def cell_text(cell: Cell | None) -> str:
@@ -303,32 +262,19 @@ def fix_of(cell: Cell, finding: Finding) -> str:
     return open_fix(finding.code) if cell.outcome is Outcome.ERROR else fix(finding.code, cell.shown.case)
 
 
-def _junit_outcome(case: Xml.Element, cell: Cell, *, is_open: bool) -> None:
-    """Add the outcome of a cell. An undecided cell is an error only when it leaves the check open; an excused cell
-    passes with a note."""
+def _junit_entry(cell: Cell, *, is_open: bool) -> Entry:
+    """An undecided cell is an error only when it leaves the check open. An excused cell passes with a note."""
     tags = {
         Outcome.FAILED: "failure",
         Outcome.ERROR: "error" if is_open else "skipped",
         Outcome.UNSUPPORTED: "skipped",
         Outcome.SKIPPED: "skipped",
     }
-    findings = cell.shown.findings
-    text = "\n".join(
-        f"{finding.code}: {finding.requirement} {finding.section}\n"
-        f"expected: {finding.expected}\nactual: {finding.actual}\n{finding.log_tail}"
-        for finding in findings
-    )
-    if cell.excused:
-        Xml.SubElement(case, "system-out").text = f"{cell.rate}\n{text}".translate(_CONTROL)
+    findings, seconds = cell.shown.findings, sum(result.wall_s for result in cell.results)
+    text = findings_text(findings, lambda finding: fix_of(cell, finding))
     if cell.outcome not in tags:
-        return
+        return Entry(text=f"{cell.rate}\n{text}" if cell.excused else "", seconds=seconds)
     words = ["not decided"] if cell.outcome is Outcome.ERROR else []
     words += [f"{finding.code}: {finding.actual}" for finding in findings[:1]] or [cell.outcome.value]
     words += [cell.rate] if cell.rate else []
-    junit_child(case, tags[cell.outcome], "; ".join(words), text)
-
-
-def junit_child(case: Xml.Element, tag: str, message: str, text: str) -> None:
-    """Add a child to a test case: failure, error or skipped. Characters that XML doesn't allow are left out."""
-    child = Xml.SubElement(case, tag, message=message.translate(_CONTROL))
-    child.text = text.translate(_CONTROL)
+    return Entry(tag=tags[cell.outcome], message="; ".join(words), text=text, seconds=seconds)

@@ -4,8 +4,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from runner.check.cell import Cell
-from runner.check.report import UNKNOWN_URL, Place, Report, Verdict, cell_text, fix_of
+from runner.check.cell import Cell, Place
+from runner.check.report import UNKNOWN_URL, Report, Verdict, cell_text, fix_of
 from runner.model.implementation import Role
 from runner.terminal.tables import STYLES
 from runner.units import format_duration

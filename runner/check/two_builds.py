@@ -23,13 +23,12 @@ from runner.campaign.campaign import Campaign
 from runner.campaign.repeats import packet_hashes
 from runner.campaign.retention import Retention
 from runner.campaign.signals import stopping
-from runner.check.cell import code_of
+from runner.check.cell import Place, code_of
 from runner.check.change import Change, confirmed_by_peers
 from runner.check.change_report import ChangeReport
 from runner.check.ground import Ground, open_ground
 from runner.check.image_source import EngineImages, ImageSource
 from runner.check.problems import Problem, of_image, of_probe
-from runner.check.report import Place
 from runner.check.subject import (
     PEERS,
     jobs_with_peers,

@@ -13,11 +13,11 @@ from runner.campaign.campaign import Campaign
 from runner.campaign.retention import Retention
 from runner.campaign.signals import stopping
 from runner.campaign.width import Width
-from runner.check.cell import Cell
+from runner.check.cell import Cell, Place
 from runner.check.ground import Ground, open_ground
 from runner.check.local_build import ENDPOINT_IMAGE, local_build
 from runner.check.problems import Problem, of_image, of_output, of_probe
-from runner.check.report import Place, Report
+from runner.check.report import Report
 from runner.check.subject import (
     FIRST_CASES,
     PEERS,

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from runner.check.cell import Place
 from runner.check.change import FIRST, SECOND, Change, State, confirmed_by_peers
-from runner.check.report import Place
 from runner.model.result import Result
 from runner.model.run import Kind
 from runner.store import RunFolder

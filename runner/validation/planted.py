@@ -15,9 +15,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from runner.check.cell import Place
 from runner.check.change import State
 from runner.check.change_report import ChangeReport
-from runner.check.report import Place
 from runner.check.two_builds import BASE, HEAD, BuildOptions, compare_builds
 from runner.config.catalog import load_catalog
 from runner.model.implementation import Role

@@ -7,8 +7,8 @@ from math import comb
 
 import pytest
 
+from runner.check.cell import Place
 from runner.check.change import Change, State, confirmed_by_peers
-from runner.check.report import Place
 from runner.model.implementation import Role
 from runner.model.result import Finding, Outcome, Result, Sample
 from runner.plan.jobs import GATE_FAILED

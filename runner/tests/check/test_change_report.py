@@ -7,10 +7,11 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
+from runner.check.cell import Place
 from runner.check.change import Change
 from runner.check.change_report import ChangeReport
 from runner.check.problems import Problem
-from runner.check.report import Place, Verdict
+from runner.check.report import Verdict
 from runner.config.catalog import load_catalog
 from runner.model.implementation import Role
 from runner.plan import runs

@@ -244,7 +244,7 @@ def test_what_fails_as_chance_may_have_it_passes_and_every_report_says_how_often
     assert "## Failed\n" not in markdown
     (suite,) = [suite for suite in Xml.fromstring(checked.junit()) if suite.get("name") == "client"]
     assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["1", "0", "0", "0"]
-    assert (suite[0].findtext("system-out") or "").startswith(f"{GOOD_RATE}\ntimeout: ")
+    assert (suite[0].findtext("system-out") or "").startswith(f"{GOOD_RATE}\n- `timeout` of the client: ")
     assert checked.entry()["stack"]["note"] == f"transferloss as client with quinn: {GOOD_RATE}"
 
 
