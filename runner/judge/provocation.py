@@ -26,7 +26,7 @@ _ANSWERED: dict[int, tuple[str, ...]] = {
     0x08: ("rfc9000-7.3-", "rfc9000-7.4-", "rfc9000-18-", "rfc9000-18.2-"),
     0x09: ("rfc9000-5.1.1-too-many-ids",),
     0x0A: (
-        *("rfc9000-8.2.2-response-unasked", "rfc9000-12.4-", "rfc9000-12.5-", "rfc9000-13.1-", "rfc9000-14.1-"),
+        *("rfc9000-8.2.2-response-unasked", "rfc9000-12.4-", "rfc9000-12.5-", "rfc9000-13.1-"),
         *("rfc9000-17.2-reserved-", "rfc9000-17.3.1-reserved-", "rfc9000-19.7-token-from-client", "rfc9000-19.15-"),
         *("rfc9000-19.16-", "rfc9000-19.20-", "rfc9001-4.6.1-", "rfc9001-8.3-", "rfc9001-8.4-"),
     ),
