@@ -233,27 +233,28 @@ def _corrected(
     numbers: Sequence[NumberChange], rates: Sequence[RateChange]
 ) -> tuple[list[NumberChange], list[RateChange], int]:
     """The numbers and rates after the common correction of all tests, and the number of these tests."""
-    able = [least_p(change.shift.before, change.shift.after) <= FALSE_DISCOVERY_RATE for change in numbers]
-    rates_able = [least_rate_p(change.before, change.after) <= FALSE_DISCOVERY_RATE for change in rates]
-    p_values = [change.p for change, can in zip(numbers, able, strict=True) if can]
-    p_values += [change.p for change, can in zip(rates, rates_able, strict=True) if can]
-    q_values = iter(adjusted(p_values))
+    p_values = [
+        change.p if least_p(change.shift.before, change.shift.after) <= FALSE_DISCOVERY_RATE else None
+        for change in numbers
+    ]
+    p_values += [
+        change.p if least_rate_p(change.before, change.after) <= FALSE_DISCOVERY_RATE else None for change in rates
+    ]
+    q_values = adjusted(p_values)
     judged_numbers = [
-        _with_q(change, next(q_values), better=(change.shift.cliffs_delta > 0) is METRICS[change.metric])
-        if can
-        else change
-        for change, can in zip(numbers, able, strict=True)
+        _with_q(change, q, better=(change.shift.cliffs_delta > 0) is METRICS[change.metric])
+        for change, q in zip(numbers, q_values[: len(numbers)], strict=True)
     ]
     judged_rates = [
-        _with_q(change, next(q_values), better=change.after[0] * change.before[1] > change.before[0] * change.after[1])
-        if can
-        else change
-        for change, can in zip(rates, rates_able, strict=True)
+        _with_q(change, q, better=change.after[0] * change.before[1] > change.before[0] * change.after[1])
+        for change, q in zip(rates, q_values[len(numbers) :], strict=True)
     ]
-    return judged_numbers, judged_rates, len(p_values)
+    return judged_numbers, judged_rates, sum(q is not None for q in q_values)
 
 
-def _with_q(change: _Change, q: float, *, better: bool) -> _Change:
+def _with_q(change: _Change, q: float | None, *, better: bool) -> _Change:
+    if q is None:
+        return change
     state = (State.BETTER if better else State.WORSE) if q <= FALSE_DISCOVERY_RATE else State.ALIKE
     return replace(change, q=q, state=state)
 

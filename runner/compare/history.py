@@ -123,11 +123,13 @@ def change_point(series: Sequence[tuple[str, float]]) -> ChangePoint | None:
 
 def _corrected(trends: Sequence[Trend]) -> list[Trend]:
     """The trends, with only the changes that are significant after the correction for all cells."""
-    q_values = iter(adjusted([trend.change.q for trend in trends if trend.change is not None]))
+    q_values = adjusted([None if trend.change is None else trend.change.q for trend in trends])
     corrected = []
-    for trend in trends:
-        change = None if trend.change is None else replace(trend.change, q=next(q_values))
-        corrected.append(replace(trend, change=change if change and change.q <= FALSE_DISCOVERY_RATE else None))
+    for trend, q in zip(trends, q_values, strict=True):
+        change = None
+        if trend.change is not None and q is not None and q <= FALSE_DISCOVERY_RATE:
+            change = replace(trend.change, q=q)
+        corrected.append(replace(trend, change=change))
     return corrected
 
 

@@ -181,14 +181,17 @@ def _tables(before: tuple[int, int], after: tuple[int, int]) -> tuple[list[float
     return probabilities, probabilities[before[0] - low]
 
 
-def adjusted(p_values: Sequence[float]) -> list[float]:
+def adjusted(p_values: Sequence[float | None]) -> list[float | None]:
     """The q value of each p, in the same order. It is the lowest false discovery rate at which p counts as significant.
+    None stays None: this test is left out of the correction.
 
     Benjamini and Hochberg, "Controlling the False Discovery Rate" (1995).
     """
-    order = np.argsort(p_values, kind="stable")
-    scaled = np.asarray(p_values, dtype=np.float64)[order] * len(p_values) / np.arange(1, len(p_values) + 1)
-    monotone = np.minimum(1.0, np.minimum.accumulate(scaled[::-1])[::-1])
-    raised = np.empty(len(p_values))
-    raised[order] = monotone
-    return [float(p) for p in raised]
+    places = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
+    q_values: list[float | None] = [None] * len(p_values)
+    lowest = 1.0
+    for rank in range(len(places), 0, -1):
+        p, place = places[rank - 1]
+        lowest = min(lowest, p * len(places) / rank)
+        q_values[place] = lowest
+    return q_values

@@ -69,16 +69,9 @@ def versus(questions: Sequence[Times], reference: str, pairs: Sequence[Pairs] = 
         }
         for groups, partners in zip(questions, pairs or [{}] * len(questions), strict=True)
     ]
-    able = [
-        (question, name)
-        for question, answers in enumerate(comparisons)
-        for name, answer in answers.items()
-        if answer.least_p <= FALSE_DISCOVERY_RATE
-    ]
-    q_values = adjusted([comparisons[question][name].p for question, name in able])
-    for (question, name), q in zip(able, q_values, strict=True):
-        comparisons[question][name] = replace(comparisons[question][name], q=q)
-    return comparisons
+    every = [answer for answers in comparisons for answer in answers.values()]
+    q_values = iter(adjusted([answer.p if answer.least_p <= FALSE_DISCOVERY_RATE else None for answer in every]))
+    return [{name: replace(answer, q=next(q_values)) for name, answer in answers.items()} for answers in comparisons]
 
 
 def _versus(times: Sequence[float], reference: Sequence[float], pairs: Sequence[tuple[float, float]]) -> Versus:

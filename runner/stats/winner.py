@@ -34,6 +34,11 @@ class Winner:
     q: float | None = None
 
     @property
+    def testable(self) -> bool:
+        """True when the test of the two groups can give a significant result."""
+        return bool(self.second) and least_p(self.n, self.second_n) <= FALSE_DISCOVERY_RATE
+
+    @property
     def certain(self) -> bool:
         """True when the difference between winner and runner-up is statistically significant."""
         return self.q is not None and self.q <= FALSE_DISCOVERY_RATE
@@ -60,19 +65,8 @@ def winners(questions: Sequence[tuple[Groups, bool]]) -> list[Winner | None]:
     chosen before the measurement.
     """
     results = [_winner(groups, lowest=lowest) for groups, lowest in questions]
-    able = [
-        number
-        for number, result in enumerate(results)
-        if result is not None and result.second and least_p(result.n, result.second_n) <= FALSE_DISCOVERY_RATE
-    ]
-    q_values = adjusted(
-        [p for number in able if (result := results[number]) is not None and (p := result.p) is not None]
-    )
-    for number, q in zip(able, q_values, strict=True):
-        result = results[number]
-        assert result is not None  # able
-        results[number] = replace(result, q=q)
-    return results
+    q_values = adjusted([None if result is None or not result.testable else result.p for result in results])
+    return [None if result is None else replace(result, q=q) for result, q in zip(results, q_values, strict=True)]
 
 
 def _winner(groups: Groups, *, lowest: bool) -> Winner | None:

@@ -92,8 +92,10 @@ def test_the_correction_is_scipys(p_values: list[float]) -> None:
     assert adjusted(p_values) == pytest.approx(list(theirs), abs=1e-12)
 
 
-def test_nothing_asked_needs_no_correction() -> None:
+def test_tests_that_are_left_out_do_not_count_in_the_correction() -> None:
     assert adjusted([]) == []
+    assert adjusted([None, 0.02, None, 0.04]) == [None, *adjusted([0.02, 0.04])[:1], None, *adjusted([0.02, 0.04])[1:]]
+    assert adjusted([0.02, 0.04]) == pytest.approx([0.04, 0.04])
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 4), (3, 5), (6, 9), (10, 10), (60, 60)])
