@@ -1,15 +1,16 @@
 """Figures 5.21 to 5.24 of the thesis: comparison with other results, values over several runs, values over the time of
 a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 from markupsafe import Markup
 
 from runner.model.estimate import REAL
-from runner.model.result import Outcome
+from runner.model.result import Outcome, Result
 from runner.render.axes import Axis
+from runner.render.cells import Cell
 from runner.render.charts import Mark, Strip, lines, scatter, strips
 from runner.render.statistics_figures import Figure, cases_of, plain, shapes
 from runner.render.view import RunView
@@ -124,35 +125,39 @@ def conditions(view: RunView) -> Figure:
     }
 
 
-def over_time(view: RunView) -> Figure:
-    """Figure 5.24: every efficiency over the time of the run and over the time of day, with least-squares lines."""
-    rows, along, daily = [], [], []
+def _efficiencies(view: RunView) -> Iterator[tuple[int, Cell, Result, float]]:
+    """Every efficiency of a successful job whose start is known: the number of its case, its cell, its result, and the
+    value as a fraction."""
     for group, case in enumerate(cases_of(view)):
         for cell in plain(view, case):
             for result in cell.results:
-                if result.sample is None or result.sample.efficiency is None or not result.started_unix_s:
-                    continue
-                if result.outcome is not Outcome.SUCCEEDED:
-                    continue
-                at = result.started_unix_s
-                moment = datetime.fromtimestamp(at, UTC)
-                hour = moment.hour + moment.minute / 60 + moment.second / 3600
-                value = 100 * result.sample.efficiency
-                title = f"{cell.client} → {cell.server}, {case}"
-                along.append(Mark(x=at, y=value, title=title, group=group))
-                daily.append(Mark(x=hour, y=value, title=title, group=group))
-                rows.append(
-                    {
-                        "server": cell.server,
-                        "client": cell.client,
-                        "case": case,
-                        "iteration": result.iteration,
-                        "started_unix_s": at,
-                        "hour_utc": hour,
-                        "efficiency": result.sample.efficiency,
-                        "goodput": result.sample.goodput,
-                    }
-                )
+                efficiency = result.sample.efficiency if result.sample is not None else None
+                if efficiency is not None and result.started_unix_s and result.outcome is Outcome.SUCCEEDED:
+                    yield group, cell, result, efficiency
+
+
+def over_time(view: RunView) -> Figure:
+    """Figure 5.24: every efficiency over the time of the run and over the time of day, with least-squares lines."""
+    rows, along, daily = [], [], []
+    for group, cell, result, efficiency in _efficiencies(view):
+        at = result.started_unix_s
+        moment = datetime.fromtimestamp(at, UTC)
+        hour = moment.hour + moment.minute / 60 + moment.second / 3600
+        title = f"{cell.client} → {cell.server}, {cell.case.name}"
+        along.append(Mark(x=at, y=100 * efficiency, title=title, group=group))
+        daily.append(Mark(x=hour, y=100 * efficiency, title=title, group=group))
+        rows.append(
+            {
+                "server": cell.server,
+                "client": cell.client,
+                "case": cell.case.name,
+                "iteration": result.iteration,
+                "started_unix_s": at,
+                "hour_utc": hour,
+                "efficiency": efficiency,
+                "goodput": result.sample.goodput if result.sample is not None else None,
+            }
+        )
     panels = [
         (
             "over the run",
