@@ -8,7 +8,7 @@ from runner.decode.schema import CLIENT, SERVER
 from runner.trace.intervals import Ints
 from runner.trace.nouns import Close, Place, StreamFacts
 from runner.trace.scope import ROLES, Scope
-from runner.trace.vantage import APPLICATION, NULL, Vantage
+from runner.trace.vantage import APPLICATION, NULL, Vantage, first_ack
 
 _APPLICATION_ERROR = 0x0C
 _TOKENS_KEPT = 5  # first version of the decoder whose tables contain tokens
@@ -46,12 +46,7 @@ def _acknowledged(scope: Scope, vantage: Vantage, packet_type: str) -> bool:
     if not len(numbers):
         return False
     mine = scope.mine(acks, SERVER) & (vantage.ack_space == APPLICATION) & (acks["largest"] >= numbers[0])
-    for row in np.flatnonzero(mine):
-        for acknowledged in acks.cell("ranges", int(row)) or ():
-            low = np.searchsorted(numbers, acknowledged["first"])
-            if low < np.searchsorted(numbers, acknowledged["last"], side="right"):
-                return True
-    return False
+    return first_ack(vantage, np.flatnonzero(mine), numbers) is not None
 
 
 def early_data_accepted(scope: Scope) -> bool | None:

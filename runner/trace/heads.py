@@ -37,11 +37,12 @@ def heads(scope: Scope, vantage: Vantage, sender: int) -> Iterator[StreamHead]:
         return
     ids, first = np.unique(frames["stream_id"][rows], return_index=True)
     for stream_id, of_stream in zip(ids.tolist(), np.split(rows, first[1:]), strict=True):
-        yield StreamHead(stream_id=stream_id, data=_head(vantage, of_stream), rows=of_stream)
+        yield StreamHead(stream_id=stream_id, data=first_bytes(vantage, of_stream), rows=of_stream)
 
 
-def _head(vantage: Vantage, rows: Ints) -> bytes:
-    """The bytes from the beginning of a stream up to the first gap. `rows`: the stream's frames, ordered by offset."""
+def first_bytes(vantage: Vantage, rows: Ints) -> bytes:
+    """The bytes from the beginning of a stream up to the first gap, at most as many as the tables keep. `rows`: the
+    stream's frames, ordered by offset."""
     head = b""
     for row in rows:
         offset = int(vantage.stream_frames["offset"][row])

@@ -1,5 +1,6 @@
 """The frames of HTTP/3 at the beginning of each stream (RFC 9114 §6, §7), from the bytes that the tables keep."""
 
+from runner.decode.frames import varint
 from runner.decode.schema import CLIENT, SERVER
 from runner.trace.heads import are_kept, heads
 from runner.trace.nouns import Http3Stream
@@ -9,12 +10,11 @@ CONTROL = 0x00  # type of a unidirectional stream, RFC 9114 §6.2.1
 _ALPN = "h3"
 _UNIDIRECTIONAL = 0x02  # bit of a stream ID, RFC 9000 §2.1
 _BY_SERVER = 0x01
-_MASKS = {2: (1 << 14) - 1, 4: (1 << 30) - 1, 8: (1 << 62) - 1}
 
 
 def streams(scope: Scope) -> tuple[Http3Stream, ...] | None:
     """The HTTP/3 streams of a connection, by sender and ID; None when the connection isn't HTTP/3, or the tables are
-    too old. Streams whose first byte could not be read are left out."""
+    too old. Streams without a complete type are left out."""
     if scope.row.value("alpn") != _ALPN or not are_kept(scope):
         return None
     return tuple(stream for sender in (CLIENT, SERVER) for stream in _sent(scope, sender))
@@ -28,7 +28,9 @@ def _sent(scope: Scope, sender: int) -> list[Http3Stream]:
         if stream_id & _UNIDIRECTIONAL and (sender == SERVER) != bool(stream_id & _BY_SERVER):
             continue  # the sender must not use this stream; another rule reports this
         if head:
-            kind, frames_at = _varint(head, 0) if stream_id & _UNIDIRECTIONAL else (None, 0)
+            kind, frames_at = varint(head, 0) if stream_id & _UNIDIRECTIONAL else (None, 0)
+            if frames_at > len(head):
+                continue  # the type of the stream is cut off
             streams.append(
                 Http3Stream(
                     sender=ROLES[sender],
@@ -45,21 +47,13 @@ def _frame_types(head: bytes, position: int) -> tuple[int, ...]:
     """Types of the frames in `head` whose type and length are complete."""
     types = []
     while position < len(head):
-        kind, position = _varint(head, position)
-        length, position = _varint(head, position)
-        if kind is None or length is None:
+        try:
+            kind, position = varint(head, position)
+            length, position = varint(head, position)
+        except IndexError:
+            break
+        if position > len(head):
             break
         types.append(kind)
         position += length
     return tuple(types)
-
-
-def _varint(data: bytes, position: int) -> tuple[int | None, int]:
-    """The integer at `position` and the position after it (RFC 9000 §16); None when it is cut off."""
-    if position >= len(data):
-        return None, position
-    size = 1 << (data[position] >> 6)
-    if position + size > len(data):
-        return None, len(data)
-    value = int.from_bytes(data[position : position + size])
-    return (value & _MASKS[size] if size > 1 else value), position + size

@@ -7,7 +7,7 @@ import numpy as np
 
 from runner.decode.schema import CLIENT, SERVER
 from runner.trace.intervals import Bools, Ints, new_bytes, resent_bytes
-from runner.trace.vantage import APPLICATION, NULL, Recording, Vantage, find
+from runner.trace.vantage import APPLICATION, NULL, Recording, Vantage, find, first_ack
 
 NEW, RETRANSMISSION, SPURIOUS = 0, 1, 2
 
@@ -200,9 +200,5 @@ def first_acknowledged(server: Vantage, connection: int, packets: Ints) -> int |
     acks = server.ack_frames
     numbers = np.sort(server.packets["packet_number"][packets])
     mine = (acks["connection"] == connection) & (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION)
-    for row in np.flatnonzero(mine & (acks["largest"] >= numbers[0])):
-        for acknowledged in acks.cell("ranges", int(row)) or ():
-            low = np.searchsorted(numbers, acknowledged["first"])
-            if low < np.searchsorted(numbers, acknowledged["last"], side="right"):
-                return int(acks["time_ns"][row])
-    return None
+    row = first_ack(server, np.flatnonzero(mine & (acks["largest"] >= numbers[0])), numbers)
+    return None if row is None else int(acks["time_ns"][row])

@@ -125,6 +125,17 @@ def find(keys: Ints, sought: Ints) -> Ints:
     return np.where((keys[index] == sought) & (sought != NULL), index, NULL)
 
 
+def first_ack(vantage: Vantage, rows: Ints, numbers: Ints) -> int | None:
+    """The first of the ACK frames `rows` that acknowledges one of the packet numbers `numbers`, which are sorted. None
+    when no frame does."""
+    for row in rows.tolist():
+        for acknowledged in vantage.ack_frames.cell("ranges", row) or ():
+            low, high = acknowledged["first"], acknowledged["last"]
+            if np.searchsorted(numbers, low) < np.searchsorted(numbers, high, side="right"):
+                return int(row)
+    return None
+
+
 @dataclass(frozen=True)
 class ConnectionRow:
     """One connection in the connection tables: its rows at the client's and the server's vantage point."""

@@ -11,6 +11,7 @@ from runner.decode.frames import varint
 from runner.decode.schema import SERVER
 from runner.judge.invariants.packets import shown
 from runner.judge.side import Broken, Side
+from runner.trace.heads import first_bytes
 from runner.trace.intervals import Ints
 
 _DATA, _HEADERS, _CANCEL_PUSH, _SETTINGS, _PUSH_PROMISE, _GOAWAY, _MAX_PUSH_ID = 0, 1, 3, 4, 5, 7, 13
@@ -65,19 +66,7 @@ def _streams(side: Side) -> list[_Stream]:
 
 def _head(side: Side, rows: Ints) -> bytes:
     """The stored data of a stream, from its beginning up to the first gap."""
-    columns = side.capture.streams
-    head = b""
-    for row in rows[np.argsort(columns["offset"][rows], kind="stable")].tolist():
-        offset = int(columns["offset"][row])
-        if offset > len(head):
-            break
-        data = columns.cell("data", row)
-        if data is None:
-            if columns["length"][row]:
-                break
-            continue
-        head += data[len(head) - offset :]
-    return head
+    return first_bytes(side.capture.vantage, rows[np.argsort(side.capture.streams["offset"][rows], kind="stable")])
 
 
 def _parse(stream: _Stream, head: bytes, final: int | None) -> None:
