@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runner.decode.flood import flood_limit
 from runner.guests.disks import Disk
 from runner.lanes.addresses import (
     CLIENT4,
@@ -18,7 +17,7 @@ from runner.lanes.addresses import (
 from runner.lanes.experiment import downloads_quota
 from runner.lanes.holders import NAMESPACE_SETTINGS, ROUTER_SETTINGS
 from runner.lanes.lane_experiment import DISCARD, LAST_PACKETS
-from runner.lanes.link_document import LOGS, link_document
+from runner.lanes.link_document import LOGS, link_documents
 from runner.lanes.network import GATEWAY4, cables, routes
 from runner.lanes.request import EndpointSpec, LaneJob
 from runner.lanes.wiring import Cable, Route
@@ -130,16 +129,7 @@ def describe_job(job: LaneJob, disks: Mapping[str, Disk], folder_of_disks: str) 
     topology = job.topology
     nodes = (*topology.nodes, *topology.segments)
     text.network(nodes, cables(topology.hops), routes(topology.hops, job.controllers))
-    flood = None if job.own_server else flood_limit([file.size for file in job.files])
-    for number, (role, segment) in enumerate(topology.segments.items()):
-        document = link_document(
-            forward=segment.forward,
-            return_=segment.return_,
-            seed=job.seed ^ number,
-            path=segment.impairments,
-            lose_all=job.lose_all,
-            flood=flood,
-        )
+    for role, document in link_documents(job).items():
         text.link(role, disks[role], document)
     for role in topology.captured_endpoints:
         text.capture(role, "eth0", role)
@@ -172,7 +162,7 @@ def _describe_limits(text: Description, job: LaneJob) -> None:
 
 def _describe_containers(text: Description, job: LaneJob, disks: Mapping[str, Disk]) -> None:
     """Add server, client and boxes, with the volumes of lanes."""
-    logs, box = job.limits.logs, job.topology.middlebox
+    logs = job.limits.logs
     text.container(SERVER, "server", job.server, disks[SERVER], logs)
     text.container(CLIENT, "client", job.client, disks[CLIENT], logs)
     text.add("tmpfs", CLIENT, "/downloads", downloads_quota(job.required_files))
@@ -183,5 +173,5 @@ def _describe_containers(text: Description, job: LaneJob, disks: Mapping[str, Di
         text.container(role.value, "box", spec, disks[role.value], logs)
         text.add("device", role.value, *_TUN)
         text.add("bind", role.value, "/keys", "keys", "ro")
-        if box is not None and box.poses_as_server:
+        if job.topology.poses_as_server:
             text.add("bind", role.value, "/certs", "certs", "ro")

@@ -1,6 +1,6 @@
 """Starts and stops the second flow of a job (docs/beside.md)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from runner.engine.containers import Volume
 from runner.errors import LaneError
@@ -17,8 +17,7 @@ _SERVER_GRACE_SECONDS = 2.0
 
 
 class Beside:
-    """The endpoints of the second flow of a job. For a job without a second flow, `stop` must not be called, and all
-    other methods do nothing."""
+    """The endpoints of the second flow of a job."""
 
     def __init__(self, job: LaneJob, lane: Lane) -> None:
         self._job = job
@@ -31,15 +30,11 @@ class Beside:
 
     def volumes(self, served: Served) -> Mapping[str, tuple[Volume, ...]]:
         """The volumes that are given to each role."""
-        if not self._by_role:
-            return {}
         certs = served.certs(1)
         return {BesideRole.CLIENT: (certs,), BesideRole.SERVER: (served.www(self._job.beside_files), certs)}
 
     def start_server(self) -> None:
         """Start the server and wait until it listens. Raises LaneError when it doesn't listen within 10 seconds."""
-        if not self._by_role:
-            return
         server = self._by_role[BesideRole.SERVER]
         server.start()
         for _ in range(round(_READY_SECONDS / 0.05)):
@@ -57,9 +52,9 @@ class Beside:
             return self._lane.listens(BesideRole.SERVER, _PORT)
         return _PORT in self._lane.udp_ports(BesideRole.SERVER)
 
-    def client_starts(self) -> list[Callable[[], None]]:
-        """Functions that start the client."""
-        return [self._by_role[BesideRole.CLIENT].start] if self._by_role else []
+    def start_client(self) -> None:
+        """Start the client. Raises LaneError when it can't be started."""
+        self._by_role[BesideRole.CLIENT].start()
 
     def stop(self) -> None:
         """End the client and then the server. A client that has ended before keeps its exit code."""

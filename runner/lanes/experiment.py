@@ -1,5 +1,6 @@
 """The base of experiments in lanes and over real links: timed steps, and evidence even when an image fails."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -14,11 +15,14 @@ from runner.lanes.stages import Stages
 from runner.lanes.supervised import STOPPED, Bell
 from runner.model.artifacts import Artifacts, Evidence, FileRecord
 from runner.model.implementation import Role
+from runner.model.middlebox import Box
 from runner.store import save_evidence
 from runner.units import MIB
 
 SERVER_READY_SECONDS = 10.0
 SERVER_GRACE_SECONDS = 10.0
+_BOX_READY_SECONDS = 30.0
+_BOX_GRACE_SECONDS = 2.0
 _SPARE_DOWNLOADS = 16 * MIB  # bytes, in addition to twice the requested bytes
 _LEAST_DOWNLOADS = 64 * MIB
 _ALMOST_FULL = 64 * 1024  # bytes; with less of a quota left, the file system counts as full
@@ -34,8 +38,10 @@ def downloads_quota(files: tuple[ServedFile, ...]) -> int:
     return 1 << (size - 1).bit_length()
 
 
-class Experiment:
+class Experiment(ABC):
     """A job while it runs. `run` is called once."""
+
+    listen_look = 0.05  # seconds between two checks whether the server listens on TCP
 
     def __init__(
         self,
@@ -46,6 +52,7 @@ class Experiment:
         bell: Bell,
         others: Sequence[Endpoint] = (),
     ) -> None:
+        """`others`: endpoints in addition to client, server and boxes."""
         self._job = job
         self._served = served
         self._pool = pool
@@ -55,7 +62,8 @@ class Experiment:
         self._artifacts = Artifacts(job.folder)
         self._client = Endpoint(Role.CLIENT, job.client, job.limits)
         self._server = Endpoint(Role.SERVER, job.server, job.limits)
-        self._endpoints = (self._client, self._server, *others)
+        self._boxes = {box: Endpoint(box, spec, job.limits) for box, spec in job.boxes.items()}
+        self._endpoints = (self._client, self._server, *self._boxes.values(), *others)
         self._server_ready: bool | None = None
         self._files: tuple[FileRecord, ...] = ()
         self._extra: tuple[str, ...] = ()
@@ -92,33 +100,96 @@ class Experiment:
         """The folders of the links' captures and truth."""
         return ("sim",)
 
+    def _start_server(self) -> bool:
+        """Start the middlebox, then the server. Returns True when a client can be run against it. Raises LaneError when
+        a box or the origin isn't ready in time."""
+        self._start_boxes()
+        with self._stages.stage("server start"):
+            self._start_servers()
+        if not self._job.wait_for_server:
+            return not self._server.watched.ended
+        with self._stages.stage("server ready"):
+            port = self._job.server_port
+            self._server_ready = self._answers_quic() if port is None else self._wait_until_listening(port)
+        if not self._server_ready and self._job.own_server:
+            raise LaneError("origin-not-ready", "The origin did not listen.", printed=self._last_lines(self._server))
+        return self._server_ready
+
+    def _start_boxes(self) -> None:
+        if not self._boxes:
+            return
+        with self._stages.stage("middlebox ready"):
+            for endpoint in self._boxes.values():
+                endpoint.start()
+            deadline = self._stages.wall() + _BOX_READY_SECONDS
+            for box, endpoint in self._boxes.items():
+                while not self._box_ready(box):
+                    self._bell.wait(lambda: True, timeout=0)  # raises when the run is stopped
+                    ended = endpoint.watched.ended
+                    if ended or self._stages.wall() > deadline:
+                        why = "ended" if ended else f"was not ready within {_BOX_READY_SECONDS:g} s"
+                        printed = self._last_lines(endpoint) or "nothing"
+                        raise LaneError("box-not-ready", f"The {box.value} box {why}. It printed", printed=printed)
+
+    def _start_servers(self) -> None:
+        self._server.start()
+
+    def _wait_until_listening(self, port: int) -> bool:
+        """True when the server accepts TCP in time. Doesn't wait for a server that has ended."""
+        server, deadline = self._server.watched, self._stages.wall() + SERVER_READY_SECONDS
+        while not self._listens(port):
+            if server.ended or self._stages.wall() > deadline:
+                return False
+            self._bell.wait(lambda: server.ended, timeout=self.listen_look)
+        return True
+
+    def _stop_server(self) -> None:
+        self._server.stop(grace=SERVER_GRACE_SECONDS)
+
+    def _stop_boxes(self) -> None:
+        """End the middlebox after the server; it may print statistics at its end."""
+        for endpoint in self._boxes.values():
+            endpoint.stop(grace=_BOX_GRACE_SECONDS)
+
+    @abstractmethod
     def _open(self) -> None:
         """Make everything that must exist before an image starts."""
-        raise NotImplementedError
 
-    def _start_server(self) -> bool:
-        """Start the server. Returns True when a client can be run against it."""
-        raise NotImplementedError
+    @abstractmethod
+    def _box_ready(self, box: Box) -> bool:
+        """True when the box has reported that it forwards traffic. Waits for a second at most."""
 
+    @abstractmethod
+    def _answers_quic(self) -> bool:
+        """True when the server answers over QUIC within SERVER_READY_SECONDS."""
+
+    @abstractmethod
+    def _listens(self, port: int) -> bool:
+        """True when the server accepts TCP on `port` now."""
+
+    @abstractmethod
     def _run_client(self) -> None:
         """Start the client and wait for its end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _steps(self) -> list[Step]:
         """The steps after the client's end, each with its name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _is_open(self) -> bool:
         """True when there are containers from which steps can collect."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
         """A folder of the endpoint's volumes as tar. Raises LaneError."""
-        raise NotImplementedError
 
+    @abstractmethod
+    def _last_lines(self, endpoint: Endpoint) -> str:
+        """The last lines that the endpoint printed, for an error message."""
+
+    @abstractmethod
     def _outputs(self) -> dict[str, str]:
         """The output of the containers, by folder of the job."""
-        raise NotImplementedError
 
     def _compare_downloads(self) -> None:
         quota = downloads_quota(self._expected)
@@ -156,6 +227,9 @@ class Experiment:
             stages_s=self._stages.seconds,
             client=client,
             server=self._server.record(began),
+            boxes={box.value: endpoint.record(began) for box, endpoint in self._boxes.items()},
+            via=self._job.topology.middlebox,
+            content_seed=self._job.content_seed,
             server_ready=self._server_ready,
             files=self._files or missing,
             extra_files=self._extra,

@@ -5,22 +5,15 @@ from dataclasses import replace
 from functools import partial
 
 from runner import collect
-from runner.decode.flood import flood_limit
 from runner.engine.containers import Volume
 from runner.errors import LaneError
 from runner.lanes.beside import Beside
 from runner.lanes.endpoint import Endpoint
-from runner.lanes.experiment import (
-    SERVER_GRACE_SECONDS,
-    SERVER_READY_SECONDS,
-    Experiment,
-    Step,
-    downloads_quota,
-)
+from runner.lanes.experiment import SERVER_READY_SECONDS, Experiment, Step, downloads_quota
 from runner.lanes.holders import CAPTURE_LIMIT, CAPTURES
 from runner.lanes.lane import Lane, Shape
 from runner.lanes.lane_base import together
-from runner.lanes.link_document import LOGS, link_document
+from runner.lanes.link_document import LOGS, link_documents
 from runner.lanes.network import GATEWAY4
 from runner.lanes.request import LaneJob
 from runner.lanes.resident import Holder
@@ -28,13 +21,13 @@ from runner.lanes.segment import LINK_LOGS, Segment
 from runner.lanes.served import Served
 from runner.model.artifacts import Evidence
 from runner.model.beside import BesideRole
+from runner.model.middlebox import Box
 from runner.model.topology import CLIENT, SERVER, TERMINAL
 
-BOX_READY_SECONDS = 30.0
-BOX_GRACE_SECONDS = 2.0
 _CLIENT_AFTER_SERVER = 5.0  # seconds in which a client must end after the end of its server
 DISCARD = 9  # a port on which no process listens
 LAST_PACKETS = 0.05  # seconds, in addition to the return delay, until the client's last packet has passed all captures
+_LINES = 3  # lines of an endpoint's output in an error message
 _SAMPLE_SECONDS = 2.0  # seconds between measurements of CPU time
 
 
@@ -57,9 +50,8 @@ class LaneExperiment(Experiment):
     """A job while it runs. `run` is called once."""
 
     def __init__(self, job: LaneJob, lane: Lane, served: Served, plumber: Holder) -> None:
-        self._boxes = {box: Endpoint(box, spec, job.limits) for box, spec in job.boxes.items()}
-        self._beside = Beside(job, lane)
-        others = (*self._boxes.values(), *self._beside.endpoints)
+        self._besides = (Beside(job, lane),) if job.beside else ()
+        others = tuple(endpoint for beside in self._besides for endpoint in beside.endpoints)
         super().__init__(job, served=served, pool=lane.pool, bell=lane.bell, others=others)
         self._lane = lane
         self._engine = lane.engine
@@ -97,84 +89,52 @@ class LaneExperiment(Experiment):
         """The volumes that are given to each role."""
         www, certs = self._served.www(self._job.files), self._served.certs(self._job.chain_length)
         volumes: dict[str, tuple[Volume, ...]] = {CLIENT: (certs,), SERVER: (www, certs)}
-        middlebox = self._job.topology.middlebox
-        if self._boxes and middlebox is not None:
-            keys = self._served.path_keys()
-            volumes |= {box.value: (keys, certs) if middlebox.poses_as_server else (keys,) for box in self._boxes}
-        return {**volumes, **self._beside.volumes(self._served)}
+        of_boxes = (certs,) if self._job.topology.poses_as_server else ()
+        volumes |= {box.value: (self._served.path_keys(), *of_boxes) for box in self._boxes}
+        for beside in self._besides:
+            volumes |= beside.volumes(self._served)
+        return volumes
 
     def _link_starts(self) -> list[Callable[[], None]]:
         """Functions that start the simulators."""
-        job = self._job
-        records = job.topology.segments
-        flood = None if job.own_server or job.beside else flood_limit([file.size for file in job.files])
-        documents = {
-            segment: link_document(
-                forward=records[segment.role].forward,
-                return_=records[segment.role].return_,
-                seed=job.seed ^ number,
-                path=records[segment.role].impairments,
-                lose_all=job.lose_all,
-                flood=flood,
-            )
-            for number, segment in enumerate(self._lane.segments)
-        }
-        return [partial(segment.start, documents[segment]) for segment in self._lane.segments]
+        documents = link_documents(self._job)
+        return [partial(segment.start, documents[segment.role]) for segment in self._lane.segments]
 
     def _start_boxes(self) -> None:
-        """Start the middlebox. Raises LaneError when a box isn't ready in time."""
         if self._job.topology.routed and self._job.forward.impairments.changes:
-            # The time of a link's changes begins with the first UDP packet of its segment. This packet is sent for all
-            # middleboxes, so that the time begins in the same way.
+            # The times of a link's changes count from the first UDP packet on its segment. Because this packet is sent
+            # here, they count from the same stage of the job with every middlebox.
             self._lane.execute(TERMINAL, ["bash", "-c", f"echo > /dev/udp/{GATEWAY4}/{DISCARD}"])
-        if not self._boxes:
-            return
-        with self._stages.stage("middlebox ready"):
-            for endpoint in self._boxes.values():
-                endpoint.start()
-            deadline = self._stages.wall() + BOX_READY_SECONDS
-            for box, endpoint in self._boxes.items():
-                while not self._lane.box_ready(box):
-                    self._bell.wait(lambda: True, timeout=0)  # raises when the run is stopped
-                    ended = endpoint.supervised.ended
-                    if ended or self._stages.wall() > deadline:
-                        why = "ended" if ended else f"was not ready within {BOX_READY_SECONDS:g} s"
-                        printed = endpoint.supervised.last_lines(3) or "nothing"
-                        raise LaneError("box-not-ready", f"The {box.value} box {why}. It printed", printed=printed)
+        super()._start_boxes()
+
+    def _box_ready(self, box: Box) -> bool:
+        return self._lane.box_ready(box)
+
+    def _start_servers(self) -> None:
+        super()._start_servers()
+        for beside in self._besides:
+            beside.start_server()
 
     def _start_server(self) -> bool:
-        self._start_boxes()
-        with self._stages.stage("server start"):
-            self._server.start()
-            self._beside.start_server()
-        server = self._server.supervised
-        if not self._job.wait_for_server:
-            return not server.ended
-        with self._stages.stage("server ready"):
-            if self._job.server_port is None:
-                self._server_ready = self._lane.wait_for_server(server, timeout=SERVER_READY_SECONDS)
-            else:
-                self._server_ready = self._wait_until_listening(self._job.server_port)
-        if not self._server_ready and self._job.own_server:
-            raise LaneError("origin-not-ready", "The origin did not listen.", printed=server.last_lines(3))
-        if not self._server_ready and not server.ended:
+        started = super()._start_server()
+        if self._server_ready is False and not self._server.supervised.ended:
             self._server_udp_ports = self._lane.udp_ports(SERVER)
-        return self._server_ready
+        return started
 
-    def _wait_until_listening(self, port: int) -> bool:
-        """True when the server accepts TCP in time. Doesn't wait for a server that has ended."""
-        server, deadline = self._server.supervised, self._stages.wall() + SERVER_READY_SECONDS
-        while not self._lane.listens(SERVER, port):
-            if server.ended or self._stages.wall() > deadline:
-                return False
-            self._bell.wait(lambda: server.ended, timeout=0.05)
-        return True
+    def _answers_quic(self) -> bool:
+        return self._lane.wait_for_server(self._server.supervised, timeout=SERVER_READY_SECONDS)
+
+    def _listens(self, port: int) -> bool:
+        return self._lane.listens(SERVER, port)
+
+    def _last_lines(self, endpoint: Endpoint) -> str:
+        return endpoint.supervised.last_lines(_LINES)
 
     def _run_client(self) -> None:
         client, server, lane = self._client.supervised, self._server.supervised, self._lane
         boxes = [endpoint.supervised for endpoint in self._boxes.values()]
         with self._stages.stage("client start"):
-            together(self._pool, self._client.start, *self._beside.client_starts())
+            together(self._pool, self._client.start, *(beside.start_client for beside in self._besides))
         with self._stages.stage("transfer"):
             deadline = self._stages.wall() + self._job.timeout
             self._wait(
@@ -216,7 +176,7 @@ class LaneExperiment(Experiment):
             if endpoint.supervised.ended and not client.ended:
                 self._client.stopped_by_us = True
                 client.kill()
-                name, printed = endpoint.role.value, endpoint.supervised.last_lines(3)
+                name, printed = endpoint.role.value, self._last_lines(endpoint)
                 raise LaneError(f"{name}-ended", f"The {name} ended early.", printed=printed)
 
     def _is_open(self) -> bool:
@@ -224,9 +184,9 @@ class LaneExperiment(Experiment):
 
     def _steps(self) -> list[Step]:
         return [
-            *([("beside stop", self._beside.stop)] if self._job.beside else []),
+            *(("beside stop", beside.stop) for beside in self._besides),
             ("client files", self._collect_client),
-            ("server stop", lambda: self._server.stop(grace=SERVER_GRACE_SECONDS)),
+            ("server stop", self._stop_server),
             *([("middlebox stop", self._stop_boxes)] if self._boxes else []),
             ("captures", self._stop_captures),
             ("collect", self._collect_rest),
@@ -257,11 +217,6 @@ class LaneExperiment(Experiment):
 
     def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
         return self._lane.archive(endpoint.role.value, path)
-
-    def _stop_boxes(self) -> None:
-        """End the middlebox after the server; it may print statistics at its end."""
-        for endpoint in self._boxes.values():
-            endpoint.stop(grace=BOX_GRACE_SECONDS)
 
     def _stop_captures(self) -> None:
         self._capture_drops = self._lane.stop_captures()
@@ -309,10 +264,11 @@ class LaneExperiment(Experiment):
     def _evidence(self) -> Evidence:
         return replace(
             super()._evidence(),
-            boxes={box.value: endpoint.record(self._stages.began_unix) for box, endpoint in self._boxes.items()},
-            beside=self._beside.records(self._stages.began_unix),
-            via=self._job.topology.middlebox,
-            content_seed=self._job.content_seed,
+            beside={
+                role: record
+                for beside in self._besides
+                for role, record in beside.records(self._stages.began_unix).items()
+            },
             server_udp_ports=self._server_udp_ports,
             flooded=self._flooded,
         )

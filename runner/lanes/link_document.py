@@ -5,12 +5,28 @@ from dataclasses import asdict
 from typing import Any
 
 from runner.lanes.addresses import LEFT_NETS, READY_PORT, RIGHT_NETS
+from runner.lanes.request import LaneJob
 from runner.model.impairments import NO_PATH_IMPAIRMENTS, PathImpairments
 from runner.model.link_record import LinkParameters
 
 LOGS = "/logs"
 TRUTH = "truth.json"
 PACKETS = "packets.bin"
+
+
+def link_documents(job: LaneJob) -> dict[str, dict[str, Any]]:
+    """The documents of a job's segments, by the name of the segment. Each segment has its own seed."""
+    return {
+        name: link_document(
+            forward=segment.forward,
+            return_=segment.return_,
+            seed=job.seed ^ number,
+            path=segment.impairments,
+            lose_all=job.lose_all,
+            flood=job.flood,
+        )
+        for number, (name, segment) in enumerate(job.topology.segments.items())
+    }
 
 
 def link_document(

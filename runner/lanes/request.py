@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.decode.flood import flood_limit
 from runner.inputs.inputs import ServedFile
 from runner.model.beside import BesideRole
 from runner.model.impairments import PathImpairments
@@ -74,6 +75,12 @@ class LaneJob:
     def required_files(self) -> tuple[ServedFile, ...]:
         """The files that the client must have at the end."""
         return self.files if self.expected is None else self.expected
+
+    @property
+    def flood(self) -> int | None:
+        """The bytes of one side after which a segment carries nothing more; None without a limit: for the origin, which
+        is trusted, and for a second flow, which never ends by itself."""
+        return None if self.own_server or self.beside else flood_limit([file.size for file in self.files])
 
     @property
     def forward(self) -> LinkParameters:

@@ -44,6 +44,11 @@ class Topology:
         return self.middlebox.boxes if self.middlebox is not None else ()
 
     @property
+    def poses_as_server(self) -> bool:
+        """True when a middlebox ends TLS connections in the server's name; its boxes then need the certificates."""
+        return self.middlebox is not None and self.middlebox.poses_as_server
+
+    @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes that have their own network, from the client to the server, then the nodes of the second flow. The
         segments are not included."""

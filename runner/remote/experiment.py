@@ -12,18 +12,10 @@ from runner import collect
 from runner.engine.containers import Engine
 from runner.errors import LaneError
 from runner.inputs.inputs import Certificates
-from runner.lanes.addresses import SERVER4
 from runner.lanes.endpoint import Endpoint
-from runner.lanes.experiment import (
-    SERVER_GRACE_SECONDS,
-    SERVER_READY_SECONDS,
-    Experiment,
-    Step,
-    downloads_quota,
-)
+from runner.lanes.experiment import SERVER_READY_SECONDS, Experiment, Step, downloads_quota
 from runner.lanes.holders import CAPTURE_LIMIT
 from runner.lanes.lane_base import together
-from runner.lanes.lane_experiment import BOX_GRACE_SECONDS, BOX_READY_SECONDS
 from runner.lanes.request import LaneJob
 from runner.lanes.served import Served
 from runner.lanes.supervised import Bell
@@ -46,14 +38,16 @@ LINK_PATIENCE_SECONDS = 30.0  # seconds in which a link must come up before the 
 LIFE_MARGIN = 150.0  # seconds after a job's time-out until the watchdogs end it
 _CLIENT_AFTER_SERVER = 6.0  # seconds in which a client must end after the end of its server
 _RECENT_PROBES = 15
+_LINES = 3  # lines of an endpoint's output in an error message
 _BEAT_SECONDS = 20.0
-_LISTEN_LOOK_SECONDS = 0.25
 _DROPPED = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)
 _PROBES = 16 * MIB  # most bytes of the file with the probes' times
 
 
 class RealExperiment(Experiment):
     """A job while it runs. `run` is called once; `discard` removes everything that is left on the hosts."""
+
+    listen_look = 0.25  # longer than in lanes, because SSH may use the link
 
     def __init__(
         self,
@@ -72,9 +66,8 @@ class RealExperiment(Experiment):
     ) -> None:
         """`box_keys`: the files of the boxes' /keys, by name. `host`: the host name of the server in the case's
         URLs."""
-        boxes = self._boxes = {box: Endpoint(box, spec, job.limits) for box, spec in job.boxes.items()}
         pool = ThreadPoolExecutor(8, thread_name_prefix="real")
-        super().__init__(job, served=served, pool=pool, bell=bell, others=tuple(boxes.values()))
+        super().__init__(job, served=served, pool=pool, bell=bell)
         self._link, self._certificates = link, certificates
         self._box_keys = {f"/keys/{name}": content for name, content in box_keys.items()}
         self._to = reach.of("server4" if needs_routers(job) else host)
@@ -94,14 +87,13 @@ class RealExperiment(Experiment):
                 endpoint=endpoint,
                 name=name,
                 collected=collected,
-                box=boxes.get(box),
+                box=self._boxes.get(box),
                 way=self._way(),
             )
 
         self._at_client = station(self._client, link.client, Box.TERMINAL)
         self._at_server = station(self._server, link.server, Box.GATEWAY)
         self._stations = (self._at_client, self._at_server)
-        self._routed = tuple(routed for routed in self._stations if isinstance(routed, RoutedStation))
         self._printed: dict[str, str] = {}
         self._exchanges: list[Exchange] = []
         self._over = threading.Event()
@@ -109,7 +101,7 @@ class RealExperiment(Experiment):
     def _steps(self) -> list[Step]:
         return [
             ("baseline after", self._probe_after),
-            ("server stop", lambda: self._server.stop(grace=SERVER_GRACE_SECONDS)),
+            ("server stop", self._stop_server),
             *([("middlebox stop", self._stop_boxes)] if self._job.boxes else []),
             ("captures", self._stop_sides),
             ("collect", self._collect),
@@ -147,18 +139,17 @@ class RealExperiment(Experiment):
             together(self._pool, *(lambda member=member: member.guard(life) for member in self._stations))
             threading.Thread(target=self._beat, name="beat", daemon=True).start()
         with self._stages.stage("captures and probes"):
-            interfaces, filter_text = self._interfaces(), self._filter()
+            interfaces, filter_text = self._interfaces(), self._at_client.capture_filter(link.udp_port)
             answering = (interfaces["server"], filter_text, str(link.udp_port))
             self._at_server.start_side(("server", *common, *answering), quotas=quotas)
             asking = (interfaces["client"], filter_text, self._to.address, f"{probe_period(link):.4f}")
             self._at_client.start_side(("client", *common, *asking), quotas=quotas)
             began = time.monotonic()
-        if self._routed:
-            with self._stages.stage("networks"):
-                together(
-                    self._pool,
-                    *(lambda member=member: member.open_network(life=life, token=token) for member in self._routed),
-                )
+        with self._stages.stage("networks"):
+            together(
+                self._pool,
+                *(lambda member=member: member.open_network(life=life, token=token) for member in self._stations),
+            )
         with self._stages.stage("endpoints"):
             together(
                 self._pool,
@@ -192,51 +183,24 @@ class RealExperiment(Experiment):
             udp_port=self._link.udp_port,
             quota=sum(quotas.values()),
         )
-        if isinstance(station, RoutedStation):
-            box = self._job.topology.middlebox
-            posing = certificates if box is not None and box.poses_as_server else {}
-            station.create_box({**self._box_keys, **posing}, quota=quotas["/box"])
+        posing = certificates if self._job.topology.poses_as_server else {}
+        station.create_box({**self._box_keys, **posing}, quota=quotas["/box"])
 
-    def _start_boxes(self) -> None:
-        """Start the middlebox. Raises LaneError when a box isn't ready in time."""
-        with self._stages.stage("middlebox ready"):
-            boxes = [(routed, routed.box) for routed in self._routed if routed.box is not None]
-            for _, box in boxes:
-                box.start()
-            deadline = self._stages.wall() + BOX_READY_SECONDS
-            for station, box in boxes:
-                while not station.box_ready():
-                    self._bell.wait(lambda: True, timeout=0)  # raises when the run is stopped
-                    ended = box.watched.ended
-                    if ended or self._stages.wall() > deadline:
-                        why = "ended" if ended else f"was not ready within {BOX_READY_SECONDS:g} s"
-                        printed = "\n".join(station.box_output().splitlines()[-3:]) or "nothing"
-                        raise LaneError("box-not-ready", f"The {box.role.value} box {why}. It printed", printed=printed)
+    def _box_ready(self, box: Box) -> bool:
+        return self._station_of(self._boxes[box]).box_ready()
 
-    def _start_server(self) -> bool:
-        if self._job.boxes:
-            self._start_boxes()
-        with self._stages.stage("server start"):
-            self._server.start()
-        with self._stages.stage("server ready"):
-            self._server_ready = self._wait_until_ready()
-        if not self._server_ready and self._job.own_server:
-            raise LaneError("origin-not-ready", "The origin did not listen.", printed=self._at_server.output()[-2000:])
-        return self._server_ready
+    def _answers_quic(self) -> bool:
+        port, address = self._at_server.server_at(self._link.udp_port, self._to.address)
+        return self._at_server.wait_until_ready(port, address, timeout=SERVER_READY_SECONDS)
 
-    def _wait_until_ready(self) -> bool:
-        """True when the server answers over QUIC, or listens on TCP, within SERVER_READY_SECONDS."""
-        station, port = self._at_server, self._job.server_port
-        if not isinstance(station, RoutedStation):
-            return station.wait_until_ready(self._link.udp_port, self._to.address, timeout=SERVER_READY_SECONDS)
-        if port is None:
-            return station.wait_until_ready(CONTRACT_PORT, SERVER4, timeout=SERVER_READY_SECONDS)
-        deadline = self._stages.wall() + SERVER_READY_SECONDS
-        while not station.listens(port):
-            if self._server.watched.ended or self._stages.wall() > deadline:
-                return False
-            self._bell.wait(lambda: self._server.watched.ended, timeout=_LISTEN_LOOK_SECONDS)
-        return True
+    def _listens(self, port: int) -> bool:
+        return self._at_server.listens(port)
+
+    def _last_lines(self, endpoint: Endpoint) -> str:
+        return "\n".join(self._station_of(endpoint).output(endpoint).splitlines()[-_LINES:])
+
+    def _station_of(self, endpoint: Endpoint) -> Station:
+        return next(station for station in self._stations if endpoint in station.endpoints)
 
     def _run_client(self) -> None:
         client, server, side = self._client.watched, self._server.watched, self._at_client.side
@@ -261,24 +225,20 @@ class RealExperiment(Experiment):
 
     def _require_boxes(self) -> None:
         """Raises LaneError when a box ended before the client."""
-        for station in self._routed:
-            if station.box is not None and station.box.watched.ended and self._client.stopped_by_us:
-                name, printed = station.box.role.value, station.box_output()[-2000:]
-                raise LaneError(f"{name}-ended", f"The {name} ended early.", printed=printed)
+        for box, endpoint in self._boxes.items():
+            if endpoint.watched.ended and self._client.stopped_by_us:
+                printed = self._last_lines(endpoint)
+                raise LaneError(f"{box.value}-ended", f"The {box.value} ended early.", printed=printed)
 
     def _probe_after(self) -> None:
         self._bell.wait(lambda: False, timeout=BASELINE_SECONDS + 1.5 * (self._to.rtt or 0.0))
 
-    def _stop_boxes(self) -> None:
-        for box in self._boxes.values():
-            box.stop(grace=BOX_GRACE_SECONDS)
-
     def _stop_sides(self) -> None:
         printed = [station.stop_side() for station in self._stations]
         dropped = [_DROPPED.findall(text) for text in printed]
-        captures = 2 if self._routed else 1  # captures on each host
-        if short := [text for text, counts in zip(printed, dropped, strict=True) if len(counts) < captures]:
-            raise LaneError("captures-died", "A capture ended before its time.", printed=short[0][-2000:])
+        for station, text, counts in zip(self._stations, printed, dropped, strict=True):
+            if len(counts) < station.captures:
+                raise LaneError("captures-died", "A capture ended before its time.", printed=text[-2000:])
         self._capture_drops = sum(int(count) for counts in dropped for count in counts)
 
     def _collect(self) -> None:
@@ -288,8 +248,8 @@ class RealExperiment(Experiment):
             lambda: self._copy_capture(self._at_client, "left.pcap"),
             lambda: self._copy_capture(self._at_server, "right.pcap"),
             self._copy_probes,
-            *(lambda station=station: self._copy_printed(station) for station in self._stations),
-            *(lambda station=station: self._copy_routed(station) for station in self._routed),
+            *(lambda endpoint=endpoint: self._copy_printed(endpoint) for endpoint in self._endpoints),
+            *(lambda station=station: self._copy_endpoint_captures(station) for station in self._stations),
             self._compare_downloads,
         )
 
@@ -300,14 +260,11 @@ class RealExperiment(Experiment):
         where = station.role.value
         require_datagrams(path, where=where, interface=self._interfaces()[where])
 
-    def _copy_routed(self, station: RoutedStation) -> None:
-        """Copy the capture at the endpoint, and the box's files."""
+    def _copy_endpoint_captures(self, station: Station) -> None:
         role = station.role.value
         path = self._job.folder / role / f"{role}.pcap"
-        collect.extract_file(station.inner_capture(limit=CAPTURE_LIMIT), path, budget=CAPTURE_LIMIT)
-        if station.box is not None:
-            self._printed[station.box.role.value] = station.box_output()
-            self._copy_logs(station.box)
+        for blocks in station.endpoint_captures(limit=CAPTURE_LIMIT):
+            collect.extract_file(blocks, path, budget=CAPTURE_LIMIT)
 
     def _way(self) -> Way:
         """The way of the traffic from router to router."""
@@ -320,10 +277,6 @@ class RealExperiment(Experiment):
             forwards=box is None or box.forwards,
         )
 
-    def _filter(self) -> str:
-        """The capture filter for the link. With a middlebox or over TCP, TCP packets are captured, too."""
-        return f"{'' if self._routed else 'udp '}port {self._link.udp_port}"
-
     def _interfaces(self) -> dict[str, str]:
         return {"client": self._to.interface, "server": self._link.server_interface or self._to.server_interface}
 
@@ -333,16 +286,14 @@ class RealExperiment(Experiment):
         collect.extract_file(blocks, path, budget=_PROBES)
         self._exchanges = settled(parse(path.read_text(errors="replace")))
 
-    def _copy_printed(self, station: Station) -> None:
-        self._printed[station.role.value] = station.output()
-        self._copy_logs(station.endpoint)
+    def _copy_printed(self, endpoint: Endpoint) -> None:
+        self._printed[endpoint.role.value] = self._station_of(endpoint).output(endpoint)
+        self._copy_logs(endpoint)
 
     def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
-        if box := next((routed for routed in self._routed if routed.box is endpoint), None):
-            return box.box_logs(limit=self._job.limits.logs)
-        station = next(station for station in self._stations if station.endpoint is endpoint)
+        station = self._station_of(endpoint)
         limit = downloads_quota(self._expected) if path == "/downloads" else self._job.limits.logs
-        return station.archive(path, limit=limit)
+        return station.archive(station.path_of(endpoint, path), limit=limit)
 
     def _outputs(self) -> dict[str, str]:
         return dict(sorted(self._printed.items()))
@@ -359,9 +310,6 @@ class RealExperiment(Experiment):
             evidence,
             host_steal=evidence.host_steal if server_is_here else 0.0,
             cpu_pressure=evidence.cpu_pressure if server_is_here else None,
-            boxes={box.value: endpoint.record(self._stages.began_unix) for box, endpoint in self._boxes.items()},
-            via=self._job.topology.middlebox,
-            content_seed=self._job.content_seed,
             real_link=RealLinkEvidence(
                 name=self._link.name,
                 server_address=self._to.address,

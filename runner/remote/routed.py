@@ -15,7 +15,6 @@ from runner.lanes.addresses import CLIENT_HOSTS, LANE6, RIGHT4, RIGHT6, SERVER4,
 from runner.lanes.endpoint import Endpoint
 from runner.lanes.holders import NAMESPACE_SETTINGS, ROUTER_SETTINGS, plumber
 from runner.lanes.lane import look_for
-from runner.lanes.lane_base import accepts
 from runner.lanes.network import CLIENT_NETWORK4, SERVER_NETWORK4, cables, routes
 from runner.lanes.supervised import Bell, Watched
 from runner.lanes.wiring import routes_via, wiring_script
@@ -24,7 +23,7 @@ from runner.model.middlebox import Box
 from runner.model.real_link import RemoteHost
 from runner.model.topology import CLIENT, GATEWAY, SERVER, TERMINAL, Hop
 from runner.remote.collected import CollectedOfJob
-from runner.remote.station import LOG, QUIET, SIDE_RIGHTS, Station
+from runner.remote.station import CONTRACT_PORT, LOG, QUIET, SIDE_RIGHTS, Station
 
 _CUBIC = "cubic"  # the same on all hosts: their defaults may differ
 _WIRINGS = 5000  # numbers of the cable's interfaces, above those that Docker uses
@@ -51,6 +50,8 @@ class Way:
 class RoutedStation(Station):
     """`box`: the middlebox's container at this end, if any. Call `open_network` after `start_side`."""
 
+    captures = 2
+
     def __init__(
         self,
         engine: Engine,
@@ -64,21 +65,23 @@ class RoutedStation(Station):
         way: Way,
     ) -> None:
         super().__init__(engine, host, bell, endpoint=endpoint, name=name, collected=collected)
-        self.box = box
+        self._boxes = (box,) if box is not None else ()
         self._way = way
         self._place = Box.TERMINAL if endpoint.role is Role.CLIENT else Box.GATEWAY
         self._inner: Watched | None = None
         self._router: Watched | None = None
 
     @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return (self.endpoint, *self._boxes)
+
+    @property
     def volumes(self) -> tuple[Volume, ...]:
         """The endpoint's volumes; with a box, also /logs of the box."""
-        return (*super().volumes, *([Volume(name=f"{self.name}-box-logs", path=_BOX_LOGS)] if self.box else []))
+        return (*super().volumes, *(Volume(name=f"{self.name}-box-logs", path=_BOX_LOGS) for _ in self._boxes))
 
-    def find_images(self) -> None:
-        super().find_images()
-        if self.box is not None:
-            self.box.find(self.engine, writable_root=True)
+    def capture_filter(self, port: int) -> str:
+        return f"port {port}"  # a middlebox may send TCP over the link
 
     def _parts(self) -> tuple[str, ...]:
         return ("box", *super()._parts(), "plumber", "router", "inner")
@@ -111,10 +114,10 @@ class RoutedStation(Station):
             ports=((self._way.port, "tcp"), (self._way.port, "udp")) if at_gateway else (),
         )
         address = self._wire()
-        if self.box is not None:
-            ends = (address, self._way.gateway) if self._place is Box.TERMINAL else (self._way.terminal, address)
-            known = {"TERMINAL_ADDRESS": ends[0], "GATEWAY_ADDRESS": ends[1], "LINK_PORT": str(self._way.port)}
-            self.box.environment |= known
+        ends = (address, self._way.gateway) if self._place is Box.TERMINAL else (self._way.terminal, address)
+        for box in self._boxes:
+            box.environment |= dict(zip(("TERMINAL_ADDRESS", "GATEWAY_ADDRESS"), ends, strict=True))
+            box.environment["LINK_PORT"] = str(self._way.port)
         self._await(self._inner, ("listening on", "side ready"), "The capture")
 
     def _wire(self) -> str:
@@ -149,35 +152,27 @@ class RoutedStation(Station):
         self.endpoint.join(self.engine, Watched(self.engine, container, self._bell))
 
     def create_box(self, files: Mapping[str, bytes], *, quota: int) -> None:
-        """Create the container of the box, if there is a box, without starting it. `files`: files of the box, such as
-        its keys."""
-        if self.box is None or self._router is None:
-            return
+        assert self._router is not None, "open_network() comes first"
         host = {"network_mode": f"container:{self._router.container}", "log_config": LOG}
         logs = replace(self.volumes[-1], path="/logs")
-        container = self._make(f"{self.name}-box", self.box.container((logs,), quota=quota, host=host), files)
-        self.box.join(self.engine, Watched(self.engine, container, self._bell))
+        for box in self._boxes:
+            container = self._make(f"{self.name}-box", box.container((logs,), quota=quota, host=host), files)
+            box.join(self.engine, Watched(self.engine, container, self._bell))
 
     def box_ready(self) -> bool:
-        """True when the box has reported that it forwards traffic, or when there is no box; waits for a second at
-        most."""
-        if self.box is None or self.side is None:
-            return True
-        return self.engine.execute(self.side.container, look_for(f"{_BOX_LOGS}/ready"))[0] == 0
+        assert self.side is not None, "start_side() comes first"
+        look = look_for(f"{_BOX_LOGS}/ready")
+        return all(self.engine.execute(self.side.container, look)[0] == 0 for _ in self._boxes)
 
-    def box_output(self) -> str:
-        """The output of the box that its log still has."""
-        return self._output_of(self.box) if self.box is not None else ""
+    def path_of(self, endpoint: Endpoint, path: str) -> str:
+        return _BOX_LOGS if endpoint in self._boxes else path
 
-    def box_logs(self, *, limit: int) -> Iterator[bytes]:
-        """/logs of the box as tar."""
-        return self.archive(_BOX_LOGS, limit=limit)
-
-    def inner_capture(self, *, limit: int) -> Iterator[bytes]:
-        """The capture at the endpoint, as a tar of one pcap file. Raises LaneError without a capture."""
+    def endpoint_captures(self, *, limit: int) -> Iterator[Iterator[bytes]]:
+        """The capture in the endpoint's own network. Raises LaneError without a capture."""
         if self._inner is None:
             raise LaneError("no-side", f"There is no capture at the {self.role.value}.")
-        return self._collected.counted(self.engine.archive(self._inner.container, "/side/capture.pcap", limit=limit))
+        archive = self.engine.archive(self._inner.container, "/side/capture.pcap", limit=limit)
+        return iter((self._collected.counted(archive),))
 
     def stop_side(self) -> str:
         """End all captures and the probe. Returns their output."""
@@ -190,11 +185,8 @@ class RoutedStation(Station):
     def _ready_from(self) -> Watched | None:
         return self._inner
 
-    def listens(self, port: int) -> bool:
-        """True when the endpoint accepts TCP on `port`."""
-        assert self._inner is not None, "open_network() comes first"
-        table = self.engine.execute(self._inner.container, ["cat", "/proc/net/tcp", "/proc/net/tcp6"])[1]
-        return accepts(table, port)
+    def server_at(self, port: int, address: str) -> tuple[int, str]:  # noqa: ARG002 - the server has a lane's address
+        return CONTRACT_PORT, SERVER4
 
 
 def wiring(place: Box, inner: int, router: int, way: Way) -> str:

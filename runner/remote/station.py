@@ -12,6 +12,7 @@ from runner.engine.containers import WATCHDOG_ROLE, ContainerSpec, Engine, Volum
 from runner.errors import LaneError
 from runner.lanes.endpoint import CAPABILITIES, Endpoint
 from runner.lanes.holders import CAPTURE_LIMIT, TOOLS, bounded
+from runner.lanes.lane_base import accepts
 from runner.lanes.supervised import Bell, Watched
 from runner.model.implementation import Role
 from runner.model.real_link import RemoteHost
@@ -44,8 +45,10 @@ SIDE_RIGHTS: dict[str, Any] = {
 
 
 class Station:
-    """The part of a job on one host. `guard` must be called first. The station is removed by `discard`, by its
-    watchdog, or by the next sweep."""
+    """The part of a job on one host, whose endpoint is in the host's own network. `guard` must be called first. The
+    station is removed by `discard`, by its watchdog, or by the next sweep."""
+
+    captures = 1  # number of captures on this host
 
     def __init__(
         self,
@@ -69,6 +72,11 @@ class Station:
         self._containers: list[str] = []
 
     @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The endpoint and the box of this host."""
+        return (self.endpoint,)
+
+    @property
     def volumes(self) -> tuple[Volume, ...]:
         """/logs and, for a client, /downloads. Their files exist as long as the side container."""
         names = ("logs", "downloads") if self.role is Role.CLIENT else ("logs",)
@@ -76,7 +84,8 @@ class Station:
 
     def find_images(self) -> None:
         """Look up the ids of the images on this host. Raises LaneError when an image is missing."""
-        self.endpoint.find(self.engine, writable_root=True)
+        for endpoint in self.endpoints:
+            endpoint.find(self.engine, writable_root=True)
 
     def beat(self, number: int) -> None:
         """Send the watchdog a sign of life. A failure is ignored, because the next sign follows soon."""
@@ -153,6 +162,22 @@ class Station:
         running.start()
         return running
 
+    def capture_filter(self, port: int) -> str:
+        """The filter of the captures on the link, for traffic at `port`."""
+        return f"udp port {port}"
+
+    def open_network(self, *, life: float, token: str) -> None:
+        """Make the endpoint's own network, if it has one. Raises LaneError."""
+
+    def create_box(self, files: Mapping[str, bytes], *, quota: int) -> None:
+        """Create the container of the box, if there is a box, without starting it. `files`: files of the box, such as
+        its keys. `quota`: bytes that it may write to its volume."""
+
+    def box_ready(self) -> bool:
+        """True when the box has reported that it forwards traffic, or when there is no box; waits for a second at
+        most."""
+        return True
+
     def _await(self, side: Watched, words: tuple[str, ...], subject: str) -> str:
         """Wait until a container has printed all of `words`. Returns its output."""
         waited = 0.0
@@ -225,6 +250,16 @@ class Station:
         )
         self.endpoint.join(self.engine, Watched(self.engine, container, self._bell))
 
+    def server_at(self, port: int, address: str) -> tuple[int, str]:
+        """UDP port and address of the server for `wait_until_ready`. `port`, `address`: those on the link."""
+        return port, address
+
+    def listens(self, port: int) -> bool:
+        """True when a process in the endpoint's network accepts TCP on `port`."""
+        inside = self._ready_from()
+        assert inside is not None, "the network is made first"
+        return accepts(self.engine.execute(inside.container, ["cat", "/proc/net/tcp", "/proc/net/tcp6"])[1], port)
+
     def wait_until_ready(self, port: int, address: str, *, timeout: float) -> bool:
         """True when the server answers at `address` and `port` within `timeout` seconds."""
         there = self._ready_from()
@@ -238,7 +273,7 @@ class Station:
         return False
 
     def _ready_from(self) -> Watched | None:
-        """The container that sends packets to the server until the server answers."""
+        """The container in the endpoint's network that sends packets to the server until the server answers."""
         return self.side
 
     def archive(self, path: str, *, limit: int) -> Iterator[bytes]:
@@ -247,11 +282,17 @@ class Station:
             raise LaneError("no-side", f"There is no side container at the {self.role.value}.")
         return self._collected.counted(self.engine.archive(self.side.container, path, limit=limit))
 
-    def output(self) -> str:
-        """The output of the endpoint that its log still has."""
-        return self._output_of(self.endpoint)
+    def path_of(self, endpoint: Endpoint, path: str) -> str:  # noqa: ARG002 - for stations with several endpoints
+        """The path in the side container of the folder `path` of an endpoint."""
+        return path
 
-    def _output_of(self, endpoint: Endpoint) -> str:
+    def endpoint_captures(self, *, limit: int) -> Iterator[Iterator[bytes]]:  # noqa: ARG002 - for other networks
+        """Captures at the endpoint in addition to the capture on the link, each as a tar of one pcap file of at most
+        `limit` bytes."""
+        return iter(())
+
+    def output(self, endpoint: Endpoint) -> str:
+        """The output of an endpoint of this station that its log still has."""
         return self.engine.printed(endpoint.running.container) if endpoint.running is not None else ""
 
     def discard(self) -> None:

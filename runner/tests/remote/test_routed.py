@@ -85,12 +85,12 @@ class Two:
             station.open_network(life=LIFE, token="00" * 16)
             station.create_endpoint(files={}, hosts=(), quota=MIB)
             station.create_box(keys, quota=16 * MIB)
-            if station.box is not None:
-                station.box.start()
+            for box in station.endpoints[1:]:
+                box.start()
         for station in self.stations:
             deadline = time.monotonic() + 30
             while not station.box_ready():
-                assert time.monotonic() < deadline, station.box_output()
+                assert time.monotonic() < deadline, station.output(station.endpoints[-1])
         return self
 
     def execute(self, station: RoutedStation, script: str) -> tuple[int, str]:
@@ -139,7 +139,8 @@ def test_tcp_crosses_translated_and_the_captures_show_what_each_end_said(tmp_pat
         for station in two.stations:
             station.stop_side()
             path = tmp_path / f"{station.role.value}.pcap"
-            collect.extract_file(station.inner_capture(limit=16 * MIB), path, budget=16 * MIB)
+            [capture] = station.endpoint_captures(limit=16 * MIB)
+            collect.extract_file(capture, path, budget=16 * MIB)
             packets = [packet for packet in read_packets(path)[1] if packet.protocol == TCP]
             assert sum(packet.payload for packet in packets) >= SIZE
             assert max(packet.length for packet in packets) <= 1500, "the captures show what the link carries"
