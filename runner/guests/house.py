@@ -107,6 +107,7 @@ class ContainerHouse:
         self._user = user
         self._stop, self._spec, self._name = stop, spec, f"{name}-house"
         self._opening = Lock()
+        self._closed = False
         self._container, self._holder = self._open()
         self.kernel = self.execute(["cat", "/guest/version"])[1].strip()  # version of the guests' kernel
 
@@ -119,7 +120,7 @@ class ContainerHouse:
     def _replace(self, lost: Holder) -> None:
         """Replace the container of the holder `lost` by a new container, unless another thread has done this."""
         with self._opening:
-            if self._holder is lost and not self._stop.is_set():
+            if self._holder is lost and not self._closed:
                 self._engine.remove(self._container)
                 self._container, self._holder = self._open()
 
@@ -133,7 +134,10 @@ class ContainerHouse:
         """Run a command in the container to its end. Returns its exit code and its output.
 
         Raises LaneError. When the container or the connection to it is lost, a new container replaces it before that.
+        After `close`, raises LaneError `stopped`.
         """
+        if self._closed:
+            raise LaneError("stopped", "The run was stopped while this job ran.")
         holder = self._holder
         try:
             return holder.execute(command)
@@ -147,8 +151,10 @@ class ContainerHouse:
         return _ended(*self.execute(["/guest/run-guest", "/guest/kernel", str(folder)]))
 
     def close(self) -> None:
-        """End all guests and remove the container."""
-        self._engine.remove(self._container)
+        """End all guests and remove the container. Afterwards no guest can begin."""
+        with self._opening:
+            self._closed = True
+            self._engine.remove(self._container)
 
 
 class ProcessHouse:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import docker
@@ -69,3 +70,21 @@ def test_a_house_that_is_killed_gets_a_successor(client: docker.DockerClient, tm
             house.execute(["true"])
         assert caught.value.code == "holder-died"
         assert house.execute(["cat", "/guest/version"])[1].strip() == house.kernel
+
+
+def test_a_job_that_has_just_begun_when_the_run_is_stopped_gets_no_new_house(
+    client: docker.DockerClient, tmp_path: Path
+) -> None:
+    with GuestHost.open(RUN, SETTING, lanes=1, scratch=tmp_path) as host:
+        house = host._house
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(house.execute, ["sleep", "60"])
+            time.sleep(1.0)
+            host.stop()
+            with pytest.raises(LaneError):
+                running.result(timeout=30)
+        with pytest.raises(LaneError) as caught:
+            house.execute(["true"])
+        assert caught.value.code == "stopped"
+        houses = client.containers.list(all=True, filters={"label": f"bentpipe.run={RUN}"}, ignore_removed=True)
+        assert not [each for each in houses if str(each.name).endswith("-house")]
