@@ -82,7 +82,7 @@ class _Entry(BaseModel):
 def _knobs(texts: dict[str, str]) -> dict[str, str]:
     for name, text in texts.items():
         if not _VARIABLE.fullmatch(name):
-            raise ValueError(f"'{name}' is no variable: write capitals, digits and '_'")
+            raise ValueError(f"'{name}' is not the name of a variable: write capitals, digits and '_'")
         try:
             Knob.parse(text)
         except ValueError as error:
@@ -128,7 +128,7 @@ def _completed(entries: Any) -> Any:
             continue
         model = entries.get(base)
         if not isinstance(model, dict) or "like" in model:
-            raise ValueError(f"{name} is like '{base}', which is no entry of this file with an image of its own")
+            raise ValueError(f"{name} is like '{base}', which is not an entry of this file with its own image")
         whole[name] = {field: model[field] for field in _SHARED if field in model} | entry
     return whole
 

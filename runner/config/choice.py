@@ -10,11 +10,10 @@ from runner.config.link_text import is_link_text, parse_link
 from runner.config.links import load_links, select_links
 from runner.config.names import named, split
 from runner.config.options import MatrixOptions
-from runner.config.over_links import with_measurements
-from runner.config.questions import Asked, Question
+from runner.config.over_links import real_record, with_measurements
+from runner.config.questions import CaseChanges, Question
 from runner.config.selection import Selection
-from runner.config.variants import Asked as AskedVariants
-from runner.config.variants import doubts, place, with_variants_of
+from runner.config.variants import RequestedVariants, doubts, place, with_variants_of
 from runner.errors import UsageError
 from runner.model.implementation import Role
 from runner.model.link_record import LinkRecord
@@ -49,7 +48,7 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
     questions = _questions(options, catalog, run, links)
     cases = {case.name: case for case in (question.case(catalog.cases) for question in questions)}
     catalog = replace(catalog, cases={**catalog.cases, **cases})
-    named_records = {question: question.record(catalog.cases, links.emulated, links.real) for question in questions}
+    named_records = {question: question.record(catalog.cases, links.records) for question in questions}
     records = {record.name: record for record in named_records.values()}
     stored = _iterations(run) if run else {}
     counts = {
@@ -69,7 +68,7 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
         iterations=options.iterations,
         counts=counts,
     )
-    requested = AskedVariants.parse(options.variants, catalog, selection)
+    requested = RequestedVariants.parse(options.variants, catalog, selection)
     placed = place(catalog, selection, requested)
     _require_jobs(placed.catalog, placed.selection, records.values())
     _require_room_beside(placed.catalog, placed.selection, records.values())
@@ -99,6 +98,11 @@ class _Links:
     emulated: Mapping[str, LinkRecord]
     real: Mapping[str, RealLink]
     requested: tuple[str, ...]
+
+    @property
+    def records(self) -> dict[str, LinkRecord]:
+        """Every link by name, as `run.json` stores it."""
+        return {**self.emulated, **{name: real_record(link) for name, link in self.real.items()}}
 
     @property
     def requested_real(self) -> tuple[str, ...]:
@@ -150,7 +154,7 @@ def _questions(
 ) -> dict[Question, Question | None]:
     """The questions of this call, each with the question of the stored run from which it comes. The value None means
     that the question is new."""
-    requested = Asked.parse(
+    requested = CaseChanges.parse(
         links=links.requested,
         sizes=options.sizes,
         losses=options.losses,

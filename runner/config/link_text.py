@@ -56,7 +56,7 @@ def _pairs(part: str, text: str) -> dict[str, str]:
     for word in part.split(","):
         key, equals, value = (piece.strip() for piece in word.partition("="))
         if not equals or not value:
-            raise UsageError(f"--link '{text}': '{word.strip()}' is no KEY=VALUE: write it as {EXAMPLE}.")
+            raise UsageError(f"--link '{text}': '{word.strip()}' is not KEY=VALUE: write it as {EXAMPLE}.")
         if key not in _KEYS and key != "name":
             near = get_close_matches(key, _KEYS, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""

@@ -108,7 +108,7 @@ def select_links(links: dict[str, RealLink], names: tuple[str, ...]) -> tuple[Re
             hint = f" Did you mean {near[0]}?" if near else ""
             raise UsageError(f"--link: there is no link '{name}' in links.json.{hint} Choices: {', '.join(links)}.")
     if not requested:
-        raise UsageError(f"--link: name one of links.json. Choices: {', '.join(links)}.")
+        raise UsageError(f"--link: name a link of links.json. Choices: {', '.join(links)}.")
     chosen = tuple(links[name] for name in requested)
     _refuse_shared_ports(chosen)
     return chosen
@@ -185,7 +185,7 @@ def _key(where: str, text: str) -> Path:
     if not path.is_file():
         raise UsageError(f"{where}: there is no private key {path}: make one with `ssh-keygen -t ed25519 -f {path}`.")
     if path.suffix == ".pub":
-        raise UsageError(f"{where}: {path} is the public key: name the private one, {path.with_suffix('')}.")
+        raise UsageError(f"{where}: {path} is the public key: name the private key, {path.with_suffix('')}.")
     mode = path.stat().st_mode
     if mode & 0o077:
         raise UsageError(f"{where}: others may read the private key {path}: run `chmod 600 {path}`.")
@@ -211,7 +211,7 @@ def _link(where: str, name: str, entry: _Link, hosts: dict[str, RemoteHost]) -> 
     for field, interface in (("interface", entry.interface), ("server_interface", entry.server_interface)):
         if not _INTERFACE.fullmatch(interface):
             raise UsageError(
-                f"{where}: {field} '{interface}' is no interface name: copy it from `ip link`, such as eth1."
+                f"{where}: {field} '{interface}' is not the name of an interface: copy it from `ip link`, such as eth1."
             )
     if not _ABBREVIATION.fullmatch(entry.abbreviation):
         raise UsageError(

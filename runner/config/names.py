@@ -44,5 +44,5 @@ def number(text: str, *, option: str, top: float, example: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= top:
-        raise UsageError(f"{option}: '{text}' is no number from 0 to {top:g}: write {option} {example}.")
+        raise UsageError(f"{option}: '{text}' is not a number from 0 to {top:g}: write {option} {example}.")
     return value

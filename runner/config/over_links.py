@@ -1,4 +1,4 @@
-"""Makes a case, a measurement, for each real link. Pure."""
+"""Makes a measurement for each real link. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -28,7 +28,7 @@ def with_measurements(catalog: Catalog, links: Iterable[RealLink]) -> Catalog:
         taken = {known.abbreviation.lower(): known.name for known in cases.values()}
         if other := taken.get(case.abbreviation.lower()):
             raise UsageError(
-                f"links.json, link '{link.name}': its abbreviation {case.abbreviation} is that of {other}: "
+                f"links.json, link '{link.name}': its abbreviation {case.abbreviation} is also that of {other}: "
                 "give the link another `abbreviation`."
             )
         cases[link.name] = case
@@ -77,7 +77,7 @@ def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
     )
 
 
-def real_record(link: RealLink, *, name: str = "") -> LinkRecord:
+def real_record(link: RealLink) -> LinkRecord:
     """A real link as `run.json` stores it. Only its advertised data rates are known before a job."""
     forward, return_ = (LinkParameters.advertised(rate) for rate in (link.forward_rate, link.return_rate))
-    return replace(LinkRecord.single(name or link.name, forward, return_), real=RealLinkRecord.of(link))
+    return replace(LinkRecord.single(link.name, forward, return_), real=RealLinkRecord.of(link))

@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from runner.config.names import number, values
-from runner.config.over_links import real_record
 from runner.errors import UsageError
 from runner.model.link_record import LinkRecord
-from runner.model.real_link import RealLink
 from runner.model.run import CaseRecord, ClientKind, Kind
 from runner.units import KIB, format_data_rate, format_duration, format_size
 from testcases.base import Case
@@ -58,24 +56,20 @@ class Question:
         case = case.warmed() if self.warm else case
         return case.accompanied(self.beside) if self.beside not in ("", case.beside) else case
 
-    def record(
-        self, cases: Mapping[str, Case], emulated: Mapping[str, LinkRecord], real: Mapping[str, RealLink]
-    ) -> CaseRecord:
-        """The record of the question's case over its link. Raises UsageError when the case can't run over that link."""
+    def record(self, cases: Mapping[str, Case], links: Mapping[str, LinkRecord]) -> CaseRecord:
+        """The record of the question's case over its link. `links`: emulated and real links by name. Raises UsageError
+        when the case can't run over that link."""
         case = self.case(cases)
         record, link_name = case.record(), case.link.name.lower()
         if case.is_real:
-            if link_name not in real:
+            if link_name not in links or links[link_name].real is None:
                 raise UsageError(f"--case {case.name} runs over a real link: name a link of links.json with --link.")
-            record = replace(record, link=real_record(real[link_name], name=record.link.name))
+            record = replace(record, link=replace(links[link_name], name=record.link.name))
         name = "" if self.link == link_name else self.link
         if not name and not self.loss:
             return record if self.size is None else _described(record, sized=True, other_link=False)
         _require_other_link(case, self)
-        if name in real:
-            link = real_record(real[name])
-        else:
-            link = replace(_emulated(emulated, name) if name else record.link, name=name or link_name)
+        link = replace(_link(links, name) if name else record.link, name=name or link_name)
         if self.loss:
             link = _lossy(link, self.loss)
         if record.kind is Kind.MEASUREMENT:
@@ -116,9 +110,8 @@ def _of_link(link: LinkRecord) -> str:
     return f"{rates}, {format_duration(link.rtt)} RTT{loss}"
 
 
-def _emulated(links: Mapping[str, LinkRecord], name: str) -> LinkRecord:
-    """The emulated link with this name. Raises UsageError when a stored run has the link and it is no longer
-    declared."""
+def _link(links: Mapping[str, LinkRecord], name: str) -> LinkRecord:
+    """The link with this name. Raises UsageError when a stored run has the link and it is no longer declared."""
     if name not in links:
         raise UsageError(f"--link: the run has a link '{name}' that is no longer declared: write it again with --link.")
     return links[name]
@@ -140,16 +133,14 @@ def _lossy(link: LinkRecord, loss: float) -> LinkRecord:
         raise UsageError(
             f"--loss {loss:g}: losses can't be set on a real link such as {link.name}: leave out --loss or --link."
         )
-    segment, digits = (
-        link.satellite,
-        repr(float(loss)).removesuffix(".0"),
-    )  # all digits: each loss has its own name
+    segment = link.satellite
+    digits = repr(float(loss)).removesuffix(".0")  # all digits, so that each loss has its own name
     lossy = replace(segment, forward=replace(segment.forward, loss=loss), return_=replace(segment.return_, loss=loss))
     return replace(link, name=f"{link.name}+loss={digits}", segments=(lossy, *link.segments[1:]))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class CaseChanges:
     """The parsed options that change cases. An option that is not used is empty. `sizes` is None for `all`."""
 
     links: tuple[str, ...] = ()
@@ -167,7 +158,7 @@ class Asked:
         losses: tuple[str, ...],
         warm: bool,
         besides: tuple[str, ...] = (),
-    ) -> "Asked":
+    ) -> "CaseChanges":
         """Parse sizes and losses. `links` and `besides` are resolved names already. Raises UsageError for an invalid
         size or loss."""
         return cls(links=links, sizes=_sizes(sizes), losses=_losses(losses), warm=warm, besides=besides)
@@ -221,7 +212,9 @@ class Asked:
     def _require_sense(self, cases: list[Case]) -> None:
         names = ", ".join(case.name for case in cases[:5]) + (", …" if len(cases) > 5 else "")
         if self.sizes != () and not any(map(_can_size, cases)):
-            raise UsageError(f"--size is for measurements of one file, not for {names}: leave it out, or add goodput.")
+            raise UsageError(
+                f"--size is for measurements of one file, not for {names}: leave it out, or add --case goodput."
+            )
         if self.warm and not any(map(_can_warm, cases)):
             raise UsageError(
                 f"--warm is for downloads and page loads, not for {names}: a stack can't load its files twice. Leave "

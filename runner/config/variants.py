@@ -22,14 +22,14 @@ _EXAMPLE = "write STACK:NAME=VALUE,… such as quinn:CCA=bbr,IW=32"
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedVariants:
     """The requested variants without repetition: the variants of stacks, and the variants of middleboxes by name."""
 
     stacks: tuple[Variant, ...]
     middleboxes: Mapping[str, Middlebox]
 
     @classmethod
-    def parse(cls, texts: Iterable[str], catalog: Catalog, selection: Selection) -> "Asked":
+    def parse(cls, texts: Iterable[str], catalog: Catalog, selection: Selection) -> "RequestedVariants":
         """Parse the values of `--variant`. When a stack and a middlebox have the same name, the variant is made of the
         stack or middlebox that is selected. Raises UsageError when both are selected, and for a parameter that a stack
         or middlebox lacks.
@@ -189,7 +189,7 @@ class Placed:
     selection: Selection
 
 
-def place(catalog: Catalog, selection: Selection, requested: Asked) -> Placed:
+def place(catalog: Catalog, selection: Selection, requested: RequestedVariants) -> Placed:
     """Add each variant of a middlebox after the middlebox, and each variant of a stack after the stack.
 
     A variant of a stack gets the roles in which its stack is selected and in which the variant differs from the stack.
@@ -218,13 +218,13 @@ def place(catalog: Catalog, selection: Selection, requested: Asked) -> Placed:
         catalog = with_variant(catalog, variant, roles)
         selection = replace(
             selection,
-            servers=_beside(selection.servers, variant) if Role.SERVER in roles else selection.servers,
-            clients=_beside(selection.clients, variant) if Role.CLIENT in roles else selection.clients,
+            servers=_with_variant(selection.servers, variant) if Role.SERVER in roles else selection.servers,
+            clients=_with_variant(selection.clients, variant) if Role.CLIENT in roles else selection.clients,
         )
     return Placed(catalog, selection)
 
 
-def _beside(names: tuple[str, ...], variant: Variant) -> tuple[str, ...]:
+def _with_variant(names: tuple[str, ...], variant: Variant) -> tuple[str, ...]:
     """The names with the variant's name after its stack and after the other variants of that stack."""
     if variant.name in names:
         return names
@@ -244,7 +244,7 @@ def with_variant(catalog: Catalog, variant: Variant, roles: tuple[Role, ...]) ->
         parameters=dict(variant.parameters),
     )
     others = {name: stack for name, stack in catalog.implementations.items() if name != variant.name}
-    order = _beside(tuple(others), variant)
+    order = _with_variant(tuple(others), variant)
     return replace(catalog, implementations={name: others.get(name, entry) for name in order})
 
 

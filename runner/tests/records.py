@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from runner.config.catalog import Catalog
+from runner.config.over_links import real_record
 from runner.config.questions import Question
 from runner.config.selection import Selection
 from runner.model.impairments import PathImpairments
@@ -50,5 +51,6 @@ def over_real(catalog: Catalog, links: tuple[RealLink, ...], cases: tuple[str, .
         Question(declared=name, link="" if name in real else links[0].name) for name in catalog.select_cases(cases)
     ]
     questions = requested if cases else [Question(declared=name) for name in real]
-    records = [question.record(catalog.cases, {}, real) for question in questions]
+    links_by_name = {name: real_record(link) for name, link in real.items()}
+    records = [question.record(catalog.cases, links_by_name) for question in questions]
     return {record.name: record for record in records}

@@ -19,7 +19,7 @@ from runner.campaign.signals import stopping
 from runner.campaign.width import Width
 from runner.config.catalog import ROOT, Catalog, load_catalog, load_implementations
 from runner.config.selection import Selection
-from runner.config.variants import Asked, place
+from runner.config.variants import RequestedVariants, place
 from runner.errors import BentpipeError, UsageError
 from runner.images.setup import prepare
 from runner.lanes.emulated import Emulated
@@ -82,7 +82,7 @@ def _planned(path: Path, chosen: tuple[Labelled, ...], console: Console) -> tupl
     )
     selection = Selection(servers=stacks, clients=stacks, cases=tuple(catalog.cases))
     variants = (variant for transfer in chosen for variant in (transfer.server_variant, transfer.client_variant))
-    requested = Asked(tuple(dict.fromkeys(variant for variant in variants if variant.parameters)), {})
+    requested = RequestedVariants(tuple(dict.fromkeys(variant for variant in variants if variant.parameters)), {})
     placed = place(catalog, selection, requested)
     run = runs.new_run(
         path,

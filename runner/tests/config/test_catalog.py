@@ -84,8 +84,8 @@ def test_an_entry_like_another_has_its_image_and_says_what_differs(tmp_path: Pat
 @pytest.mark.parametrize(
     ("entry", "sentence"),
     [
-        ({"like": "nobody"}, "mine is like 'nobody', which is no entry of this file with an image of its own"),
-        ({"like": "mine"}, "mine is like 'mine', which is no entry"),
+        ({"like": "nobody"}, "mine is like 'nobody', which is not an entry of this file with its own image"),
+        ({"like": "mine"}, "mine is like 'mine', which is not an entry"),
         ({"alpn": ["h3"]}, "field 'implementations.mine.alpn' is not known: did you mean speaks?"),
         ({"speaks": ["h4"]}, "field 'implementations.mine.speaks.0' is \"h4\""),
     ],
@@ -154,7 +154,7 @@ def test_a_broken_catalogue_is_refused_with_file_and_field(tmp_path: Path, text:
         ({"IW": "1s..10"}, "IW: '1s..10' is neither choices nor a range"),
         ({"IW": "1..2|3"}, "IW: '1..2|3' is neither choices nor a range"),
         ({"IW": ""}, "IW: '' is neither choices nor a range"),
-        ({"iw": "1..10"}, "'iw' is no variable: write capitals, digits and '_'"),
+        ({"iw": "1..10"}, "'iw' is not the name of a variable: write capitals, digits and '_'"),
         ({"IW": 10}, "middleboxes.p.knobs.IW' is 10: write text, in quotes"),
         (["IW"], "middleboxes.p.knobs': write an object, { … }"),
     ],

@@ -111,7 +111,7 @@ def _link(**more: object) -> Change:
         (_link(udp_port=57833), "both 57833"),
         (_link(server_addresses=["roof"]), "'roof' is not an IP address"),
         (_link(families=[6], server_addresses=["192.0.2.1"]), "no address of its families: add one of IPv6"),
-        (_link(interface="eth 1"), "interface 'eth 1' is no interface name: copy it from `ip link`"),
+        (_link(interface="eth 1"), "interface 'eth 1' is not the name of an interface: copy it from `ip link`"),
         (_link(server_interface="a" * 16), "server_interface"),
         (_link(abbreviation="a,b"), "abbreviation 'a,b' is not valid"),
         (_link(quiet_hours=["22:00-10:00", "09:00-22:00"]), "quiet_hours cover the whole day"),
@@ -204,7 +204,7 @@ def test_keys_that_others_may_read_are_refused(tmp_path: Path) -> None:
     public = tmp_path / "key.pub"
     public.write_text("")
     public.chmod(0o600)
-    with pytest.raises(UsageError, match="is the public key: name the private one"):
+    with pytest.raises(UsageError, match="is the public key: name the private key"):
         load_links(_file(tmp_path / "links.json", _host(key=str(public))))
 
 
@@ -212,7 +212,7 @@ def test_selection_names_the_choices(tmp_path: Path) -> None:
     links = load_links(_file(tmp_path / "links.json"))
     with pytest.raises(UsageError, match=r"no link 'astre' in links\.json\. Did you mean astra\?"):
         select_links(links, ("astre",))
-    with pytest.raises(UsageError, match=r"--link: name one of links\.json\. Choices: astra, roof2"):
+    with pytest.raises(UsageError, match=r"--link: name a link of links\.json\. Choices: astra, roof2"):
         select_links(links, ("",))
 
 

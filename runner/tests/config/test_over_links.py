@@ -43,14 +43,14 @@ def test_real_cases_are_not_selected_without_a_name(catalog: Catalog) -> None:
 
 
 def test_an_abbreviation_that_is_taken_is_told(catalog: Catalog) -> None:
-    with pytest.raises(UsageError, match="its abbreviation SAT is that of sat"):
+    with pytest.raises(UsageError, match="its abbreviation SAT is also that of sat"):
         with_measurements(catalog, (replace(SKY, name="sat-2", abbreviation="SAT"),))
 
 
 def test_links_take_no_name_and_no_abbreviation_of_another(catalog: Catalog) -> None:
     with pytest.raises(UsageError, match="link 'sat': that is the name of a test case"):
         with_measurements(catalog, (replace(SKY, name="sat"),))
-    with pytest.raises(UsageError, match="link 'roof-b': its abbreviation ROOF is that of roof-a"):
+    with pytest.raises(UsageError, match="link 'roof-b': its abbreviation ROOF is also that of roof-a"):
         with_measurements(catalog, (replace(SKY, name="roof-a"), replace(SKY, name="roof-b")))
 
 

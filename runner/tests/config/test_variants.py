@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.config.catalog import Catalog, load_cases, load_implementations
-from runner.config.variants import Asked, doubts, parse, place, with_variants_of
+from runner.config.variants import RequestedVariants, doubts, parse, place, with_variants_of
 from runner.errors import UsageError
 from runner.inputs.inputs import environment
 from runner.model.implementation import Role
@@ -32,8 +32,8 @@ STACKS = {
 }
 
 
-def _parse(texts: Iterable[str], catalog: Catalog) -> Asked:
-    return Asked.parse(texts, catalog, select(catalog, cases=("sat",)))
+def _parse(texts: Iterable[str], catalog: Catalog) -> RequestedVariants:
+    return RequestedVariants.parse(texts, catalog, select(catalog, cases=("sat",)))
 
 
 @pytest.fixture(scope="module")

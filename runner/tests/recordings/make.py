@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.config.catalog import ROOT, Catalog, load_catalog, load_implementations
-from runner.config.variants import Asked, place
+from runner.config.variants import RequestedVariants, place
 from runner.engine.engine import connect
 from runner.images.images import image_ids
 from runner.judge.disturbance import disturbed, load_truth
@@ -127,7 +127,7 @@ def _run() -> Run:
     selection = select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
     variants = dict.fromkeys((*VARIANTS, *(variant for bad in BAD for variant in _sinners(bad).values())))
-    placed = place(catalog, selection, Asked(tuple(variants), {}))
+    placed = place(catalog, selection, RequestedVariants(tuple(variants), {}))
     run = runs.new_run(
         Path("recordings"),
         placed.catalog,
