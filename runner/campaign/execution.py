@@ -149,14 +149,14 @@ class Execution:
 
 
 def _lost(error: LaneError, started: float, wall: float) -> Evidence:
-    nobody = EndpointRecord(image="", image_id="")
+    unknown = EndpointRecord(image="", image_id="")
     return Evidence(
         started_unix_s=started,
         wall_s=wall,
         transfer_s=0.0,
         stages_s={},
-        client=nobody,
-        server=nobody,
+        client=unknown,
+        server=unknown,
         server_ready=None,
         files=(),
         error=error.record(),

@@ -141,13 +141,13 @@ class _Shipping:
     """Prints the progress of an image that is sent to a host, in steps of 10 %."""
 
     out: Console
-    _told: str = field(default="")
+    _last: str = field(default="")
 
     def report(self, image: str, sent: int, size: int) -> None:
         tenth = f"  {image}: {10 * sent // max(1, size) * 10} % of {format_size(size)}"
-        if tenth != self._told:
+        if tenth != self._last:
             self.out.print(tenth, soft_wrap=True)
-            self._told = tenth
+            self._last = tenth
 
 
 def place_of(choice: Choice, clock: str, saved: SavedImages | None = None) -> Place:

@@ -26,14 +26,14 @@ class Rests:
     folder: Path  # the run's folder: its file system must have space
     deployment: Deployment
     pause: Pause | None = None
-    _told: dict[int, str] = field(default_factory=dict)  # the last reason, by lane
+    _reported: dict[int, str] = field(default_factory=dict)  # the last reason, by lane
 
     def look(self, lane: int) -> Rest:
         """The reason that is valid now for `lane`."""
         of_all = lack_of_space(self.folder) or self._paused()
         reasons = {_ALL_LANES: of_all, lane: "" if of_all else self.deployment.resting(lane)}
-        new = any(reason and self._told.get(key) != reason for key, reason in reasons.items())
-        self._told |= reasons
+        new = any(reason and self._reported.get(key) != reason for key, reason in reasons.items())
+        self._reported |= reasons
         return Rest(of_all or reasons[lane], new)
 
     def _paused(self) -> str:

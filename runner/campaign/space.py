@@ -13,6 +13,6 @@ def lack_of_space(folder: Path) -> str:
     if shutil.disk_usage(folder).free >= LEAST_FREE:
         return ""
     return (
-        f"paused: less than {format_size(LEAST_FREE)} are free in {folder}. Free disk space there, then the run "
+        f"paused: less than {format_size(LEAST_FREE)} are free in {folder}. Make space there; the run then "
         "continues by itself. Ctrl-C ends the run; the same command continues it later."
     )

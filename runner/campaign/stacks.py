@@ -156,10 +156,10 @@ LEGEND = "hq: HTTP/0.9 over QUIC (hq-interop) · h1: HTTP/1.1 · CCA: congestion
 def published_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None, *, width: int) -> Table:
     """The published images of the catalogue, and which of them are on this host. Their names need 132 columns."""
     wide = width >= _NARROW
-    caption = "" if wide else f"Names of the images: from {_NARROW} columns on, and in implementations.json."
+    caption = "" if wide else f"implementations.json and terminals with {_NARROW} columns show the names of the images."
     table = Table(box=None, caption=caption or None, caption_justify="left")
-    for column in ("stack", "role", "CCA", "has too", "image", *(("published as",) if wide else ())):
-        table.add_column(column, no_wrap=column != "has too", overflow="fold")
+    for column in ("stack", "role", "CCA", "also has", "image", *(("published as",) if wide else ())):
+        table.add_column(column, no_wrap=column != "also has", overflow="fold")
     for stack in stacks:
         others = [name for name in stack.congestion_implemented if name != stack.congestion_control]
         more = [*others, *(["HyStart"] if stack.hystart else [])]

@@ -1,4 +1,4 @@
-"""The number of open lanes: fixed, or `auto`, which starts with few and follows the simulator's lateness."""
+"""The number of open lanes: fixed, or `auto`, which starts with few lanes and follows the simulator's lateness."""
 
 import os
 import threading

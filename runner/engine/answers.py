@@ -46,7 +46,7 @@ def identifier(described: Mapping[str, Any]) -> str:
     """The engine's identifier of an object. Raises ValueError when the text can't be an identifier."""
     identifier = described["Id"]
     if not isinstance(identifier, str) or not _IDENTIFIER.fullmatch(identifier):
-        raise ValueError(f"{str(identifier)[:40]!r} is no identifier")
+        raise ValueError(f"{str(identifier)[:40]!r} is not an identifier")
     return identifier
 
 

@@ -1,7 +1,7 @@
 """A higher CPU weight for the containers of lanes than for other work of this host.
 
 The weight of a container counts only inside its parent cgroup. Docker's own cgroup has the weight of a single process.
-In that cgroup, a container that starts in another lane makes a simulator late (sim/README.md, Measured).
+In that cgroup, a container that starts in another lane delays a simulator (sim/README.md, Measured).
 """
 
 from collections.abc import Mapping

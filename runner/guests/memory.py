@@ -14,7 +14,7 @@ def require_memory(lanes: int, meminfo: Path = Path("/proc/meminfo")) -> None:
     if available is not None and available < lanes * LEAST:
         raise SetupError(
             f"--clock virtual: {lanes} guests at once need {format_size(lanes * LEAST)} of memory, and "
-            f"{format_size(available)} are available: end other programs, or use fewer --lanes."
+            f"{format_size(available)} are available: end other programs, or use a smaller --lanes."
         )
 
 

@@ -82,7 +82,7 @@ def pull(
             host = registry(tag)
             if host in away:
                 failed[tag] = away[host]
-            elif reason := _pull_one(client, tag, report, silence):
+            elif reason := _pull_image(client, tag, report, silence):
                 failed[tag] = reason
                 report(Event(tag=tag, state=State.FAILED))
                 if _AWAY.search(reason):
@@ -117,7 +117,7 @@ def _sentences(failed: Mapping[str, str], away: Mapping[str, str], names: Mappin
     return "\n".join(sentences)
 
 
-def _pull_one(client: docker.DockerClient, tag: str, report: Callable[[Event], None], silence: float) -> str:
+def _pull_image(client: docker.DockerClient, tag: str, report: Callable[[Event], None], silence: float) -> str:
     """Pull an image. Returns the reason of a failure; empty after a success."""
     before = images.held(client, tag)
     repository, name = parse_repository_tag(tag)
@@ -187,4 +187,7 @@ def _other_machine(client: docker.DockerClient, tag: str, image: Held) -> str:
     here = f"{version['Os']}/{version['Arch']}"
     if image.machine == here:
         return ""
-    return f"The image {tag} is built for {image.machine} and this engine runs {here}: ask its project for one."
+    return (
+        f"The image {tag} is built for {image.machine} and this engine runs {here}: ask the image's project for an "
+        f"image for {here}."
+    )

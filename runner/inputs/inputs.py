@@ -153,8 +153,10 @@ def certificates(
     for below in range(chain_length - 2, -1, -1):
         key = draw.key()
         subject = _name(f"intermediate {chain_length - 1 - below}")
-        made = _sign(draw, subject=subject, key=key, issuer=issuer, issuer_key=issuer_key, below=below, fill=True)
-        intermediates.insert(0, made)
+        intermediate = _sign(
+            draw, subject=subject, key=key, issuer=issuer, issuer_key=issuer_key, below=below, fill=True
+        )
+        intermediates.insert(0, intermediate)
         issuer, issuer_key = subject, key
     leaf_key = draw.key()
     leaf = _sign(draw, subject=_name(names[0]), key=leaf_key, issuer=issuer, issuer_key=issuer_key, names=names)

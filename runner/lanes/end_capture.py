@@ -1,4 +1,4 @@
-"""Captures packets in the namespace of client or server, because inside a tunnel they can't be read on the link."""
+"""Captures packets in the namespace of the client or the server. On the link, a tunnel may hide these packets."""
 
 import re
 from collections.abc import Iterator

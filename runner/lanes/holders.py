@@ -132,7 +132,7 @@ def plumber() -> ContainerSpec:
 
 
 def engine_test() -> ContainerSpec:
-    """A container that does nothing: an engine that starts it works."""
+    """A container that does nothing. An engine that can start this container works."""
     return ContainerSpec(
         image=TOOLS,
         role="engine-test",

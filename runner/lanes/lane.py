@@ -100,7 +100,7 @@ class Lane(LaneBase):
         if self.shape.serves_again:
             self._new = self._look_and_wire(plumber)
         else:
-            self._ask(plumber, self._script(self._pids))
+            self._run_script(plumber, self._script(self._pids))
 
     def _renew(self, plumber: Holder) -> bool:
         """Renew a used lane. Returns False when it differs from a new lane."""
@@ -115,7 +115,7 @@ class Lane(LaneBase):
     def _look_and_wire(self, plumber: Holder, *before: str) -> str:
         """Wire the lane. Returns the state that the namespaces had without cables."""
         script = "\n".join((*before, look_script(self._pids, self._folders()), self._script(self._pids)))
-        return self._ask(plumber, script).split(LOOKED)[0]
+        return self._run_script(plumber, script).split(LOOKED)[0]
 
     def _folders(self) -> dict[str, list[str]]:
         folders = {role: [volume.path for volume in self.volumes(role)] for role in (CLIENT, SERVER)}
@@ -148,7 +148,7 @@ class Lane(LaneBase):
         deadline = monotonic() + _PORT_SECONDS
         while not self.listens(TERMINAL, READY_PORT):
             if monotonic() > deadline:
-                raise LaneError("link-not-ready", "Nobody listens on the ready port at the terminal.")
+                raise LaneError("link-not-ready", "The ready port at the terminal stays closed.")
             self.bell.wait(lambda: False, timeout=0.05)
 
     def box_ready(self, box: Box) -> bool:

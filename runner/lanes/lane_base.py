@@ -80,7 +80,7 @@ class LaneBase:
 
     def _make(self, plumber: Holder) -> None:
         self._hold_all()
-        self._ask(plumber, self._script(self._pids))
+        self._run_script(plumber, self._script(self._pids))
 
     def _hold_all(self) -> None:
         together(
@@ -110,7 +110,7 @@ class LaneBase:
         return tuple(self._volumes[role])
 
     def quota(self, role: str) -> int:
-        """Bytes that all volumes of `role` take."""
+        """The quotas of all volumes of `role` together, in bytes."""
         return sum(self._volumes[role].values())
 
     def hold(self, role: str, spec: ContainerSpec) -> Holder:
@@ -120,7 +120,7 @@ class LaneBase:
         self._holders[role] = holder
         return holder
 
-    def _ask(self, plumber: Holder, script: str) -> str:
+    def _run_script(self, plumber: Holder, script: str) -> str:
         """Run a script in the plumber. Returns its output; raises LaneError when it fails."""
         exit_code, output = plumber.execute(["sh", "-c", script])
         if exit_code != 0:

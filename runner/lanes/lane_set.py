@@ -65,7 +65,8 @@ class LaneSet:
         return opened
 
     def works(self) -> bool:
-        """True when the engine still runs its containers and starts new containers. False once `stop` was called."""
+        """True when the engine still runs the containers of this set and starts new containers. False once `stop` was
+        called."""
         if self._stop.is_set():
             return False
         try:
@@ -78,8 +79,8 @@ class LaneSet:
         return code == 0
 
     def _start_plumber(self) -> None:
-        made = self._engine.create(f"{self._prefix}-plumber", plumber())
-        self._plumber = Holder(self._engine, made, Bell(self._stop))
+        container = self._engine.create(f"{self._prefix}-plumber", plumber())
+        self._plumber = Holder(self._engine, container, Bell(self._stop))
         self._plumber.start()
         raise_weight()
 

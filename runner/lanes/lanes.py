@@ -117,7 +117,8 @@ class Lanes:
                     self._replace(lane_set)
             clean_up()
         raise SetupError(
-            f"The Docker Engine ended, or had no disk left, {_MOST_LOSSES} times while one job ran: look at its log."
+            f"The Docker Engine ended, or had no disk left, {_MOST_LOSSES} times while one job ran: look at "
+            "the engine's log."
         )
 
     def _await_disk(self) -> None:
@@ -126,8 +127,8 @@ class Lanes:
         while _lacks(self._set.free_disk(), _LEAST_FREE) and not self._stop.wait(_PAUSE_SECONDS if reported else 0.0):
             if not reported:
                 self._say(
-                    f"paused: less than {format_size(_LEAST_FREE)} are free on the disk of the Docker Engine. Free "
-                    "disk space there (`docker image prune` removes unused images), then the run continues by itself. "
+                    f"paused: less than {format_size(_LEAST_FREE)} are free on the disk of the Docker Engine. Make "
+                    "space there (`docker image prune` removes unused images); the run then continues by itself. "
                     "Ctrl-C ends it."
                 )
                 reported = True

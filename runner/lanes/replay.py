@@ -23,7 +23,8 @@ class Replay(Deployment):
         self._stop = threading.Event()
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence | None:  # noqa: ARG002 - a recording has one attempt
-        """Copy the recorded artifacts, with the evidence, to `folder`."""
+        """Copy the recorded artifacts, with the evidence, to `folder`. Returns None. Raises LaneError `not-recorded`
+        for a job without a recording."""
         source = self._recording / job.path
         if not source.is_dir():
             source = source.with_name("1")

@@ -31,7 +31,7 @@ _TAR = (
 class Resident(Supervised):
     """A container that reads commands from its stdin and ends when its stdin ends."""
 
-    _told = True
+    _has_stdin = True
 
     def __init__(self, engine: Engine, container: str, bell: Bell) -> None:
         super().__init__(engine, container, bell, output_limit=_OUTPUT_LIMIT)
@@ -45,14 +45,14 @@ class Resident(Supervised):
 
 class Holder(Resident):
     """A resident that runs `hold`, which runs many commands at the same time in its namespaces. The engine needs a
-    tenth of a second of CPU time to run a command or to read a folder; `hold` only starts a process for it."""
+    tenth of a second of CPU time to run a command or to read a folder; `hold` only starts a process."""
 
     def __init__(self, engine: Engine, container: str, bell: Bell, *, silence: float = _SILENCE) -> None:
         """`silence`: seconds without an answer after which a command counts as lost."""
         super().__init__(engine, container, bell)
         self._silence = silence
         self._numbers = itertools.count(1)
-        self._asked: dict[int, queue.Queue[tuple[int, bytes]]] = {}
+        self._answers: dict[int, queue.Queue[tuple[int, bytes]]] = {}
         self._rest = bytearray()
         self._gone = False
 
@@ -61,7 +61,7 @@ class Holder(Resident):
         Raises LaneError when the holder ends, or when it prints nothing for `silence` seconds.
         """
         number, frames = next(self._numbers), queue.Queue[tuple[int, bytes]](_AHEAD)
-        self._asked[number] = frames
+        self._answers[number] = frames
         kind = _OUTPUT
         try:
             if self._gone:
@@ -78,7 +78,7 @@ class Holder(Resident):
         except queue.Empty:
             raise LaneError("holder-silent", f"A holder said nothing for {self._silence:g} s: {command[0]}") from None
         finally:
-            del self._asked[number]
+            del self._answers[number]
             while not frames.empty():  # the reader of the stream may wait for a free place
                 frames.get_nowait()
             if kind == _OUTPUT and not self._gone:
@@ -105,7 +105,7 @@ class Holder(Resident):
     def _read(self) -> None:
         super()._read()
         self._gone = True
-        for frames in list(self._asked.values()):
+        for frames in list(self._answers.values()):
             frames.put((_GONE, b""))
 
     def _take(self, source: int, data: bytes) -> None:
@@ -122,5 +122,5 @@ class Holder(Resident):
             del self._rest[:end]
             if number == 0 and kind == _OUTPUT:
                 super()._take(source, content)
-            elif (frames := self._asked.get(number)) is not None:
+            elif (frames := self._answers.get(number)) is not None:
                 frames.put((kind, content))

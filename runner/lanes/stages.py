@@ -41,7 +41,8 @@ class Stages:
         return (steal - self._steal) / (total - self._total) if total > self._total else 0.0
 
     def pressure(self) -> float | None:
-        """Share of the time since the beginning in which some runnable task waited for a CPU (PSI)."""
+        """Share of the time since the beginning in which some runnable task waited for a CPU (PSI); None when the
+        kernel doesn't report it."""
         now = pressure.of_host()
         if now is None or self._pressure is None:
             return None

@@ -95,7 +95,7 @@ class Watched:
 class Supervised(Watched):
     """A watched container whose output is kept and limited. `ended` becomes true after all output was read."""
 
-    _told = False  # True: the container has a stdin to write to
+    _has_stdin = False  # True: the container has a stdin to write to
 
     def __init__(self, engine: Engine, container: str, bell: Bell, *, output_limit: int) -> None:
         super().__init__(engine, container, bell)
@@ -121,7 +121,7 @@ class Supervised(Watched):
             self._output = Output()
 
     def start(self) -> None:
-        self._stream = self._engine.follow(self.container, stdin=self._told)
+        self._stream = self._engine.follow(self.container, stdin=self._has_stdin)
         super().start()
 
     def _read(self) -> None:

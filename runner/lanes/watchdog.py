@@ -1,4 +1,4 @@
-"""The container that removes the leftovers of a killed runner, which can't clean up itself."""
+"""The container that removes the leftovers of a killed runner, which can't clean up after itself."""
 
 import threading
 from contextlib import suppress

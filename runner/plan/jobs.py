@@ -106,8 +106,8 @@ def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
         return f"{job.server} speaks {', '.join(server.speaks)}, {job.client} speaks {', '.join(client.speaks)}"
     possible = [name for name in case.protocols if name in shared]
     if not possible:
-        asked = " or ".join(case.protocols)
-        return f"{job.server} and {job.client} share {', '.join(shared)} only, and {job.case} runs over {asked}"
+        protocols = " or ".join(case.protocols)
+        return f"{job.server} and {job.client} share {', '.join(shared)} only, and {job.case} runs over {protocols}"
     role, stack = next(
         (role, stack)
         for role, stack in ((Role.SERVER, server), (Role.CLIENT, client))

@@ -60,7 +60,7 @@ def _walk(link: RealLink, shares: list[_Share], ledger: Ledger, now: datetime) -
     for number, (size, seconds) in enumerate(shares):
         rested = _after_quiet(link, moment)
         plan, moment = replace(plan, rests=plan.rests or rested > moment), rested
-        while span := _passed(link, day + size, month + size):
+        while span := _exceeded(link, day + size, month + size):
             if not plan.broken:
                 plan = replace(plan, broken=span, first_day=number)
             if (link.budget_day or link.budget_month or 0) < size + FIND_BYTES or (moment - now).days > _YEAR:
@@ -75,7 +75,7 @@ def _walk(link: RealLink, shares: list[_Share], ledger: Ledger, now: datetime) -
     return replace(plan, ends=moment)
 
 
-def _passed(link: RealLink, day: int, month: int) -> str:
+def _exceeded(link: RealLink, day: int, month: int) -> str:
     """The budget that these bytes would exceed: `month`, `day`, or empty when both are large enough."""
     if link.budget_month is not None and month > link.budget_month:
         return "month"

@@ -119,8 +119,8 @@ def _implementations(
 
 
 def no_wider(stored: Run, selected: Run) -> Run:
-    """`selected` without the jobs that the stored run lacks. A new variant keeps the jobs that the stored run has for
-    its stack or middlebox."""
+    """`selected` without the jobs that the stored run lacks. A job of a new variant stays when the stored run has this
+    job for the variant's stack or middlebox."""
 
     def known_as(name: str) -> str:
         return name if name in stored.implementations else selected.implementations[name].variant_of
@@ -164,8 +164,8 @@ def extend_run(folder: RunFolder, selected: Run) -> Run:
     for job in selected.order:
         if job in known and stored.protocol(job) != selected.protocol(job):
             raise UsageError(
-                f"{job.client} and {job.server} share {selected.protocol(job)} only, and shared {stored.protocol(job)} "
-                f"when {folder.path} began: start a new --run."
+                f"{job.client} and {job.server} would use {selected.protocol(job)} now, and used "
+                f"{stored.protocol(job)} when {folder.path} began: start a new --run."
             )
     return replace(
         stored,

@@ -76,7 +76,7 @@ class Reach:
         """The address for the host name of a case. Raises LaneError `no-address` when the case needs IPv6 and the link
         has no IPv6."""
         if host == "server6" and 6 not in self.chosen:
-            raise LaneError("no-address", "The case asks for IPv6, and the link has none.")
+            raise LaneError("no-address", "The case needs IPv6, and the link has no IPv6.")
         return self.chosen.get(6 if host == "server6" else 4) or next(iter(self.chosen.values()))
 
     def hosts(self) -> tuple[str, ...]:
@@ -124,11 +124,12 @@ def find(link: RealLink, client: Engine, server: Engine, bell: Bell, *, name: st
 def unreachable(link: RealLink, known: Iterable[Candidate], trouble: list[str]) -> str:
     """Why no address can be used, and the fix. `trouble`: errors of the port on the server's host."""
     reasons = (
-        "; ".join([f"{candidate.address}: {candidate.problem(link)}" for candidate in known] + trouble) or "it has none"
+        "; ".join([f"{candidate.address}: {candidate.problem(link)}" for candidate in known] + trouble)
+        or "the host has no global address"
     )
     fix = "open the port in its firewall, or name an address in `server_addresses`"
     if any("already in use" in line for line in trouble):
-        fix = "end what uses the port there (`ss -ulpn`), or give the link another `udp_port`"
+        fix = "end the program that uses the port there (`ss -ulpn` shows it), or give the link another `udp_port`"
     return f"{link.client.name} reaches no address of the server's host at UDP port {link.udp_port} ({reasons}): {fix}."
 
 

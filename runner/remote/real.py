@@ -155,7 +155,7 @@ class RealLinks(Deployment):
         try:
             remove_own(engine, {LABEL_LANES: self._prefix})
         except LaneError as error:  # results are stored already, so this error must not end the run
-            say(f"{name or 'this host'} could not be cleaned up, its watchdogs will do it: {error}")
+            say(f"{name or 'this host'} could not be cleaned up; its watchdogs will remove the rest. {error}")
         finally:
             engine.close()
 

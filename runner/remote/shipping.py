@@ -58,8 +58,8 @@ class Shipping:
         for image in lacking:
             if (made_for := self._local.images.get(image).attrs["Architecture"]) != there:
                 raise SetupError(
-                    f"{image} is made for {made_for}, and {self._engine.name} is {there}: use a host with a processor "
-                    "like this one's."
+                    f"{image} is made for {made_for}, and {self._engine.name} is {there}: use a host with the "
+                    "same kind of processor as this host."
                 )
         return lacking
 
@@ -98,8 +98,8 @@ class Shipping:
                 archives.pack(self._local, image, file, present)
             except (*_FAILURES, tarfile.TarError) as error:
                 raise SetupError(
-                    f"{image} can't be packed for {self._engine.name} ({error}): look at this host's free disk, "
-                    "TMPDIR and Docker's own, then run again."
+                    f"{image} can't be packed for {self._engine.name} ({error}): make space on this host, in "
+                    "TMPDIR and in Docker's data folder, then run again."
                 ) from error
             lacking = sum(layer not in present for layer in layers)
             yield Parcel(image=image, file=file, size=file.tell(), lacking=lacking, layers=layers)
@@ -130,8 +130,8 @@ class Shipping:
                     continue
                 why = failure or getattr(error, "explanation", None) or error
                 raise SetupError(
-                    f"{parcel.image} can't be sent to {self._engine.name} ({why}): look at its free disk, then run "
-                    "again: what has arrived is not sent again."
+                    f"{parcel.image} can't be sent to {self._engine.name} ({why}): make space on it, then run "
+                    "again; layers that have arrived are not sent again."
                 ) from error
         self._note(parcel.layers)
 

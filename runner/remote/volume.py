@@ -97,6 +97,6 @@ def _require(link: RealLink, size: int, spent: tuple[int, int], purpose: str) ->
         if budget is not None and used + size > budget:
             raise BudgetError(
                 f"{link.name}: {format_size(used)} of the {format_size(budget)} for this {span} are used, and "
-                f"{purpose} about {format_size(size)}: go on in the next {span}, or raise "
+                f"{purpose} about {format_size(size)}: continue in the next {span}, or raise "
                 f"budget_per_{span} in links.json."
             )

@@ -125,7 +125,7 @@ def test_changed_links_are_refused_on_resume(tmp_path: Path) -> None:
 def test_a_pair_that_now_shares_something_else_is_refused_on_resume(tmp_path: Path) -> None:
     wanted = new(tmp_path / "run", cases=("sat",))
     folder = RunFolder.create(tmp_path / "run", wanted)
-    with pytest.raises(UsageError, match="share h3 only, and shared hq-interop"):
+    with pytest.raises(UsageError, match="would use h3 now, and used hq-interop"):
         runs.extend_run(folder, replace(wanted, protocols={"quinn_aioquic/sat": "h3"}))
 
 

@@ -2,10 +2,10 @@
 
     lane_watchdog.py LEASE LABEL OWN_NAME      LABEL as name=value
 
-The runner is dead when standard input ends. It also counts as dead when no byte has come from standard input for LEASE
-seconds, although the engine answers: its host may have lost power, and after a restart of the engine no process writes
-to standard input. The bytes come through the engine. On an overloaded host it passes them on late, so the runner gets
-more time after the engine has answered.
+The runner is dead when standard input ends. The runner also counts as dead when no byte has come from standard input
+for LEASE seconds, although the engine answers: the host may have lost power, and after a restart of the engine no
+process writes to standard input. The bytes come through the engine, which passes them on late when the host is
+overloaded. So the runner gets more time after the engine has answered.
 """
 
 import json

@@ -59,15 +59,15 @@ def family_of(address: str) -> int:
 
 def listeners(port: int) -> list[socket.socket]:
     """Sockets for a UDP port of all addresses, like those of a server without a bound address."""
-    captures = []
+    sockets = []
     for family, wildcard in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             made = udp(family)
             made.bind((wildcard, port))
-            captures.append(made)
+            sockets.append(made)
         except OSError as error:
             print(f"port {port} {'IPv6' if family == socket.AF_INET6 else 'IPv4'} {error.strerror}", flush=True)
-    return captures
+    return sockets
 
 
 def require_free(*ports: int) -> None:
@@ -80,7 +80,9 @@ def require_free(*ports: int) -> None:
             except OSError as error:
                 if error.errno == errno.EADDRINUSE:
                     print(
-                        f"UDP port {port} is taken: end what uses it (ss -ulpn), or give the link another.", flush=True
+                        f"UDP port {port} is in use: end the program that uses it (`ss -ulpn` shows the program), "
+                        "or give the link another port.",
+                        flush=True,
                     )
                     os._exit(4)
 

@@ -61,7 +61,7 @@ def test_a_full_disk_pauses_the_run_and_loses_nothing(
         def report(self, progress: Progress) -> None:
             if progress.event == "paused":
                 done.append(len(folder.results()))
-                assert f"are free in {path}. Free disk space there" in progress.message
+                assert f"are free in {path}. Make space there" in progress.message
                 subprocess.run(["mount", "-o", "remount,size=1g", str(small_disk)], check=True)
 
     results = campaign_of(folder, catalog, Remounting()).execute()

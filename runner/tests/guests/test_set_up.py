@@ -33,7 +33,7 @@ def meminfo(folder: Path, size: int) -> Path:
 
 def test_too_little_memory_is_told_before_anything_starts(tmp_path: Path) -> None:
     require_memory(2, meminfo(tmp_path, 2 * LEAST))
-    with pytest.raises(SetupError, match=r"3 guests at once need .* are available: .* fewer --lanes"):
+    with pytest.raises(SetupError, match=r"3 guests at once need .* are available: .* smaller --lanes"):
         require_memory(3, meminfo(tmp_path, 2 * LEAST))
 
 

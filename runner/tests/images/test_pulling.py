@@ -249,8 +249,8 @@ def test_what_can_be_had_is_kept_and_the_rest_told(client: docker.DockerClient, 
         pulling.pull(client, stacks, report=lambda _: None, parallel=1)
     away, machine, manifest = str(caught.value).splitlines()
     assert away.endswith("; not pulled: away.")
-    text = f"The image {foreign} is built for linux/arm64 and this engine runs linux/amd64: ask its project for one."
-    assert machine == f"f: {text}"
+    text = f"The image {foreign} is built for linux/arm64 and this engine runs linux/amd64: ask the image's project"
+    assert machine == f"f: {text} for an image for linux/amd64."
     assert manifest.startswith(f"u: the image {unknown} can't be pulled: manifest for {unknown} not found")
     assert list(pulling.absent(stacks)) == ["f", "u", "away"]
 

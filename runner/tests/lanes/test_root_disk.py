@@ -112,7 +112,7 @@ def test_a_full_disk_of_the_engine_pauses_the_run(
         monkeypatch.setattr(lanes_module, "_LEAST_FREE", 1 << 60)
         assert lanes.run(ask()).error == {}
     assert len(messages) == 1
-    assert "are free on the disk of the Docker Engine. Free disk space there" in messages[0]
+    assert "are free on the disk of the Docker Engine. Make space there" in messages[0]
 
 
 def test_a_job_that_failed_on_a_full_disk_is_not_done(

@@ -122,9 +122,7 @@ def test_a_full_disk_is_told_and_no_job_is_lost(catalog: Catalog, tmp_path: Path
         host.open()
         host.fill_disk()
         with (
-            pytest.raises(
-                SetupError, match=r"can't be sent to .*no space left.*: look at its free disk, then run again"
-            ),
+            pytest.raises(SetupError, match=r"can't be sent to .*no space left.*: make space on it, then run again"),
             working(catalog, tmp_path / "full", link_to(host), cases=("handshake",)),
         ):
             pass

@@ -17,5 +17,5 @@ def test_silence_may_be_a_firewall() -> None:
 
 def test_a_port_that_is_taken_is_no_firewall() -> None:
     text = unreachable(LINK, [SILENT], ["port 443 IPv4 Address already in use"])
-    assert "port 443 IPv4 Address already in use): end what uses the port there" in text
+    assert "port 443 IPv4 Address already in use): end the program that uses the port there" in text
     assert "firewall" not in text

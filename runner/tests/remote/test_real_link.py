@@ -180,4 +180,4 @@ def test_a_port_that_is_taken_is_no_failure_of_the_server(remote_host: Host, cat
         other.bind(("0.0.0.0", 4433))
         result, _ = work.do(work.run.order[0])
         assert (result.outcome, result.findings[0].code) == (Outcome.ERROR, "side-failed")
-        assert "UDP port 4433 is taken" in result.findings[0].actual
+        assert "UDP port 4433 is in use" in result.findings[0].actual

@@ -54,7 +54,7 @@ def test_a_budget_that_the_next_job_would_pass_stops_it_with_a_sentence(tmp_path
     with pytest.raises(BudgetError, match=r"astra: 900 B of the 1000 B for this day are used, and the next job takes"):
         _job(ledger, link, 101, used=0)
     ledger.add("astra", 4000, today=TUESDAY)
-    with pytest.raises(BudgetError, match=r"go on in the next month, or raise budget_per_month in links\.json"):
+    with pytest.raises(BudgetError, match=r"continue in the next month, or raise budget_per_month in links\.json"):
         _job(ledger, replace(link, budget_day=None), 101, used=0)
     with ledger.reserved(link, 1000, today=DECEMBER):
         pass
