@@ -185,9 +185,9 @@ class Reading:
 
     @property
     def sentence(self) -> str:
-        """`asked IW=10, first flight 32 packets`."""
+        """`requested IW=10, first flight 32 packets`."""
         return (
-            f"asked {self.parameter}={self.asked}, {self.read_back}"
+            f"requested {self.parameter}={self.asked}, {self.read_back}"
             if self.asked
             else f"{self.parameter}: {self.read_back}"
         )

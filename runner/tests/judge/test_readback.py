@@ -56,8 +56,8 @@ def test_a_window_that_is_compiled_in_is_told_from_the_wire(catalog: Catalog, re
     result = judge(catalog, recorded("quic-go+iw=10_quic-go/window"))
     (refuted,) = result.refuted
     assert refuted.source == "first flight"
-    assert refuted.sentence in {f"asked IW=10, first flight {packets} packets" for packets in (32, 33)}
-    assert of(result, "server", "IW")["output"].sentence == "asked IW=10, output 32 packets"
+    assert refuted.sentence in {f"requested IW=10, first flight {packets} packets" for packets in (32, 33)}
+    assert of(result, "server", "IW")["output"].sentence == "requested IW=10, output 32 packets"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_what_nobody_can_tell_is_said_to_be_so(catalog: Catalog, recorded: Recor
     ask(artifacts, "client", CCA="bbr")
     say(artifacts, "client", "nothing to say")
     (reading,) = (reading for reading in judge(catalog, artifacts).readings if reading.role == "client")
-    assert (reading.sentence, reading.holds) == ("asked CCA=bbr, not read back", None)
+    assert (reading.sentence, reading.holds) == ("requested CCA=bbr, not read back", None)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_qlog_may_name_the_controller(catalog: Catalog, recorded: Recorded) ->
     }
     (folder / "one.sqlog").write_text(f"\x1e{json.dumps(event)}\n")
     ask(artifacts, "server", CCA="bbr")
-    assert of(judge(catalog, artifacts), "server", "CCA")["qlog"].sentence == "asked CCA=bbr, qlog Cubic"
+    assert of(judge(catalog, artifacts), "server", "CCA")["qlog"].sentence == "requested CCA=bbr, qlog Cubic"
 
 
 @pytest.mark.parametrize(("requested", "holds"), [("2", True), ("10", False), ("3", None)])

@@ -161,7 +161,7 @@ def test_variants_say_what_they_ask_and_what_was_not_applied(tmp_path: Path) -> 
     cells = html[html.index("<tbody>") : html.index("</tbody>")]
     assert cells.count("server: IW is not 10") == 1
     assert "IW is not 32" not in html
-    assert "asked IW=10, first flight 3" in html
+    assert "requested IW=10, first flight 3" in html
     assert "32\u00a0packets (requested)" in page.text
     good, bad = (
         re.sub(r"\s+", " ", Page(tmp_path / f"site/run/{name}_c/goodput.html").text)
@@ -169,7 +169,7 @@ def test_variants_say_what_they_ask_and_what_was_not_applied(tmp_path: Path) -> 
     )
     assert "Requested and applied parameters" in good
     assert "✗ not applied" not in good
-    assert "✗ not applied server: asked IW=10, first flight 3" in bad
+    assert "✗ not applied server: requested IW=10, first flight 3" in bad
 
 
 def test_without_http3_the_page_does_not_speak_of_it(site: Path, pages: dict[Path, Page]) -> None:
