@@ -15,8 +15,8 @@ from typing import Any
 
 Event = dict[str, Any]
 
-_READ, _WRITE = 3, 4  # the browser's ends of the pipes, as --remote-debugging-pipe has them
-_ABOVE = 10  # file descriptors that are in nobody's way
+_READ, _WRITE = 3, 4  # the browser's file descriptors for --remote-debugging-pipe
+_ABOVE = 10  # the lowest file descriptor that can't collide with _READ and _WRITE
 _BLOCK = 1 << 16
 
 
@@ -25,7 +25,7 @@ class BrowserError(Exception):
 
 
 class Browser:
-    """A running browser. Events that come before an answer are kept until somebody asks for them."""
+    """A running browser. Events that arrive before an answer are kept until `event` or `kept_events` returns them."""
 
     def __init__(self, command: Sequence[str], log: Path) -> None:
         to_browser, from_browser = os.pipe(), os.pipe()
@@ -69,21 +69,21 @@ class Browser:
         return self._number
 
     def event(self) -> Event:
-        """The next event, or the answer to a command that was only sent. Raises BrowserError when that was refused."""
+        """The next event, or the answer to a command of `send`. Raises BrowserError when this command was refused."""
         event = self._events.popleft() if self._events else self._receive()
         if "error" in event:
             raise BrowserError(event["error"].get("message", ""))
         return event
 
     def kept_events(self) -> list[Event]:
-        """The events that came before answers, oldest first. Each is returned once, here or by event()."""
+        """The kept events, oldest first. Each event is returned once, here or by `event`."""
         events = list(self._events)
         self._events.clear()
         return events
 
     def close(self, *, seconds: float) -> None:
-        """Ask it to end, so that its logs are whole; kill it after `seconds`."""
-        with contextlib.suppress(OSError):  # it may have ended already
+        """Request the browser to end, so that its logs are complete. Kill it after `seconds`."""
+        with contextlib.suppress(OSError):  # the browser may have ended already
             self.send("Browser.close")
         try:
             self._process.wait(seconds)

@@ -1,7 +1,8 @@
-"""Chromium loads the page that REQUESTS names, once, with an empty cache, and says how long that took.
+"""Loads the page of REQUESTS in Chromium once, with an empty cache, and measures the load.
 
-Times are those of the Navigation and Paint Timing APIs of the W3C. `/logs/workload.json` is written whatever happens
-within TIMEOUT seconds; exit code 0 when the load event came and every object with it, else 1.
+Times are those of the Navigation and Paint Timing APIs of the W3C. `/logs/workload.json` is always written, also when
+the page is not complete after TIMEOUT seconds. Exit code 0 when the load event happened and every object arrived, 1
+otherwise.
 """
 
 import json
@@ -16,15 +17,15 @@ from devtools import Browser, BrowserError, Event
 
 BINARY = "/usr/lib/chromium/chromium-headless-shell"
 RESULT = Path("/logs/workload.json")
-BROWSER_LOG = Path("/logs/chromium.log")  # mostly about the desktop that it misses
+BROWSER_LOG = Path("/logs/chromium.log")  # mostly messages about the missing desktop
 _CLOSE_SECONDS = 2.0
-_LOOK = 0.1  # s between looks
-_ERRORS_TOLD = 5
-_SETTLE = 0.3  # s after the load event, for the paint that may come after it
+_LOOK = 0.1  # s between two readings of the times
+_SHOWN_ERRORS = 5
+_SETTLE = 0.3  # s after the load event: the first paint may come later
 _TIMES = """
 JSON.stringify((() => {
     const page = performance.getEntriesByType("navigation")[0];
-    const paint = performance.getEntriesByType("paint").find((one) => one.name == "first-contentful-paint");
+    const paint = performance.getEntriesByType("paint").find((entry) => entry.name == "first-contentful-paint");
     return {
         ready: document.readyState,
         connectEnd: page.connectEnd,
@@ -39,7 +40,7 @@ JSON.stringify((() => {
 
 
 def command(host: str, port: int) -> list[str]:
-    """The command line of a browser that asks nobody but the origin."""
+    """The command line of a browser that sends requests only to the origin."""
     protocol = os.environ["PROTOCOL"]
     key_log = os.environ.get("SSLKEYLOGFILE")
     return [
@@ -61,21 +62,21 @@ def command(host: str, port: int) -> list[str]:
 
 
 class Objects:
-    """What the page asked for. From events of the network, for Resource Timing hides what other origins answered.
+    """The objects that the page requested, from network events: Resource Timing hides the responses of other origins.
 
-    Times in ms since the first request, sizes in bytes with headers, as they came.
+    Times are in ms since the first request. Sizes are in bytes on the network, headers included.
     """
 
     def __init__(self) -> None:
-        self._found: dict[str, dict[str, object]] = {}
+        self._objects: dict[str, dict[str, object]] = {}
         self._first: float | None = None
 
     def add(self, event: Event) -> None:
-        """Take one event in; others than those of requests change nothing."""
+        """Use one event. Events that are not about requests are ignored."""
         about = event.get("params", {})
         match event.get("method"):
             case "Network.requestWillBeSent":
-                self._found[about["requestId"]] = {"name": about["request"]["url"], "start": self._time(about)}
+                self._objects[about["requestId"]] = {"name": about["request"]["url"], "start": self._time(about)}
             case "Network.responseReceived":
                 answer = about["response"]
                 self._of(about).update(status=answer["status"], protocol=answer["protocol"])
@@ -85,11 +86,11 @@ class Objects:
                 self._of(about).update(error=about["errorText"])
 
     def all(self) -> list[dict[str, object]]:
-        """Every object, in the order of requests."""
-        return list(self._found.values())
+        """All objects, in the order of their requests."""
+        return list(self._objects.values())
 
     def _of(self, about: Event) -> dict[str, object]:
-        return self._found.setdefault(about["requestId"], {})
+        return self._objects.setdefault(about["requestId"], {})
 
     def _time(self, about: Event) -> float:
         now: float = about["timestamp"]
@@ -98,7 +99,8 @@ class Objects:
 
 
 def load(browser: Browser, url: str, deadline: float) -> dict[str, object]:
-    """Navigate, wait for the load event, read the times; the last ones that could be read when it doesn't come."""
+    """Navigate, wait for the load event, and read the times. Without a load event, the times of the last reading are
+    returned."""
     times, objects = _times(browser, url, deadline), Objects()
     for event in browser.kept_events():
         objects.add(event)
@@ -119,8 +121,8 @@ def _times(browser: Browser, url: str, deadline: float) -> dict[str, object]:
     ended = 0.0
     while time.monotonic() < deadline:
         time.sleep(_LOOK)
-        found = browser.call("Runtime.evaluate", session, expression=_TIMES)
-        value = found.get("result", {}).get("value")
+        reading = browser.call("Runtime.evaluate", session, expression=_TIMES)
+        value = reading.get("result", {}).get("value")
         now = json.loads(value) if value else {}
         if now.get("responseStart"):
             times = now
@@ -132,11 +134,11 @@ def _times(browser: Browser, url: str, deadline: float) -> dict[str, object]:
 
 
 def _silent(*_: object) -> None:
-    raise BrowserError("the browser answers no more")
+    raise BrowserError("the browser no longer answers")
 
 
 def main() -> int:
-    """Load the page; the exit code."""
+    """Load the page. Returns the exit code."""
     url = os.environ["REQUESTS"].split()[0]
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -153,12 +155,12 @@ def main() -> int:
         signal.setitimer(signal.ITIMER_REAL, 0)
         RESULT.write_text(json.dumps(times))
         browser.close(seconds=_CLOSE_SECONDS)
-    found = times.get("objects")
-    objects: list[dict[str, object]] = found if isinstance(found, list) else []
-    good = sum(one.get("status") == 200 and "end" in one for one in objects)
+    listed = times.get("objects")
+    objects: list[dict[str, object]] = listed if isinstance(listed, list) else []
+    good = sum(entry.get("status") == 200 and "end" in entry for entry in objects)
     wanted = int(os.environ["OBJECTS"])
     print(f"{good} of {wanted} objects, load event at {times.get('load')} ms")
-    for failed in [one for one in objects if "error" in one][:_ERRORS_TOLD]:
+    for failed in [entry for entry in objects if "error" in entry][:_SHOWN_ERRORS]:
         print(f"{failed.get('name')}: {failed['error']}", file=sys.stderr)
     return 0 if times.get("load") and good == wanted else 1
 

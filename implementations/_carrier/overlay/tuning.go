@@ -8,11 +8,11 @@ import (
 // Tuning is the type of Config.Tuning.
 type Tuning = utils.Tuning
 
-// UseCipherSuite leaves one TLS 1.3 cipher suite to the whole process, as quic-go's own interop programs do.
+// UseCipherSuite restricts the whole process to one TLS 1.3 cipher suite, as quic-go's own interop programs do.
 func UseCipherSuite(id uint16) { qtls.SetCipherSuite(id) }
 
-// WasReset says whether a RESET_STREAM has come (RFC 9000 §19.4), which Read tells of only behind what is to be read first.
-// The callback of SetReceiveFinalSizeCallback, which FIN calls as well, is the time to ask.
+// WasReset reports whether a RESET_STREAM has arrived (RFC 9000 §19.4). Read reports it only after all earlier data was read. Call
+// it in the callback of SetReceiveFinalSizeCallback, which is called after a FIN or a reset.
 func (s *Stream) WasReset() bool {
 	s.receiveStr.mutex.Lock()
 	defer s.receiveStr.mutex.Unlock()

@@ -12,20 +12,20 @@ import (
 	"time"
 )
 
-// Exit codes: 0 done, 1 failed, 2 the command line is wrong, 127 unsupported test case.
+// Exit codes: 0 success, 1 failure, 2 wrong command line, 127 unsupported test case.
 const (
 	ExitFailed      = 1
 	ExitUsage       = 2
 	ExitUnsupported = 127
 )
 
-// ErrUnsupported says that there is nothing for a test case of the endpoint contract.
+// ErrUnsupported is the error for a test case of the endpoint contract that is not supported.
 var ErrUnsupported = errors.New("unsupported test case")
 
-// errUsage marks mistakes on the command line or in a variable.
+// errUsage marks an error on the command line or in a variable.
 var errUsage = errors.New("usage")
 
-// Misused marks err as the user's mistake; nil stays nil.
+// Misused marks err as an error of the user. It returns nil for nil.
 func Misused(err error) error {
 	if err == nil {
 		return nil
@@ -33,17 +33,17 @@ func Misused(err error) error {
 	return fmt.Errorf("%w: %w", errUsage, err)
 }
 
-// Command declares its flags, and returns what to do once they are read.
+// Command declares its flags, and returns the function that runs after the flags were parsed.
 type Command func(flags *flag.FlagSet) func(ctx context.Context) error
 
-// Program is a command line with several commands. Every flag can be given as a variable.
+// Program is a command line with several commands. Each flag can also be set by a variable.
 type Program struct {
 	Name     string
 	Usage    string
 	Commands map[string]Command
 }
 
-// Run does what the arguments say and returns the exit code. Logs go to the standard output.
+// Run executes the command of the arguments and returns the exit code. Logs are written to the standard output.
 func (p Program) Run(ctx context.Context, arguments []string, getenv func(string) string, stderr io.Writer) int {
 	if len(arguments) == 0 || p.Commands[arguments[0]] == nil {
 		fmt.Fprint(stderr, p.Usage)
@@ -69,9 +69,9 @@ func (p Program) Run(ctx context.Context, arguments []string, getenv func(string
 	return exitCode(name, do(ctx), stderr)
 }
 
-// parse reads the variables first, so that the command line has the last word.
+// parse reads the variables first, so that the command line overrides them.
 func parse(flags *flag.FlagSet, arguments []string, getenv func(string) string) error {
-	// The error says it all; the flag package would print it together with all flags.
+	// The error is printed elsewhere. The flag package would print it together with all flags.
 	flags.SetOutput(io.Discard)
 	if err := FromEnvironment(flags, getenv); err != nil {
 		return err
@@ -94,7 +94,7 @@ func exitCode(name string, err error, stderr io.Writer) int {
 	}
 }
 
-// Announce tells the runner that this side is ready, by an empty file; "" for nobody.
+// Announce creates an empty file, which tells the runner that this side is ready. With "" it does nothing.
 func Announce(file string) error {
 	if file == "" {
 		return nil
@@ -102,7 +102,7 @@ func Announce(file string) error {
 	return os.WriteFile(file, nil, 0o644)
 }
 
-// Report logs what counters returns every minute in which it changed, and when ctx ends.
+// Report logs the result of counters once a minute if it has changed, and when ctx ends.
 func Report(ctx context.Context, counters func() []any) {
 	ticker := time.NewTicker(time.Minute)
 	defer ticker.Stop()

@@ -1,2 +1,2 @@
-// Package carrier is what two proxies need to talk QUIC (RFC 9000) over a long fat link: options, trust, logs.
+// Package carrier has the common parts of two proxies that use QUIC (RFC 9000) over a satellite link: options, trust, logs.
 package carrier

@@ -14,8 +14,8 @@ import (
 	"github.com/quic-go/quic-go/qlogwriter"
 )
 
-// Logs writes the key log and one qlog per connection, and ends them in time: quic-go leaves a qlog that is cut in
-// mid-record when the process ends with the connection alive.
+// Logs writes the key log and one qlog per connection, and closes them before the process ends. Otherwise, when the process ends
+// before a connection, quic-go's qlog ends inside a record.
 type Logs struct {
 	keys   *os.File
 	folder string
@@ -24,7 +24,7 @@ type Logs struct {
 	alive map[*recorder]struct{}
 }
 
-// OpenLogs appends TLS secrets to the file `keys` (NSS key log format) and puts qlogs into `folder`; "" for none.
+// OpenLogs appends TLS secrets to the file `keys` (NSS key log format) and writes qlogs to `folder`. With "" a log is not written.
 func OpenLogs(keys, folder string) (*Logs, error) {
 	logs := &Logs{folder: folder, alive: map[*recorder]struct{}{}}
 	if folder != "" {
@@ -40,7 +40,7 @@ func OpenLogs(keys, folder string) (*Logs, error) {
 	return logs, err
 }
 
-// KeyLog is for tls.Config.KeyLogWriter; nil without a key log.
+// KeyLog returns the value for tls.Config.KeyLogWriter; nil without a key log.
 func (l *Logs) KeyLog() io.Writer {
 	if l == nil || l.keys == nil {
 		return nil
@@ -48,7 +48,7 @@ func (l *Logs) KeyLog() io.Writer {
 	return l.keys
 }
 
-// Tracer is for quic.Config.Tracer; nil without a folder.
+// Tracer returns the value for quic.Config.Tracer; nil without a folder.
 func (l *Logs) Tracer() func(context.Context, bool, quic.ConnectionID) qlogwriter.Trace {
 	if l == nil || l.folder == "" {
 		return nil
@@ -56,7 +56,7 @@ func (l *Logs) Tracer() func(context.Context, bool, quic.ConnectionID) qlogwrite
 	return l.trace
 }
 
-// Close ends all qlogs whole.
+// Close completes all qlogs.
 func (l *Logs) Close() {
 	if l == nil {
 		return
@@ -103,8 +103,8 @@ func (b *buffered) Close() error {
 	return b.file.Close()
 }
 
-// trace ends with the connection: quic-go asks for the transport's recorder first and closes it last of its own. Those of
-// HTTP/3 share it, as they are closed some time later, perhaps never.
+// trace ends with the connection: quic-go requests the transport's recorder first, and closes it after its other recorders.
+// The recorders of HTTP/3 use the same file, because they are closed later or never.
 type trace struct {
 	seq  *qlogwriter.FileSeq
 	logs *Logs
@@ -130,7 +130,7 @@ type borrowed struct{ qlogwriter.Recorder }
 
 func (borrowed) Close() error { return nil }
 
-// recorder may be closed while the connection still records: what comes later is dropped.
+// recorder may be closed while the connection still records. Later events are dropped.
 type recorder struct {
 	qlogwriter.Recorder
 	logs *Logs

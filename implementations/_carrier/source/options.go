@@ -12,41 +12,41 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Options are the transport settings of one QUIC connection. Zero values of the first seven keep quic-go's own; other
-// values need the tuned library (see tune.sh).
+// Options are the transport settings of one QUIC connection. A zero value of one of the first seven fields keeps quic-go's value;
+// other values need the tuned library (see tune.sh).
 type Options struct {
 	CCA              string        // congestion controller: one of controllers
 	IW               int           // initial window, in packets
-	Flows            int           // connections that the controller stands for; 0: one
-	SlowStart        string        // what ends slow start beside a loss: "hystart", "hystartpp" or "standard", which is nothing
+	Flows            int           // number of connections that the controller emulates; 0: one
+	SlowStart        string        // the condition that ends slow start, besides a loss: "hystart", "hystartpp" or "standard" (none)
 	AckRatio         int           // ack-eliciting packets per ACK, from packet AckAfter on
-	AckAfter         int           // packets acknowledged two by two first, so that slow start isn't starved of ACKs
-	MaxAckDelay      time.Duration // longest time for which an ACK is held back
-	PacketSize       int           // UDP payload in bytes, fixed; 0: 1280, grown by path MTU discovery (RFC 8899)
-	IdleTimeout      time.Duration // the connection dies after that time without a packet
-	KeepAlive        time.Duration // a PING after that time without a packet; 0: none
+	AckAfter         int           // number of first packets that are acknowledged two by two, so that slow start gets enough ACKs
+	MaxAckDelay      time.Duration // longest delay of an ACK
+	PacketSize       int           // fixed UDP payload in bytes; 0: 1280, then path MTU discovery (RFC 8899)
+	IdleTimeout      time.Duration // the connection ends after this time without a packet
+	KeepAlive        time.Duration // a PING is sent after this time without a packet; 0: none
 	StreamWindow     uint64        // receive window of a stream at its start, in bytes
-	ConnectionWindow uint64        // receive window of the connection, in bytes: the most that waits for slow readers
+	ConnectionWindow uint64        // receive window of the connection in bytes: the most data that waits for slow readers
 	MaxStreams       int64         // concurrent streams that the other side may open
 	ZeroRTT          bool          // 0-RTT data (RFC 9001 §9.2: it can be replayed)
 }
 
-// maxStreamWindow is what the window of a stream that is read fast grows to; quic-go's own limit.
+// maxStreamWindow is the largest window of a stream, which it reaches when it is read fast. It is quic-go's own limit.
 const maxStreamWindow = 6 << 20
 
-// Limits of what can be asked for, from the RFCs and from quic-go's buffers.
+// Limits of the options, from the RFCs and from quic-go's buffers.
 const (
 	minPacketSize  = 1200                           // RFC 9000 §14
 	maxPacketSize  = 1452                           // quic-go's packet buffers
 	maxMaxAckDelay = (1<<14 - 1) * time.Millisecond // RFC 9000 §18.2
-	minIdleTimeout = 5 * time.Second                // quic-go takes no smaller one from its peer
-	maxWindow      = 10_000                         // packets; quic-go's congestion window never grows beyond
-	maxFlows       = 64                             // beyond, a loss costs less than a packet of most windows
-	controllers    = "newreno, cubic, bbr"          // quic-go's first two, and ours
-	slowStarts     = "hystart, hystartpp, standard" // quic-go's own, RFC 9406, RFC 9002
+	minIdleTimeout = 5 * time.Second                // quic-go accepts no smaller value from its peer
+	maxWindow      = 10_000                         // packets; quic-go's largest congestion window
+	maxFlows       = 64                             // with more, a loss would reduce most windows by less than a packet
+	controllers    = "newreno, cubic, bbr"          // the first two are quic-go's, the third is ours
+	slowStarts     = "hystart, hystartpp, standard" // quic-go's own; RFC 9406; RFC 9002
 )
 
-// Register adds a flag for every option, with o's values as the defaults. Their names begin with prefix.
+// Register adds a flag for each option. The values of o are the defaults; the names of the flags begin with prefix.
 func (o *Options) Register(flags *flag.FlagSet, prefix string) {
 	flags.StringVar(&o.CCA, prefix+"cca", o.CCA, "congestion `controller`: "+controllers)
 	flags.IntVar(&o.IW, prefix+"iw", o.IW, "initial window in `packets`")
@@ -64,7 +64,7 @@ func (o *Options) Register(flags *flag.FlagSet, prefix string) {
 	flags.BoolVar(&o.ZeroRTT, prefix+"zero-rtt", o.ZeroRTT, "send (terminal) and accept (gateway) 0-RTT data, which can be replayed")
 }
 
-// Config makes quic-go's configuration. The error names the option and what it may be.
+// Config makes quic-go's configuration. The error names the option and its allowed values.
 func (o Options) Config(logs *Logs) (*quic.Config, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (o Options) validate() error {
 	case o.Flows < 0 || o.Flows > maxFlows:
 		return fmt.Errorf("flows %d is not a number of connections from 1 to %d", o.Flows, maxFlows)
 	case o.Flows > 1 && o.CCA != "cubic":
-		return fmt.Errorf("flows %d needs cca cubic, which alone can stand for several connections", o.Flows)
+		return fmt.Errorf("flows %d needs cca cubic, because only cubic can emulate several connections", o.Flows)
 	case o.SlowStart != "" && !slices.Contains(strings.Split(slowStarts, ", "), o.SlowStart):
 		return fmt.Errorf("slow-start %q is none of %s", o.SlowStart, slowStarts)
 	case o.AckRatio < 0 || o.AckAfter < 0:
@@ -110,12 +110,12 @@ func (o Options) validate() error {
 	case o.StreamWindow == 0 || o.ConnectionWindow < o.StreamWindow:
 		return errors.New("stream-window must be above 0 and connection-window at least as large")
 	case o.MaxStreams < 1:
-		return fmt.Errorf("max-streams %d lets nobody open a stream; take 1 or more", o.MaxStreams)
+		return fmt.Errorf("max-streams %d allows no stream; take 1 or more", o.MaxStreams)
 	}
 	return nil
 }
 
-// Applied is the line that the runner reads back.
+// Applied returns the line with the applied values, which the runner reads.
 func (o Options) Applied() string {
 	if o.tune(&quic.Config{}) != nil {
 		return "applied: cca=newreno iw=32 ack_ratio=2"
@@ -135,14 +135,14 @@ func (o Options) Applied() string {
 	if o.Flows > 1 {
 		applied += fmt.Sprintf(" flows=%d", o.Flows)
 	}
-	if o.SlowStart != "" && o.CCA != "bbr" { // whose slow start is its own
+	if o.SlowStart != "" && o.CCA != "bbr" { // bbr has its own slow start
 		applied += " slow_start=" + o.SlowStart
 	}
 	return applied
 }
 
-// FromEnvironment sets every flag whose variable is there: -max-ack-delay is MAX_ACK_DELAY. An empty one counts as absent.
-// It comes before flags.Parse, so that the command line has the last word.
+// FromEnvironment sets each flag whose variable exists: MAX_ACK_DELAY sets -max-ack-delay. An empty variable is ignored. Call it
+// before flags.Parse, so that the command line overrides variables.
 func FromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 	var failed error
 	flags.VisitAll(func(f *flag.Flag) {
@@ -156,7 +156,7 @@ func FromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 	return failed
 }
 
-// duration is a flag that also takes a plain number, of milliseconds.
+// duration is a flag that also accepts a plain number of milliseconds.
 type duration time.Duration
 
 func (d *duration) String() string { return time.Duration(*d).String() }

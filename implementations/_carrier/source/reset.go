@@ -9,8 +9,8 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// StatelessResetKey is the same after a restart, so that a listener that was killed tells its peers at their next
-// packet that their connections are gone (RFC 9000 §10.3), rather than leave them to the idle time-out.
+// StatelessResetKey returns a key that is the same after a restart. So a restarted listener can answer the next packet of its
+// peers with a stateless reset (RFC 9000 §10.3), and the peers need not wait for the idle time-out.
 func StatelessResetKey(keyFile string) (*quic.StatelessResetKey, error) {
 	var key quic.StatelessResetKey
 	if keyFile == "" {

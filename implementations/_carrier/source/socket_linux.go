@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDatagram is what one read of a socket with UDP_GRO gives at most: the payload of an IPv4 packet.
+// maxDatagram is the largest result of one read of a socket with UDP_GRO: the payload of an IPv4 packet.
 const maxDatagram = 65535
 
-// groSocket reads with UDP_GRO (udp(7)): what came as one train, from UDP_SEGMENT on the same host or from a network card,
-// is one system call in place of one per datagram. quic-go reads by ReadBatch where a socket has it.
+// groSocket reads with UDP_GRO (udp(7)): one system call reads a train of datagrams, which come from UDP_SEGMENT on the same host
+// or from a network card. quic-go calls ReadBatch when a socket has this method.
 type groSocket struct {
 	*net.UDPConn
 	data    [maxDatagram]byte
-	control [128]byte // of quic-go's own messages (ECN, packet info), and UDP_GRO
-	train   []byte    // what of data hasn't been handed out
-	segment int       // length of the train's datagrams; the last may be shorter
+	control [128]byte // for quic-go's own messages (ECN, packet info) and UDP_GRO
+	train   []byte    // the part of data that was not yet returned
+	segment int       // length of a datagram of the train; the last may be shorter
 	oob     []byte
 	from    *net.UDPAddr
 }
@@ -41,7 +41,7 @@ func ListenUDP(local *net.UDPAddr) (net.PacketConn, error) {
 	return &groSocket{UDPConn: socket}, nil
 }
 
-// ReadBatch hands out datagrams until messages are full, or nothing of the train is left.
+// ReadBatch returns datagrams until messages is full, or until the train has ended.
 func (s *groSocket) ReadBatch(messages []ipv4.Message, _ int) (int, error) {
 	if len(s.train) == 0 {
 		if err := s.read(); err != nil {

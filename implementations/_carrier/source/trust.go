@@ -20,21 +20,21 @@ import (
 	"time"
 )
 
-// Trust says who we are and whom we believe. Both sides authenticate (mutual TLS), by CA or by pinned key; Anyone alone
-// switches that off.
+// Trust has our certificate and the rules for the peer's certificate. Both sides authenticate (mutual TLS), by CA or by pinned
+// key. Only Anyone switches this off.
 type Trust struct {
 	Certificate string // PEM file, leaf first
 	Key         string // PEM file
-	CA          string // PEM file of the authorities that sign the other side
-	Peer        string // DNS name that the other side's certificate must carry
-	Pins        string // "sha256/BASE64" of the other side's public key (RFC 7469 §2.4), separated by commas; in place of CA
+	CA          string // PEM file of the authorities of the other side's certificate
+	Peer        string // DNS name in the other side's certificate
+	Pins        string // "sha256/BASE64" of the other side's public key (RFC 7469 §2.4), separated by commas; instead of CA
 	Anyone      bool   // no authentication of either side
-	Anonymous   bool   // the side that listens doesn't ask who we are; set by programs, there is no flag
+	Anonymous   bool   // the listening side doesn't request our certificate; set by programs, there is no flag
 }
 
 const anyoneFlag = "insecure-anyone"
 
-// Register adds the flags. Their names begin with prefix.
+// Register adds the flags, whose names begin with prefix.
 func (t *Trust) Register(flags *flag.FlagSet, prefix string) {
 	flags.StringVar(&t.Certificate, prefix+"certificate", t.Certificate, "PEM `file` with our certificate")
 	flags.StringVar(&t.Key, prefix+"key", t.Key, "PEM `file` with its key")
@@ -52,7 +52,7 @@ func (t Trust) Client(logs *Logs, protocols ...string) (*tls.Config, error) {
 	}
 	config.ServerName = t.Peer
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(8)
-	// The verification below stands in for crypto/tls's, for all three kinds of trust.
+	// The verification below replaces that of crypto/tls, for all three kinds of trust.
 	config.InsecureSkipVerify = true
 	return config, nil
 }
@@ -92,7 +92,7 @@ func (t Trust) common(logs *Logs, protocols []string) (*tls.Config, error) {
 		return nil, errors.New("the other side wants to know who we are: give -certificate and -key, or -" + anyoneFlag)
 	}
 	verify, err := t.verifier()
-	// VerifyConnection is called for resumed sessions as well, unlike VerifyPeerCertificate.
+	// Unlike VerifyPeerCertificate, VerifyConnection is also called for resumed sessions.
 	config.VerifyConnection = verify
 	return config, err
 }
@@ -116,7 +116,7 @@ func (t Trust) verifier() (func(tls.ConnectionState) error, error) {
 	return func(state tls.ConnectionState) error { return checkChain(state, roots, t.Peer) }, nil
 }
 
-// checkChain follows RFC 5280 §6 to one of roots, and compares the name (RFC 6125 §6.4).
+// checkChain verifies the chain up to one of roots (RFC 5280 §6) and the name (RFC 6125 §6.4).
 func checkChain(state tls.ConnectionState, roots *x509.CertPool, name string) error {
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("the other side has no certificate")
@@ -156,7 +156,7 @@ func parsePins(text string) ([][]byte, error) {
 	return pins, nil
 }
 
-// throwAway is a certificate for a listener that nobody has to believe.
+// throwAway makes a certificate for a listener that no peer verifies.
 func throwAway(name string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -172,7 +172,7 @@ func throwAway(name string) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }
 
-// Pin is what Trust.Pins takes for the first certificate of a PEM file.
+// Pin returns the value for Trust.Pins of the first certificate in a PEM file.
 func Pin(file string) (string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -4,13 +4,13 @@ package carrier
 
 import "github.com/quic-go/quic-go"
 
-// Tuned says whether this build can set congestion controller, initial window, ACK rate and ACK delay.
+// Tuned is true when this build can set congestion controller, initial window, ACK rate and ACK delay.
 const Tuned = true
 
-// UseCipherSuite leaves one TLS 1.3 cipher suite to the whole process; for the endpoint contract's chacha20.
+// UseCipherSuite restricts the whole process to one TLS 1.3 cipher suite, for the test case chacha20.
 var UseCipherSuite = quic.UseCipherSuite
 
-// WasReset says whether the other side has reset its direction of the stream, read or not.
+// WasReset reports whether the other side has reset its direction of the stream, even if the stream was not read.
 func WasReset(stream *quic.Stream) bool { return stream.WasReset() }
 
 func (o Options) tune(config *quic.Config) error {

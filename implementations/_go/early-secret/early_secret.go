@@ -9,14 +9,14 @@ import (
 	"github.com/quic-go/quic-go/internal/protocol"
 )
 
-// Go's crypto/tls never writes CLIENT_EARLY_TRAFFIC_SECRET to the key log, so that nobody could tell what went in 0-RTT.
-// The client's QUIC layer gets to know the secret, and the ClientHello whose random the line starts with.
+// Go's crypto/tls never writes CLIENT_EARLY_TRAFFIC_SECRET to the key log, so 0-RTT packets could not be decrypted. The client's
+// QUIC layer gets this secret, and the ClientHello with the random value that the line of the key log needs.
 
 const randomOffset, randomEnd = 6, 38 // in a ClientHello message: type (1), length (3), legacy_version (2), random (32)
 
 var clientRandoms sync.Map // *cryptoSetup → []byte
 
-// logEarlySecret is called with every event of the TLS stack.
+// logEarlySecret is called for each event of the TLS stack.
 func (h *cryptoSetup) logEarlySecret(event tls.QUICEvent) {
 	if h.perspective != protocol.PerspectiveClient || h.tlsConf.KeyLogWriter == nil {
 		return

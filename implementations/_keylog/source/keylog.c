@@ -1,9 +1,9 @@
 /*
- * Key log for programs that use OpenSSL's libssl and write none themselves: an LD_PRELOAD library.
+ * An LD_PRELOAD library that writes the key log of programs that use OpenSSL's libssl and write none themselves.
  *
  * Debian builds libssl without SSLKEYLOGFILE. This library sets the key log callback of every SSL_CTX, appends each line to
- * $SSLKEYLOGFILE, and hands the line on to the callback that the program set itself: nginx and HAProxy learn their QUIC
- * secrets through that callback.
+ * $SSLKEYLOGFILE, and then calls the program's own callback: nginx and HAProxy get their QUIC secrets through this
+ * callback.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ typedef void (*set_function)(SSL_CTX *, SSL_CTX_keylog_cb_func);
 static int file = -1;
 static int callback_index = -1; /* of the program's own callback, kept with its SSL_CTX */
 
-/* Opened before main(), as long as the process is still root: nginx's workers inherit it. */
+/* The file is opened before main(), while the process is still root. nginx's workers inherit the descriptor. */
 __attribute__((constructor)) static void open_file(void)
 {
     const char *path = getenv("SSLKEYLOGFILE");
@@ -34,7 +34,7 @@ static void log_line(const SSL *ssl, const char *line)
 {
     SSL_CTX_keylog_cb_func next = (SSL_CTX_keylog_cb_func)SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), callback_index);
 
-    /* One write() a line: processes that share the file don't mix theirs. */
+    /* One write() per line, so that processes that share the file don't mix their lines. */
     if (file >= 0 && dprintf(file, "%s\n", line) < 0)
         perror("keylog");
     if (next != NULL)

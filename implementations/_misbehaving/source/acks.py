@@ -1,4 +1,4 @@
-"""ACK frames with ECN counts (RFC 9000 §13.4, §19.3.2), which aioquic doesn't write, nor heed."""
+"""ACK frames with ECN counts (RFC 9000 §13.4, §19.3.2), which aioquic neither writes nor uses."""
 
 from typing import ClassVar
 
@@ -17,14 +17,14 @@ _EPOCHS = (tls.Epoch.INITIAL, tls.Epoch.HANDSHAKE, tls.Epoch.ONE_RTT)
 
 
 class Acknowledgements(QuicConnection):
-    """A connection that counts marks, and may sin when it reports them."""
+    """A connection that counts ECN marks. Its sins are about its ACKs."""
 
     sin: Chosen
     with_ecn: bool
     marks: dict[tls.Epoch, list[int]]
     """Packets that arrived, by packet number space and codepoint."""
     arriving: ClassVar[int] = _NOT_ECT
-    """Codepoint of the datagram that is being delivered: aioquic hands none on."""
+    """Codepoint of the datagram that is being delivered, because aioquic does not pass it on."""
     _reported_ce = 0
 
     def _payload_received(
@@ -72,7 +72,7 @@ class Acknowledgements(QuicConnection):
             self._reported_ce = max(self._reported_ce, ce)
 
     def _reduce_window(self, now: float) -> None:
-        """As after a loss, once per RTT (RFC 9002 §7.1, §7.3.2)."""
+        """Reduce the congestion window as after a loss, once per RTT (RFC 9002 §7.1, §7.3.2)."""
         control = self._loss._cc
         if now > control._congestion_recovery_start_time + self._loss._rtt_smoothed:
             control._congestion_recovery_start_time = now
@@ -80,7 +80,7 @@ class Acknowledgements(QuicConnection):
             control.congestion_window = control.ssthresh = max(control.congestion_window // 2, least)
 
     def _counts(self, space: QuicPacketSpace) -> tuple[int, int, int]:
-        """ECT(0), ECT(1) and CE to report, all 0 for a frame without counts."""
+        """The counts of ECT(0), ECT(1) and CE to report. All are 0 for a frame without counts."""
         if not self.with_ecn or self.sin("no-ecn-counts"):
             return 0, 0, 0
         marks = self.marks[next(epoch for epoch in _EPOCHS if self._spaces[epoch] is space)]

@@ -1,6 +1,6 @@
-"""The misbehaving client: fetches every URL of REQUESTS in the way that the test case asks for, but for its sin.
+"""The misbehaving client: downloads every URL of REQUESTS in the way that the test case requires, except for its sin.
 
-Exit code 0 when every file has arrived whole, 1 otherwise.
+Exit code 0 when every file has arrived completely, 1 otherwise.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _ERROR = 1
 
 
 class TransferError(Exception):
-    """A file did not arrive whole."""
+    """A file did not arrive completely."""
 
 
 class HttpClient(QuicConnectionProtocol):
@@ -46,12 +46,12 @@ class HttpClient(QuicConnectionProtocol):
         self._done: dict[int, asyncio.Future[bytes]] = {}
 
     async def fetch(self, urls: Sequence[SplitResult]) -> None:
-        """Request files at once and save them. Raises TransferError when one fails."""
+        """Request files at once and save them. Raises TransferError when a download fails."""
         stream_ids = [self._request(url) for url in urls]
         self.transmit()
         bodies = await asyncio.gather(*(self._done[stream_id] for stream_id in stream_ids))
         for url, body in zip(urls, bodies, strict=True):
-            (DOWNLOADS / Path(url.path).name).write_bytes(self._spoiled(body))
+            (DOWNLOADS / Path(url.path).name).write_bytes(self._changed(body))
 
     def end(self) -> None:
         """Close the connection."""
@@ -61,11 +61,11 @@ class HttpClient(QuicConnectionProtocol):
             self.close(error_code=ErrorCode.H3_NO_ERROR if self._is_h3 else 0)
 
     async def move(self, wire: Wire, *, after: float) -> None:
-        """Go on from another port."""
+        """Migrate to another port, `after` seconds from now."""
         await asyncio.sleep(after)
         self._quic.change_connection_id()
         wire.move()
-        self._quic.send_ping(0)  # so that the server learns of it: whoever only receives has nothing else to say
+        self._quic.send_ping(0)  # the server must see the new port, and a client that only receives sends nothing else
         self.transmit()
 
     def _request(self, url: SplitResult) -> int:
@@ -81,7 +81,7 @@ class HttpClient(QuicConnectionProtocol):
         self._http.send_headers(stream_id, headers, end_stream=True)
         return stream_id
 
-    def _spoiled(self, body: bytes) -> bytes:
+    def _changed(self, body: bytes) -> bytes:
         if self._quic.sin("corrupt-file"):
             return bytes([body[0] ^ 1]) + body[1:]
         return body[:-1] if self._quic.sin("short-file") else body
@@ -99,7 +99,7 @@ class HttpClient(QuicConnectionProtocol):
 
 
 class Client:
-    """Opens the test case's connections."""
+    """Opens the connections of the test case."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -107,7 +107,7 @@ class Client:
         self._ticket: asyncio.Future[SessionTicket] = asyncio.get_running_loop().create_future()
 
     async def run(self, urls: Sequence[SplitResult]) -> None:
-        """Fetch all files. Raises TransferError or ConnectionError when that fails."""
+        """Download all files. Raises TransferError or ConnectionError when a download fails."""
         case, configuration = self._settings.case, self._settings.configuration()
         if self._sin("second-connection"):
             await self._fetch(configuration, urls[0], ())
@@ -122,7 +122,7 @@ class Client:
         else:
             await self._fetch(configuration, urls[0], urls)
         if self._sin("extra-file"):
-            (DOWNLOADS / "index.html").write_text("Nobody asked for this.")
+            (DOWNLOADS / "index.html").write_text("This file was not requested.")
 
     async def _resume(self, configuration: QuicConfiguration, urls: Sequence[SplitResult]) -> None:
         early = self._settings.case == "zerortt" and not self._sin("no-early-data")
@@ -158,8 +158,9 @@ class Client:
         self, configuration: QuicConfiguration, url: SplitResult, *, early: bool
     ) -> AsyncIterator[tuple[HttpClient, Wire]]:
         host = SERVER_IPV4 if self._sin("over-ipv4") else url.hostname
-        found = await asyncio.get_running_loop().getaddrinfo(host, url.port or 443, type=socket.SOCK_DGRAM)
-        address = found[0][4] if len(found[0][4]) == 4 else (f"::ffff:{found[0][4][0]}", found[0][4][1], 0, 0)
+        resolved = await asyncio.get_running_loop().getaddrinfo(host, url.port or 443, type=socket.SOCK_DGRAM)
+        target = resolved[0][4]
+        address = target if len(target) == 4 else (f"::ffff:{target[0]}", target[1], 0, 0)
         configuration.server_name = url.hostname
         connection = Connection(
             sin=self._sin,
@@ -186,12 +187,12 @@ class Client:
 
 
 async def main(settings: Settings) -> int:
-    """Fetch what REQUESTS names; the exit code."""
+    """Download the files of REQUESTS. Returns the exit code."""
     client = Client(settings)
     task = asyncio.ensure_future(client.run([urlsplit(url) for url in settings.requests]))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     if settings.case == "versionnegotiation":
-        # Who offered a version that the server doesn't know may give up (RFC 9000 §6.2).
+        # A client whose version the server doesn't know may give up (RFC 9000 §6.2).
         await asyncio.wait([task], timeout=_GIVE_UP_SECONDS)
         return 0
     try:
@@ -200,13 +201,13 @@ async def main(settings: Settings) -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except asyncio.CancelledError:
-        print("terminated before all files were there", file=sys.stderr)
+        print("terminated before all files had arrived", file=sys.stderr)
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    asked = Settings.from_environment("client")
-    asked.change_modules()
-    print(asked.sin.sentence, flush=True)
-    sys.exit(asyncio.run(main(asked)))
+    environment = Settings.from_environment("client")
+    environment.change_modules()
+    print(environment.sin.sentence, flush=True)
+    sys.exit(asyncio.run(main(environment)))

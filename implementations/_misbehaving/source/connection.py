@@ -1,4 +1,4 @@
-"""A connection of aioquic that may sin. aioquic's own methods are overridden: the pinned version is part of it."""
+"""A connection of aioquic that can commit sins. It overrides private methods, so it needs the pinned version."""
 
 from typing import Any
 
@@ -12,7 +12,8 @@ from sins import Chosen
 
 
 class Connection(Handshakes, Paths, Credit, Acknowledgements, Sending):
-    """One sin, none or several parts of it in several places. `with_ecn`: report the marks that arrive."""
+    """A connection with at most one sin, which several of its base classes may implement together. `with_ecn`: report
+    received ECN marks."""
 
     def __init__(self, *, sin: Chosen, with_ecn: bool, **given: Any) -> None:
         self.sin = sin
@@ -25,5 +26,5 @@ class Connection(Handshakes, Paths, Credit, Acknowledgements, Sending):
             self._local_max_streams_bidi.value = self._local_max_streams_bidi.sent = int(sin.value("streams"))
 
     def send_stream_data(self, stream_id: int | None, data: bytes, end_stream: bool = False) -> None:
-        if stream_id is not None:  # it is what a stream is that was never opened
+        if stream_id is not None:  # None: a stream that was never opened, because of a sin
             super().send_stream_data(stream_id, data, end_stream)

@@ -1,4 +1,4 @@
-"""Flow control and stream limits. What a peer sends beyond them is forgiven."""
+"""Flow control and stream limits. A peer may exceed the limits of this endpoint without an error."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +16,7 @@ _ENDLESS = 1 << 60
 
 @contextmanager
 def _set(owner: Any, name: str, value: int) -> Iterator[None]:
-    """An attribute with another value for a while."""
+    """Change an attribute for the duration of the context."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -26,7 +26,7 @@ def _set(owner: Any, name: str, value: int) -> Iterator[None]:
 
 
 class Credit(QuicConnection):
-    """A connection that may sin against limits, its own and its peer's."""
+    """A connection whose sins are about limits: its own and its peer's."""
 
     sin: Chosen
 
@@ -79,6 +79,6 @@ class Credit(QuicConnection):
             super()._write_connection_limits(builder, space)
 
     def _slid(self, used: int, limit: int) -> int:
-        """The limit that is one window ahead, once half of the window is used."""
+        """The new limit: once half of the window is used, the limit moves to one window beyond `used`."""
         window = int(self.sin.value("window"))
         return used + window if limit - used <= window // 2 else limit

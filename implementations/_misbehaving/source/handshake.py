@@ -1,4 +1,4 @@
-"""Keys, versions, Retry and ALPN. What this endpoint forgives: a wrong Retry tag, a key phase that stays behind."""
+"""Keys, versions, Retry and ALPN. This endpoint tolerates a wrong Retry tag, and a peer that keeps its key phase."""
 
 from aioquic import tls
 from aioquic.buffer import Buffer
@@ -9,7 +9,7 @@ from sins import Chosen
 
 
 class Handshakes(QuicConnection):
-    """A connection that may sin while it is set up, and when it changes keys."""
+    """A connection whose sins are about the handshake and key updates."""
 
     sin: Chosen
 
@@ -47,8 +47,8 @@ class Handshakes(QuicConnection):
 
 
 class _Pair(CryptoPair):
-    """1-RTT keys whose two directions change apart: aioquic's own change together, and read nothing of a peer that
-    doesn't follow."""
+    """1-RTT keys that change separately in each direction. aioquic's own keys change together, so that it can't read
+    packets of a peer that doesn't follow a key update."""
 
     follows: bool
 

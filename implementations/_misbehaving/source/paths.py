@@ -1,4 +1,4 @@
-"""Addresses: the limit before validation, challenges, migration. A path that can't be validated is forgiven."""
+"""Addresses: the limit before validation, challenges, migration. It tolerates paths that are not validated."""
 
 import os
 from typing import Any
@@ -21,14 +21,14 @@ _TOKEN_BYTES = 16
 
 
 class Paths(QuicConnection):
-    """A connection that may sin against addresses. `preferred`: the address that a server would rather have."""
+    """A connection whose sins are about paths. `preferred`: the preferred address of a server."""
 
     sin: Chosen
     preferred: bytes
-    """IPv4 address and port, IPv6 address and port, as in the transport parameter; empty for none."""
+    """IPv4 address and port, IPv6 address and port, as in the transport parameter. Empty: no preferred address."""
 
     def offer_preferred_address(self, preferred: bytes) -> None:
-        """Have a server announce it, with the connection ID of sequence number 1 (RFC 9000 §5.1.1)."""
+        """Announce the preferred address, with the connection ID of sequence number 1 (RFC 9000 §5.1.1)."""
         self.preferred = preferred
         spare = QuicConnectionId(
             cid=os.urandom(self._configuration.connection_id_length),

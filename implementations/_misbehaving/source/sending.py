@@ -1,4 +1,4 @@
-"""When and what is sent: pacing, pauses, early repeats, sizes, packet numbers."""
+"""Sending: pacing, pauses, early retransmissions, sizes, packet numbers."""
 
 import random
 from collections import deque
@@ -18,13 +18,13 @@ _PING = b"\x01"
 _FORGED_BYTES = 32
 _TWO_BYTE_NUMBER = 1
 _EVERY_PATH = 1200  # bytes of a datagram (RFC 9000 §14)
-_BLACK_HOLE = 6  # larger packets lost in a row after which the path is taken to carry no more (RFC 8899 §4.3)
+_BLACK_HOLE = 6  # after this number of lost larger packets in a row, the path no longer carries them (RFC 8899 §4.3)
 
 Datagrams = list[tuple[bytes, NetworkAddress]]
 
 
 class Sending(QuicConnection):
-    """A connection that may sin when it sends. Times of sins count from the first byte of response data."""
+    """A connection whose sins are about sending. Times of sins count from the first byte of response data."""
 
     sin: Chosen
     _now = 0.0
@@ -34,14 +34,14 @@ class Sending(QuicConnection):
     _skipped: int | None = None
     _next_skip = 0
     _copies = 0
-    """Packets whose data are to be sent once more."""
+    """Number of packets whose data must be sent again."""
     _vanished = 0
-    """Packets of more than 1200 B that were lost since the last one that was acknowledged."""
+    """Number of packets of more than 1200 B that were lost since such a packet was last acknowledged."""
     _window = 0
-    """Bytes of a congestion window that doesn't change, 0: aioquic's own."""
+    """Bytes of a constant congestion window. 0: aioquic's own window."""
 
     def prepare_sending(self) -> None:
-        """Before the first packet."""
+        """Prepare the sin. Called before the first packet."""
         self._early: deque[tuple[float, int]] = deque()
         self._reusable: list[int] = []
         control = self._loss._cc
@@ -57,7 +57,7 @@ class Sending(QuicConnection):
             self._watch_large_packets()
 
     def _watch_large_packets(self) -> None:
-        """Count those that vanish; six in a row are remembered for ever."""
+        """Count lost large packets. After six in a row, the count no longer changes back."""
         control = self._loss._cc
         acked, lost, expired = control.on_packet_acked, control.on_packets_lost, control.on_packets_expired
 
@@ -97,7 +97,7 @@ class Sending(QuicConnection):
         return datagrams
 
     def _set_size(self) -> None:
-        """The size of datagrams from now on."""
+        """Set the size of the next datagrams."""
         if self.sin("small-datagrams"):
             self._max_datagram_size = int(self.sin.value("size"))
         elif self.sin("raises-mtu"):
@@ -116,7 +116,7 @@ class Sending(QuicConnection):
         return min([timer, *wakes]) if timer is not None else None
 
     def _wakes(self) -> list[float]:
-        """When there is something to do that aioquic doesn't know of."""
+        """Times of events that aioquic's own timer doesn't include."""
         if self.sin("retransmits-early"):
             return [self._early[0][0]] if self._early else []
         if self._began is None:
@@ -141,7 +141,7 @@ class Sending(QuicConnection):
         return used
 
     def _open_for_burst(self, now: float) -> None:
-        """A congestion window that lets this moment's part of the burst out."""
+        """Set the congestion window so that exactly the part of the burst that is due now can be sent."""
         if now >= self._burst_began + self.sin.value("every"):
             self._burst_began, self._burst_sent = now, 0
         due = self.sin.value("rate") / 8 * (now - self._burst_began + _TICK)
@@ -150,7 +150,7 @@ class Sending(QuicConnection):
         self._loss._cc.congestion_window = self._loss.bytes_in_flight + whole
 
     def _repeat_early(self, now: float) -> None:
-        """Give packets up that were sent a while ago, without a congestion event, whatever became of them."""
+        """Declare the chosen packets lost, without a congestion event, even when they are not lost."""
         space = self._spaces.get(tls.Epoch.ONE_RTT)
         while self._early and self._early[0][0] <= now:
             _, number = self._early.popleft()
@@ -166,7 +166,7 @@ class Sending(QuicConnection):
             self._packet_number += 1
 
     def _forge_more(self, first: int) -> Datagrams:
-        """Packets beside those that aioquic sent, whose numbers began at `first`."""
+        """Additional packets. `first`: the first packet number that aioquic has just used."""
         address = self._network_paths[0].addr
         if self.sin("numbers-go-back") and self._skipped is not None:
             number, self._skipped = self._skipped, None
@@ -174,14 +174,15 @@ class Sending(QuicConnection):
         every = int(self.sin.values.get("every", 0))
         chosen = [number for number in range(first, self._packet_number) if every and number % every == 0]
         if self.sin("reuses-packet-numbers"):
-            # Only once a packet is acknowledged or given up: an ACK of the other one would stand for its data.
+            # A number is reused only after its packet was acknowledged or declared lost. Otherwise an ACK of the second
+            # packet would acknowledge the data of the first.
             self._reusable += chosen
             done = [number for number in self._reusable if number not in self._spaces[tls.Epoch.ONE_RTT].sent_packets]
             self._reusable = [number for number in self._reusable if number not in done]
             return [(self._forged(number), address) for number in done]
         if self.sin("retransmits-early"):
-            # Lost data go first: as many packets are copies. An ACK of what was given up says nothing to aioquic, so
-            # that copies of copies would have no end.
+            # aioquic sends lost data first, so the first packets are copies. Copies are not repeated again: aioquic
+            # ignores ACKs of packets that were declared lost, so there would be copies of copies without end.
             copies = min(self._copies, self._packet_number - first)
             self._copies -= copies
             originals = (number for number in chosen if number >= first + copies)
@@ -189,7 +190,7 @@ class Sending(QuicConnection):
         return []
 
     def _forged(self, number: int) -> bytes:
-        """A PING under a packet number that aioquic doesn't know of."""
+        """A packet with a PING, and with a packet number that aioquic has not used for it."""
         crypto = self._cryptos[tls.Epoch.ONE_RTT]
         first = PACKET_FIXED_BIT | crypto.key_phase << 2 | _TWO_BYTE_NUMBER
         header = bytes([first]) + self._peer_cid.cid + (number & 0xFFFF).to_bytes(2)

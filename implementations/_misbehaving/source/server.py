@@ -1,4 +1,4 @@
-"""The misbehaving server: HTTP/0.9 or HTTP/3 over /www until SIGTERM."""
+"""The misbehaving server: serves /www over HTTP/0.9 or HTTP/3 until SIGTERM."""
 
 import asyncio
 import ipaddress
@@ -58,16 +58,16 @@ class HttpServer(QuicConnectionProtocol):
         file = SERVED / path.strip("/")
         found = "/" not in path.strip("/") and file.is_file()
         http.send_headers(stream_id, [(b":status", b"200" if found else b"404")])
-        http.send_data(stream_id, self._spoiled(file.read_bytes()) if found else b"", end_stream=True)
+        http.send_data(stream_id, self._changed(file.read_bytes()) if found else b"", end_stream=True)
 
-    def _spoiled(self, content: bytes) -> bytes:
+    def _changed(self, content: bytes) -> bytes:
         if self._quic.sin("corrupt-file"):
             return bytes([content[0] ^ 1]) + content[1:]
         return content[:-1] if self._quic.sin("short-file") else content
 
 
 class Dispatcher(aioquic_server.QuicServer):
-    """aioquic's server, with connections of ours, and without any doubt about tokens."""
+    """aioquic's server with our connections. It accepts every token."""
 
     def __init__(self, settings: Settings, **given: Any) -> None:
         super().__init__(**given)
@@ -84,7 +84,7 @@ class Dispatcher(aioquic_server.QuicServer):
         aioquic_server.encode_quic_version_negotiation = self._version_negotiation
 
     def datagram_received(self, data: bytes, addr: Address) -> None:
-        # What goes to a connection ID that a Retry named is taken, with or without its token.
+        # A packet to the connection ID of a Retry is accepted with and without its token.
         is_long = len(data) > 5 and data[0] & 0x80
         destination = data[6 : 6 + data[5]] if is_long else b""
         self._offered = int.from_bytes(data[1:5])
@@ -126,24 +126,24 @@ class Dispatcher(aioquic_server.QuicServer):
 
 
 def _preferred_address() -> bytes:
-    """Our own addresses at the other port, as the transport parameter has them (RFC 9000 §18.2)."""
+    """The server's addresses with the preferred port, in the format of the transport parameter (RFC 9000 §18.2)."""
     port = PREFERRED_PORT.to_bytes(2)
     return b"".join(ipaddress.ip_address(address).packed + port for address in ADDRESSES)
 
 
 class Tickets:
-    """Session tickets, each good for one resumption; the built-in one for any number."""
+    """Session tickets. Each is valid for one resumption; the built-in ticket is always valid."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._tickets: dict[bytes, SessionTicket] = {}
 
     def add(self, ticket: SessionTicket) -> None:
-        """Keep a ticket that was issued."""
+        """Store an issued ticket."""
         self._tickets[ticket.ticket] = ticket
 
     def pop(self, label: bytes) -> SessionTicket | None:
-        """The ticket with this label."""
+        """Remove the ticket with this label, and return it; None when there is none."""
         if self._settings.sin("forgets-tickets"):
             return None
         built_in = built_in_ticket("")
@@ -151,7 +151,7 @@ class Tickets:
 
 
 class Wires:
-    """The sockets of both ports as one transport: an address says, as its last item, which of them it belongs to."""
+    """The sockets of both ports as one transport. The last item of an address is the local port."""
 
     def __init__(self, settings: Settings, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
@@ -164,11 +164,11 @@ class Wires:
         return Wire(port, deliver, sin=settings.sin, marked=settings.marked)
 
     def sendto(self, data: bytes, address: Address) -> None:
-        """Send from the port to which the other side last sent."""
+        """Send from the local port in `address`."""
         self._wires[address[-1]].sendto(data, address[:-1])
 
     def close(self) -> None:
-        """Close both."""
+        """Close both sockets."""
         for wire in self._wires.values():
             wire.close()
 
@@ -195,7 +195,7 @@ async def main(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    asked = Settings.from_environment("server")
-    asked.change_modules()
-    print(asked.sin.sentence, flush=True)
-    asyncio.run(main(asked))
+    environment = Settings.from_environment("server")
+    environment.change_modules()
+    print(environment.sin.sentence, flush=True)
+    asyncio.run(main(environment))

@@ -1,4 +1,4 @@
-"""What both roles share: environment, QUIC configuration, and what is changed in aioquic's modules."""
+"""The common parts of both roles: environment, QUIC configuration, changes of aioquic's modules."""
 
 import os
 from dataclasses import dataclass, replace
@@ -15,9 +15,9 @@ from sins import Chosen, chosen
 
 HQ, HQ_DRAFT, H3 = "hq-interop", "hq-29", "h3"
 SERVER_NAMES = ("server4", "server6", "server46", "server")
-_PATIENT = 2.0  # RTTs until a packet is lost by time
-_LATE_PROBE_RTT = 5.0  # s; the first probe goes after twice that
-_UNKNOWN = 0x1A2A3A4A  # of the pattern that RFC 9000 §15 reserves
+_PATIENT = 2.0  # RTTs after which a packet counts as lost
+_LATE_PROBE_RTT = 5.0  # s; the first probe is sent after twice this time
+_UNKNOWN = 0x1A2A3A4A  # a version number that RFC 9000 §15 reserves
 _V1, _V2 = QuicProtocolVersion.VERSION_1, QuicProtocolVersion.VERSION_2
 
 
@@ -34,7 +34,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls, role: str) -> "Settings":
-        """Ends the process when the sin is unknown."""
+        """Read the settings. Ends the process when the sin is unknown."""
         return cls(
             role=role,
             case=os.environ["TESTCASE"],
@@ -50,16 +50,16 @@ class Settings:
 
     @property
     def with_ecn(self) -> bool:
-        """Whether marks are reported."""
+        """Whether received ECN marks are reported."""
         return self.case == "ecn"
 
     @property
     def marked(self) -> bool:
-        """Whether datagrams leave with ECT(0)."""
+        """Whether datagrams are sent with ECT(0)."""
         return self.with_ecn and not self.sin("no-ect")
 
     def configuration(self) -> QuicConfiguration:
-        """aioquic's own defaults, but for the test case and the sin."""
+        """aioquic's defaults, changed for the test case and the sin."""
         is_client = self.role == "client"
         configuration = QuicConfiguration(
             is_client=is_client,
@@ -94,12 +94,12 @@ class Settings:
         return [HQ, HQ_DRAFT]
 
     def change_modules(self) -> None:
-        """Put what this run needs in place of functions that aioquic offers no hook for."""
+        """Replace functions of aioquic's modules where aioquic has no other way to change its behaviour."""
         only_chacha20 = self.case == "chacha20" and not self.sin("all-suites")
         push_client_hello, pull_client_hello = tls.push_client_hello, tls.pull_client_hello
 
         def push(buffer: Buffer, hello: tls.ClientHello) -> None:
-            # All suites stay acceptable: a server that chooses one that wasn't offered is forgiven.
+            # All suites are accepted, so a server may choose a suite that was not offered.
             offered = [int(tls.CipherSuite.CHACHA20_POLY1305_SHA256)] if only_chacha20 else hello.cipher_suites
             push_client_hello(buffer, replace(hello, cipher_suites=offered))
 
@@ -113,17 +113,17 @@ class Settings:
 
         tls.push_client_hello, tls.pull_client_hello = push, pull
         if self.sin("out-of-order"):
-            # Else the sender takes what it holds back for lost (RFC 9002 §6.1), and sins twice.
+            # Otherwise the sender would declare held-back packets lost (RFC 9002 §6.1), which would be a second sin.
             recovery.K_PACKET_THRESHOLD += int(self.sin.value("by"))
             recovery.K_TIME_THRESHOLD = _PATIENT
         if self.sin("no-control-stream"):
-            # Without a stream for it, headers are written, and must be readable, without QPACK's dynamic table.
+            # Without QPACK streams, headers must be written and read without QPACK's dynamic table.
             H3Connection._init_connection = lambda _: None
             H3Connection._receive_stream_data_uni = lambda *_: []
 
 
 def built_in_ticket(server_name: str) -> tls.SessionTicket:
-    """The session that both sides know from the start, for a first connection that resumes."""
+    """The session that both endpoints know from the start, so that a first connection can resume it."""
     suite = tls.CipherSuite.AES_256_GCM_SHA384
     now = tls.utcnow()
     return tls.SessionTicket(

@@ -1,4 +1,4 @@
-"""The sins, one line each, and which of them this endpoint was asked to commit."""
+"""The list of all sins, and the sin that this endpoint must commit."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ BOTH = CLIENT | SERVER
 
 @dataclass(frozen=True)
 class Sin:
-    """Who can commit it, what it is, the section that it breaks, and its values: times in s, sizes in bytes."""
+    """A sin: its roles, its description, the section that it breaks, and its values (times in s, sizes in bytes)."""
 
     roles: frozenset[str]
     text: str
@@ -20,66 +20,68 @@ class Sin:
 
 
 SINS: dict[str, Sin] = {
-    # Protocol: what test cases judge
-    "wrong-alpn": Sin(CLIENT, "offers hq-29 alone", "RFC 7301 §3.1"),
-    "wrong-version": Sin(CLIENT, "speaks version 2 although nobody asked for it", "RFC 9000 §15"),
+    # Protocol: sins that test cases find
+    "wrong-alpn": Sin(CLIENT, "offers only hq-29", "RFC 7301 §3.1"),
+    "wrong-version": Sin(CLIENT, "uses version 2 although the case does not require it", "RFC 9000 §15"),
     "wrong-vn-ids": Sin(
-        SERVER, "Version Negotiation with connection IDs of its own, from the second on", "RFC 9000 §17.2.1"
+        SERVER, "from the second Version Negotiation packet on, uses random connection IDs", "RFC 9000 §17.2.1"
     ),
     "vn-lists-offered": Sin(SERVER, "Version Negotiation lists the version that was offered", "RFC 9000 §6.1"),
     "vn-leaves-out": Sin(
         SERVER, "Version Negotiation doesn't list `version`, which it accepts", "RFC 9000 §6.1", {"version": 1}
     ),
     "silent-on-versions": Sin(
-        SERVER, "answers one packet of an unknown version, the harness's, and no other", "RFC 9000 §6.1"
+        SERVER, "answers only the first packet of an unknown version, which comes from the harness", "RFC 9000 §6.1"
     ),
-    "offers-version-1": Sin(CLIENT, "offers version 1 where it should offer an unknown one", "RFC 9000 §15"),
-    "takes-unlisted": Sin(CLIENT, "after Version Negotiation, goes on in version 2, listed or not", "RFC 9368 §2.1"),
+    "offers-version-1": Sin(CLIENT, "offers version 1 instead of an unknown version", "RFC 9000 §15"),
+    "takes-unlisted": Sin(
+        CLIENT, "after Version Negotiation, continues in version 2, even if it is not listed", "RFC 9368 §2.1"
+    ),
     "forgets-late-parts": Sin(
         SERVER, "drops parts of a ClientHello that arrive before its beginning, and acknowledges them", "RFC 9000 §7"
     ),
     "never-shrinks": Sin(
         SERVER,
-        "no sin alone: sends datagrams of `size` bytes, whatever becomes of them",
+        "no sin by itself: always sends datagrams of `size` bytes, even when all are lost",
         "RFC 8899 §4.3",
         {"size": 1350},
     ),
     "second-connection": Sin(CLIENT, "opens a connection before the one that it needs", "RFC 9001 §4.1.1"),
-    "one-at-a-time": Sin(CLIENT, "requests a file when the one before it has arrived", "RFC 9000 §2"),
-    "closes-with-error": Sin(CLIENT, "closes with application error 1 though all went well", "RFC 9000 §10.2"),
+    "one-at-a-time": Sin(CLIENT, "requests each file only after the previous file has arrived", "RFC 9000 §2"),
+    "closes-with-error": Sin(CLIENT, "closes with application error 1 although everything succeeded", "RFC 9000 §10.2"),
     "corrupt-file": Sin(BOTH, "changes the first byte of each file", "RFC 9000 §2.2"),
     "short-file": Sin(BOTH, "leaves out the last byte of each file", "RFC 9000 §2.2"),
-    "extra-file": Sin(CLIENT, "saves a file that nobody asked for", "contract"),
-    "all-suites": Sin(CLIENT, "offers all suites where one was asked for", "RFC 8446 §B.4"),
-    "unoffered-suite": Sin(SERVER, "chooses AES-128-GCM, offered or not", "RFC 8446 §4.1.3"),
+    "extra-file": Sin(CLIENT, "saves a file that was not requested", "contract"),
+    "all-suites": Sin(CLIENT, "offers all suites instead of one", "RFC 8446 §B.4"),
+    "unoffered-suite": Sin(SERVER, "chooses AES-128-GCM, even if it was not offered", "RFC 8446 §4.1.3"),
     "no-probe": Sin(CLIENT, "waits 10 s for an answer before it probes", "RFC 9002 §6.2.2"),
-    "never-retries": Sin(SERVER, "sends no Retry where it should", "RFC 9000 §8.1.2"),
-    "always-retries": Sin(SERVER, "sends Retry where nobody asked for it", "RFC 9000 §8.1.2"),
+    "never-retries": Sin(SERVER, "sends no Retry in the case that requires it", "RFC 9000 §8.1.2"),
+    "always-retries": Sin(SERVER, "sends Retry in cases that do not require it", "RFC 9000 §8.1.2"),
     "wrong-retry-tag": Sin(SERVER, "sends a Retry whose integrity tag is wrong", "RFC 9001 §5.8"),
-    "no-retry-token": Sin(CLIENT, "acts on Retry without its token", "RFC 9000 §17.2.5.3"),
+    "no-retry-token": Sin(CLIENT, "answers Retry without its token", "RFC 9000 §17.2.5.3"),
     "resets-packet-number": Sin(CLIENT, "begins at packet number 0 again after Retry", "RFC 9000 §17.2.5.3"),
     "resumes-at-once": Sin(
-        CLIENT, "resumes on its first connection, with a ticket that both have built in", "RFC 8446 §2.2"
+        CLIENT, "resumes a session on its first connection, with the built-in ticket", "RFC 8446 §2.2"
     ),
     "forgets-tickets": Sin(SERVER, "sends its certificate on resumption: it knows no ticket", "RFC 8446 §2.2"),
-    "no-early-data": Sin(CLIENT, "sends no 0-RTT though asked", "RFC 9001 §4.6.1"),
-    "refuses-early-data": Sin(SERVER, "resumes, and drops 0-RTT", "RFC 9001 §4.6.2"),
+    "no-early-data": Sin(CLIENT, "sends no 0-RTT", "RFC 9001 §4.6.1"),
+    "refuses-early-data": Sin(SERVER, "resumes the session, but drops 0-RTT", "RFC 9001 §4.6.2"),
     "no-control-stream": Sin(BOTH, "HTTP/3 without unidirectional streams", "RFC 9114 §6.2.1"),
     "no-key-update": Sin(
         BOTH, "keeps key phase 0: the client never begins an update, the server never follows", "RFC 9001 §6"
     ),
-    "no-ect": Sin(BOTH, "sends Not-ECT in the ECN case", "RFC 9000 §13.4.2"),
+    "no-ect": Sin(BOTH, "sends Not-ECT in the case `ecn`", "RFC 9000 §13.4.2"),
     "no-ecn-counts": Sin(BOTH, "acknowledges marked packets without counts", "RFC 9000 §13.4.1"),
     "high-ecn-counts": Sin(BOTH, "reports twice the marks that it received", "RFC 9000 §13.4.2.1"),
     "no-ce-counts": Sin(BOTH, "reports CE as ECT(0)", "RFC 9000 §13.4.1"),
     "no-upgrade": Sin(BOTH, "knows no version 2", "RFC 9368 §2.3"),
-    "over-ipv4": Sin(CLIENT, "goes to 193.167.100.100, whatever the name says", "contract"),
+    "over-ipv4": Sin(CLIENT, "always connects to 193.167.100.100", "contract"),
     "amplifies": Sin(SERVER, "sends more than three times what it received before validation", "RFC 9000 §8.1"),
-    "no-path-challenge": Sin(BOTH, "takes new paths without a challenge", "RFC 9000 §8.2"),
+    "no-path-challenge": Sin(BOTH, "uses new paths without a challenge", "RFC 9000 §8.2"),
     "no-path-response": Sin(BOTH, "doesn't answer PATH_CHALLENGE", "RFC 9000 §8.2.2"),
     "no-migration": Sin(CLIENT, "ignores the server's preferred address", "RFC 9000 §9.6.1"),
     "migrates": Sin(
-        CLIENT, "no sin alone: moves to another port of its own, with a new connection ID", "RFC 9000 §9.2", {"at": 0.2}
+        CLIENT, "no sin by itself: moves to another local port, with a new connection ID", "RFC 9000 §9.2", {"at": 0.2}
     ),
     "keeps-connection-id": Sin(
         BOTH,
@@ -91,14 +93,14 @@ SINS: dict[str, Sin] = {
     "never-extends-windows": Sin(
         CLIENT, "sends neither MAX_DATA nor MAX_STREAM_DATA", "RFC 9000 §4.2", {"window": 1 << 16}
     ),
-    "many-streams": Sin(SERVER, "lets the client open many streams at first", "RFC 9000 §4.6", {"streams": 5000}),
+    "many-streams": Sin(SERVER, "allows many streams from the start", "RFC 9000 §4.6", {"streams": 5000}),
     "never-raises-streams": Sin(SERVER, "never sends MAX_STREAMS", "RFC 9000 §4.6"),
     "exceeds-streams": Sin(CLIENT, "opens more streams than it may", "RFC 9000 §4.6"),
     "reuses-packet-numbers": Sin(
-        BOTH, "sends another packet under a number that was used", "RFC 9000 §12.3", {"every": 20}
+        BOTH, "sends a packet with a number that was used before", "RFC 9000 §12.3", {"every": 20}
     ),
-    # Sending: what diagnoses find
-    "numbers-go-back": Sin(BOTH, "leaves packet numbers out, and uses them later", "RFC 9000 §12.3", {"every": 20}),
+    # Sending: sins that diagnoses find
+    "numbers-go-back": Sin(BOTH, "skips packet numbers, and uses them later", "RFC 9000 §12.3", {"every": 20}),
     "sends-twice": Sin(BOTH, "sends every datagram twice", "RFC 9000 §12.3"),
     "retransmits-early": Sin(
         SERVER,
@@ -108,7 +110,7 @@ SINS: dict[str, Sin] = {
     ),
     "out-of-order": Sin(
         SERVER,
-        "holds one datagram in `every` back until `by` others have gone",
+        "holds one datagram in `every` back until `by` other datagrams were sent",
         "RFC 9002 §6.1.1",
         {"every": 20, "by": 8},
     ),
@@ -118,12 +120,12 @@ SINS: dict[str, Sin] = {
         "RFC 9002 §7.7",
         {"every": 0.6, "window": 300_000, "rate": 40e6},
     ),
-    "small-datagrams": Sin(BOTH, "datagrams of `size` bytes once the handshake is over", "RFC 9000 §14", {"size": 600}),
+    "small-datagrams": Sin(BOTH, "datagrams of `size` bytes after the handshake", "RFC 9000 §14", {"size": 600}),
     "tiny-window": Sin(
         CLIENT, "a receive window of `window` bytes that doesn't grow", "RFC 9000 §4.2", {"window": 1 << 16}
     ),
     "answers-late": Sin(SERVER, "waits `time` s before it answers a request", "RFC 9002 §7.8", {"time": 1}),
-    "stalls": Sin(SERVER, "has nothing to send from `at` s on for `time` s", "RFC 9002 §7.8", {"at": 3, "time": 2}),
+    "stalls": Sin(SERVER, "sends no data for `time` s, from `at` s on", "RFC 9002 §7.8", {"at": 3, "time": 2}),
     "collapses": Sin(
         SERVER, "a congestion window of `window` bytes from `at` s on", "RFC 9002 §7.2", {"at": 3, "window": 150_000}
     ),
@@ -132,14 +134,14 @@ SINS: dict[str, Sin] = {
     ),
     "sometimes-slow": Sin(
         SERVER,
-        "in half of its processes, by lot, a congestion window of `window` bytes",
+        "in a random half of its processes, a congestion window of `window` bytes",
         "thesis §5.6.5",
         {"window": 30_000},
     ),
-    "ignores-ce": Sin(SERVER, "sends on as before when CE is reported", "RFC 9002 §7.1"),
+    "ignores-ce": Sin(SERVER, "continues as before when CE is reported", "RFC 9002 §7.1"),
     "raises-mtu": Sin(
         SERVER,
-        "no sin: datagrams of `size` bytes, and of 1200 again once six in a row were lost",
+        "no sin: datagrams of `size` bytes, and of 1200 bytes after six in a row were lost",
         "RFC 9000 §14.3",
         {"size": 1400},
     ),
@@ -149,15 +151,15 @@ SINS: dict[str, Sin] = {
 
 @dataclass(frozen=True)
 class Chosen:
-    """The sin to commit, empty for none, with its values."""
+    """The chosen sin with its values; an empty name means no sin."""
 
     name: str
     values: Mapping[str, float]
     steady: int = 0
-    """Bytes of a congestion window that holds from the first packet on, paced, whatever happens; 0: aioquic's own."""
+    """Bytes of a constant, paced congestion window. 0: aioquic's own window."""
 
     def __call__(self, name: str) -> bool:
-        """Whether this is the sin."""
+        """Whether `name` is the chosen sin."""
         return self.name == name
 
     def value(self, name: str) -> float:
@@ -166,7 +168,7 @@ class Chosen:
 
     @property
     def sentence(self) -> str:
-        """What is printed at the start."""
+        """The sentence that is printed at the start."""
         steady = f", steady={self.steady}" if self.steady else ""
         if not self.name:
             return f"sin: none{steady}"
@@ -175,19 +177,19 @@ class Chosen:
 
 
 def chosen(role: str) -> Chosen:
-    """What CLIENT_PARAMS or SERVER_PARAMS asks for: `sin=NAME VALUE=… …`, and of a server `steady=BYTES`, with a sin or
-    alone. Ends the process when it can't be done."""
+    """The sin of CLIENT_PARAMS or SERVER_PARAMS: `sin=NAME VALUE=… …`. A server also takes `steady=BYTES`, with or
+    without a sin. Ends the process for an unknown sin or value."""
     words = os.environ.get(f"{role.upper()}_PARAMS", "").replace(",", " ").split()
-    asked = dict(word.partition("=")[::2] for word in words)
-    name = asked.pop("sin", "")
-    steady = int(_number("steady", asked.pop("steady", "0"))) if role == "server" else 0
-    if not name and not asked:
+    settings = dict(word.partition("=")[::2] for word in words)
+    name = settings.pop("sin", "")
+    steady = int(_number("steady", settings.pop("steady", "0"))) if role == "server" else 0
+    if not name and not settings:
         return Chosen("", {}, steady)
     able = {known: sin for known, sin in SINS.items() if role in sin.roles}
     if name not in able:
         sys.exit(f"There is no sin '{name}' of a {role}. Choices: {', '.join(able)}.")
     values = dict(able[name].values or {})
-    for key, text in asked.items():
+    for key, text in settings.items():
         if key not in values:
             sys.exit(f"{name} has no value '{key}'. Choices: {', '.join(values) or 'none'}.")
         values[key] = _number(key, text)

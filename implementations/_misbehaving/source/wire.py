@@ -1,4 +1,4 @@
-"""A UDP socket that shows ECN marks, in place of asyncio's transport; and the sins that datagrams can suffer."""
+"""A UDP socket that reads ECN marks, instead of asyncio's transport; and the sins that are about datagrams."""
 
 import asyncio
 import socket
@@ -14,12 +14,12 @@ _ECT0 = 2
 _MARK = 3  # bits of the traffic class
 _LARGEST = 65535
 _AT_ONCE = 64  # datagrams per turn of the event loop
-_HELD_SECONDS = 0.05  # at the end of what is sent
+_HELD_SECONDS = 0.05  # the longest time for which a datagram is held back
 _LONG_HEADER = 0x80
 
 
 class Wire:
-    """One port, IPv4 and IPv6. `deliver(data, address)` is called for what arrives; `sendto` sends."""
+    """One port for IPv4 and IPv6. `deliver(data, address)` is called for each received datagram."""
 
     def __init__(self, port: int, deliver: Callable[[bytes, Address], None], *, sin: Chosen, marked: bool) -> None:
         self._deliver = deliver
@@ -31,11 +31,11 @@ class Wire:
 
     @property
     def port(self) -> int:
-        """The port that it has."""
+        """The local port."""
         return int(self._socket.getsockname()[1])
 
     def move(self) -> None:
-        """Go on from another port."""
+        """Change to another local port."""
         before, self._socket = self._socket, self._open(0)
         asyncio.get_running_loop().remove_reader(before)
         before.close()
@@ -60,7 +60,7 @@ class Wire:
         self._release(0)
 
     def _release(self, held_at: int) -> None:
-        """Send what was held back for others that have gone; what was held back as the datagram `held_at` anyway."""
+        """Send held datagrams after enough later datagrams. Datagrams held at `held_at` or before are sent anyway."""
         while self._held and (self._held[0][0] <= self._count or self._held[0][0] <= held_at + self._sin.value("by")):
             _, data, address = self._held.popleft()
             self._socket.sendto(data, address)
@@ -81,7 +81,7 @@ class Wire:
         for _ in range(_AT_ONCE):
             try:
                 data, ancillary, _, address = opened.recvmsg(_LARGEST, socket.CMSG_SPACE(4) * 2, socket.MSG_DONTWAIT)
-            except OSError:  # nothing more, or an ICMP error of an earlier datagram
+            except OSError:  # no more datagrams, or an ICMP error for an earlier datagram
                 return
             Acknowledgements.arriving = next((mark[0] & _MARK for _, _, mark in ancillary if mark), 0)
             self._deliver(data, address)

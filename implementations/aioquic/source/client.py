@@ -1,6 +1,6 @@
-"""aioquic as a client: fetches every URL of REQUESTS in the way that the test case asks for.
+"""The client of aioquic: downloads every URL of REQUESTS in the way that the test case requires.
 
-Exit code 0 when every file has arrived whole, 1 otherwise.
+Exit code 0 when every file has arrived completely, 1 otherwise.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _TICKET_SECONDS = 10.0
 
 
 class TransferError(Exception):
-    """A file did not arrive whole."""
+    """A file did not arrive completely."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class _Transfer:
 
 
 class HttpClient(QuicConnectionProtocol):
-    """HTTP/0.9 or HTTP/3 over one connection; bodies go to disk as they arrive."""
+    """HTTP/0.9 or HTTP/3 over one connection. Data is written to the files as it arrives."""
 
     def __init__(self, quic: QuicConnection, stream_handler: QuicStreamHandler | None = None) -> None:
         super().__init__(quic, stream_handler)
@@ -64,13 +64,13 @@ class HttpClient(QuicConnectionProtocol):
         self._transfers: dict[int, _Transfer] = {}
 
     async def fetch(self, urls: Sequence[SplitResult]) -> None:
-        """Request all files at once and wait for them. Raises TransferError when one fails."""
+        """Request all files at once and wait for them. Raises TransferError when a download fails."""
         transfers = [self._request(url) for url in urls]
         self.transmit()
         await asyncio.gather(*(transfer.done for transfer in transfers))
 
     def end(self) -> None:
-        """Close the connection without an error; the protocol spoken says how."""
+        """Close the connection with the error code of the protocol that means no error."""
         self.close(error_code=ErrorCode.H3_NO_ERROR if self._is_h3 else QuicErrorCode.NO_ERROR)
 
     def _request(self, url: SplitResult) -> _Transfer:
@@ -114,7 +114,7 @@ class HttpClient(QuicConnectionProtocol):
 
 
 class Client:
-    """Opens the test case's connections."""
+    """Opens the connections of the test case."""
 
     def __init__(self, settings: Settings) -> None:
         self._case = settings.case
@@ -122,7 +122,7 @@ class Client:
         self._ticket: asyncio.Future[SessionTicket] = asyncio.get_running_loop().create_future()
 
     async def run(self, urls: Sequence[SplitResult]) -> None:
-        """Fetch all files. Raises TransferError or ConnectionError when that fails."""
+        """Download all files. Raises TransferError or ConnectionError when a download fails."""
         if self._case == "multiconnect":
             for url in urls:
                 await self._fetch([url])
@@ -134,7 +134,7 @@ class Client:
             await self._fetch(urls)
 
     def close(self) -> None:
-        """Complete the qlogs."""
+        """Write the ends of the qlogs."""
         if isinstance(self._configuration.quic_logger, StreamedLogger):
             self._configuration.quic_logger.close()
 
@@ -166,7 +166,7 @@ class Client:
 
 
 async def main(settings: Settings) -> int:
-    """Fetch what REQUESTS names; the exit code."""
+    """Download the files of REQUESTS. Returns the exit code."""
     client = Client(settings)
     task = asyncio.ensure_future(client.run([urlsplit(url) for url in settings.requests]))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -176,7 +176,7 @@ async def main(settings: Settings) -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     except asyncio.CancelledError:
-        print("terminated before all files were there", file=sys.stderr)
+        print("terminated before all files had arrived", file=sys.stderr)
         return 1
     finally:
         client.close()
@@ -184,8 +184,8 @@ async def main(settings: Settings) -> int:
 
 
 if __name__ == "__main__":
-    asked = Settings.from_environment()
-    if not asked.requests:
+    environment = Settings.from_environment()
+    if not environment.requests:
         sys.exit("REQUESTS is empty")
-    print(f"applied: cca={asked.controller} iw={asked.initial_window}", flush=True)
-    sys.exit(asyncio.run(main(asked)))
+    print(f"applied: cca={environment.controller} iw={environment.initial_window}", flush=True)
+    sys.exit(asyncio.run(main(environment)))

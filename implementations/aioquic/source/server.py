@@ -1,4 +1,4 @@
-"""aioquic as a server: HTTP/0.9 or HTTP/3 over /www until SIGTERM."""
+"""The server of aioquic: serves /www over HTTP/0.9 or HTTP/3 until SIGTERM."""
 
 import asyncio
 import signal
@@ -31,11 +31,11 @@ class _Response:
     stream_id: int
     file: BinaryIO
     left: int
-    """Bytes of the file that aioquic hasn't got yet."""
+    """Bytes of the file that were not yet given to aioquic."""
 
 
 class HttpServer(QuicConnectionProtocol):
-    """Answers the requests of one connection, and reads files no faster than they can be sent."""
+    """Answers the requests of one connection. Files are read only as fast as they can be sent."""
 
     def __init__(self, quic: QuicConnection, stream_handler: QuicStreamHandler | None = None) -> None:
         super().__init__(quic, stream_handler)
@@ -56,7 +56,7 @@ class HttpServer(QuicConnectionProtocol):
                 self._answer(self._http, http_event.stream_id, dict(http_event.headers).get(b":path", b""))
 
     def transmit(self) -> None:
-        """Send what can be sent, and read on while that leaves little to send."""
+        """Send as much as possible. While little data is left to send, read more and send again."""
         super().transmit()
         while self._read_on():
             super().transmit()
@@ -75,7 +75,8 @@ class HttpServer(QuicConnectionProtocol):
             self._responses[stream_id] = _Response(stream_id, file, length)
 
     def _read_on(self) -> bool:
-        """Hand one more piece of each file to its stream where few bytes wait to be sent; False when none was."""
+        """Give the next piece of a file to each stream in which few bytes wait to be sent. Returns False when there was
+        no such stream."""
         moved = False
         for response in list(self._responses.values()):
             if self._http is None or self._unsent(response.stream_id) >= _ENOUGH_UNSENT:
@@ -90,7 +91,7 @@ class HttpServer(QuicConnectionProtocol):
         return moved
 
     def _unsent(self, stream_id: int) -> int:
-        """Bytes of the stream that wait to be sent. aioquic doesn't publish it, and never refuses more."""
+        """Bytes of the stream that wait to be sent. aioquic has no public function for this, and accepts any amount."""
         sender = self._quic._streams[stream_id].sender
         return sender._buffer_stop - sender.next_offset
 
@@ -108,17 +109,17 @@ def _open_served(path: str) -> BinaryIO | None:
 
 
 class Tickets:
-    """Session tickets, each good for one resumption, as RFC 8446, section 8.1 asks for 0-RTT."""
+    """Session tickets. Each is valid for one resumption, as RFC 8446 §8.1 recommends for 0-RTT."""
 
     def __init__(self) -> None:
         self._tickets: dict[bytes, SessionTicket] = {}
 
     def add(self, ticket: SessionTicket) -> None:
-        """Keep a ticket that was issued."""
+        """Store an issued ticket."""
         self._tickets[ticket.ticket] = ticket
 
     def pop(self, label: bytes) -> SessionTicket | None:
-        """The ticket with this label, once."""
+        """Remove the ticket with this label, and return it; None when there is none."""
         return self._tickets.pop(label, None)
 
 
@@ -139,13 +140,13 @@ async def main(settings: Settings) -> None:
     )
     await terminated.wait()
     server.close()
-    # The farewell packets leave the socket in the loop's next turns.
+    # The event loop sends the last packets (CONNECTION_CLOSE) in its next iterations.
     await asyncio.sleep(_FAREWELL_SECONDS)
     if isinstance(configuration.quic_logger, StreamedLogger):
         configuration.quic_logger.close()
 
 
 if __name__ == "__main__":
-    asked = Settings.from_environment()
-    print(f"applied: cca={asked.controller} iw={asked.initial_window}", flush=True)
-    asyncio.run(main(asked))
+    environment = Settings.from_environment()
+    print(f"applied: cca={environment.controller} iw={environment.initial_window}", flush=True)
+    asyncio.run(main(environment))

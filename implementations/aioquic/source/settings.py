@@ -1,4 +1,4 @@
-"""What both roles share: environment, QUIC configuration, congestion control, qlog."""
+"""The common parts of both roles: environment, QUIC configuration, congestion control, qlog."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from aioquic.quic.packet import QuicProtocolVersion
 from aioquic.tls import CipherSuite
 
 UNKNOWN_VERSION = 0x1A2A3A4A
-"""A version of the pattern that RFC 9000, section 15 reserves for exercising version negotiation."""
+"""A version number that RFC 9000 §15 reserves for tests of version negotiation."""
 
 _CONTROLLERS: dict[str, Callable[..., QuicCongestionControl]] = {
     "newreno": RenoCongestionControl,
@@ -42,7 +42,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls) -> "Settings":
-        """Read TESTCASE, REQUESTS, CCA, IW, SSLKEYLOGFILE and QLOGDIR; what aioquic can't do stays at its default."""
+        """Read TESTCASE, REQUESTS, CCA, IW, SSLKEYLOGFILE and QLOGDIR. An unsupported CCA or IW is ignored."""
         controller = os.environ.get("CCA", "")
         controller = "newreno" if controller == "reno" else controller
         window = os.environ.get("IW", "")
@@ -58,7 +58,7 @@ class Settings:
         )
 
     def configuration(self, *, is_client: bool) -> QuicConfiguration:
-        """aioquic's own defaults, but for what the test case and the run ask for."""
+        """aioquic's defaults, changed as the test case and the run require."""
         configuration = QuicConfiguration(
             is_client=is_client,
             alpn_protocols=H3_ALPN if self.case == "http3" else H0_ALPN,
@@ -81,24 +81,24 @@ class Settings:
         return configuration
 
     def _register_controller(self) -> str:
-        """Name under which aioquic makes this run's congestion controllers."""
+        """Register the run's congestion controller with aioquic. Returns its name there."""
         make = _CONTROLLERS[self.controller]
         packets = self.initial_window
 
         def controller(*, max_datagram_size: int) -> QuicCongestionControl:
-            made = make(max_datagram_size=max_datagram_size)
-            made.congestion_window = packets * max_datagram_size
-            return made
+            control = make(max_datagram_size=max_datagram_size)
+            control.congestion_window = packets * max_datagram_size
+            return control
 
-        register_congestion_control("as-asked", controller)
-        return "as-asked"
+        register_congestion_control("requested", controller)
+        return "requested"
 
 
 class StreamedLogger(QuicLogger):
-    """Writes each connection's qlog as it happens.
+    """Writes each event to the qlog of its connection at once.
 
-    aioquic's own file logger keeps all events until the connection ends: hundreds of megabytes for a large file, and
-    nothing written at all when the process is stopped before.
+    aioquic's own file logger keeps all events in memory until the connection ends: hundreds of megabytes for a large
+    file. When the process is stopped before that, it writes nothing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -113,19 +113,19 @@ class StreamedLogger(QuicLogger):
         return trace
 
     def end_trace(self, trace: QuicLoggerTrace) -> None:
-        """Complete the qlog of a connection that has ended."""
+        """Close the qlog of a connection that has ended."""
         if isinstance(trace, StreamedTrace):
             self._alive.discard(trace)
             trace.close()
 
     def close(self) -> None:
-        """Complete the qlogs of connections that are still alive."""
+        """Close the qlogs of connections that have not ended."""
         for trace in list(self._alive):
             self.end_trace(trace)
 
 
 class StreamedTrace(QuicLoggerTrace):
-    """One connection's qlog as JSON-SEQ records (RFC 7464)."""
+    """The qlog of one connection, as JSON-SEQ records (RFC 7464)."""
 
     def __init__(self, path: Path, *, is_client: bool, odcid: bytes) -> None:
         super().__init__(is_client=is_client, odcid=odcid)
@@ -135,12 +135,12 @@ class StreamedTrace(QuicLoggerTrace):
         self._write({"qlog_format": "JSON-SEQ", "qlog_version": QLOG_VERSION, "trace": trace})
 
     def log_event(self, *, category: str, event: str, data: dict[str, Any]) -> None:
-        """Write one event; nothing after the trace was closed."""
+        """Write one event. After the trace was closed, nothing is written."""
         super().log_event(category=category, event=event, data=data)
         self._write(self._events.pop())
 
     def close(self) -> None:
-        """Complete the file."""
+        """Close the file."""
         self._file.close()
 
     def _write(self, record: dict[str, Any]) -> None:

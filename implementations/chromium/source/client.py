@@ -1,6 +1,6 @@
-"""Chromium as a client: its download manager fetches every URL of REQUESTS over HTTP/3, HTTP/2 or HTTP/1.1.
+"""The client of Chromium: the browser's download manager fetches every URL of REQUESTS over HTTP/3, HTTP/2 or HTTP/1.1.
 
-Exit code 0 when every file has arrived whole, 1 otherwise.
+Exit code 0 when every file has arrived completely, 1 otherwise.
 """
 
 import json
@@ -16,7 +16,7 @@ from devtools import Browser, BrowserError, Event
 BINARY = "/usr/lib/chromium/chromium-headless-shell"
 DOWNLOADS = Path("/downloads")
 NET_LOG = Path("/logs/netlog.json")
-BROWSER_LOG = Path("/logs/chromium.log")  # mostly about the desktop that it misses
+BROWSER_LOG = Path("/logs/chromium.log")  # mostly messages about the missing desktop
 _NET_LOG_MIB = 32
 _CLOSE_SECONDS = 5.0
 _CLICK_ALL = """
@@ -30,13 +30,13 @@ for (const url of %s) {
 
 
 def command(origins: set[str]) -> list[str]:
-    """The command line of a browser that speaks what TESTCASE asks for to `origins`, host:port, and nothing else."""
+    """The command line of a browser that uses only the protocol of TESTCASE with `origins` (host:port)."""
     key_log = os.environ.get("SSLKEYLOGFILE")
-    asked = os.environ["TESTCASE"]
+    case = os.environ["TESTCASE"]
     return [
         BINARY,
-        *(["--disable-quic"] if asked in ("h1", "h2") else [f"--origin-to-force-quic-on={','.join(sorted(origins))}"]),
-        *(["--disable-http2"] if asked == "h1" else []),
+        *(["--disable-quic"] if case in ("h1", "h2") else [f"--origin-to-force-quic-on={','.join(sorted(origins))}"]),
+        *(["--disable-http2"] if case == "h1" else []),
         *([f"--ssl-key-log-file={key_log}"] if key_log else []),
         f"--log-net-log={NET_LOG}",
         f"--net-log-max-size-mb={_NET_LOG_MIB}",
@@ -52,10 +52,10 @@ def command(origins: set[str]) -> list[str]:
 
 
 class Downloads:
-    """The files that a page of the server's own origin asks for, all at once.
+    """Downloads of all files at once, by a page of the server's own origin.
 
-    A link with `download` is saved whatever its type, where the page has the same origin; so the page at `/` is
-    one that never leaves the browser.
+    Chromium saves the target of a link with the attribute `download`, whatever its type, when the page has the same
+    origin. So this class answers the request for the page `/` itself, inside the browser.
     """
 
     def __init__(self, browser: Browser, urls: list[str]) -> None:
@@ -65,7 +65,7 @@ class Downloads:
         self.failures: list[str] = []
 
     def run(self) -> None:
-        """Fetch all files. `failures` says which didn't come."""
+        """Download all files. `failures` then has the names of the files that did not arrive."""
         browser = self._browser
         browser.call(
             "Browser.setDownloadBehavior", behavior="allowAndName", downloadPath=str(DOWNLOADS), eventsEnabled=True
@@ -82,7 +82,7 @@ class Downloads:
             left -= self._handle(browser.event(), session)
 
     def _handle(self, event: Event, session: str) -> int:
-        """Act on an event. Returns how many downloads it ended."""
+        """Handle an event. Returns the number of downloads that it ended."""
         about = event.get("params", {})
         match event.get("method"):
             case "Fetch.requestPaused":
@@ -106,7 +106,7 @@ class Downloads:
 
 
 def main() -> int:
-    """Fetch what REQUESTS names; the exit code."""
+    """Download the files of REQUESTS. Returns the exit code."""
     urls = os.environ.get("REQUESTS", "").split()
     if not urls:
         print("REQUESTS is empty", file=sys.stderr)
@@ -120,13 +120,13 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("terminated before all files were there", file=sys.stderr)
+        print("terminated before all files had arrived", file=sys.stderr)
         return 1
     finally:
         browser.close(seconds=_CLOSE_SECONDS)
-        subprocess.run(["gzip", "-1f", NET_LOG], check=False)  # to a fortieth; a 10 MiB download makes 7 MB
+        subprocess.run(["gzip", "-1f", NET_LOG], check=False)  # 7 MB for a download of 10 MiB, 0.5 MB compressed
     for name in downloads.failures:
-        print(f"{name} did not arrive: {NET_LOG}.gz says why", file=sys.stderr)
+        print(f"{name} did not arrive: {NET_LOG}.gz has the reason", file=sys.stderr)
     return 1 if downloads.failures else 0
 
 

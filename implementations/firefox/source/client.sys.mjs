@@ -1,7 +1,7 @@
 /**
- * Firefox as a client: its download manager fetches every URL of REQUESTS over HTTP/3, HTTP/2 or HTTP/1.1.
+ * The client of Firefox: the download manager fetches every URL of REQUESTS over HTTP/3, HTTP/2 or HTTP/1.1.
  *
- * Exit code 0 when every file has arrived whole, 1 otherwise.
+ * Exit code 0 when every file has arrived completely, 1 otherwise.
  */
 
 import { Downloads } from "resource://gre/modules/Downloads.sys.mjs";
@@ -9,15 +9,15 @@ import { NetUtil } from "resource://gre/modules/NetUtil.sys.mjs";
 
 const CONTROLLERS = ["newreno", "cubic"]; // in the order of network.http.http3.cc_algorithm
 
-/** What a response has to come over, by TESTCASE. */
+/** The required protocol of a response, by TESTCASE. Default: h3. */
 const PROTOCOLS = { h1: "http/1.1", h2: "h2" };
 const protocol = PROTOCOLS[Services.env.get("TESTCASE")] ?? "h3";
 
-/** Nobody listens there, so the answer is there at once. */
+/** No program listens on this port, so the request fails at once. */
 const REFUSED = "https://127.0.0.1:2/";
 
 export async function main() {
-  Services.startup.enterLastWindowClosingSurvivalArea(); // Firefox ends when it has no window, and ours never has one
+  Services.startup.enterLastWindowClosingSurvivalArea(); // otherwise Firefox would end, because it has no window
   let failures;
   try {
     failures = await run(Services.env.get("REQUESTS").split(" ").filter(Boolean));
@@ -27,11 +27,11 @@ export async function main() {
   for (const failure of failures) {
     dump(`${failure}\n`);
   }
-  Services.obs.notifyObservers(null, "net:prune-all-connections"); // else the server never hears of the end
+  Services.obs.notifyObservers(null, "net:prune-all-connections"); // otherwise the connections would not be closed
   Services.startup.quit(Ci.nsIAppStartup.eForceQuit, failures.length ? 1 : 0);
 }
 
-/** Fetch all files at once. Returns what went wrong. */
+/** Fetch all files at once. Returns the errors. */
 async function run(urls) {
   if (!urls.length) {
     return ["REQUESTS is empty"];
@@ -53,14 +53,14 @@ async function trust(path) {
 }
 
 /**
- * Make Firefox open its store of alternative services, from which it learns that a server speaks HTTP/3. It does so in
- * the first request, which is too late for that one: it would go over TCP.
+ * Make Firefox open its store of alternative services, which lists the servers with HTTP/3. Firefox opens the store during its
+ * first request. This is too late for the first request itself, which would use TCP.
  */
 function openAlternativeServices() {
   return new Promise((resolve) => NetUtil.asyncFetch({ uri: REFUSED, loadUsingSystemPrincipal: true }, resolve));
 }
 
-/** Save a file to /downloads. Throws when it isn't whole, or came over another protocol than was asked for. */
+/** Save a file to /downloads. Throws when the file is incomplete, or came over another protocol than the required one. */
 async function fetchFile(url) {
   const name = new URL(url).pathname.split("/").pop();
   let channel;

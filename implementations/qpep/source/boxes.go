@@ -21,7 +21,7 @@ import (
 // protocol is the ALPN identifier (RFC 7301) of the original.
 const protocol = "qpep-demo"
 
-// defaults are the original's, but for what the README lists.
+// defaults are those of the original, except for the differences in the README.
 func defaults() carrier.Options {
 	return carrier.Options{
 		CCA:              "cubic",
@@ -38,7 +38,7 @@ func defaults() carrier.Options {
 	}
 }
 
-// side is what both boxes declare.
+// side has the flags of both boxes.
 type side struct {
 	options carrier.Options
 	trust   carrier.Trust
@@ -63,7 +63,7 @@ func declareSide(flags *flag.FlagSet, peer string) *side {
 	return s
 }
 
-// open makes the log files and quic-go's configuration.
+// open creates the log files and quic-go's configuration.
 func (s *side) open() (*carrier.Logs, *quic.Config, error) {
 	logs, err := carrier.OpenLogs(s.keyLog, s.qlog)
 	if err != nil {
@@ -128,7 +128,7 @@ func runTerminal(ctx context.Context, t *terminal.Terminal, listener *net.TCPLis
 	return err
 }
 
-// listenTCP opens the listener of a terminal and says how the destination of its connections is found.
+// listenTCP opens the listener of a terminal. The returned function gives the destination of a connection.
 func listenTCP(fixed, listen string, port uint16) (*net.TCPListener, func(*net.TCPConn) (netip.AddrPort, error), error) {
 	if fixed == "" {
 		listener, err := intercept.Listen(port)
@@ -145,7 +145,7 @@ func listenTCP(fixed, listen string, port uint16) (*net.TCPListener, func(*net.T
 	return listener.(*net.TCPListener), func(*net.TCPConn) (netip.AddrPort, error) { return destination, nil }, nil
 }
 
-// dialer makes connections to the gateway, all from one UDP socket.
+// dialer returns a function that opens connections to the gateway, all from one UDP socket.
 func (s *side) dialer(address string, logs *carrier.Logs, config *quic.Config) (func(context.Context) (*quic.Conn, error), error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return nil, carrier.Misused(fmt.Errorf("-gateway %q is not a host and a port such as 192.0.2.1:4242", address))

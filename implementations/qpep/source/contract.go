@@ -13,10 +13,10 @@ import (
 	"bentpipe/qpep/endpoint"
 )
 
-// contractStreams is the most that the contract's test case `multiplexing` lets a server allow at first.
+// contractStreams is the largest initial stream limit that the test case `multiplexing` allows.
 const contractStreams = 1000
 
-// contractSide is what both roles of the endpoint contract declare.
+// contractSide has the flags of both roles of the endpoint contract.
 type contractSide struct {
 	*side
 	testCase string
@@ -78,7 +78,7 @@ func clientCommand(flags *flag.FlagSet) func(context.Context) error {
 		if err != nil {
 			return err
 		}
-		// The contract's servers are not authenticated, as in the other stacks' clients.
+		// The client of the contract does not authenticate servers.
 		trust, err := carrier.Trust{Anyone: true}.Client(logs)
 		if err != nil {
 			return err

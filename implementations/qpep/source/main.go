@@ -1,5 +1,5 @@
-// Command qpep is an encrypting performance enhancing proxy for TCP over satellite links: QPEP, after "QPEP: An Actionable
-// Approach to Secure and Performant Broadband From Geostationary Orbit" (NDSS 2021), on quic-go.
+// Command qpep is an encrypting performance enhancing proxy for TCP over satellite links. It implements "QPEP: An Actionable
+// Approach to Secure and Performant Broadband From Geostationary Orbit" (NDSS 2021) with quic-go.
 package main
 
 import (

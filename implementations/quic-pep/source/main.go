@@ -1,5 +1,5 @@
-// Command quic-pep is a pair of explicit QUIC proxies around a satellite link, after "Exploring Proxying QUIC and HTTP/3 for
-// Satellite Communication" (IFIP Networking 2022), on quic-go.
+// Command quic-pep is a pair of explicit QUIC proxies around a satellite link. It implements "Exploring Proxying QUIC and HTTP/3
+// for Satellite Communication" (IFIP Networking 2022) with quic-go.
 package main
 
 import (
@@ -48,7 +48,7 @@ const (
 	gateway
 )
 
-// hop is one of the two proxies as its flags describe it. Each of its segments has options and trust of its own.
+// hop has the flags of one of the two proxies. Each of its segments has its own options and trust.
 type hop struct {
 	role                       role
 	satellite, edge            carrier.Options
@@ -58,7 +58,8 @@ type hop struct {
 	keyLog, qlog, ready        string
 }
 
-// defaults of a segment. The paper's tuned scenario has an initial window of 10, 100, 100, 10 packets along the path.
+// defaults returns the default options of a segment. In the paper's tuned scenario, the initial windows from client to server are
+// 10, 100, 100 and 10 packets.
 func defaults(window int) carrier.Options {
 	options := carrier.Options{
 		CCA: "cubic", IW: window, MaxAckDelay: 25 * time.Millisecond, IdleTimeout: 30 * time.Second,
@@ -72,7 +73,7 @@ func defaults(window int) carrier.Options {
 
 func declare(flags *flag.FlagSet, role role) func(context.Context) error {
 	h := &hop{role: role, satellite: defaults(100), edge: defaults(10)}
-	// Neither the client nor we to the server prove who we are. Between the two hops both sides do.
+	// Clients are not authenticated, and the proxies don't authenticate to the server. Between the two proxies both sides do.
 	if role == terminal {
 		h.clients = carrier.Trust{Anyone: true, Peer: "terminal"}
 		h.next = carrier.Trust{Peer: "gateway"}
@@ -152,7 +153,7 @@ func (h *hop) listener(spliced *splice.Hop, logs *carrier.Logs, options carrier.
 	return spliced.Listen(socket, resetKey, trust, config)
 }
 
-// dialer makes connections to the next hop, all from one UDP socket.
+// dialer returns a function that opens connections to the next hop, all from one UDP socket.
 func (h *hop) dialer(logs *carrier.Logs, options carrier.Options) (func(context.Context, []string) (*quic.Conn, error), error) {
 	config, err := configuration(logs, options)
 	if err != nil {
@@ -182,7 +183,7 @@ func withProtocols(trust *tls.Config, protocols []string) *tls.Config {
 	return trust
 }
 
-// configuration is quic-go's, with as many unidirectional streams as bidirectional ones.
+// configuration is quic-go's configuration, with equal limits for unidirectional and bidirectional streams.
 func configuration(logs *carrier.Logs, options carrier.Options) (*quic.Config, error) {
 	config, err := options.Config(logs)
 	if err != nil {

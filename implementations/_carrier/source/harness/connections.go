@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// Splitter leads TCP connections to a server of the test's that hands each to handle, through the middlebox under test. What it
-// returns opens one; the deadline of its operations is a time after which the test has failed.
+// Splitter starts a server behind the middlebox under test. The server calls handle for each TCP connection. The returned
+// function opens a connection through the middlebox. After the deadline of its operations the test has failed.
 type Splitter func(t testing.TB, handle func(*net.TCPConn)) (connect func() *net.TCPConn)
 
-// Connections tests that a middlebox which splits TCP connections behaves as one TCP connection does.
+// Connections tests that a TCP connection through a splitting middlebox behaves as a single TCP connection.
 func Connections(t *testing.T, split Splitter) {
 	t.Run("bytes arrive both ways", func(t *testing.T) { bytesArriveBothWays(t, split) })
 	t.Run("a server that speaks first", func(t *testing.T) { serverThatSpeaksFirst(t, split) })
@@ -91,7 +91,7 @@ func halfCloseOfTheServer(t *testing.T, split Splitter) {
 			t.Errorf("the server got %q", rest)
 		}
 	case <-time.After(Patience):
-		t.Error("the server waits for ever")
+		t.Error("the server still waits")
 	}
 }
 
@@ -113,7 +113,7 @@ func resetOfTheClient(t *testing.T, split Splitter, afterFIN bool) {
 	client := split(t, func(c *net.TCPConn) {
 		_, _ = c.Write([]byte("x"))
 		_, err := io.Copy(io.Discard, c)
-		for err == nil && afterFIN { // a FIN came; only a write tells of a RST behind it
+		for err == nil && afterFIN { // a FIN has arrived; only a write detects a RST after it
 			time.Sleep(20 * time.Millisecond)
 			_, err = c.Write([]byte("y"))
 		}
@@ -133,11 +133,11 @@ func resetOfTheClient(t *testing.T, split Splitter, afterFIN bool) {
 			t.Errorf("the server saw %v, want a reset", err)
 		}
 	case <-time.After(Patience):
-		t.Error("the server never heard of it")
+		t.Error("the server did not notice the reset")
 	}
 }
 
-// Serve runs a TCP server that hands every connection to handle, and returns its address.
+// Serve runs a TCP server that calls handle for each connection. It returns the server's address.
 func Serve(t testing.TB, handle func(*net.TCPConn)) string {
 	t.Helper()
 	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -146,7 +146,7 @@ func Serve(t testing.TB, handle func(*net.TCPConn)) string {
 	return listener.Addr().String()
 }
 
-// Accept hands every connection of listener to handle, until the test ends.
+// Accept calls handle for each connection of listener, until the test ends.
 func Accept(t testing.TB, listener *net.TCPListener, handle func(*net.TCPConn)) {
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
@@ -160,14 +160,14 @@ func Accept(t testing.TB, listener *net.TCPListener, handle func(*net.TCPConn)) 
 	}()
 }
 
-// Echo sends back what comes, and ends when the client does.
+// Echo sends all received data back. It ends when the client closes the connection.
 func Echo(c *net.TCPConn) {
 	_, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
 	_ = c.Close()
 }
 
-// AtOnce holds count connections to a server that echoes, all at the same time, each with bytes of its own; calls together
-// while all are open; and closes them.
+// AtOnce opens count connections to an echo server at the same time, each with different bytes. It calls together while all of
+// them are open, and then closes them.
 func AtOnce(t testing.TB, count int, connect func() *net.TCPConn, together func()) {
 	t.Helper()
 	clients := make([]*net.TCPConn, count)
@@ -198,7 +198,7 @@ func AtOnce(t testing.TB, count int, connect func() *net.TCPConn, together func(
 	}
 }
 
-// Vanishing opens connections that are closed at once, half of them by a reset.
+// Vanishing opens connections and closes them at once, half of them by a reset.
 func Vanishing(t testing.TB, count int, connect func() *net.TCPConn) {
 	t.Helper()
 	for i := range count {
@@ -210,7 +210,7 @@ func Vanishing(t testing.TB, count int, connect func() *net.TCPConn) {
 	}
 }
 
-// Busy opens connections to a server that echoes, which send and receive until they break, and returns how each did.
+// Busy opens connections to an echo server. They send and receive until they break. The channel returns the error of each.
 func Busy(count int, connect func() *net.TCPConn) <-chan error {
 	ended := make(chan error, count)
 	for range count {
@@ -227,7 +227,7 @@ func Busy(count int, connect func() *net.TCPConn) <-chan error {
 				}
 			}()
 			_, err := io.Copy(io.Discard, client)
-			// A RST is told once: to the writer or to the reader.
+			// A RST is reported only once: to the writer or to the reader.
 			ended <- errors.Join(err, <-wrote)
 		}()
 	}

@@ -1,4 +1,4 @@
-// Package harness is what the tests of the QUIC proxies share: keys, and sides that run within the test's process.
+// Package harness has the common parts of the tests of the QUIC proxies: keys, and sides that run in the test's process.
 package harness
 
 import (
@@ -20,10 +20,10 @@ import (
 	"bentpipe/carrier"
 )
 
-// Patience is how long a test waits for what has to come.
+// Patience is the longest time for which a test waits for an expected event.
 const Patience = 20 * time.Second
 
-// Must ends the test when there is an error.
+// Must fails the test when err is not nil.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -31,7 +31,7 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// Keys makes a folder as the runner's /keys: ca.pem, and gateway, terminal and server, each .pem and .key.
+// Keys creates a folder like the runner's /keys: ca.pem, and .pem and .key files of gateway, terminal and server.
 func Keys(t testing.TB) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -64,7 +64,7 @@ func certificate(t testing.TB, folder, name string, parent *x509.Certificate, pa
 	return parsed, key
 }
 
-// Start runs a side within the test's process, until the test ends or the function that it returns is called.
+// Start runs a side in the test's process, until the test ends or stop is called.
 func Start(t testing.TB, program carrier.Program, arguments []string) (stop func()) {
 	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready")
@@ -82,7 +82,7 @@ func Start(t testing.TB, program carrier.Program, arguments []string) (stop func
 				t.Errorf("%s ended with %d: %s", arguments[0], code, stderr.String())
 			}
 		case <-time.After(2 * time.Second):
-			t.Errorf("%s hasn't ended 2 s after it was told to", arguments[0])
+			t.Errorf("%s has not ended 2 s after the request", arguments[0])
 		}
 	})
 	t.Cleanup(stop)
@@ -90,7 +90,7 @@ func Start(t testing.TB, program carrier.Program, arguments []string) (stop func
 	return stop
 }
 
-// AwaitFile waits until there is a file of that name.
+// AwaitFile waits until the file exists.
 func AwaitFile(t testing.TB, name string) {
 	t.Helper()
 	Await(t, "the file "+name, func() bool { _, err := os.Stat(name); return err == nil })
@@ -101,7 +101,7 @@ func Await(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s hasn't come within %s", what, Patience)
+			t.Fatalf("%s did not happen within %s", what, Patience)
 		}
 	}
 }

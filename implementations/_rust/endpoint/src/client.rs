@@ -1,4 +1,4 @@
-//! The client: fetches every URL of REQUESTS in the way that the test case asks for, over any QUIC library.
+//! The client: downloads every URL of REQUESTS in the way that the test case requires, with any QUIC library.
 
 use std::env;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,12 +15,12 @@ use crate::files;
 
 const TICKET_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A library's client: makes connections to the one server that the URLs name.
+/// The client of a QUIC library. All its connections go to the server of the URLs.
 #[expect(async_fn_in_trait, reason = "one task drives the client")]
 pub trait Client {
     type Connection: Connection;
 
-    /// A new connection, its handshake complete.
+    /// A new connection whose handshake is complete.
     async fn connect(&mut self) -> Result<Self::Connection>;
 
     /// A resumed connection that may send before its handshake is complete.
@@ -38,15 +38,15 @@ pub trait Client {
 pub trait Connection {
     type Response: AsyncRead + Unpin + Send + 'static;
 
-    /// Open a stream, write the request and end the stream; the response is yet to come.
+    /// Open a stream, write the request and end the stream. The response arrives later.
     async fn request(&self, line: &str) -> Result<Self::Response>;
 
-    /// Whether the server refused what was sent in 0-RTT; known when the handshake is complete.
+    /// Whether the server refused 0-RTT. This is known when the handshake is complete.
     async fn early_data_refused(&self) -> bool {
         false
     }
 
-    /// Update the keys once, as early as RFC 9001, section 6.1 allows: after the handshake is confirmed.
+    /// Update the keys once, as early as RFC 9001 §6.1 allows: after the handshake is confirmed.
     async fn update_keys(&self) -> Result<()> {
         bail!("this library updates keys only by itself")
     }
@@ -59,7 +59,7 @@ pub trait Connection {
     fn close(&self);
 }
 
-/// The URLs of REQUESTS; at least one.
+/// The URLs of REQUESTS. An error when there is none.
 pub fn requests() -> Result<Vec<Uri>> {
     let text = env::var("REQUESTS").context("REQUESTS is not set")?;
     let urls: Vec<Uri> =
@@ -68,7 +68,7 @@ pub fn requests() -> Result<Vec<Uri>> {
     Ok(urls)
 }
 
-/// Where a URL leads to.
+/// The server of a URL.
 pub struct Target {
     /// Name of the server, for SNI.
     pub name: String,
@@ -89,7 +89,7 @@ impl Target {
     }
 }
 
-/// Fetch all URLs as the test case wants it.
+/// Fetch all URLs in the way that the test case requires.
 pub async fn fetch_all(client: &mut impl Client, case: &str, urls: &[Uri]) -> Result<()> {
     match case {
         "http3" => client.connect().await?.fetch_h3(urls).await,
@@ -129,7 +129,7 @@ async fn fetch(connection: &impl Connection, urls: &[Uri]) -> Result<()> {
     Ok(())
 }
 
-/// The same with all requests in 0-RTT; once more in 1-RTT when the server refuses it.
+/// Fetch all URLs with requests in 0-RTT. When the server refuses 0-RTT, all requests are sent again in 1-RTT.
 async fn fetch_early(client: &mut impl Client, urls: &[Uri]) -> Result<()> {
     let connection = client.connect_early().await?;
     let early = fetch_open(&connection, urls).await;
@@ -146,7 +146,8 @@ async fn fetch_open(connection: &impl Connection, urls: &[Uri]) -> Result<()> {
     let mut fetches = JoinSet::new();
     for url in urls {
         let path = url.path().to_owned();
-        // One after the other and right here: a request that waited for its task to start would miss 0-RTT.
+        // The requests are sent one after the other in this task. A request in a task of its own would start too late
+        // for 0-RTT.
         let response = connection.request(&format!("GET {path}\r\n")).await?;
         fetches.spawn(async move { save(response, &path).await.with_context(|| path) });
     }
@@ -157,7 +158,7 @@ async fn save(response: impl AsyncRead + Unpin, path: &str) -> Result<()> {
     Ok(files::receive(response, files::create_received(path)?).await?)
 }
 
-/// Wait for all fetches; the first error ends it.
+/// Wait for all downloads. Returns early with the first error.
 pub async fn all(mut fetches: JoinSet<Result<()>>) -> Result<()> {
     while let Some(outcome) = fetches.join_next().await {
         outcome??;

@@ -1,20 +1,20 @@
-//! Congestion controller and initial window, as the run asks for them.
+//! The congestion controller and the initial window that the run requests.
 
 use std::env;
 use std::fmt;
 
-/// Most packets that IW may ask for.
+/// The largest value of IW, in packets.
 const LARGEST_WINDOW: u64 = 1000;
 
-/// A congestion controller that the library has.
+/// A congestion controller of the library.
 #[derive(Clone, Copy)]
 pub struct Controller {
     pub name: &'static str,
-    /// The library's own initial window in packets.
+    /// The library's default initial window with this controller, in packets.
     pub window: u64,
 }
 
-/// What the endpoint applies.
+/// The applied controller and initial window.
 #[derive(Clone, Copy)]
 pub struct Congestion {
     pub controller: &'static str,
@@ -23,7 +23,7 @@ pub struct Congestion {
 }
 
 impl Congestion {
-    /// From CCA and IW; what the library can't do is left at its default, and said.
+    /// Read CCA and IW. An unsupported value is reported on stderr, and the default is used.
     pub fn from_environment(controllers: &[Controller]) -> Self {
         let asked = env::var("CCA").unwrap_or_default();
         let asked = if asked == "reno" { "newreno" } else { &asked };

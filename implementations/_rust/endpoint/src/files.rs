@@ -1,4 +1,4 @@
-//! Files to serve and files received.
+//! Served files and received files.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -6,13 +6,13 @@ use std::path::{Component, Path};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Bytes moved at a time: no file is ever held in memory.
+/// Bytes that are read or written at once. No file is held in memory completely.
 pub const PIECE: usize = 64 * 1024;
 
 const SERVED: &str = "/www";
 const RECEIVED: &str = "/downloads";
 
-/// Open the served file that a request's path names.
+/// Open the served file with the path of a request.
 pub fn open_served(path: &str) -> io::Result<File> {
     let relative = Path::new(path.trim_start_matches('/'));
     if relative.components().any(|part| !matches!(part, Component::Normal(_))) {
@@ -25,14 +25,14 @@ pub fn open_served(path: &str) -> io::Result<File> {
     Ok(file)
 }
 
-/// Make the file for what a request's path names; downloads are flat.
+/// Create the file for a download. Only the last part of the path counts.
 pub fn create_received(path: &str) -> io::Result<File> {
     let name = Path::new(path).file_name().ok_or(io::ErrorKind::InvalidInput)?;
     File::create(Path::new(RECEIVED).join(name))
 }
 
-/// Send all of a file. It is read in place: the files are small enough to stay in the page cache, and a hop to a thread
-/// for each piece would cost more than the read.
+/// Send a whole file. It is read in this thread: the files are in the page cache, and a switch to another thread for
+/// each piece would take longer than the read.
 pub async fn send(mut file: File, stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
     let mut buffer = vec![0; PIECE];
     loop {
@@ -44,7 +44,7 @@ pub async fn send(mut file: File, stream: &mut (impl AsyncWrite + Unpin)) -> io:
     }
 }
 
-/// Save all that the stream carries.
+/// Write all data of the stream to the file.
 pub async fn receive(mut stream: impl AsyncRead + Unpin, mut file: File) -> io::Result<()> {
     let mut buffer = vec![0; PIECE];
     loop {

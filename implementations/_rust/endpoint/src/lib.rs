@@ -1,4 +1,4 @@
-//! What the endpoints of the Rust stacks share: the contract of the QUIC Interop Runner, without any QUIC library.
+//! The common parts of the Rust endpoints: the contract of the QUIC Interop Runner, without any QUIC library.
 //!
 //! A stack adds a `Client`, an accept loop and its congestion controllers.
 
@@ -17,24 +17,24 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use congestion::{Congestion, Controller};
 
-/// What the endpoint is asked to do.
+/// The settings of the endpoint, from its environment.
 pub struct Settings {
     pub role: Role,
     /// Wire name of the test case.
     pub case: String,
-    /// ALPN protocol that the test case speaks.
+    /// ALPN protocol of the test case.
     pub alpn: &'static [u8],
     pub congestion: Congestion,
-    /// Ack-eliciting packets per ACK, when the run asks for it and the library can ask its peer.
+    /// Requested ack-eliciting packets per ACK. None: not requested, or the library can't request it from its peer.
     pub ack_frequency: Option<u32>,
     pub qlog: qlog::Directory,
 }
 
-/// What a QUIC library can do when the run asks for it.
+/// The optional abilities of a QUIC library.
 pub struct Library {
     /// Its congestion controllers; the first is its default.
     pub controllers: &'static [Controller],
-    /// Whether it asks its peer for an ACK per so many packets (draft-ietf-quic-ack-frequency).
+    /// Whether it can request an ACK frequency from its peer (draft-ietf-quic-ack-frequency).
     pub ack_frequency: bool,
 }
 
@@ -67,8 +67,8 @@ fn packets_per_ack(text: String) -> Option<u32> {
     text.parse().ok().filter(|packets| *packets > 0)
 }
 
-/// The program: reads the environment, says what it applies, runs `role` until it ends or the process is told to stop,
-/// and exits.
+/// The program: reads the environment, prints the applied values, runs `role` until it ends or SIGTERM arrives, and
+/// exits.
 pub async fn run(library: Library, role: impl AsyncFnOnce(&Settings) -> Result<()>) -> ! {
     let settings = match Settings::from_environment(&library) {
         Ok(settings) => settings,
@@ -82,7 +82,7 @@ pub async fn run(library: Library, role: impl AsyncFnOnce(&Settings) -> Result<(
     let mut terminate = signal(SignalKind::terminate()).expect("a handler for SIGTERM");
     let outcome = tokio::select! {
         outcome = role(&settings) => outcome,
-        // Only a server is meant to run until it is told to stop.
+        // SIGTERM is the normal end of a server, but a failure of a client.
         _ = terminate.recv() => match settings.role {
             Role::Server => Ok(()),
             Role::Client => Err(anyhow::anyhow!("terminated before all files were there")),

@@ -1,4 +1,4 @@
-//! One qlog per connection, whole at the end of the program.
+//! One qlog per connection, complete at the end of the program.
 
 use std::env;
 use std::fs::File;
@@ -21,7 +21,7 @@ impl Directory {
         }
     }
 
-    /// The file of a new connection; None when no qlog is wanted or the file can't be made.
+    /// The qlog file of a new connection. None: no qlog is requested, or the file can't be created.
     pub fn writer(&self, connection: &str) -> Option<Writer> {
         let path = self.path.as_ref()?.join(format!("{connection}_{}.sqlog", self.role));
         let file = File::create(&path).inspect_err(|error| eprintln!("{}: {error}", path.display())).ok()?;
@@ -30,7 +30,8 @@ impl Directory {
         Some(writer)
     }
 
-    /// Connections still alive keep their writers, which nobody would flush when the program ends.
+    /// Flush all writers. Connections that still exist keep their writers, and the end of the program does not flush
+    /// them.
     pub(crate) fn flush(&self) {
         for writer in self.open.lock().unwrap().iter_mut() {
             if let Err(error) = writer.flush() {

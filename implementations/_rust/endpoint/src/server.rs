@@ -1,4 +1,4 @@
-//! The server's side of HTTP/0.9.
+//! The server side of HTTP/0.9.
 
 use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
@@ -13,7 +13,7 @@ pub const REFUSED: u32 = 1;
 /// Longest HTTP/0.9 request line in bytes.
 const LONGEST_REQUEST: u64 = 4096;
 
-/// Read the request and write the file that it asks for; the caller ends or resets the stream.
+/// Read a request and write the requested file. The caller ends or resets the stream.
 pub async fn answer_hq(send: &mut (impl AsyncWrite + Unpin), receive: impl AsyncRead + Unpin) -> Result<()> {
     let mut request = String::new();
     receive.take(LONGEST_REQUEST + 1).read_to_string(&mut request).await?;

@@ -1,4 +1,4 @@
-//! TLS 1.3 by rustls, with its key log.
+//! TLS 1.3 with rustls, and the key log.
 
 use std::fs;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use tokio::sync::Notify;
 const CHAIN: &str = "/certs/cert.pem";
 const KEY: &str = "/certs/priv.key";
 const AUTHORITY: &str = "/certs/ca.pem";
-/// Intermediate certificates that webpki follows at most.
+/// The largest number of intermediate certificates that webpki accepts.
 const LONGEST_CHAIN: usize = 6;
 
-/// Initial packets are protected by AES-128-GCM whatever TLS negotiates (RFC 9001, section 5.2), so the suite is named
-/// here and not looked up in what is offered.
+/// AES-128-GCM always protects Initial packets, whatever suite TLS negotiates (RFC 9001 §5.2). So the suite is fixed
+/// here.
 pub fn initial_suite() -> rustls::quic::Suite {
     let suite = ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
     suite.tls13().and_then(|suite| suite.quic_suite()).expect("ring protects QUIC packets with AES-128-GCM")
@@ -41,12 +41,12 @@ pub fn server(alpn: &[u8]) -> Result<rustls::ServerConfig> {
         .with_single_cert(certificates(CHAIN)?, key)?;
     config.alpn_protocols = vec![alpn.to_vec()];
     config.key_log = Arc::new(KeyLogFile::new());
-    // The only value besides 0 that QUIC allows (RFC 9001, section 4.6.1).
+    // The only value besides 0 that QUIC allows (RFC 9001 §4.6.1).
     config.max_early_data_size = u32::MAX;
     Ok(config)
 }
 
-/// The client's configuration for a test case, and the tickets that its connections share.
+/// The client's configuration for a test case, and the session tickets of its connections.
 pub fn client(alpn: &[u8], case: &str) -> Result<(rustls::ClientConfig, Arc<Tickets>)> {
     let mut provider: CryptoProvider = ring::default_provider();
     if case == "chacha20" {
@@ -75,7 +75,7 @@ pub fn client(alpn: &[u8], case: &str) -> Result<(rustls::ClientConfig, Arc<Tick
     Ok((config, tickets))
 }
 
-/// rustls' own verifier, but for chains too long for it.
+/// rustls' own verifier, except for chains that are too long for it.
 #[derive(Debug)]
 struct Verifier {
     webpki: Arc<WebPkiServerVerifier>,
@@ -90,8 +90,8 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        // The test of the anti-amplification limit needs a chain longer than webpki would ever follow. It isn't about
-        // trust: that the server holds the leaf's key is checked all the same.
+        // The test of the anti-amplification limit needs a chain that is too long for webpki. This test is not about
+        // trust. The signature with the leaf's key is still verified.
         if intermediates.len() > LONGEST_CHAIN {
             return Ok(ServerCertVerified::assertion());
         }
@@ -121,7 +121,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// rustls' own cache, plus a way to wait for a ticket: it may arrive long after the first file.
+/// rustls' own cache of tickets, with a function that waits for a ticket: it may arrive long after the first file.
 #[derive(Debug)]
 pub struct Tickets {
     cache: ClientSessionMemoryCache,

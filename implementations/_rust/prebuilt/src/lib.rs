@@ -1,1 +1,1 @@
-//! Empty: see Cargo.toml.
+//! Empty. See Cargo.toml.

@@ -30,19 +30,19 @@ import tech.kwik.flupke.Http3ClientConnection;
 import tech.kwik.flupke.impl.Http3ClientConnectionImpl;
 
 /**
- * kwik as a client: fetches every URL of REQUESTS in the way that the test case asks for.
+ * The client of kwik: downloads every URL of REQUESTS in the way that the test case requires.
  *
- * <p>Exit code 0 when every file has arrived whole, 1 otherwise.
+ * <p>Exit code 0 when every file has arrived completely, 1 otherwise.
  */
 public final class Client {
 
     private static final Path DOWNLOADS = Path.of("/downloads");
     private static final Duration HANDSHAKE = Duration.ofSeconds(30);
     private static final Duration TICKET = Duration.ofSeconds(10);
-    /** What HTTP/3 asks of a client: three streams of the server's own (RFC 9114 §6.2). */
+    /** The number of unidirectional streams that a client must allow the server in HTTP/3 (RFC 9114 §6.2). */
     private static final int HTTP3_STREAMS = 3;
     private static final long H3_NO_ERROR = 0x100;
-    /** kwik's streams block whoever reads them, and a container may not have a thread for each of 2000. */
+    /** kwik's streams block the reading thread, and a container may not have 2000 threads. */
     private static final int THREADS = 256;
 
     private final Settings settings;
@@ -58,10 +58,10 @@ public final class Client {
         try {
             new Client(Settings.fromEnvironment()).run();
         } catch (IOException | GeneralSecurityException | ExecutionException | InterruptedException error) {
-            System.err.println("not all files are there: " + error);
+            System.err.println("not all files have arrived: " + error);
             System.exit(1);
         }
-        // kwik's threads and the waiting ones of the pool would go on.
+        // kwik's threads and the waiting threads of the pool would keep the program running.
         System.exit(0);
     }
 
@@ -84,7 +84,7 @@ public final class Client {
         }
     }
 
-    /** Fetches files over one connection, all at once. Returns the ticket that a next connection of the case needs. */
+    /** Fetches all files at once over one connection. Returns the ticket that the next connection of the case needs. */
     private QuicSessionTicket fetch(List<URI> urls, QuicSessionTicket ticket)
             throws IOException, GeneralSecurityException, ExecutionException, InterruptedException {
         Path secrets = Files.createTempFile("kwik", ".keys");
@@ -136,7 +136,7 @@ public final class Client {
         return builder.build();
     }
 
-    /** Moves a connection's keys to the key log, which kwik would begin anew with each connection. */
+    /** Appends a connection's keys to the key log. kwik would write a new key log for each connection. */
     private void log(Path secrets, QuicClientConnection early) throws IOException {
         List<String> lines = new ArrayList<>(Files.readAllLines(secrets));
         Files.delete(secrets);
@@ -161,11 +161,11 @@ public final class Client {
         return connection.getNewSessionTickets().get(0);
     }
 
-    /** `streams` are those whose requests went in 0-RTT; null where the server's limit left no room. */
+    /** Fetches files over HTTP/0.9. `streams`: the streams of requests in 0-RTT; null for a request beyond the server's limit. */
     private void fetchHttp09(QuicClientConnection connection, List<URI> urls, List<QuicStream> streams)
             throws ExecutionException, InterruptedException {
         CompletionService<Void> transfers = new ExecutorCompletionService<>(threads);
-        // Not in this thread: the server's limit of streams may hold the requests up for ever when the connection fails.
+        // This runs in another thread: when the connection fails, requests beyond the server's stream limit would wait forever.
         transfers.submit(() -> {
             for (int i = 0; i < urls.size(); i++) {
                 URI url = urls.get(i);
@@ -202,7 +202,7 @@ public final class Client {
         return null;
     }
 
-    /** Waits for as many to end; throws what the first that fails has thrown. */
+    /** Waits until this number of transfers has ended. Throws the exception of the first transfer that fails. */
     private static void await(CompletionService<Void> transfers, int count) throws ExecutionException, InterruptedException {
         for (int ended = 0; ended < count; ended++) {
             transfers.take().get();

@@ -9,7 +9,7 @@ import java.util.HexFormat;
 import java.util.List;
 import java.util.Optional;
 
-/** TLS secrets in the format of NSS: label, client random, secret. Without a file nothing is written. */
+/** The key log in the format of NSS: label, client random, secret. Without a file nothing is written. */
 record KeyLog(Optional<Path> file) {
 
     void write(String label, byte[] clientRandom, byte[] secret) {

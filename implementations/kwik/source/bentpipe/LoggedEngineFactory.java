@@ -22,8 +22,8 @@ import tech.kwik.agent15.extension.Extension;
 import tech.kwik.agent15.handshake.ClientHello;
 
 /**
- * Makes a server's TLS engines write their secrets to a key log. kwik has that for clients alone: what its Logger gets to
- * know on a server lacks the client random, and the early secret.
+ * Makes TLS engines of a server that write their secrets to a key log. kwik's own key log exists only for clients: on a server,
+ * its Logger gets neither the client random nor the early secret.
  */
 final class LoggedEngineFactory extends TlsServerEngineFactory {
 

@@ -27,13 +27,13 @@ import tech.kwik.flupke.server.Http3ApplicationProtocolFactory;
 import tech.kwik.flupke.server.HttpServerRequest;
 import tech.kwik.flupke.server.HttpServerResponse;
 
-/** kwik as a server: the files in /www over HTTP/0.9 and HTTP/3, whatever the client asks for. */
+/** The server of kwik: serves /www over HTTP/0.9 and HTTP/3; the client chooses. */
 public final class Server {
 
     private static final Path ROOT = Path.of("/www");
     private static final int PORT = 443;
     private static final int STREAMS = 100;
-    /** The application error that a client gets to know instead of a file; HTTP/0.9 has no status. */
+    /** Application error code for a missing file, because HTTP/0.9 has no status. */
     private static final long NO_FILE = 1;
 
     private Server() {}
@@ -46,7 +46,7 @@ public final class Server {
         connector.start();
     }
 
-    /** The sizes are those that kwik takes where it takes no configuration. */
+    /** Makes the connector. The sizes are kwik's defaults. */
     private static ServerConnector connector(Settings settings)
             throws IOException, GeneralSecurityException, ReflectiveOperationException {
         ServerConnectionConfig configuration = ServerConnectionConfig.builder()
@@ -57,7 +57,7 @@ public final class Server {
                 .maxOpenPeerInitiatedBidirectionalStreams(STREAMS)
                 .retryRequired(settings.testCase().equals("retry") ? RetryRequired.Always : RetryRequired.Never)
                 .build();
-        // The builder has no way in for a TLS engine that logs its keys.
+        // The builder can't set a TLS engine that logs its keys, so the private constructor is called.
         var constructor = ServerConnectorImpl.class.getDeclaredConstructor(
                 DatagramSocket.class, TlsServerEngineFactory.class, List.class, ServerConnectionConfig.class, Logger.class);
         constructor.setAccessible(true);
@@ -118,7 +118,7 @@ public final class Server {
         }
     }
 
-    /** Only the last part of the path counts: the folder is flat. */
+    /** The file of a request. Only the last part of the path counts, because /www has no folders. */
     private static Path file(String path) {
         return ROOT.resolve(path.substring(path.lastIndexOf('/') + 1));
     }

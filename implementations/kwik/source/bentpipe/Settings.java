@@ -24,7 +24,7 @@ record Settings(String testCase, List<URI> requests, Optional<Path> keyLog) {
     static final String HTTP3 = "h3";
 
     static Settings fromEnvironment() {
-        // NewReno from ten packets of 1200 bytes is compiled into kwik: CCA and IW can't change it.
+        // NewReno with an initial window of ten packets of 1200 bytes is compiled into kwik: CCA and IW can't change it.
         System.out.println("applied: cca=newreno iw=10");
         return new Settings(
                 variable("TESTCASE").orElseThrow(),
@@ -36,7 +36,7 @@ record Settings(String testCase, List<URI> requests, Optional<Path> keyLog) {
         return testCase.equals("http3") ? HTTP3 : HTTP09;
     }
 
-    /** Errors go to the standard output, events to a qlog. */
+    /** A logger that prints errors to the standard output and writes events to a qlog. */
     static Logger clientLogger() {
         QLog qlog = new QLogFrontEnd("client", UUID.randomUUID().toString());
         return new SysOutLogger() {

@@ -18,7 +18,7 @@ import java.util.Collection;
 import javax.net.ssl.TrustManagerFactory;
 import javax.net.ssl.X509TrustManager;
 
-/** The run's certificates, in /certs, as Java wants them. */
+/** The certificates in /certs as Java objects. */
 final class Tls {
 
     static final String ALIAS = "server";
@@ -28,7 +28,7 @@ final class Tls {
 
     private Tls() {}
 
-    /** Trusts what the run's CA has signed. */
+    /** A trust manager that trusts the run's CA. */
     static X509TrustManager trust() throws IOException, GeneralSecurityException {
         KeyStore store = empty();
         for (Certificate certificate : certificates("ca.pem")) {
@@ -39,7 +39,7 @@ final class Tls {
         return new AnyKeyType((X509TrustManager) factory.getTrustManagers()[0]);
     }
 
-    /** A server's chain and its key. */
+    /** The chain and the key of a server. */
     static KeyStore identity() throws IOException, GeneralSecurityException {
         String pem = Files.readString(CERTIFICATES.resolve("priv.key"));
         byte[] key = Base64.getMimeDecoder().decode(pem.replaceAll("-----[A-Z ]+-----", ""));
@@ -61,7 +61,7 @@ final class Tls {
         }
     }
 
-    /** agent15 says "RSA" for every server, for which Java demands a key usage that no ECDSA certificate has. */
+    /** agent15 reports the key type "RSA" for every server, and Java then requires a key usage that ECDSA certificates don't have. */
     private record AnyKeyType(X509TrustManager manager) implements X509TrustManager {
 
         @Override

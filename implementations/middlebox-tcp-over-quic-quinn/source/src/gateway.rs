@@ -1,4 +1,4 @@
-//! The side beyond the satellite: takes streams, and connects them to the servers that their headers name.
+//! The gateway box: accepts streams, and connects each to the server that its header names.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::transport::{NO_ERROR, Settings};
 use crate::{PORT, header, ready, relay, trust};
 
-/// For a stream's header, and for the TCP handshake with a server.
+/// Time limit for a stream's header, and for the TCP handshake with a server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub fn endpoint() -> Result<(Endpoint, ServerConfig)> {
@@ -63,7 +63,7 @@ async fn serve(connecting: Connecting, pinned: &trust::Certificate) -> Result<()
 }
 
 async fn answer(send: SendStream, mut receive: RecvStream) -> Result<()> {
-    // It ends with STOP_SENDING and with the tunnel: nobody waits for the server any more.
+    // This future ends with STOP_SENDING or with the tunnel. Then the server's answer is no longer needed.
     let gone = send.stopped();
     let connected = tokio::select! {
         connected = connect(&mut receive) => connected,
@@ -85,7 +85,7 @@ async fn connect(receive: &mut RecvStream) -> Result<TcpStream> {
     connected.map_err(anyhow::Error::from).and_then(|done| Ok(done?)).with_context(|| destination.to_string())
 }
 
-/// Whether a terminal may go there: to what only the gateway's host may see, it may not.
+/// Whether a terminal may connect to this address. Addresses that only the gateway's host can reach are forbidden.
 fn is_beyond(address: IpAddr) -> bool {
     let here = match address.to_canonical() {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),

@@ -1,11 +1,11 @@
-//! What a terminal writes first on a stream: where the TCP connection wants to go. The connection's own bytes follow at
-//! once, in both directions; the gateway writes no header.
+//! The header of a stream, written by the terminal: the destination of the TCP connection. The connection's own bytes
+//! follow at once, in both directions. The gateway writes no header.
 //!
 //! | offset | size    | field                                  |
 //! |--------|---------|----------------------------------------|
 //! | 0      | 1       | 4 or 6, the address family             |
 //! | 1      | 4 or 16 | address                                |
-//! | 5, 17  | 2       | port, network byte order like the rest |
+//! | 5, 17  | 2       | port; all fields in network byte order |
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -1,5 +1,5 @@
-//! TCP over QUIC: each TCP connection of the terminal's side is a stream of one QUIC connection to the gateway, which
-//! connects to where it wanted to go. Configured by the environment of the contract (implementations/_middlebox).
+//! TCP over QUIC: each TCP connection at the terminal is a stream of one QUIC connection to the gateway. The gateway
+//! connects to the destination. Configured by the environment of the contract (implementations/_middlebox).
 
 mod gateway;
 mod header;
@@ -22,9 +22,9 @@ use transport::{NO_ERROR, Settings};
 
 /// UDP port of the gateway.
 const PORT: u16 = 4433;
-/// What the contract of middleboxes wants to see when traffic is carried.
+/// The file that the contract of middleboxes requires when traffic is carried.
 const READY: &str = "/logs/ready";
-/// How long to stay at the end, so that the other side learns of it.
+/// Time before the end of the program in which the close of the connection is sent.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 #[tokio::main]
@@ -51,7 +51,7 @@ async fn run() -> Result<()> {
     }
 }
 
-/// Run `side`, which ends with an error only, until SIGTERM; then say goodbye.
+/// Run `side` until SIGTERM, then close the connections. `side` ends by itself only with an error.
 async fn until_told(endpoint: &Endpoint, side: impl Future<Output = Result<()>>) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let outcome = tokio::select! {
@@ -63,7 +63,7 @@ async fn until_told(endpoint: &Endpoint, side: impl Future<Output = Result<()>>)
     outcome
 }
 
-/// Say that traffic is carried.
+/// Create the ready file: traffic is carried.
 fn ready() -> Result<()> {
     fs::write(READY, b"").context(READY)
 }

@@ -1,9 +1,9 @@
-//! A TCP connection and a QUIC stream, joined so that they behave as one TCP connection.
+//! Joins a TCP connection and a QUIC stream, so that they behave as one TCP connection.
 //!
-//! | TCP            | QUIC stream (RFC 9000, section 3)                             |
+//! | TCP            | QUIC stream (RFC 9000 §3)                                     |
 //! |----------------|---------------------------------------------------------------|
-//! | FIN            | FIN of that direction; the other one goes on                  |
-//! | RST, time-out  | RESET_STREAM and STOP_SENDING; bytes still on their way go    |
+//! | FIN            | FIN of that direction; the other direction continues          |
+//! | RST, time-out  | RESET_STREAM and STOP_SENDING; bytes in flight are lost       |
 //! | window is full | nothing is read from the stream, so flow control stops sender |
 
 use std::future::pending;
@@ -15,14 +15,15 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::Notify;
 
-/// Error code of a stream whose TCP connection broke, or never was.
+/// Error code of a stream whose TCP connection broke or could not be made.
 const BROKEN: VarInt = VarInt::from_u32(1);
 /// Bytes that are read from TCP at once.
 const PIECE: usize = 32 << 10;
 
-/// Relay until both directions have ended. An error is an end without FIN: then both are reset.
+/// Relay until both directions have ended. After an end without FIN, both are reset, and an error is returned.
 pub async fn join(mut tcp: TcpStream, mut send: SendStream, mut receive: RecvStream) -> Result<()> {
-    // What the other side has waited for goes on at once. A connection that broke meanwhile is told by its first read.
+    // Data is passed on at once. If the connection is already broken, this call fails, and the first read reports the
+    // error.
     let _ = tcp.set_nodelay(true);
     let over = Notify::new();
     let (reader, writer) = tcp.split();
@@ -33,9 +34,9 @@ pub async fn join(mut tcp: TcpStream, mut send: SendStream, mut receive: RecvStr
     outcome.map(drop)
 }
 
-/// Give both up.
+/// Reset both.
 pub fn abort(tcp: Option<TcpStream>, mut send: SendStream, mut receive: RecvStream) {
-    // Errors are those of directions that had ended already.
+    // Errors come from directions that had already ended.
     let _ = send.reset(BROKEN);
     let _ = receive.stop(BROKEN);
     if let Some(tcp) = tcp {
@@ -43,7 +44,7 @@ pub fn abort(tcp: Option<TcpStream>, mut send: SendStream, mut receive: RecvStre
     }
 }
 
-/// TCP to stream; then watch the connection until the other direction is `over`, for it may still be reset.
+/// Copy from TCP to the stream. After the FIN, watch the connection for a reset until the other direction is `over`.
 async fn up(mut reader: ReadHalf<'_>, send: &mut SendStream, over: &Notify) -> Result<()> {
     let stopped = send.stopped();
     let copy = async {
@@ -54,13 +55,14 @@ async fn up(mut reader: ReadHalf<'_>, send: &mut SendStream, over: &Notify) -> R
                 length => tokio::select! {
                     biased;
                     written = send.write_all(&buffer[..length]) => written?,
-                    // The other side may not read for long, and who doesn't read TCP isn't told.
+                    // The other side may stop reading for a long time. Without a read of TCP, only this event reports a
+                    // reset.
                     _ = reader.ready(Interest::ERROR) => bail!("TCP: reset"),
                 },
             }
         }
     };
-    // Nobody else would wake a read of TCP when the other side, or the tunnel, has gone.
+    // A read of TCP doesn't notice that the other side or the tunnel has ended, so both are watched here.
     tokio::select! {
         outcome = copy => outcome?,
         _ = stopped => bail!("the other side has gone"),
@@ -71,7 +73,7 @@ async fn up(mut reader: ReadHalf<'_>, send: &mut SendStream, over: &Notify) -> R
     }
 }
 
-/// Stream to TCP.
+/// Copy from the stream to TCP.
 async fn down(receive: &mut RecvStream, mut writer: WriteHalf<'_>, over: &Notify) -> Result<()> {
     while let Some(chunk) = receive.read_chunk(usize::MAX, true).await? {
         tokio::select! {
@@ -85,7 +87,8 @@ async fn down(receive: &mut RecvStream, mut writer: WriteHalf<'_>, over: &Notify
     Ok(())
 }
 
-/// Ends when the stream is reset, or the tunnel dies: who waits for TCP doesn't read the stream, and isn't told.
+/// Ends when the stream is reset or the tunnel dies. It is needed while a write to TCP waits, because the stream is
+/// then not read.
 async fn broken(receive: &mut RecvStream) {
     if matches!(receive.received_reset().await, Ok(None)) {
         pending().await

@@ -1,4 +1,4 @@
-//! The side of the LAN: takes TCP connections in the name of their destinations, and carries each in a stream.
+//! The terminal box: accepts TCP connections in the name of their destinations, and carries each in a stream.
 
 use std::env;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -16,11 +16,11 @@ use tokio::time::{sleep, timeout};
 use crate::transport::Settings;
 use crate::{PORT, header, ready, relay, trust};
 
-/// TCP port to which TPROXY leads connections (run_box.sh).
+/// TCP port to which TPROXY directs connections (run_box.sh).
 const INTERCEPTED: u16 = 8080;
-/// How long a connection that was taken waits for the tunnel, and for a stream in it.
+/// Longest time for which an accepted connection waits for the tunnel and for a stream.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Waits between attempts to reach the gateway, doubled each time.
+/// Shortest and longest wait between attempts to reach the gateway. The wait doubles each time.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LAST_WAIT: Duration = Duration::from_secs(5);
 const BACKLOG: i32 = 4096;
@@ -41,11 +41,12 @@ pub async fn run(endpoint: &Endpoint, settings: &Settings) -> Result<()> {
     }
 }
 
-/// A listener for connections to anybody: their local address is their destination (tproxy.rst of the kernel).
+/// A listener for connections to any address. The local address of a connection is its destination (tproxy.rst of the
+/// kernel).
 fn listen() -> Result<TcpListener> {
     let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;
     socket.set_only_v6(false)?;
-    // One flag of the socket for both families.
+    // This flag applies to both families.
     socket.set_ip_transparent_v4(true).context("interception needs CAP_NET_ADMIN")?;
     socket.set_reuse_address(true)?;
     socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, INTERCEPTED)).into())?;
@@ -54,7 +55,7 @@ fn listen() -> Result<TcpListener> {
     Ok(TcpListener::from_std(socket.into())?)
 }
 
-/// Make the one long-lived connection, and make it again whenever it has died.
+/// Open the long-lived connection, and open it again each time it has died.
 async fn keep_tunnel(
     endpoint: &Endpoint,
     settings: &Settings,
@@ -100,7 +101,7 @@ async fn accept(listener: TcpListener, tunnel: Tunnel) -> Result<()> {
     loop {
         let (client, from) = match listener.accept().await {
             Ok(accepted) => accepted,
-            // It went before it was served, or descriptors ran out: both pass.
+            // The client closed too early, or all descriptors are used. Both are temporary.
             Err(error) => {
                 eprintln!("accept: {error}");
                 sleep(FIRST_WAIT).await;
@@ -126,7 +127,7 @@ async fn serve(client: TcpStream, tunnel: Tunnel) -> Result<()> {
     }
 }
 
-/// A stream to where the client wants to go.
+/// Open a stream to the client's destination.
 async fn open_stream(client: &TcpStream, mut tunnel: Tunnel) -> Result<(SendStream, RecvStream)> {
     let local = client.local_addr()?;
     let destination = SocketAddr::new(local.ip().to_canonical(), local.port());

@@ -1,4 +1,4 @@
-//! What the run asks for, in quinn's terms.
+//! The requested settings as a configuration of quinn.
 
 use std::env;
 use std::fmt;
@@ -22,22 +22,22 @@ const CONTROLLERS: &[Controller] = &[
     Controller { name: "newreno", window: 10 },
     Controller { name: "bbr", window: 200 },
 ];
-/// TCP connections at once.
+/// Largest number of TCP connections at once.
 const MAX_STREAMS: u32 = 40_000;
-/// What one stream may have on its way, in bytes: 84 Mbit/s at 600 ms. quinn's windows don't grow.
+/// Receive window of a stream in bytes: 84 Mbit/s at 600 ms. quinn's windows don't grow.
 const STREAM_WINDOW: u32 = 6 << 20;
-/// The same for all streams together: the most that waits for slow readers.
+/// Receive window of all streams together in bytes: the most data that waits for slow readers.
 const CONNECTION_WINDOW: u32 = 48 << 20;
-/// The other side is dead after that time without a packet; a third of it without one, and a PING is sent.
+/// After this time without a packet, the other side counts as dead. A PING is sent after a third of this time.
 const IDLE: Duration = Duration::from_secs(30);
 
 pub struct Settings {
     congestion: Congestion,
-    /// Ack-eliciting packets per ACK that the other side is asked for (draft-ietf-quic-ack-frequency-04).
+    /// Ack-eliciting packets per ACK, requested from the other side (draft-ietf-quic-ack-frequency-04).
     ack_ratio: Option<u32>,
     max_streams: u32,
     stream_window: u32,
-    /// Folder for one qlog a connection.
+    /// Folder of the qlogs, one for each connection.
     qlog: Option<PathBuf>,
 }
 
@@ -52,7 +52,7 @@ impl Settings {
         })
     }
 
-    /// Of one connection, whose qlog is called `connection`.
+    /// The transport configuration of one connection. `connection`: the name of its qlog.
     pub fn transport(&self, connection: &str) -> TransportConfig {
         let mut transport = TransportConfig::default();
         transport
@@ -67,7 +67,7 @@ impl Settings {
             .keep_alive_interval(Some(IDLE / 3));
         if let Some(packets) = self.ack_ratio {
             let mut acks = AckFrequencyConfig::default();
-            // The threshold counts the packets that need no ACK at once.
+            // The threshold is the number of packets that are not yet acknowledged at once.
             acks.ack_eliciting_threshold((packets - 1).into());
             transport.ack_frequency_config(Some(acks));
         }
@@ -99,7 +99,7 @@ impl Settings {
         let path = self.qlog.as_ref()?.join(format!("{connection}.sqlog"));
         let file = File::create(&path).inspect_err(|error| eprintln!("{}: {error}", path.display())).ok()?;
         let mut config = QlogConfig::default();
-        // Line by line, so that nothing is missing when the program ends.
+        // Written line by line, so that the file is complete when the program ends.
         config.writer(Box::new(LineWriter::new(file))).title(Some("quinn".to_owned()));
         config.into_stream()
     }
@@ -111,7 +111,7 @@ impl fmt::Display for Settings {
     }
 }
 
-/// A knob that is a number from 1 on; None when it isn't set.
+/// The value of a knob that is a number from 1 on; None when it isn't set.
 fn number(name: &str) -> Result<Option<u32>> {
     let text = env::var(name).unwrap_or_default();
     if text.is_empty() {

@@ -1,4 +1,4 @@
-//! Who may be on the other side: mutual TLS 1.3, the authority of /keys, and of its certificates one alone.
+//! Authentication of the other side: mutual TLS 1.3, the authority of /keys, and one pinned certificate.
 
 use std::env;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub type Certificate = CertificateDer<'static>;
 
 const ALPN: &[u8] = b"bentpipe-tcp";
 
-/// The certificate of a side.
+/// The certificate of a box.
 pub fn certificate(side: &str) -> Result<Certificate> {
     read(&format!("/keys/{side}.pem"))
 }
@@ -47,7 +47,7 @@ pub fn client() -> Result<rustls::ClientConfig> {
         .with_client_auth_cert(chain, key)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.key_log = Arc::new(KeyLogFile::new());
-    // No tickets, hence no 0-RTT, which could be replayed.
+    // Without tickets there is no 0-RTT, which could be replayed.
     config.resumption = Resumption::disabled();
     Ok(config)
 }
@@ -66,8 +66,8 @@ pub fn server() -> Result<rustls::ServerConfig> {
     Ok(config)
 }
 
-/// An endpoint that knows the connection IDs of a process before it, and answers them with a stateless reset that holds
-/// (RFC 9000, section 10.3.2): both keys follow from the TLS key. Otherwise terminals would wait for their idle time-out.
+/// An endpoint that answers packets to the connection IDs of an earlier process with a valid stateless reset (RFC 9000
+/// §10.3.2). For this, both keys are derived from the TLS key. Otherwise terminals would wait for their idle time-out.
 pub fn lasting() -> Result<EndpointConfig> {
     let (_, key) = own()?;
     let key = hmac::Key::new(hmac::HMAC_SHA256, key.secret_der());
@@ -78,7 +78,7 @@ pub fn lasting() -> Result<EndpointConfig> {
     Ok(config)
 }
 
-/// The authority vouches for both sides, so each must be the right one, too.
+/// Require the pinned certificate: the authority has signed the certificates of both boxes.
 pub fn require(connection: &Connection, pinned: &Certificate) -> Result<()> {
     let identity = connection.peer_identity().and_then(|chain| chain.downcast::<Vec<Certificate>>().ok());
     let leaf = identity.as_deref().and_then(|chain| chain.first());

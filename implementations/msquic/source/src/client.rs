@@ -1,4 +1,4 @@
-//! The client: fetches every URL of REQUESTS in the way that the test case asks for.
+//! The client: downloads every URL of REQUESTS in the way that the test case requires.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,15 +21,15 @@ use signal_hook::consts::SIGTERM;
 use crate::keylog::Secrets;
 use crate::settings::Settings;
 
-/// `QUIC_PARAM_CONN_FORCE_KEY_UPDATE` of msquic's private header, made for its tests.
+/// `QUIC_PARAM_CONN_FORCE_KEY_UPDATE` of msquic's private header for its tests.
 const FORCE_KEY_UPDATE: u32 = 0x8500_0000;
-/// How long a handshake may take to be confirmed once it is complete: an RTT, of which some are long.
+/// Longest time from the complete handshake to the confirmed handshake. It takes one RTT, which can be long.
 const CONFIRMED_TIMEOUT: Duration = Duration::from_secs(10);
 const TICKET_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to stay for the server's last packets after closing.
+/// Time in which the client waits for the server's last packets after it closed.
 const DRAIN: Duration = Duration::from_millis(200);
 
-/// What happens to the main thread.
+/// An event for the main thread.
 enum Event {
     Connected,
     Fetched,
@@ -39,7 +39,7 @@ enum Event {
 }
 
 pub fn run(settings: &Settings) -> Result<()> {
-    // The first process of a container isn't ended by a signal that it doesn't handle.
+    // The first process of a container ignores signals that it doesn't handle.
     signal_hook::flag::register_conditional_shutdown(SIGTERM, 1, Arc::new(AtomicBool::new(true)))?;
     let urls = requests()?;
     let registration = Registration::new(&RegistrationConfig::default())?;
@@ -63,14 +63,14 @@ pub fn run(settings: &Settings) -> Result<()> {
 
 struct Client<'a> {
     settings: &'a Settings,
-    // Before the registration, which can't be closed while it has configurations.
+    // This field is dropped before the registration, which can't be closed while it has configurations.
     configuration: Configuration,
     registration: Registration,
 }
 
 impl Client<'_> {
-    /// Fetch all URLs at once over one new connection. Brings a session ticket home when the test case resumes one and
-    /// none was given.
+    /// Fetch all URLs at once over one new connection. Returns a session ticket when the test case resumes a session
+    /// and no ticket was given.
     fn fetch(&self, urls: &[Uri], ticket: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         let (events, inbox) = channel();
         let connection = self.connect(&urls[0], ticket, events.clone())?;
@@ -82,7 +82,8 @@ impl Client<'_> {
             _ => Duration::ZERO,
         };
         let ticket = self.wait(&connection, &inbox, streams.len(), ticket_timeout)?;
-        // Closed any sooner, as it may be after 0-RTT, a connection of msquic's ends with an error.
+        // msquic ends a connection with an error when it is closed before the handshake is confirmed (possible after
+        // 0-RTT).
         confirmed(&connection)?;
         connection.shutdown(ConnectionShutdownFlags::NONE, 0);
         let limit = Instant::now() + DRAIN;
@@ -131,7 +132,7 @@ impl Client<'_> {
         Ok(connection)
     }
 
-    /// Until so many files are there; then, for that long at most, until there is a ticket.
+    /// Wait until all files have arrived, then at most for the given time until a ticket has arrived.
     fn wait(
         &self,
         connection: &Connection,
@@ -154,7 +155,7 @@ impl Client<'_> {
             };
             match event {
                 Event::Connected if self.settings.case == "keyupdate" => {
-                    // As early as RFC 9001, section 6.1 allows.
+                    // The earliest time that RFC 9001 §6.1 allows.
                     confirmed(connection)?;
                     unsafe { Api::set_param(connection.as_raw(), FORCE_KEY_UPDATE, 0, std::ptr::null())? };
                 }
@@ -168,8 +169,8 @@ impl Client<'_> {
     }
 }
 
-/// Returns when the handshake is confirmed. msquic doesn't tell, but refuses the nonsense of a local address that isn't
-/// one as nonsense only from then on; before, it refuses any.
+/// Returns when the handshake is confirmed. msquic doesn't report this. But before it, msquic refuses every new local
+/// address; afterwards, it refuses an invalid address with the error for invalid parameters.
 fn confirmed(connection: &Connection) -> Result<()> {
     let nonsense = [0xff; size_of::<Addr>()];
     let parameter = msquic::ffi::QUIC_PARAM_CONN_LOCAL_ADDRESS;
@@ -185,9 +186,9 @@ fn confirmed(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// A request under way. Dropped before its connection is.
+/// A running request. It is dropped before its connection.
 struct Request {
-    // Closed first: msquic reads what follows until then.
+    // The stream is closed first: until then msquic reads the fields below.
     _stream: Stream,
     _text: Vec<u8>,
     _description: Box<[BufferRef; 1]>,

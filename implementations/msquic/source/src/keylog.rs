@@ -1,4 +1,4 @@
-//! The key log: msquic hands its secrets to whoever asks for them, a connection at a time.
+//! The key log. msquic gives its secrets to the program, for each connection that requests them.
 
 use std::env;
 use std::fs::{File, OpenOptions};
@@ -26,32 +26,33 @@ impl KeyLog {
     }
 }
 
-/// The secrets of one connection. msquic writes them behind our back, from the thread that calls the connection's
-/// callback, until the handshake is over.
+/// The secrets of one connection. msquic writes them into this memory until the handshake has ended, in the thread that
+/// calls the connection's callback.
 pub struct Secrets {
     log: Arc<KeyLog>,
-    // By pointer, since memory that somebody else writes can't be a Box of ours at the same time.
+    // A raw pointer: msquic writes to this memory, so it must not be a Box at the same time.
     secrets: *mut QUIC_TLS_SECRETS,
 }
 
 impl Secrets {
     pub fn new(log: Arc<KeyLog>) -> Self {
-        // Plain numbers, for which zeros are valid.
+        // The structure has only numbers, so zeros are valid.
         Self { log, secrets: Box::into_raw(Box::new(unsafe { std::mem::zeroed() })) }
     }
 
-    /// A way to ask for them when this object has been moved into the connection's callback already.
+    /// A function that requests the secrets. It can be called after this object was moved into the connection's
+    /// callback.
     pub fn request(&self) -> impl FnOnce(&Connection) -> Result<()> + use<> {
         let secrets = self.secrets;
         move |connection| {
             let (parameter, size) = (msquic::ffi::QUIC_PARAM_CONN_TLS_SECRETS, size_of::<QUIC_TLS_SECRETS>() as u32);
-            // The callback, and with it these bytes, outlives the connection.
+            // The callback owns this memory and exists longer than the connection.
             unsafe { Api::set_param(connection.as_raw(), parameter, size, secrets.cast())? };
             Ok(())
         }
     }
 
-    /// Write what is known so far; to be called once, from the connection's callback.
+    /// Write the known secrets to the key log. Call it once, in the connection's callback.
     pub fn log(&self) {
         let secrets = unsafe { self.secrets.read() };
         if secrets.IsSet.ClientRandom() == 0 {
@@ -83,7 +84,7 @@ impl Secrets {
 
 impl Drop for Secrets {
     fn drop(&mut self) {
-        // Its callback is gone, so the connection is.
+        // The callback is dropped only after the connection has ended.
         drop(unsafe { Box::from_raw(self.secrets) });
     }
 }

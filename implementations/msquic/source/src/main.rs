@@ -1,4 +1,4 @@
-//! msquic as an endpoint of the QUIC Interop Runner's contract: one program, both roles, everything from the environment.
+//! msquic as an endpoint of the QUIC Interop Runner: one program for both roles, configured by the environment.
 
 mod client;
 mod keylog;
@@ -22,7 +22,8 @@ fn run() -> Result<()> {
     }
 }
 
-/// End the program without the library's clean-up, which waits for connections and which its own threads race with.
+/// End the program without the library's clean-up, which waits for connections and has a race with the library's own
+/// threads.
 fn leave(code: i32) -> ! {
     let _ = stdout().flush();
     unsafe { libc::_exit(code) }

@@ -1,4 +1,4 @@
-//! The server: HTTP/0.9 over `/www`.
+//! The server: serves `/www` over HTTP/0.9.
 
 use std::fs::File;
 use std::io::Read;
@@ -26,14 +26,15 @@ const LONGEST_REQUEST: usize = 4096;
 /// Application error code of a refused HTTP/0.9 request.
 const REFUSED: u64 = 1;
 
-/// What happens to the main thread: it closes what msquic is done with, since no callback may close its own object.
+/// An event for the main thread. This thread closes objects of msquic, because a callback must not close its own
+/// object.
 enum Event {
     ConnectionEnded(Connection),
     StreamEnded(Stream),
     Terminated,
 }
 
-/// Serve until the program is told to stop.
+/// Serve until SIGTERM.
 pub fn run(settings: &Settings) -> Result<()> {
     let (events, inbox) = channel();
     let mut signals = Signals::new([SIGTERM])?;
@@ -52,7 +53,7 @@ pub fn run(settings: &Settings) -> Result<()> {
         }
         ListenerEvent::StopComplete { .. } => Ok(()),
     })?;
-    // Of no family: msquic's way to say both.
+    // For msquic, an address without a family means both families.
     let mut address = Addr::from(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)));
     address.ipv4.sin_family = msquic::ADDRESS_FAMILY_UNSPEC;
     listener.start(&[BufferRef::from(ALPN)], Some(&address)).context("UDP port 443")?;
@@ -101,20 +102,20 @@ fn accept(
     connection.set_configuration(configuration)
 }
 
-/// msquic makes session tickets only when it is asked to.
+/// msquic sends session tickets only on request.
 fn send_ticket(connection: &Connection) -> Result<(), Status> {
     let send = Api::get_ffi().ConnectionSendResumptionTicket.expect("a function of every msquic");
     Status::ok_from_raw(unsafe { send(connection.as_raw(), SEND_RESUMPTION_FLAG_FINAL, 0, std::ptr::null()) })
 }
 
-/// A request and the file that answers it, a piece at a time.
+/// A request and its file, which is sent in pieces.
 struct Response {
     events: Sender<Event>,
     request: Vec<u8>,
     file: Option<File>,
-    /// Bytes of the file that are still to be read.
+    /// Bytes of the file that were not yet read.
     left: u64,
-    /// What msquic reads from until it says so: the piece, and the description of it.
+    /// The piece and its description below. msquic reads both until it reports that the piece was sent.
     piece: Vec<u8>,
     description: Box<[BufferRef; 1]>,
 }
@@ -163,7 +164,7 @@ impl Response {
         Ok(())
     }
 
-    /// Send the next piece; the file is let go of with the last.
+    /// Send the next piece. After the last piece the file is closed.
     fn send(&mut self, stream: &Stream) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         self.piece.resize(self.left.min(PIECE as u64) as usize, 0);
@@ -174,7 +175,7 @@ impl Response {
         if self.left == 0 {
             self.file = None;
         }
-        // Piece and description stay as they are until SendComplete, which is what calls this function again.
+        // Piece and description don't change before SendComplete, and only SendComplete calls this function again.
         unsafe { stream.send(&self.description[..], flags, std::ptr::null())? };
         Ok(())
     }

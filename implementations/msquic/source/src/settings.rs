@@ -1,4 +1,4 @@
-//! What the endpoint is asked to do, as msquic's configuration.
+//! The requested settings as a configuration of msquic.
 
 use std::env;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use msquic::{
 
 use crate::keylog::KeyLog;
 
-/// The first is msquic's default.
+/// The first controller is msquic's default.
 const CONTROLLERS: [Controller; 2] = [Controller { name: "cubic", window: 10 }, Controller { name: "bbr", window: 10 }];
 
 pub const ALPN: &str = "hq-interop";
 const CHAIN: &str = "/certs/cert.pem";
 const KEY: &str = "/certs/priv.key";
 const AUTHORITY: &str = "/certs/ca.pem";
-/// Requests that a client may have under way at once; msquic's own answer is none.
+/// Number of requests that a client may send at once. msquic's default is 0.
 const STREAMS: u16 = 100;
 
 pub struct Settings {
@@ -74,11 +74,11 @@ impl Settings {
     }
 }
 
-/// msquic validates addresses by Retry once handshakes hold that share of its memory: none of it.
+/// msquic validates addresses by Retry when handshakes use more than a share of its memory. Here this share is 0.
 fn retry_always() -> Result<()> {
     let percent: u16 = 0;
     let parameter = msquic::ffi::QUIC_PARAM_GLOBAL_RETRY_MEMORY_PERCENT;
-    // A global parameter has no handle, and is copied.
+    // A global parameter has no handle. msquic copies the value.
     unsafe { Api::set_param(std::ptr::null_mut(), parameter, 2, (&raw const percent).cast())? };
     Ok(())
 }

@@ -11,7 +11,7 @@ use noq::{Connecting, Connection, Endpoint, ServerConfig};
 
 use crate::settings;
 
-/// Serve until the program is told to stop.
+/// Serve until the program ends.
 pub async fn run(settings: &Settings) -> Result<()> {
     let crypto = QuicServerConfig::with_initial(Arc::new(tls::server(settings.alpn)?), tls::initial_suite())?;
     let config = ServerConfig::with_crypto(Arc::new(crypto));
@@ -42,7 +42,7 @@ pub async fn run(settings: &Settings) -> Result<()> {
 }
 
 async fn serve(connecting: Connecting) -> Result<()> {
-    // Responses to 0-RTT requests leave before the handshake is complete.
+    // Responses to 0-RTT requests are sent before the handshake is complete.
     match connecting.into_0rtt() {
         Ok((connection, _)) => serve_hq(connection).await,
         Err(_) => unreachable!("a server can always send 0.5-RTT data"),

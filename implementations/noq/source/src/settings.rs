@@ -1,4 +1,4 @@
-//! What the run asks for, in noq's terms.
+//! The requested settings as a configuration of noq.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub const LIBRARY: Library = Library {
     ack_frequency: true,
 };
 
-/// The library's own transport parameters, but for what the run asks for.
+/// The library's default transport parameters, changed as the run requests.
 pub fn transport(settings: &Settings, connection: &str) -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport.congestion_controller_factory(controller(&settings.congestion));
@@ -31,7 +31,7 @@ pub fn transport(settings: &Settings, connection: &str) -> TransportConfig {
     }
     if let Some(packets) = settings.ack_frequency {
         let mut acks = AckFrequencyConfig::default();
-        // The threshold counts the packets that need no ACK at once.
+        // The threshold is the number of packets that are not yet acknowledged at once.
         acks.ack_eliciting_threshold((packets - 1).into());
         transport.ack_frequency_config(Some(acks));
     }
@@ -59,7 +59,8 @@ fn controller(congestion: &Congestion) -> Arc<dyn ControllerFactory + Send + Syn
     }
 }
 
-/// The qlog of one connection. noq's own factory keeps its files to itself, so that nobody could flush them at the end.
+/// The qlog of one connection. noq's own factory is not used, because its files can't be flushed at the end of the
+/// program.
 struct Qlog(Writer);
 
 impl QlogFactory for Qlog {

@@ -26,10 +26,10 @@ type Client struct {
 	QUIC   *quic.Config
 }
 
-// ticketTimeout is how long a session ticket may be on its way after the first download.
+// ticketTimeout is the longest wait for a session ticket after the first download.
 const ticketTimeout = 10 * time.Second
 
-// Fetch downloads all URLs the way the test case asks for.
+// Fetch downloads all URLs in the way that the test case requires.
 func (c *Client) Fetch(ctx context.Context, testCase string, urls []*url.URL) error {
 	if err := prepare(testCase); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (c *Client) Fetch(ctx context.Context, testCase string, urls []*url.URL) er
 
 type dialFunc func(context.Context, string, *tls.Config, *quic.Config) (*quic.Conn, error)
 
-// fetchOnce downloads all URLs over one connection, at once.
+// fetchOnce downloads all URLs at once over one connection.
 func (c *Client) fetchOnce(ctx context.Context, urls []*url.URL, dial dialFunc) error {
 	config := c.TLS.Clone()
 	config.NextProtos = []string{protocol}
@@ -77,7 +77,7 @@ func (c *Client) fetchOnce(ctx context.Context, urls []*url.URL, dial dialFunc) 
 	return group.Wait()
 }
 
-// fetchTwice downloads the first URL, then the others over a second connection that resumes the first one's session.
+// fetchTwice downloads the first URL, then the others over a second connection that resumes the session of the first.
 func (c *Client) fetchTwice(ctx context.Context, urls []*url.URL, dial dialFunc) error {
 	if len(urls) < 2 {
 		return errors.New("a session is resumed with two URLs or more")

@@ -1,5 +1,5 @@
-// Package endpoint speaks HTTP/0.9 over QUIC (ALPN hq-interop: `GET /name`, FIN; the bare file, FIN) and HTTP/3 after the
-// endpoint contract of the QUIC Interop Runner, so that QPEP's transport can be paired with every other stack.
+// Package endpoint implements the endpoint contract of the QUIC Interop Runner, so that QPEP's transport can be paired with every
+// other stack. It has HTTP/0.9 over QUIC (ALPN hq-interop; request: `GET /name` and FIN; response: the file and FIN) and HTTP/3.
 package endpoint
 
 import (
@@ -12,7 +12,7 @@ import (
 // protocol is the ALPN identifier of HTTP/0.9 over QUIC.
 const protocol = "hq-interop"
 
-// prepare does what a test case asks of the whole process.
+// prepare applies the settings of a test case that concern the whole process.
 func prepare(testCase string) error {
 	if testCase != "chacha20" {
 		return nil

@@ -24,7 +24,7 @@ type Server struct {
 	QUIC   *quic.Config
 }
 
-// Serve answers on socket until ctx ends.
+// Serve answers requests on socket until ctx ends.
 func (s *Server) Serve(ctx context.Context, testCase string, socket net.PacketConn) error {
 	if err := prepare(testCase); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (s *Server) serveConnection(connection *quic.Conn) {
 	}
 }
 
-// maxRequest bounds what a client can make us hold.
+// maxRequest is the largest request in bytes; it limits the memory that a client can use.
 const maxRequest = 4 << 10
 
 const notFound, badRequest quic.StreamErrorCode = 404, 400

@@ -12,13 +12,13 @@ import (
 
 var errTooMany = errors.New("too many handshakes")
 
-// Admission bounds the handshakes of peers that have not proved who they are. Under load, a peer must first prove its
+// Admission limits the handshakes of peers that are not yet authenticated. Under load, a peer must first prove its
 // address with the token of a Retry (RFC 9000 §8.1.2), so that spoofed Initial packets leave no state. Safe for
 // concurrent use.
 type Admission struct {
-	RetryFrom int // pending handshakes from which on a peer without a token gets a Retry
-	PerSource int // pending handshakes of one source: an IPv4 address, or an IPv6 prefix of 64 bits
-	All       int // pending handshakes of all sources
+	RetryFrom int // from this number of pending handshakes on, a peer without a token gets a Retry
+	PerSource int // most pending handshakes of one source: an IPv4 address, or an IPv6 prefix of 64 bits
+	All       int // most pending handshakes of all sources
 
 	mutex   sync.Mutex
 	pending int
@@ -32,15 +32,15 @@ type ticket struct {
 
 type ticketKey struct{}
 
-// MustProve says whether a peer without a token gets a Retry; for quic.Transport.VerifySourceAddress.
+// MustProve reports whether a peer without a token gets a Retry. It is used as quic.Transport.VerifySourceAddress.
 func (a *Admission) MustProve(net.Addr) bool {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	return a.pending >= a.RetryFrom
 }
 
-// Admit counts a handshake that begins, or refuses it; for quic.Transport.ConnContext. Its place is free when the
-// handshake fails, when the connection ends, or when Authenticated is called.
+// Admit counts a new handshake, or refuses it. It is used as quic.Transport.ConnContext. The place of the handshake is free again
+// when the handshake fails, when the connection ends, or when Authenticated is called.
 func (a *Admission) Admit(ctx context.Context, client *quic.ClientInfo) (context.Context, error) {
 	from := source(client.RemoteAddr)
 	a.mutex.Lock()
@@ -58,14 +58,14 @@ func (a *Admission) Admit(ctx context.Context, client *quic.ClientInfo) (context
 	return context.WithValue(ctx, ticketKey{}, place), nil
 }
 
-// Authenticated gives back the place of the connection with this context: its peer is known.
+// Authenticated frees the place of the connection with this context, because its peer is authenticated.
 func Authenticated(ctx context.Context) {
 	if place, ok := ctx.Value(ticketKey{}).(*ticket); ok {
 		place.leave()
 	}
 }
 
-// Pending is the number of handshakes that have begun and not ended.
+// Pending is the number of running handshakes.
 func (a *Admission) Pending() int {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -81,7 +81,7 @@ func (a *Admission) leave(from netip.Prefix) {
 	}
 }
 
-// source is the network that one host controls.
+// source is the network that counts as one source.
 func source(remote net.Addr) netip.Prefix {
 	udp, ok := remote.(*net.UDPAddr)
 	if !ok {
@@ -92,6 +92,6 @@ func source(remote net.Addr) netip.Prefix {
 	if address.Is6() {
 		bits = 64
 	}
-	prefix, _ := address.WithZone("").Prefix(bits) // fails for lengths that the family lacks
+	prefix, _ := address.WithZone("").Prefix(bits) // fails only for lengths that don't exist in the family
 	return prefix
 }

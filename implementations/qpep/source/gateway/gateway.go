@@ -1,5 +1,5 @@
-// Package gateway is QPEP's side beyond the satellite: it takes streams from terminals and connects them to the servers
-// that their headers name (NDSS 2021 paper, section V-A).
+// Package gateway is the gateway box of QPEP: it accepts streams from terminals, and connects each to the server that its header
+// names (NDSS 2021 paper, section V-A).
 package gateway
 
 import (
@@ -22,17 +22,17 @@ import (
 // Gateway serves terminals.
 type Gateway struct {
 	Policy        Policy
-	DialTimeout   time.Duration // for the TCP handshake with a server
-	HeaderTimeout time.Duration // from the opening of a stream to the last byte of its header
+	DialTimeout   time.Duration // limit of the TCP handshake with a server
+	HeaderTimeout time.Duration // limit from the opening of a stream to the last byte of its header
 	Counters      Counters
 }
 
-// Counters are of the gateway's life so far.
+// Counters count since the gateway's start.
 type Counters struct {
 	Open, Total, Refused atomic.Int64
 }
 
-// Serve takes terminals from listener until ctx ends, and returns when all of their connections have ended.
+// Serve accepts terminals from listener until ctx ends. It returns when all connections have ended.
 func (g *Gateway) Serve(ctx context.Context, listener *quic.EarlyListener) error {
 	var terminals sync.WaitGroup
 	defer terminals.Wait()
@@ -48,8 +48,8 @@ func (g *Gateway) Serve(ctx context.Context, listener *quic.EarlyListener) error
 	}
 }
 
-// serveTerminal returns when the terminal has gone, with all that came from it. A peer that never authenticates leaves no
-// line in the log: anybody can send packets.
+// serveTerminal returns when the connection of the terminal and all its streams have ended. A peer that never authenticates causes
+// no line in the log, because anybody can send packets.
 func (g *Gateway) serveTerminal(ctx context.Context, terminal *quic.Conn) {
 	log := slog.With("terminal", terminal.RemoteAddr().String())
 	announced := make(chan bool, 1)
@@ -97,7 +97,7 @@ func (g *Gateway) serveStream(tunnel context.Context, log *slog.Logger, stream *
 		g.refuse(log, stream, relay.Forbidden, errors.New("policy"))
 		return
 	}
-	// Its context ends with STOP_SENDING and with the tunnel: nobody waits for the server any more.
+	// The context of the stream ends with STOP_SENDING or with the tunnel. Then the server's answer is no longer needed.
 	server, err := g.dial(stream.Context(), h.Destination)
 	if err != nil {
 		g.refuse(log, stream, dialCode(err), err)

@@ -11,22 +11,22 @@ import (
 	"syscall"
 )
 
-// Policy says which destinations terminals may reach. The zero Policy allows every address outside the gateway itself:
-// nothing unspecified, loopback, link-local or multicast, and none of the host's own, so that nobody gets at what only the
-// gateway's host may see: its firewall takes what comes to an own address from the host for local.
+// Policy has the destinations that terminals may reach. The zero Policy allows all addresses except unspecified, loopback,
+// link-local and multicast addresses, and those of the gateway's host. So terminals can't reach services that only the host may
+// use: its firewall takes connections from the host to its own addresses for local ones.
 type Policy struct {
 	allowed []rule
 }
 
 type rule struct {
 	network netip.Prefix
-	ports   []portRange // none: all
+	ports   []portRange // empty: all ports
 }
 
 type portRange struct{ first, last uint16 }
 
 // ParsePolicy reads networks separated by spaces, each with its ports: "10.0.0.0/8:80,443,8000-8099 [2001:db8::/32]:22 192.0.2.7".
-// Only what is listed is allowed then, loopback too if it is. No text: the zero Policy.
+// Only listed destinations are allowed, even loopback addresses. An empty text gives the zero Policy.
 func ParsePolicy(text string) (Policy, error) {
 	var policy Policy
 	for _, field := range strings.Fields(text) {
@@ -92,7 +92,7 @@ func parsePorts(text string) (portRange, error) {
 	return portRange{uint16(first), uint16(last)}, nil
 }
 
-// Allows says whether a terminal may have a connection to that address. It must be a plain one (header.Read sees to it).
+// Allows reports whether a terminal may connect to this address. The address must not be IPv4-mapped (header.Read ensures this).
 func (p Policy) Allows(destination netip.AddrPort) bool {
 	if destination.Port() == 0 {
 		return false
@@ -107,12 +107,12 @@ func (p Policy) Allows(destination netip.AddrPort) bool {
 
 var noWay = []error{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT}
 
-// own says whether the host itself has the address: then a socket to it has the same address as its source. The UDP
-// socket sends nothing. When the host can't tell, for want of descriptors, say, the address counts as its own.
+// own reports whether the host itself has the address: a UDP socket that is connected to it then has the same source address. The
+// socket sends nothing. When the check fails, for example without free descriptors, the address counts as the host's own.
 func own(address netip.Addr) bool {
 	probe, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(address, 9)))
 	if err != nil {
-		// Without a route or a source address, no connection leads there either; the dial reports that.
+		// Without a route or a source address, a connection is not possible either. The dial reports this.
 		return !slices.ContainsFunc(noWay, func(reason error) bool { return errors.Is(err, reason) })
 	}
 	defer probe.Close()

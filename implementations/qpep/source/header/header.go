@@ -1,5 +1,5 @@
-// Package header is the first thing that a QPEP terminal writes on a QUIC stream: where the TCP connection came from and
-// where it wants to go (NDSS 2021 paper, section V-A). The layout is the original implementation's:
+// Package header is the header of a QUIC stream, which a QPEP terminal writes first: source and destination of the TCP connection
+// (NDSS 2021 paper, section V-A). The layout is that of the original implementation:
 //
 //	offset  size     field
 //	0       1        address family of the source: 4 or 6
@@ -9,7 +9,7 @@
 //	…       4 or 16  destination address, network byte order
 //	…       2        destination port, little-endian
 //
-// The payload of the TCP connection follows at once, in both directions; the gateway writes no header.
+// The payload of the TCP connection follows at once, in both directions. The gateway writes no header.
 package header
 
 import (
@@ -20,19 +20,19 @@ import (
 	"net/netip"
 )
 
-// MaxSize is the size of a header with two IPv6 addresses; with one it is 26, with none 14 bytes.
+// MaxSize is the size of a header with two IPv6 addresses. With one IPv6 address the size is 26 bytes, with none 14 bytes.
 const MaxSize = 2 + 2*(16+2)
 
-// ErrMalformed is what Read wraps when the bytes are no header.
+// ErrMalformed is wrapped by the error of Read when the bytes are no header.
 var ErrMalformed = errors.New("malformed stream header")
 
-// Header names the two ends of a TCP connection. IPv4 addresses are plain ones, never IPv4-mapped (RFC 4291 §2.5.5.2).
+// Header has the two ends of a TCP connection. Its addresses are never IPv4-mapped (RFC 4291 §2.5.5.2).
 type Header struct {
 	Source      netip.AddrPort
 	Destination netip.AddrPort
 }
 
-// New takes addresses as sockets report them: IPv4-mapped ones become IPv4, zones go.
+// New makes a header from addresses as sockets report them. IPv4-mapped addresses become IPv4 addresses, and zones are removed.
 func New(source, destination netip.AddrPort) Header {
 	return Header{plain(source), plain(destination)}
 }
@@ -41,7 +41,7 @@ func plain(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// Append adds the wire form of h to b. Both addresses must be valid.
+// Append adds the bytes of the header to b. Both addresses must be valid.
 func (h Header) Append(b []byte) []byte {
 	b = append(b, family(h.Source.Addr()), family(h.Destination.Addr()))
 	for _, end := range [...]netip.AddrPort{h.Source, h.Destination} {
@@ -58,8 +58,8 @@ func family(a netip.Addr) byte {
 	return 6
 }
 
-// Read takes exactly one header from r, whatever pieces it comes in. The error is r's (io.ErrUnexpectedEOF for a header
-// that is cut), or wraps ErrMalformed.
+// Read reads exactly one header from r, which may arrive in any pieces. The error is an error of r (io.ErrUnexpectedEOF for an
+// incomplete header), or wraps ErrMalformed.
 func Read(r io.Reader) (Header, error) {
 	var buffer [MaxSize]byte
 	if _, err := io.ReadFull(r, buffer[:2]); err != nil {

@@ -1,5 +1,5 @@
-// Package intercept accepts TCP connections that were meant for others, by Linux' TPROXY (Documentation/networking/tproxy.rst):
-// the local address of an accepted connection is its original destination.
+// Package intercept accepts TCP connections to other hosts, with Linux' TPROXY (Documentation/networking/tproxy.rst): the local
+// address of an accepted connection is its original destination.
 package intercept
 
 import (
@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listen opens a transparent listener for IPv4 and IPv6 on port. It needs CAP_NET_ADMIN, and rules that lead there: see
-// run_box.sh.
+// Listen opens a transparent listener for IPv4 and IPv6 on port. It needs CAP_NET_ADMIN, and the firewall rules of run_box.sh.
 func Listen(port uint16) (*net.TCPListener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var failed error
@@ -36,8 +35,8 @@ func Listen(port uint16) (*net.TCPListener, error) {
 	return listener.(*net.TCPListener), nil
 }
 
-// Destination is where an intercepted connection was meant to go. A connection to one of this host's own addresses was
-// not intercepted; carried to the gateway, it could come back for ever.
+// Destination returns the original destination of an intercepted connection. A connection to an address of this host was not
+// intercepted, and is an error: the gateway could send such a connection back, again and again.
 func Destination(client *net.TCPConn) (netip.AddrPort, error) {
 	local := client.LocalAddr().(*net.TCPAddr).AddrPort()
 	local = netip.AddrPortFrom(local.Addr().Unmap().WithZone(""), local.Port())

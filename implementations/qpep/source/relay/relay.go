@@ -1,10 +1,10 @@
-// Package relay joins a TCP connection to a QUIC stream, so that the two behave as one TCP connection:
+// Package relay joins a TCP connection and a QUIC stream, so that they behave as one TCP connection:
 //
 //	TCP                  QUIC stream (RFC 9000 §3)
-//	FIN                  FIN of that direction; the other one goes on
-//	RST, time-out        RESET_STREAM and STOP_SENDING. What was read before the RST still arrives (RESET_STREAM_AT), while
-//	                     the other end goes on taking it
-//	window is full       no more is read from the stream, whose flow control stops the other side
+//	FIN                  FIN of that direction; the other direction continues
+//	RST, time-out        RESET_STREAM and STOP_SENDING. Data that was read before the RST still arrives (RESET_STREAM_AT), as
+//	                     long as the other end reads
+//	window is full       nothing is read from the stream, and its flow control stops the other side
 package relay
 
 import (
@@ -23,31 +23,31 @@ import (
 	"bentpipe/carrier"
 )
 
-// Stream error codes: why a side gave a TCP connection up. The original doesn't look at codes.
+// Stream error codes: the reason why a side aborted a TCP connection. The original ignores the codes.
 const (
 	Reset       quic.StreamErrorCode = 1 // the TCP connection broke
 	Unreachable quic.StreamErrorCode = 2 // the destination could not be reached
 	Refused     quic.StreamErrorCode = 3 // the destination refused the connection
 	TimedOut    quic.StreamErrorCode = 4 // the destination didn't answer in time
 	Forbidden   quic.StreamErrorCode = 5 // the gateway's policy doesn't allow the destination
-	Malformed   quic.StreamErrorCode = 6 // no stream header, or a broken one
+	Malformed   quic.StreamErrorCode = 6 // no valid stream header
 )
 
-// ErrGone says that the tunnel went, not the TCP connection.
+// ErrGone is the error when the tunnel ended, not the TCP connection.
 var ErrGone = errors.New("the tunnel is gone")
 
-// errStopped says that the other side reads no more of this direction (STOP_SENDING); the reset of the other direction
-// follows, behind what is still to be delivered.
+// errStopped is the error when the other side no longer reads this direction (STOP_SENDING). The reset of the other direction
+// follows after the data that must still be delivered.
 var errStopped = errors.New("the other side stopped reading")
 
 var errStalled = errors.New("the other side reset, and TCP takes nothing of what came before")
 
-// stalled is the time after which an end that takes nothing is asked, or told, whether the connection is still there.
+// stalled is the time after which a connection whose end takes no data is checked or reset.
 const stalled = time.Second
 
-// Join relays between tcp and stream until both directions have ended, and owns both: they are closed on return. tunnel is
-// the context of the stream's QUIC connection, whose end resets the TCP connection at once. The error says how the
-// connection broke; nil: both directions ended with a FIN.
+// Join relays between tcp and stream until both directions have ended. It closes both. tunnel is the context of the stream's QUIC
+// connection: when this connection ends, the TCP connection is reset at once. The error is the reason why the connection broke;
+// nil: both directions ended with a FIN.
 func Join(tunnel context.Context, tcp *net.TCPConn, stream *quic.Stream) error {
 	j := &joint{tcp: tcp, stream: stream}
 	release := context.AfterFunc(tunnel, func() { j.reset() })
@@ -72,7 +72,7 @@ func Join(tunnel context.Context, tcp *net.TCPConn, stream *quic.Stream) error {
 	return err
 }
 
-// Abort gives both up before they were joined: the TCP peer gets a RST, the other side of the stream the code.
+// Abort ends tcp and stream before they were joined: the TCP peer gets a RST, and the other side of the stream gets the code.
 func Abort(tcp *net.TCPConn, stream *quic.Stream, code quic.StreamErrorCode) {
 	if stream != nil {
 		stream.CancelRead(code)
@@ -88,19 +88,19 @@ type joint struct {
 	tcp    *net.TCPConn
 	stream *quic.Stream
 	once   sync.Once
-	ending atomic.Bool // the other side has reset its direction, and only its last bytes are to be delivered
+	ending atomic.Bool // the other side has reset its direction; only its last bytes must still be delivered
 }
 
-// hurry is called when a reset is on its way behind bytes that the TCP peer may never take.
+// hurry is called when a reset waits behind bytes that the TCP peer may never read.
 func (j *joint) hurry() {
 	j.ending.Store(true)
 	_ = j.tcp.SetWriteDeadline(time.Now().Add(stalled))
 }
 
-// broken is called when the TCP connection broke: it is dead in both directions (RFC 9293 §3.10.7.4), so the stream is too.
+// broken is called when the TCP connection broke. It is then dead in both directions (RFC 9293 §3.10.7.4), so the stream ends, too.
 func (j *joint) broken() {
 	j.once.Do(func() {
-		// What was read before the RST is on its way; a reset alone would discard it.
+		// Data that was read before the RST is in flight. A reset without this boundary would discard it.
 		j.stream.SetReliableBoundary()
 		j.stream.CancelWrite(Reset)
 		j.stream.CancelRead(Reset)
@@ -108,14 +108,14 @@ func (j *joint) broken() {
 	})
 }
 
-// reset is called when the stream broke: the TCP peer gets a RST.
+// reset is called when the stream broke. The TCP peer gets a RST.
 func (j *joint) reset() {
 	j.once.Do(func() { Abort(j.tcp, j.stream, Reset) })
 }
 
-// send carries TCP → stream. It doesn't end with the FIN, but with the TCP connection, whose late RST it watches for.
+// send copies from TCP to the stream. It ends not with the FIN but with the TCP connection, because a RST may follow the FIN.
 func (j *joint) send() error {
-	// STOP_SENDING and the tunnel's end cancel this context; nobody else would wake a read of TCP.
+	// STOP_SENDING and the end of the tunnel cancel this context. A read of TCP would not notice them.
 	wake := context.AfterFunc(j.stream.Context(), func() { _ = j.tcp.SetReadDeadline(time.Unix(1, 0)) })
 	defer wake()
 	err := copyFromTCP(j.stream, j.tcp)
@@ -142,12 +142,12 @@ func (j *joint) send() error {
 	}
 }
 
-// receive carries stream → TCP.
+// receive copies from the stream to TCP.
 func (j *joint) receive() error {
 	err := j.copyToTCP()
 	switch {
 	case err == nil:
-		// An error here is that of a connection that broke meanwhile, which send sees as well.
+		// An error here means that the connection broke. send notices this, too.
 		_ = j.tcp.CloseWrite()
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -166,8 +166,8 @@ func (j *joint) receive() error {
 func (j *joint) copyToTCP() error {
 	var first [1]byte
 	for {
-		// No buffer is held while nothing is there: an idle connection costs two stacks. Errors are left to Read, which
-		// alone completes the stream.
+		// While there is no data, no buffer is held: an idle connection needs only two stacks. Errors are ignored here,
+		// because only Read completes the stream.
 		_, _ = j.stream.Peek(first[:])
 		buffer := buffers.Get().(*[bufferSize]byte)
 		n, err := j.stream.Read(buffer[:])
@@ -190,7 +190,7 @@ func (j *joint) copyToTCP() error {
 	}
 }
 
-// bufferSize is a compromise: QUIC's packets are made from larger writes with fewer switches, 64 KiB is Linux' GSO limit.
+// bufferSize is a compromise: with larger writes QUIC needs fewer thread switches; 64 KiB is Linux' limit for GSO.
 const bufferSize = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}

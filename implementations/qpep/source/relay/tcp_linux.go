@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyFromTCP returns nil at the FIN, a *net.OpError when TCP broke, the stream's error otherwise.
+// copyFromTCP returns nil at the FIN, a *net.OpError when the TCP connection broke, and otherwise the error of the stream.
 func copyFromTCP(stream *quic.Stream, tcp *net.TCPConn) error {
 	raw, err := tcp.SyscallConn()
 	if err != nil {
@@ -22,7 +22,7 @@ func copyFromTCP(stream *quic.Stream, tcp *net.TCPConn) error {
 		n      int
 		failed error
 	)
-	// It is called when the socket may be readable; a buffer is taken only then, and kept only if something came.
+	// This function is called when the socket may be readable. Only then it takes a buffer, which it keeps only if data was read.
 	read := func(fd uintptr) bool {
 		buffer = buffers.Get().(*[bufferSize]byte)
 		for {
@@ -57,7 +57,8 @@ func copyFromTCP(stream *quic.Stream, tcp *net.TCPConn) error {
 	}
 }
 
-// write also ends when TCP breaks, a *net.OpError: while flow control holds the stream up, nobody reads the socket.
+// write writes data to the stream. It also ends when the TCP connection breaks, with a *net.OpError: while flow control stops the
+// stream, the socket is not read.
 func write(stream *quic.Stream, raw syscall.RawConn, data []byte) error {
 	for {
 		_ = stream.SetWriteDeadline(time.Now().Add(stalled))
@@ -76,8 +77,8 @@ func write(stream *quic.Stream, raw syscall.RawConn, data []byte) error {
 	}
 }
 
-// waitForReset waits, after the FIN of the peer, until the connection has ended: true if the peer reset it, or went
-// silent; false if both sides closed it, or we did.
+// waitForReset waits, after the FIN of the peer, until the connection has ended. It returns true when the peer reset the
+// connection or became silent, and false when both sides or we closed it.
 func waitForReset(tcp *net.TCPConn) bool {
 	raw, err := tcp.SyscallConn()
 	if err != nil {
@@ -91,7 +92,7 @@ func waitForReset(tcp *net.TCPConn) bool {
 	return err == nil && failure != 0
 }
 
-// ended says whether a TCP connection is over, and the error by which.
+// ended reports whether a TCP connection has ended, and the error that ended it.
 func ended(fd uintptr) (over bool, failure syscall.Errno) {
 	info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package terminal is QPEP's side on the customer's LAN: it accepts TCP connections in the name of their destinations, at
-// once, and carries each in a stream of the tunnel to the gateway (NDSS 2021 paper, section V-A).
+// Package terminal is the terminal box of QPEP: it accepts TCP connections at once, in the name of their destinations, and carries
+// each in a stream of the tunnel to the gateway (NDSS 2021 paper, section V-A).
 package terminal
 
 import (
@@ -19,19 +19,19 @@ import (
 // Terminal serves TCP clients.
 type Terminal struct {
 	Tunnel *Tunnel
-	// Destination of a connection that was accepted; the error resets the connection.
+	// Destination returns the destination of an accepted connection. After an error the connection is reset.
 	Destination func(*net.TCPConn) (netip.AddrPort, error)
-	// StreamTimeout is how long an accepted connection waits for the tunnel before it is reset.
+	// StreamTimeout is the longest time for which an accepted connection waits for the tunnel. Then it is reset.
 	StreamTimeout time.Duration
 	Counters      Counters
 }
 
-// Counters are of the terminal's life so far.
+// Counters count since the terminal's start.
 type Counters struct {
 	Open, Total, Broken atomic.Int64
 }
 
-// Serve takes connections from listener until ctx ends, and returns when all of them have ended.
+// Serve accepts connections from listener until ctx ends. It returns when all connections have ended.
 func (t *Terminal) Serve(ctx context.Context, listener *net.TCPListener) error {
 	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
 	var clients sync.WaitGroup
@@ -53,7 +53,7 @@ func (t *Terminal) Serve(ctx context.Context, listener *net.TCPListener) error {
 	}
 }
 
-// isPassing says whether accept(2) may work again: descriptors or memory ran out, or the client went before it was served.
+// isPassing reports whether accept(2) may work again: descriptors or memory ran out, or the client closed too early.
 func isPassing(err error) bool {
 	return !errors.Is(err, net.ErrClosed)
 }
@@ -76,7 +76,7 @@ func (t *Terminal) serveClient(ctx context.Context, client *net.TCPConn) {
 		t.broken(log, client, err)
 		return
 	}
-	// The header goes out without waiting for payload: a server that speaks first is not kept waiting.
+	// The header is sent without waiting for payload, so that a server that sends first can begin.
 	h := header.New(client.RemoteAddr().(*net.TCPAddr).AddrPort(), destination)
 	if _, err := stream.Write(h.Append(nil)); err != nil {
 		relay.Abort(client, stream, relay.Reset)

@@ -11,18 +11,18 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Waits between attempts to reach the gateway: doubled after each one that failed, halved by chance at most.
+// Waits between attempts to reach the gateway. The wait doubles after each failure, and is reduced at random by up to a half.
 const (
 	firstWait = 100 * time.Millisecond
 	lastWait  = 15 * time.Second
-	// A connection that lived that long was a good one: the next attempt comes at once, with the first wait.
+	// After a connection that lived at least this long, the next attempt comes at once, and the waits begin again.
 	goodLife = 5 * time.Second
 )
 
-// errEnded is for streams that are asked of a tunnel whose Run has returned.
+// errEnded is the error for a stream that is requested after Run has returned.
 var errEnded = errors.New("the terminal ends")
 
-// Tunnel is the one long-lived QUIC connection to the gateway: it is made again whenever it died.
+// Tunnel is the long-lived QUIC connection to the gateway. It is opened again each time it has died.
 type Tunnel struct {
 	dial func(context.Context) (*quic.Conn, error)
 
@@ -32,7 +32,7 @@ type Tunnel struct {
 	ended   bool
 }
 
-// NewTunnel makes a tunnel that Run keeps up with dial.
+// NewTunnel makes a tunnel. Run opens its connections with dial.
 func NewTunnel(dial func(context.Context) (*quic.Conn, error)) *Tunnel {
 	return &Tunnel{dial: dial, changed: make(chan struct{})}
 }
@@ -102,7 +102,7 @@ func (t *Tunnel) Wait(ctx context.Context) (*quic.Conn, error) {
 		case connection != nil && connection.Context().Err() == nil:
 			return connection, nil
 		case connection != nil:
-			// It has died and Run is about to notice; that closes no channel.
+			// The connection has died, and Run will notice it soon. This closes no channel.
 			changed = nil
 		}
 		select {
@@ -114,7 +114,7 @@ func (t *Tunnel) Wait(ctx context.Context) (*quic.Conn, error) {
 	}
 }
 
-// afterDeath is a short pause for Run to take a dead connection away; nil when there is none.
+// afterDeath is a short pause in which Run can remove a dead connection; nil when there is no dead connection.
 func afterDeath(connection *quic.Conn) <-chan time.Time {
 	if connection == nil {
 		return nil
@@ -122,7 +122,7 @@ func afterDeath(connection *quic.Conn) <-chan time.Time {
 	return time.After(time.Millisecond)
 }
 
-// Stream opens a stream in the tunnel, and waits for both: for the tunnel, and for one of the streams that the gateway allows.
+// Stream opens a stream in the tunnel. It waits until the tunnel is up and the gateway allows a further stream.
 func (t *Tunnel) Stream(ctx context.Context) (*quic.Conn, *quic.Stream, error) {
 	for {
 		connection, err := t.Wait(ctx)
@@ -137,7 +137,7 @@ func (t *Tunnel) Stream(ctx context.Context) (*quic.Conn, *quic.Stream, error) {
 			return nil, nil, ctx.Err()
 		}
 		if errors.Is(err, quic.Err0RTTRejected) {
-			// The gateway has forgotten us, which the handshake fixes; streams from before it are lost.
+			// The gateway has refused 0-RTT. After the handshake the connection works, but earlier streams are lost.
 			_, err = connection.NextConnection(ctx)
 		}
 		if err != nil && connection.Context().Err() == nil {

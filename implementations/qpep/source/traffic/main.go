@@ -1,9 +1,9 @@
-// Command traffic is the load of ../benchmark: TCP connections through whatever middlebox lies between.
+// Command traffic is the load of ../benchmark: TCP connections through any middlebox.
 //
-//	traffic serve PORT                      answers each connection, on this port and the next 19: 8 bytes say how many it wants
-//	traffic bulk ADDRESS CONNECTIONS TIME   downloads for that time, prints Mbit/s
-//	traffic hold ADDRESS COUNT TIME         COUNT connections to those 20 ports, all open at once: each downloads 10 kB, waits, downloads again
-//	traffic short ADDRESS COUNT             COUNT connections to those 20 ports, 50 at once, 1 kB each, prints connections per second
+//	traffic serve PORT                      answers connections on this port and the next 19; the first 8 bytes have the number of requested bytes
+//	traffic bulk ADDRESS CONNECTIONS TIME   downloads for TIME, prints Mbit/s
+//	traffic hold ADDRESS COUNT TIME         COUNT connections to these 20 ports, all open at once: each downloads 10 kB, waits, downloads again
+//	traffic short ADDRESS COUNT             COUNT connections to these 20 ports, 50 at once, 1 kB each; prints connections per second
 package main
 
 import (
@@ -58,7 +58,8 @@ func run(arguments []string) error {
 	}
 }
 
-// ports are several, as a client's own are spent when it has some 28,000 connections to one of them in a minute (TIME-WAIT).
+// ports is the number of server ports. With a single port, a client would have no free ports after 28,000 connections in a minute
+// (TIME-WAIT).
 const ports = 20
 
 func serve(first string) error {
@@ -88,7 +89,7 @@ func serve(first string) error {
 
 var block [256 << 10]byte
 
-// answer serves requests until the client has ended.
+// answer serves requests until the client closes the connection.
 func answer(c net.Conn) {
 	defer c.Close()
 	var request [8]byte
@@ -152,7 +153,7 @@ func get(c net.Conn, size int64) error {
 }
 
 func hold(address string, count int, duration time.Duration) error {
-	const atOnce = 500 // being made or read: more would overflow the listeners' queues, and say nothing about the middlebox
+	const atOnce = 500 // connections that are being opened or read; more would overflow the queues of the listeners
 	first, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// receiver and sender are the halves of a stream, or the whole of a unidirectional one.
+// receiver and sender are the two directions of a stream. A unidirectional stream has only one of them.
 type receiver interface {
 	io.Reader
 	Peek([]byte) (int, error)
@@ -24,14 +24,14 @@ type sender interface {
 
 var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// relay carries one direction of a stream: bytes, then its end as it came, FIN or RESET_STREAM with its code; and back
-// comes STOP_SENDING with its code. It reads no more than it could write, so flow control reaches from end to end.
+// relay carries one direction of a stream: its bytes, then its FIN or RESET_STREAM with its code. In the other direction it carries
+// STOP_SENDING with its code. It reads only as much as it can write, so flow control works from end to end.
 func relay(out sender, in receiver) {
-	// STOP_SENDING ends the context; nobody else would tell a sender that is silent.
+	// STOP_SENDING ends this context. A sender that sends nothing would not notice it otherwise.
 	defer context.AfterFunc(out.Context(), func() { stop(in, context.Cause(out.Context())) })()
 	var first [1]byte
 	for {
-		// No buffer is held while nothing is there. Errors are left to Read, which alone completes the stream.
+		// While there is no data, no buffer is held. Errors are ignored here, because only Read completes the stream.
 		_, _ = in.Peek(first[:])
 		buffer := buffers.Get().(*[32 << 10]byte)
 		n, err := in.Read(buffer[:])
@@ -50,7 +50,7 @@ func relay(out sender, in receiver) {
 	}
 }
 
-// stop asks the sender of in to stop, if the reader of the other side asked for it.
+// stop sends STOP_SENDING for in, if the other side has sent STOP_SENDING.
 func stop(in receiver, reason error) {
 	var stopped *quic.StreamError
 	if errors.As(reason, &stopped) && stopped.Remote {

@@ -1,6 +1,6 @@
-// Package splice ends QUIC connections and carries what is in them over others to the next hop: connection splitting after
-// "Exploring Proxying QUIC and HTTP/3 for Satellite Communication" (IFIP Networking 2022, section II-D). Stream n of one
-// connection is stream n of the other, so that HTTP/3 (RFC 9114), whose frames name streams, doesn't notice.
+// Package splice ends QUIC connections, and carries their streams over other connections to the next hop. This is the connection
+// splitting of "Exploring Proxying QUIC and HTTP/3 for Satellite Communication" (IFIP Networking 2022, section II-D). Stream n of
+// one connection is stream n of the other, because frames of HTTP/3 (RFC 9114) contain stream numbers.
 package splice
 
 import (
@@ -17,20 +17,20 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Hop takes QUIC connections and has one to the next hop for each.
+// Hop accepts QUIC connections, and opens a connection to the next hop for each.
 type Hop struct {
 	// Dial connects to the next hop, offering these protocols (ALPN, RFC 7301).
 	Dial func(ctx context.Context, protocols []string) (*quic.Conn, error)
-	// Protocols that are spliced, in no order: the client's order decides.
+	// Protocols that are spliced. Their order has no meaning: the client's order decides.
 	Protocols []string
-	// Sequential completes the next hop's handshake before it answers the client's, as the paper's h3 mode does. Otherwise
-	// both run at once: the client may send before anybody knows that the server can be reached.
+	// Sequential: the handshake with the next hop is completed before the client is answered, as in the paper's h3 mode. Otherwise
+	// both handshakes run at once, and the client may send before it is known whether the server can be reached.
 	Sequential bool
 	Open       atomic.Int64
 	Total      atomic.Int64
 }
 
-// crossing is the connection to the next hop that belongs to one from the client.
+// crossing is the connection to the next hop that belongs to a connection from a client.
 type crossing struct {
 	client context.Context // ends with the client's connection
 	once   sync.Once
@@ -41,10 +41,10 @@ type crossing struct {
 
 type crossingKey struct{}
 
-// errorUnreachable closes a client's connection whose next hop can't be had.
+// errorUnreachable is the code that closes a client's connection when the next hop can't be reached.
 const errorUnreachable quic.ApplicationErrorCode = 1
 
-// Listen makes the listener of h on socket. config's TLS configuration is that towards clients.
+// Listen makes the listener of h on socket. trust and config are those towards clients.
 func (h *Hop) Listen(socket net.PacketConn, resetKey *quic.StatelessResetKey, trust *tls.Config, config *quic.Config) (*quic.EarlyListener, error) {
 	transport := &quic.Transport{
 		Conn:              socket,
@@ -61,7 +61,7 @@ func (h *Hop) Listen(socket net.PacketConn, resetKey *quic.StatelessResetKey, tr
 	return transport.ListenEarly(trust, config)
 }
 
-// onClientHello starts the connection to the next hop as soon as it is known what the client wants to speak.
+// onClientHello starts the connection to the next hop as soon as the client's protocols are known.
 func (h *Hop) onClientHello(trust *tls.Config) func(*tls.ClientHelloInfo) (*tls.Config, error) {
 	return func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		c := hello.Context().Value(crossingKey{}).(*crossing)
@@ -70,7 +70,7 @@ func (h *Hop) onClientHello(trust *tls.Config) func(*tls.ClientHelloInfo) (*tls.
 			return nil, fmt.Errorf("the client offers %v, none of %v", hello.SupportedProtos, h.Protocols)
 		}
 		if !h.Sequential {
-			// What is answered now can't depend on the server any more.
+			// The client is answered now, so the choice of protocol can't depend on the server.
 			offered = offered[:1]
 		}
 		c.once.Do(func() { go h.cross(c, offered) })
@@ -92,7 +92,7 @@ func (h *Hop) cross(c *crossing, protocols []string) {
 	c.next, c.err = h.Dial(c.client, protocols)
 }
 
-// Serve takes clients from listener until ctx ends, and returns when all of their connections have ended.
+// Serve accepts clients from listener until ctx ends. It returns when all connections have ended.
 func (h *Hop) Serve(ctx context.Context, listener *quic.EarlyListener) error {
 	var clients sync.WaitGroup
 	defer clients.Wait()
@@ -132,7 +132,7 @@ func (h *Hop) serve(ctx context.Context, client *quic.Conn) {
 	log.Debug("ended", "client", context.Cause(client.Context()), "next", context.Cause(c.next.Context()))
 }
 
-// join carries streams both ways until one of the connections has ended, and ends the other one the same way.
+// join carries streams in both directions until one of the connections ends. It ends the other connection in the same way.
 func join(client, next *quic.Conn) {
 	defer context.AfterFunc(client.Context(), func() { closeLike(next, client) })()
 	defer context.AfterFunc(next.Context(), func() { closeLike(client, next) })()
@@ -144,14 +144,14 @@ func join(client, next *quic.Conn) {
 	directions.Wait()
 }
 
-// closeLike closes a connection as the other one was closed: with the same application error (RFC 9000 §20.2).
+// closeLike closes a connection with the application error that ended the other connection (RFC 9000 §20.2).
 func closeLike(connection, ended *quic.Conn) {
 	var application *quic.ApplicationError
 	if errors.As(context.Cause(ended.Context()), &application) {
 		_ = connection.CloseWithError(application.ErrorCode, application.ErrorMessage)
 		return
 	}
-	_ = connection.CloseWithError(errorUnreachable, "the other side of the proxy is gone")
+	_ = connection.CloseWithError(errorUnreachable, "the other connection of the proxy has ended")
 }
 
 func both(out, in *quic.Stream) {
@@ -161,7 +161,7 @@ func both(out, in *quic.Stream) {
 
 func one(out *quic.SendStream, in *quic.ReceiveStream) { go relay(out, in) }
 
-// forward opens a stream for every one that comes, in their order: their numbers are then the same (RFC 9000 §2.1).
+// forward opens a stream for each accepted stream, in the same order. So both have the same number (RFC 9000 §2.1).
 func forward[In, Out interface{ StreamID() quic.StreamID }](
 	from, to *quic.Conn, accept func(context.Context) (In, error), open func(context.Context) (Out, error), join func(Out, In),
 ) {
@@ -182,7 +182,8 @@ func forward[In, Out interface{ StreamID() quic.StreamID }](
 	}
 }
 
-// misnumbered can't happen while streams are taken and opened in order by one goroutine; HTTP/3 would misread the rest.
+// misnumbered closes both connections when two streams have different numbers, because HTTP/3 would misread them. This can't happen
+// while one goroutine accepts and opens streams in order.
 func misnumbered(from, to *quic.Conn, in, out quic.StreamID) {
 	reason := fmt.Sprintf("stream %d would become %d", in, out)
 	_ = from.CloseWithError(errorUnreachable, reason)

@@ -1,4 +1,4 @@
-//! The client: fetches every URL of REQUESTS in the way that the test case asks for.
+//! The client: downloads every URL of REQUESTS in the way that the test case requires.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -87,7 +87,7 @@ impl<'a> Client<'a> {
         self.close(connection)
     }
 
-    /// The same, and bring a session for resumption home.
+    /// Fetch all URLs over one new connection, and return its session for resumption.
     fn fetch_with_ticket(&mut self, urls: &[Uri]) -> Result<Vec<u8>> {
         let mut connection = self.connect(None)?;
         let mut requests = Requests::new(urls, self.settings.http3);
@@ -104,9 +104,9 @@ impl<'a> Client<'a> {
         Ok(session)
     }
 
-    /// One turn of the loop: send, wait, receive.
+    /// One iteration of the loop: send, wait, receive.
     fn turn(&mut self, connection: &mut Paced, requests: &mut Requests, limit: Option<Instant>) -> Result<()> {
-        // Twice: the first flush makes the ClientHello, after which 0-RTT is possible.
+        // `flush` is called twice: the first call makes the ClientHello, and only then 0-RTT is possible.
         connection.flush(&self.wire);
         requests.progress(&mut connection.quic)?;
         connection.flush(&self.wire);

@@ -1,4 +1,4 @@
-//! quiche as an endpoint of the QUIC Interop Runner's contract: one program, both roles, everything from the environment.
+//! quiche as an endpoint of the QUIC Interop Runner: one program for both roles, configured by the environment.
 
 mod client;
 mod net;

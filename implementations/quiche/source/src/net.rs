@@ -1,4 +1,4 @@
-//! The UDP sockets, the program's one wait, and connections whose packets leave when quiche wants them to.
+//! The UDP sockets, the function in which the program waits, and connections whose packets are sent at quiche's times.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -10,11 +10,11 @@ use quiche::{ConnectionId, MAX_CONN_ID_LEN, RecvInfo, SendInfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Largest UDP payload that is sent, in bytes: that of quiche's own tools.
+/// Largest sent UDP payload in bytes, as in quiche's own tools.
 pub const LARGEST_SENT: usize = 1350;
-/// Room for any UDP payload, in bytes.
+/// Largest possible UDP payload in bytes.
 pub const LARGEST_RECEIVED: usize = 65535;
-/// When to try again to send what the socket had no room for.
+/// Time until the next attempt when the socket's buffer is full.
 const FULL_SOCKET: Duration = Duration::from_millis(1);
 
 pub fn random<const LENGTH: usize>() -> Result<[u8; LENGTH]> {
@@ -33,12 +33,12 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// `terminated` becomes readable when the program is told to stop.
+    /// `terminated` becomes readable after SIGTERM.
     pub fn new(terminated: UnixStream) -> Self {
         Self { sockets: Vec::new(), terminated }
     }
 
-    /// Open one more socket; returns its local address, which is a wildcard when `address` is one.
+    /// Open another socket. Returns its local address, which is a wildcard address when `address` is one.
     pub fn bind(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
         let socket = UdpSocket::bind(address)?;
         socket.set_nonblocking(true)?;
@@ -47,7 +47,7 @@ impl Wire {
         Ok(local)
     }
 
-    /// Wait for a packet, at most until the deadline. Returns false when the program is told to stop.
+    /// Wait for a packet, at most until the deadline. Returns false after SIGTERM.
     pub fn wait(&self, deadline: Option<Instant>) -> Result<bool> {
         let timeout = deadline.map(|deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -61,7 +61,7 @@ impl Wire {
         }
     }
 
-    /// The next packet that has arrived, if any.
+    /// The next received packet; None when there is none.
     pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<(usize, RecvInfo)>> {
         for (socket, local) in &self.sockets {
             match socket.recv_from(buffer) {
@@ -80,7 +80,7 @@ impl Wire {
     }
 }
 
-/// A connection and its next packet, held back until it is due.
+/// A connection, and its next packet with the time at which it must be sent.
 pub struct Paced {
     pub quic: quiche::Connection,
     packet: [u8; LARGEST_SENT],
@@ -92,7 +92,7 @@ impl Paced {
         Self { quic, packet: [0; LARGEST_SENT], held: None }
     }
 
-    /// When `expire` or `flush` has something to do next.
+    /// The next time at which `expire` or `flush` must be called.
     pub fn deadline(&self) -> Option<Instant> {
         let due = self.held.map(|(_, info)| info.at);
         self.quic.timeout_instant().into_iter().chain(due).min()
@@ -110,8 +110,8 @@ impl Paced {
         }
     }
 
-    /// Send every packet that is due; true when one is held back. quiche says with each packet when it shall leave, and
-    /// leaves it to its caller that it does.
+    /// Send every packet that is due. Returns true when a packet is not yet due. quiche gives a sending time with each
+    /// packet, but the caller must wait for this time.
     pub fn flush(&mut self, wire: &Wire) -> bool {
         while let Some((length, mut info)) = self.held.take().or_else(|| self.next_packet()) {
             if info.at > Instant::now() {
@@ -125,7 +125,7 @@ impl Paced {
                     self.held = Some((length, info));
                     return true;
                 }
-                // A packet that the network refuses is a packet lost.
+                // A packet that the network refuses counts as lost.
                 Err(error) => eprintln!("{}: packet not sent: {error}", self.quic.trace_id()),
             }
         }
@@ -138,7 +138,7 @@ impl Paced {
             Err(quiche::Error::Done) => None,
             Err(error) => {
                 eprintln!("{}: nothing more can be sent: {error}", self.quic.trace_id());
-                // Closed already when this fails, which is as well.
+                // This fails only when the connection is already closed.
                 let _ = self.quic.close(false, 1, b"send failed");
                 None
             }

@@ -1,4 +1,4 @@
-//! Requests and what comes back, over HTTP/0.9 or HTTP/3.
+//! Requests and their responses, over HTTP/0.9 or HTTP/3.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -9,22 +9,22 @@ use endpoint::files::{self, PIECE};
 use http::Uri;
 use quiche::h3::{self, NameValue};
 
-/// One request under way.
+/// One running request.
 struct Fetch {
     url: Uri,
-    /// What of an HTTP/0.9 request is still to be sent.
+    /// The part of an HTTP/0.9 request that was not yet sent.
     unsent: Vec<u8>,
     file: File,
 }
 
-/// All requests of one connection, at once as far as the server's stream limit allows.
+/// All requests of one connection. They are sent at once, as far as the server's stream limit allows.
 pub struct Requests {
     waiting: VecDeque<Uri>,
     under_way: HashMap<u64, Fetch>,
-    /// Of HTTP/0.9: client-initiated, bidirectional (RFC 9000, section 2.1).
+    /// The next stream of HTTP/0.9: client-initiated, bidirectional (RFC 9000 §2.1).
     next_stream: u64,
     http3: bool,
-    /// Exists as soon as HTTP/3 may begin.
+    /// None until HTTP/3 may begin.
     h3: Option<h3::Connection>,
     buffer: Vec<u8>,
 }
@@ -39,7 +39,7 @@ impl Requests {
         self.waiting.is_empty() && self.under_way.is_empty()
     }
 
-    /// Send and receive what can be sent and received now.
+    /// Send and receive as much as possible.
     pub fn progress(&mut self, quic: &mut quiche::Connection) -> Result<()> {
         if !quic.is_established() && !quic.is_in_early_data() {
             return Ok(());
@@ -73,7 +73,7 @@ impl Requests {
         Ok(())
     }
 
-    /// The congestion window may take less than a request.
+    /// Send the rest of a request: the congestion window may be smaller than the request.
     fn ask_more_hq(&mut self, quic: &mut quiche::Connection, stream: u64) -> Result<()> {
         let Some(fetch) = self.under_way.get_mut(&stream) else { return Ok(()) };
         if fetch.unsent.is_empty() {

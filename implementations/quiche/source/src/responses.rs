@@ -13,15 +13,15 @@ const LONGEST_REQUEST: usize = 4096;
 /// Application error code of a refused HTTP/0.9 request.
 const REFUSED: u64 = 1;
 
-/// One file on its way out.
+/// One file that is being sent.
 struct Response {
     file: File,
-    /// Bytes of the file that are still to be read.
+    /// Bytes of the file that were not yet read.
     left: u64,
-    /// Bytes read and not yet sent.
+    /// Bytes that were read.
     piece: Vec<u8>,
     sent: usize,
-    /// HTTP/3's header section, until it is sent.
+    /// The header section of HTTP/3; None after it was sent.
     headers: Option<Vec<h3::Header>>,
 }
 
@@ -31,7 +31,7 @@ impl Response {
         Ok(Self { file, left, piece: Vec::new(), sent: 0, headers })
     }
 
-    /// Have the next bytes in `piece[sent..]`. Returns whether they are the last.
+    /// Read the next bytes into `piece[sent..]`, if it is empty. Returns whether they are the last bytes.
     fn read(&mut self) -> Result<bool> {
         if self.sent == self.piece.len() && self.left > 0 {
             self.piece.resize(self.left.min(PIECE as u64) as usize, 0);
@@ -46,9 +46,9 @@ impl Response {
 /// The requests and responses of one connection.
 pub struct Responses {
     http3: bool,
-    /// Exists as soon as HTTP/3 may begin.
+    /// None until HTTP/3 may begin.
     h3: Option<h3::Connection>,
-    /// Beginnings of HTTP/0.9 requests.
+    /// Incomplete HTTP/0.9 requests, by stream.
     requests: HashMap<u64, Vec<u8>>,
     responses: HashMap<u64, Response>,
     buffer: Vec<u8>,
@@ -59,7 +59,7 @@ impl Responses {
         Self { http3, h3: None, requests: HashMap::new(), responses: HashMap::new(), buffer: vec![0; PIECE] }
     }
 
-    /// Receive and send what can be received and sent now.
+    /// Receive and send as much as possible.
     pub fn progress(&mut self, quic: &mut quiche::Connection) -> Result<()> {
         if !quic.is_established() && !quic.is_in_early_data() {
             return Ok(());
@@ -133,7 +133,7 @@ impl Responses {
         self.send(quic, stream)
     }
 
-    /// Send of one response what the windows allow.
+    /// Send as much of one response as the windows allow.
     fn send(&mut self, quic: &mut quiche::Connection, stream: u64) -> Result<()> {
         let Some(response) = self.responses.get_mut(&stream) else { return Ok(()) };
         loop {
@@ -163,7 +163,7 @@ impl Responses {
     }
 }
 
-/// Send headers, if they are still to be sent, and a piece of the body. The inner error is the transport's.
+/// Send the headers, if they were not yet sent, and a piece of the body. The inner error is an error of the transport.
 fn send_h3(
     h3: &mut h3::Connection,
     quic: &mut quiche::Connection,

@@ -1,4 +1,4 @@
-//! The server: HTTP/0.9 or HTTP/3 over `/www`.
+//! The server: serves `/www` over HTTP/0.9 or HTTP/3.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,12 +12,12 @@ use crate::responses::Responses;
 use crate::settings::Settings;
 
 const PORT: u16 = 443;
-/// Packets received in one go, before something is sent again.
+/// Number of packets that are received before packets are sent again.
 const BATCH: usize = 64;
-/// Application error code of a connection whose requests make no sense.
+/// Application error code of a connection with invalid requests.
 const NONSENSE: u64 = 1;
 
-/// Serve until the program is told to stop.
+/// Serve until SIGTERM.
 pub fn run(settings: &Settings, terminated: UnixStream) -> Result<()> {
     let mut wire = Wire::new(terminated);
     // One socket for both families, unless the host has no IPv6.
@@ -54,9 +54,10 @@ struct Server<'a> {
     config: quiche::Config,
     wire: Wire,
     clients: HashMap<u64, Client>,
-    /// Whom a destination connection ID means: ours, and those that clients chose for their first packets.
+    /// Destination connection ID → number of the connection. Has our IDs, and those that clients chose for their first
+    /// packets.
     ids: HashMap<ConnectionId<'static>, u64>,
-    /// Address and first destination connection ID behind each Retry token that was given out.
+    /// Retry token → the client's address and its first destination connection ID.
     tokens: HashMap<Vec<u8>, (SocketAddr, ConnectionId<'static>)>,
     accepted: u64,
 }
@@ -72,8 +73,8 @@ impl Server<'_> {
             && let Some(client) = self.clients.get_mut(&number)
         {
             client.connection.receive(packet, info);
-            // Spare connection IDs, without which no client could migrate. At once: quiche takes a connection ID that is
-            // retired twice for the last one when it has no other.
+            // Spare connection IDs, because clients need them to migrate. They are issued at once: when quiche has no
+            // other ID and an ID is retired twice, quiche takes it for the last one.
             let quic = &mut client.connection.quic;
             while quic.is_established() && quic.scids_left() > 0 {
                 let id = random_id()?;
@@ -84,9 +85,9 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// A packet of nobody whom the server knows: the number of the new connection, if it deserves one.
+    /// Handle a packet of an unknown client. Returns the number of the new connection, if the packet begins one.
     fn welcome(&mut self, header: &Header, length: usize, info: RecvInfo) -> Result<Option<u64>> {
-        // Nothing smaller may begin a connection (RFC 9000, section 14.1).
+        // A smaller datagram must not begin a connection (RFC 9000 §14.1).
         if matches!(header.ty, Type::Short | Type::VersionNegotiation) || length < MIN_CLIENT_INITIAL_LEN {
             return Ok(None);
         }
@@ -115,10 +116,11 @@ impl Server<'_> {
         Ok(self.wire.send(&out[..length], info.to, info.from)?)
     }
 
-    /// `first` is the destination connection ID that the client chose before it was sent a Retry.
+    /// Accept a connection. `first`: the destination connection ID that the client chose before the Retry; None without
+    /// Retry.
     fn accept(&mut self, header: &Header, first: Option<&ConnectionId>, info: RecvInfo) -> Result<u64> {
         self.accepted += 1;
-        // After a Retry the client addresses the connection ID that the Retry gave it.
+        // After a Retry the client uses the connection ID of the Retry.
         let id = if first.is_some() { header.dcid.clone().into_owned() } else { random_id()? };
         let mut quic = quiche::accept(&id, first, info.to, info.from, &mut self.config)?;
         self.settings.log(&mut quic, &hex(first.unwrap_or(&header.dcid)))?;
@@ -135,7 +137,7 @@ impl Server<'_> {
             let quic = &mut client.connection.quic;
             if let Err(error) = client.responses.progress(quic) {
                 eprintln!("{}: {error:#}", quic.trace_id());
-                // Closed already when this fails, which is as well.
+                // This fails only when the connection is already closed.
                 let _ = quic.close(true, NONSENSE, b"");
             }
             client.connection.flush(&self.wire);

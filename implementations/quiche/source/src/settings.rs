@@ -1,4 +1,4 @@
-//! What the endpoint is asked to do, as quiche's configuration and logs.
+//! The requested settings as quiche's configuration and logs.
 
 use std::env;
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use quiche::CongestionControlAlgorithm;
 
 use crate::net::LARGEST_SENT;
 
-/// The first is quiche's default.
+/// The first controller is quiche's default.
 const CONTROLLERS: [Controller; 3] = [
     Controller { name: "cubic", window: 10 },
     Controller { name: "newreno", window: 10 },
@@ -22,19 +22,20 @@ const CHAIN: &str = "/certs/cert.pem";
 const KEY: &str = "/certs/priv.key";
 const AUTHORITY: &str = "/certs/ca.pem";
 
-// quiche's library has no defaults for these; they are those of its own tools, quiche-client and quiche-server.
+// The library has no defaults for these values. They are the defaults of quiche's own tools, quiche-client and
+// quiche-server.
 const IDLE_TIMEOUT_MS: u64 = 30_000;
 const CONNECTION_WINDOW: u64 = 10_000_000;
 const STREAM_WINDOW: u64 = 1_000_000;
 const STREAMS: u64 = 100;
 
-/// A version that nobody speaks, of the form reserved for trying version negotiation (RFC 9000, section 15).
+/// An unknown version, reserved for tests of version negotiation (RFC 9000 §15).
 const UNKNOWN_VERSION: u32 = 0xbaba_baba;
 
 pub struct Settings {
     /// Wire name of the test case.
     pub case: String,
-    /// Whether the test case speaks HTTP/3 instead of HTTP/0.9.
+    /// Whether the test case uses HTTP/3 instead of HTTP/0.9.
     pub http3: bool,
     pub congestion: Congestion,
     key_log: Option<File>,
@@ -100,7 +101,7 @@ impl Settings {
         Ok(config)
     }
 
-    /// Attach key log and qlog to a new connection. Both are whole once the connection is dropped.
+    /// Attach key log and qlog to a new connection. Both are complete when the connection is dropped.
     pub fn log(&self, connection: &mut quiche::Connection, name: &str) -> Result<()> {
         if let Some(file) = &self.key_log {
             connection.set_keylog(Box::new(file.try_clone()?));

@@ -15,7 +15,8 @@ use tokio::time::{sleep, timeout};
 use crate::{http3, settings};
 
 const NO_ERROR: VarInt = VarInt::from_u32(0);
-/// How long to stay for the peer's last packets after closing; the rest of quinn's draining period serves nobody here.
+/// Time in which the client waits for the peer's last packets after it closed. quinn's draining period is longer than
+/// needed.
 const DRAIN: Duration = Duration::from_millis(200);
 
 pub async fn run(settings: &Settings) -> Result<()> {
@@ -74,7 +75,7 @@ impl client::Client for Client<'_> {
 
 struct Connection {
     quinn: quinn::Connection,
-    /// Whether the server took 0-RTT, once it is known; None without 0-RTT.
+    /// Becomes known with the handshake: whether the server accepted 0-RTT. None: no 0-RTT was sent.
     accepted: Mutex<Option<ZeroRttAccepted>>,
 }
 

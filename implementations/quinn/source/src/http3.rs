@@ -1,4 +1,4 @@
-//! HTTP/3, both sides, by h3 and h3-quinn.
+//! HTTP/3 for both roles, with h3 and h3-quinn.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -28,7 +28,8 @@ pub async fn fetch(connection: &Connection, urls: &[Uri]) -> Result<()> {
         outcome = client::all(fetches) => outcome?,
         error = std::future::poll_fn(|context| driver.poll_close(context)) => return Err(error.into()),
     }
-    // Before the driver is dropped, which ends its control stream: an error of HTTP/3 (RFC 9114 §6.2.1).
+    // Close before the driver is dropped. Dropping it ends the control stream, which is an error in HTTP/3 (RFC 9114
+    // §6.2.1).
     connection.close(H3_NO_ERROR, b"");
     Ok(())
 }
@@ -50,7 +51,7 @@ async fn fetch_file(mut sender: SendRequest, url: &Uri) -> Result<()> {
     Ok(())
 }
 
-/// Answer requests until the peer leaves.
+/// Answer requests until the connection ends.
 pub async fn serve(connection: Connection) -> Result<()> {
     let mut connection = h3::server::builder().build(h3_quinn::Connection::new(connection)).await?;
     loop {

@@ -11,7 +11,7 @@ use quinn::{Connecting, Connection, Endpoint, ServerConfig};
 
 use crate::{http3, settings};
 
-/// Serve until the program is told to stop.
+/// Serve until the program ends.
 pub async fn run(settings: &Settings) -> Result<()> {
     let crypto = QuicServerConfig::with_initial(Arc::new(tls::server(settings.alpn)?), tls::initial_suite())?;
     let config = ServerConfig::with_crypto(Arc::new(crypto));
@@ -44,11 +44,11 @@ pub async fn run(settings: &Settings) -> Result<()> {
 
 async fn serve(connecting: Connecting, http3: bool) -> Result<()> {
     if http3 {
-        // Not before the handshake is complete: a ClientHello in two datagrams has not said yet how many streams h3 may
-        // open for control, and quinn wakes nobody who asked before.
+        // Wait for the complete handshake. With half of a ClientHello, the number of control streams that h3 may open
+        // is not known, and quinn doesn't wake a task that waits for a stream at that time.
         return http3::serve(connecting.await?).await;
     }
-    // Responses to 0-RTT requests leave before the handshake is complete.
+    // Responses to 0-RTT requests are sent before the handshake is complete.
     match connecting.into_0rtt() {
         Ok((connection, _)) => serve_hq(connection).await,
         Err(_) => unreachable!("a server can always send 0.5-RTT data"),

@@ -1,4 +1,4 @@
-//! What the run asks for, in quinn's terms.
+//! The requested settings as a configuration of quinn.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ pub const LIBRARY: Library = Library {
     ack_frequency: true,
 };
 
-/// The library's own transport parameters, but for what the run asks for.
+/// The library's default transport parameters, changed as the run requests.
 pub fn transport(settings: &Settings, connection: &str) -> TransportConfig {
     let mut transport = TransportConfig::default();
     transport.congestion_controller_factory(controller(&settings.congestion));
     transport.qlog_stream(qlog(settings, connection));
     if let Some(packets) = settings.ack_frequency {
         let mut acks = AckFrequencyConfig::default();
-        // The threshold counts the packets that need no ACK at once.
+        // The threshold is the number of packets that are not yet acknowledged at once.
         acks.ack_eliciting_threshold((packets - 1).into());
         transport.ack_frequency_config(Some(acks));
     }

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::settings::{self, Controllers};
 
 const NO_ERROR: u32 = 0;
-/// How long to stay for the peer's last packets after closing.
+/// Time in which the client waits for the peer's last packets after it closed.
 const DRAIN: Duration = Duration::from_millis(200);
 
 pub async fn run(settings: &Settings) -> Result<()> {

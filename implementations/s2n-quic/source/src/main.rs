@@ -1,4 +1,4 @@
-//! s2n-quic as an endpoint of the QUIC Interop Runner's contract: one program, both roles, everything from the environment.
+//! s2n-quic as an endpoint of the QUIC Interop Runner: one program for both roles, configured by the environment.
 
 mod client;
 mod server;

@@ -12,7 +12,7 @@ use s2n_quic::{Connection, Server};
 
 use crate::settings::{self, Controllers};
 
-/// Serve until the program is told to stop.
+/// Serve until the program ends.
 pub async fn run(settings: &Settings) -> Result<()> {
     // One socket for both families, unless the host has no IPv6.
     let mut server = listen(settings, SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)))
@@ -45,7 +45,7 @@ fn start<C: Provider>(settings: &Settings, local: SocketAddr, controller: C) -> 
         .map_err(|error| anyhow!("{error}"))
 }
 
-/// Whether a client must prove its address by a token of a Retry; asked for clients without one.
+/// Decides whether a client without a token must prove its address with a Retry.
 struct Validation {
     retry: bool,
 }

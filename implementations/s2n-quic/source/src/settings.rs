@@ -1,4 +1,4 @@
-//! What the run asks for, in s2n-quic's terms.
+//! The requested settings as a configuration of s2n-quic.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ pub const LIBRARY: Library = Library {
     ack_frequency: false,
 };
 
-/// s2n-quic's congestion controllers are types, so what is built with them is compiled once for each.
+/// s2n-quic's congestion controllers are different types, so there is one variant for each.
 pub enum Controllers {
     Cubic(Cubic),
     Bbr(Bbr),
@@ -32,7 +32,7 @@ impl From<&Congestion> for Controllers {
     }
 }
 
-/// A socket that sends one datagram a time: whoever looks at the link must see what goes over it.
+/// A socket without segmentation offload: a capture must show each datagram as it crosses the link.
 pub fn socket(local: SocketAddr) -> io::Result<Io> {
     Io::builder().with_receive_address(local)?.with_gso_disabled()?.build()
 }

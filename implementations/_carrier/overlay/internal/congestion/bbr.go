@@ -10,22 +10,22 @@ import (
 	"github.com/quic-go/quic-go/qlogwriter"
 )
 
-// Constants of BBR: v1 are draft-cardwell-iccrg-bbr-congestion-control-00's, v3 draft-ietf-ccwg-bbr's.
+// Constants of BBR. v1: draft-cardwell-iccrg-bbr-congestion-control-00; v3: draft-ietf-ccwg-bbr.
 const (
 	startupGain       = 2.77 // v3, 4 ln 2
 	drainGain         = 0.5  // v3
 	windowGain        = 2.0
-	fullGrowth        = 1.25 // of the rate in a round, without which the path is full
+	fullGrowth        = 1.25 // growth of the rate in a round; with less, the path is full
 	fullRounds        = 3
-	fullLosses        = 6    // v3: lost packets of a round that end Startup,
-	fullLossShare     = 0.02 // when they are as large a share of what was delivered
+	fullLosses        = 6    // v3: number of lost packets in a round that ends Startup,
+	fullLossShare     = 0.02 // if they are at least this share of the delivered bytes
 	bandwidthRounds   = 10
 	minRTTAge         = 10 * time.Second
 	probeRTTTime      = 200 * time.Millisecond
-	probeRTTGain      = 0.5  // v3; v1 sends next to nothing for an RTT and more, a tenth of the time over GEO
-	rateMargin        = 0.99 // v3: of the rate that was found
+	probeRTTGain      = 0.5  // v3; v1 nearly stops for an RTT or more, which is a tenth of the time over GEO
+	rateMargin        = 0.99 // v3: share of the measured rate
 	bbrMinimumPackets = 4
-	bbrQuanta         = 3 // bursts that the window has beside the BDP
+	bbrQuanta         = 3 // number of bursts that the window has in addition to the BDP
 )
 
 var cycle = [...]float64{1.25, 0.75, 1, 1, 1, 1, 1, 1} // v1
@@ -39,8 +39,8 @@ const (
 	probeRTT
 )
 
-// bbr sends at the rate that the path has delivered, whatever is lost on the way: version 1, with version 3's Startup and
-// ProbeRTT. A loss changes neither rate nor window; only one in fifty ends Startup.
+// bbr sends at the rate at which the path delivers, independent of loss. It is version 1 with Startup and ProbeRTT of version 3.
+// A loss changes neither rate nor window; only a loss of 2 % in a round ends Startup.
 type bbr struct {
 	delivery
 	rttStats  *utils.RTTStats
@@ -56,11 +56,11 @@ type bbr struct {
 	bandwidth  maxFilter
 	minRTT     time.Duration
 	minRTTAt   monotime.Time
-	lastEvent  monotime.Time // the ACK whose packets are being counted
+	lastEvent  monotime.Time // time of the ACK whose packets are being counted
 
 	round         int
-	roundEnd      protocol.ByteCount // delivered, when it ends
-	roundBegan    protocol.ByteCount // delivered, when it began
+	roundEnd      protocol.ByteCount // value of delivered at its end
+	roundBegan    protocol.ByteCount // value of delivered at its beginning
 	roundLosses   int
 	roundLost     protocol.ByteCount
 	full          bool
@@ -70,14 +70,14 @@ type bbr struct {
 	phase   int
 	phaseAt monotime.Time
 
-	probeEnd   monotime.Time // of ProbeRTT; zero: what is on its way is still more than its window
+	probeEnd   monotime.Time // end of ProbeRTT; zero: the bytes in flight are still above its window
 	probeRound int
-	before     protocol.ByteCount // window, before ProbeRTT
+	before     protocol.ByteCount // the window before ProbeRTT
 }
 
 var _ SendAlgorithmWithDebugInfos = &bbr{}
 
-// NewSender makes the controller that the connection's tuning names; reno is of NewCubicSender's.
+// NewSender makes the controller of the connection's tuning. reno is a parameter of NewCubicSender.
 func NewSender(
 	clock Clock,
 	rttStats *utils.RTTStats,
@@ -142,13 +142,13 @@ func (b *bbr) OnPacketAcked(number protocol.PacketNumber, size, priorInFlight pr
 	b.connStats.CongestionWindow.Store(uint64(b.window))
 }
 
-// idle says whether the sender could have sent for a while and had nothing to send.
+// idle reports whether the sender had nothing to send for some time.
 func (b *bbr) idle(inFlight protocol.ByteCount, now monotime.Time) bool {
 	burst := b.pacer.maxBurstSize(b.rate())
 	return inFlight+burst < b.window && b.pacer.Budget(now, b.rate()) >= burst
 }
 
-// endRound looks whether the path is full: its rate grows no more, or it loses a large share.
+// endRound checks whether the path is full: its rate no longer grows, or it loses a large share.
 func (b *bbr) endRound(appLimited bool) {
 	losses, lost, delivered := b.roundLosses, b.roundLost, b.delivered-b.roundBegan
 	b.roundLosses, b.roundLost, b.roundBegan = 0, 0, b.delivered
@@ -168,7 +168,7 @@ func (b *bbr) endRound(appLimited bool) {
 	}
 }
 
-// sampleRTT keeps the smallest RTT of the last ten seconds; true when it was older.
+// sampleRTT keeps the smallest RTT of the last ten seconds. It returns true when the kept RTT was older.
 func (b *bbr) sampleRTT(now monotime.Time) (expired bool) {
 	rtt := b.rttStats.LatestRTT()
 	if rtt == 0 {
@@ -181,7 +181,7 @@ func (b *bbr) sampleRTT(now monotime.Time) (expired bool) {
 	return expired
 }
 
-// advance goes from Startup over Drain to ProbeBW, and there from phase to phase.
+// advance changes the state: from Startup to Drain, to ProbeBW, and there from phase to phase.
 func (b *bbr) advance(priorInFlight protocol.ByteCount, now monotime.Time) {
 	switch {
 	case b.state == startup && b.full:
@@ -203,7 +203,7 @@ func (b *bbr) advance(priorInFlight protocol.ByteCount, now monotime.Time) {
 	}
 }
 
-// enterProbeBandwidth begins with a phase of the path's own rate: which one differs from connection to connection.
+// enterProbeBandwidth begins with a phase with gain 1. The choice of this phase differs between connections.
 func (b *bbr) enterProbeBandwidth(now monotime.Time) {
 	b.state = probeBandwidth
 	b.enterPhase(2+int(now)%(len(cycle)-2), now)
@@ -213,7 +213,7 @@ func (b *bbr) enterPhase(phase int, now monotime.Time) {
 	b.phase, b.phaseAt, b.pacingGain = phase, now, cycle[phase]
 }
 
-// probe lets the queue drain for a moment when the smallest RTT is ten seconds old.
+// probe drains the queue for a short time when the smallest RTT is ten seconds old.
 func (b *bbr) probe(expired bool, now monotime.Time) {
 	if expired && b.state != probeRTT {
 		b.state, b.pacingGain = probeRTT, 1
@@ -239,7 +239,7 @@ func (b *bbr) probe(expired bool, now monotime.Time) {
 	}
 }
 
-// grow sets the window: twice the BDP, and room for bursts, approached by what is acknowledged.
+// grow sets the window. Its target is twice the BDP plus the bursts; the window grows by the acknowledged bytes until then.
 func (b *bbr) grow(acked protocol.ByteCount) {
 	target := b.bdp(windowGain)
 	if target > 0 {
@@ -260,12 +260,12 @@ func (b *bbr) probeWindow() protocol.ByteCount {
 	return max(b.bdp(probeRTTGain), bbrMinimumPackets*b.datagram)
 }
 
-// bdp is so many times the bandwidth-delay product; 0 while it isn't known.
+// bdp is the bandwidth-delay product times gain; 0 while it isn't known.
 func (b *bbr) bdp(gain float64) protocol.ByteCount {
 	return protocol.ByteCount(gain * float64(b.bandwidth.largest()/BytesPerSecond) * b.minRTT.Seconds())
 }
 
-// rate is the pacing rate; before the first sample that of the initial window.
+// rate is the pacing rate. Before the first sample it comes from the initial window.
 func (b *bbr) rate() Bandwidth {
 	found := float64(b.bandwidth.largest()) * rateMargin
 	if found == 0 || !b.full {

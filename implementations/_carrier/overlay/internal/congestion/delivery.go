@@ -7,17 +7,17 @@ import (
 	"github.com/quic-go/quic-go/internal/protocol"
 )
 
-// delivery samples the rate at which packets arrive at the other side (draft-cheng-iccrg-delivery-rate-estimation).
+// delivery measures the rate at which packets arrive at the other side (draft-cheng-iccrg-delivery-rate-estimation).
 type delivery struct {
 	packets        map[protocol.PacketNumber]departure
 	inFlight       protocol.ByteCount
 	delivered      protocol.ByteCount
 	deliveredAt    monotime.Time
-	firstSent      monotime.Time      // when the packet left whose ACK was the last
-	appLimitedTill protocol.ByteCount // 0, or what has been delivered when packets come that a full window waited behind
+	firstSent      monotime.Time      // when the last acknowledged packet was sent
+	appLimitedTill protocol.ByteCount // samples are limited by the application until delivered reaches this value; 0: they are not
 }
 
-// departure is what was known when a packet left.
+// departure has the state at the time at which a packet was sent.
 type departure struct {
 	size        protocol.ByteCount
 	at          monotime.Time
@@ -27,16 +27,16 @@ type departure struct {
 	appLimited  bool
 }
 
-// arrival is what an acknowledged packet tells.
+// arrival is the sample of an acknowledged packet.
 type arrival struct {
 	rate       Bandwidth          // 0: no sample
-	delivered  protocol.ByteCount // before the packet left
-	appLimited bool               // the sender had too little to send, so the path may deliver more than that
+	delivered  protocol.ByteCount // value of delivered when the packet was sent
+	appLimited bool               // the sender had too little data, so the path may deliver faster
 }
 
-// sent takes a packet in; inFlight includes it.
+// sent records a sent packet. inFlight includes this packet.
 func (d *delivery) sent(number protocol.PacketNumber, size, inFlight protocol.ByteCount, now monotime.Time) {
-	if inFlight <= size { // nothing was on its way: intervals begin anew
+	if inFlight <= size { // no other packet is in flight: the intervals begin again
 		d.firstSent, d.deliveredAt = now, now
 	}
 	d.inFlight = inFlight
@@ -50,7 +50,8 @@ func (d *delivery) sent(number protocol.PacketNumber, size, inFlight protocol.By
 	}
 }
 
-// acked is false for a packet that isn't known. least is the smallest RTT: what arrived within less came in a bunch.
+// acked returns false for an unknown packet. least is the smallest RTT: a sample over a shorter interval is not used, because its
+// packets arrived in a burst.
 func (d *delivery) acked(number protocol.PacketNumber, least time.Duration, now monotime.Time) (arrival, bool) {
 	p, ok := d.packets[number]
 	if !ok {
@@ -80,10 +81,10 @@ func (d *delivery) forget(number protocol.PacketNumber, p departure) {
 	d.inFlight -= min(d.inFlight, p.size)
 }
 
-// limitedByApplication marks what leaves from now on, until what is on its way has arrived.
+// limitedByApplication marks the packets that are sent from now on, until the packets in flight have arrived.
 func (d *delivery) limitedByApplication() { d.appLimitedTill = max(d.delivered+d.inFlight, 1) }
 
-// maxFilter holds the largest rate of the last rounds that had one.
+// maxFilter has the largest rate of the last rounds with a rate.
 type maxFilter struct {
 	rates [bandwidthRounds]Bandwidth
 	round int

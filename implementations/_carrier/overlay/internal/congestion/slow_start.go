@@ -17,7 +17,7 @@ const (
 	cssRounds        = 5
 )
 
-// slowStart is when slow start ends without a loss, and how fast it grows until then. In place of quic-go's HyStart.
+// slowStart decides when slow start ends without a loss, and how fast the window grows until then. It replaces quic-go's HyStart.
 type slowStart struct {
 	HybridSlowStart
 	end  string
@@ -30,7 +30,7 @@ func slowStartOf(tuning utils.Tuning) slowStart {
 	return s
 }
 
-// ShouldExitSlowStart is called for every new sample of the RTT; the window is in packets.
+// ShouldExitSlowStart is called for each new sample of the RTT. The window is in packets.
 func (s *slowStart) ShouldExitSlowStart(latest, least time.Duration, window protocol.ByteCount) bool {
 	switch s.end {
 	case utils.StandardSlowStart:
@@ -57,7 +57,7 @@ func (s *slowStart) Restart() {
 	s.plus.restart()
 }
 
-// growth is what an acknowledged packet adds to the window.
+// growth is the number of bytes that an acknowledged packet adds to the window.
 func (s *slowStart) growth(packet protocol.ByteCount) protocol.ByteCount {
 	if s.end == utils.HyStartPlusPlus && s.plus.conservative() {
 		return packet / cssGrowthDivisor
@@ -65,12 +65,12 @@ func (s *slowStart) growth(packet protocol.ByteCount) protocol.ByteCount {
 	return packet
 }
 
-// hystartPlusPlus is RFC 9406 §4.2 for a paced sender: an RTT that rises makes slow start conservative, and one that falls
-// again, as behind a burst, makes it what it was. An RTT of 0 is the RFC's infinity.
+// hystartPlusPlus implements RFC 9406 §4.2 for a paced sender. A rising RTT makes slow start conservative. When the RTT falls
+// again, as after a burst, normal slow start continues. An RTT of 0 means infinity in the RFC.
 type hystartPlusPlus struct {
 	lastSent, windowEnd             protocol.PacketNumber
 	lastMinRTT, minRTT, cssBaseline time.Duration
-	samples, rounds                 int // of this round; of conservative slow start
+	samples, rounds                 int // samples of this round; rounds of conservative slow start
 }
 
 func (h *hystartPlusPlus) restart() {
@@ -79,7 +79,7 @@ func (h *hystartPlusPlus) restart() {
 
 func (h *hystartPlusPlus) conservative() bool { return h.cssBaseline != 0 }
 
-// sampled says whether slow start has ended.
+// sampled uses an RTT sample, and reports whether slow start has ended.
 func (h *hystartPlusPlus) sampled(rtt time.Duration) bool {
 	h.samples++
 	if h.minRTT == 0 || rtt < h.minRTT {
@@ -102,8 +102,8 @@ func (h *hystartPlusPlus) sampled(rtt time.Duration) bool {
 	return h.rounds >= cssRounds
 }
 
-// acked ends a round. One with too few samples to tell doesn't count for the end of conservative slow start: who is
-// limited by the application has many of these.
+// acked ends a round. A round with too few samples doesn't count for the end of conservative slow start: a sender that is limited
+// by its application has many such rounds.
 func (h *hystartPlusPlus) acked(number protocol.PacketNumber) {
 	if number < h.windowEnd {
 		return

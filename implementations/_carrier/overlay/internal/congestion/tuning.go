@@ -1,6 +1,7 @@
 package congestion
 
-// cubicOf is CUBIC that stands for so many connections: a loss costs one of them its share, and all of them grow.
+// cubicOf makes a CUBIC that emulates the given number of connections: a loss reduces the share of one of them, and all of them
+// grow.
 func cubicOf(clock Clock, flows int) *Cubic {
 	c := NewCubic(clock)
 	c.SetNumConnections(flows)

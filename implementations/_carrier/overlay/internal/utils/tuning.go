@@ -6,22 +6,22 @@ import (
 	"github.com/quic-go/quic-go/internal/protocol"
 )
 
-// Tuning holds what quic-go compiles in. A zero field keeps quic-go's own value.
+// Tuning has settings for values that are constants in quic-go. A zero field keeps quic-go's value.
 type Tuning struct {
 	InitialWindow int           // congestion window at the start (RFC 9002 §7.2), in packets; quic-go: 32
-	Cubic         bool          // CUBIC (RFC 9438) in place of NewReno (RFC 9002 §7)
-	BBR           bool          // BBR in place of both
-	Flows         int           // connections that CUBIC stands for (Chromium's N-connection emulation); quic-go: 1
-	SlowStart     string        // what ends slow start beside a loss; quic-go: a HyStart of its own
+	Cubic         bool          // CUBIC (RFC 9438) instead of NewReno (RFC 9002 §7)
+	BBR           bool          // BBR instead of both
+	Flows         int           // connections that CUBIC emulates (Chromium's N-connection emulation); quic-go: 1
+	SlowStart     string        // the condition that ends slow start, besides a loss; quic-go: its own HyStart
 	AckEvery      int           // ack-eliciting packets per ACK (RFC 9000 §13.2.2), from packet AckAfter on; quic-go: 2
-	AckAfter      int           // packet number below which two packets make an ACK
+	AckAfter      int           // below this packet number, every second packet causes an ACK
 	MaxAckDelay   time.Duration // max_ack_delay (RFC 9000 §18.2); quic-go: 25 ms
 }
 
 // Values of Tuning.SlowStart.
 const (
-	StandardSlowStart = "standard"  // nothing (RFC 9002 §7.3.1)
-	HyStartPlusPlus   = "hystartpp" // RTTs that rise for rounds (RFC 9406)
+	StandardSlowStart = "standard"  // no condition (RFC 9002 §7.3.1)
+	HyStartPlusPlus   = "hystartpp" // RTTs that rise over several rounds (RFC 9406)
 )
 
 const (
@@ -38,10 +38,10 @@ func (t Tuning) WindowPackets() protocol.ByteCount {
 	return defaultInitialWindow
 }
 
-// FlowCount is the number of connections that CUBIC stands for.
+// FlowCount is the number of connections that CUBIC emulates.
 func (t Tuning) FlowCount() int { return max(t.Flows, 1) }
 
-// AckDelay is the longest time for which an ACK is held back.
+// AckDelay is the longest delay of an ACK.
 func (t Tuning) AckDelay() time.Duration {
 	if t.MaxAckDelay > 0 {
 		return t.MaxAckDelay
@@ -49,7 +49,7 @@ func (t Tuning) AckDelay() time.Duration {
 	return defaultMaxAckDelay
 }
 
-// PacketsBeforeAck is the number of ack-eliciting packets that make an ACK once packet largest has come.
+// PacketsBeforeAck is the number of ack-eliciting packets that cause an ACK, after packet largest has arrived.
 func (t Tuning) PacketsBeforeAck(largest protocol.PacketNumber) int {
 	switch {
 	case t.AckEvery <= 0:

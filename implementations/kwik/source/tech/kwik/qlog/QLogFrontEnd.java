@@ -17,8 +17,8 @@ import tech.kwik.core.packet.RetryPacket;
 import tech.kwik.core.packet.VersionNegotiationPacket;
 
 /**
- * One connection's qlog as JSON-SEQ records in QLOGDIR, written as it happens. kwik's servers look for a class of this name,
- * of a library that the registry lacks; the client's logger hands it out. Without QLOGDIR nothing is written.
+ * The qlog of one connection as JSON-SEQ records in QLOGDIR. Each event is written at once. kwik's servers look for a class of
+ * this name in a library that is not in the registry; clients get it from their logger. Without QLOGDIR nothing is written.
  */
 public final class QLogFrontEnd implements QLog {
 
@@ -31,7 +31,7 @@ public final class QLogFrontEnd implements QLog {
     private final Instant start = Instant.now();
     private final BufferedWriter file;
 
-    /** A server's connection, by its first destination connection ID. */
+    /** The qlog of a server's connection. The parameter is the first destination connection ID of the client. */
     public QLogFrontEnd(byte[] originalDestination) {
         this("server", HexFormat.of().formatHex(originalDestination));
     }
@@ -134,7 +134,7 @@ public final class QLogFrontEnd implements QLog {
         return "\"smoothed_rtt\":" + smoothedRtt + ",\"rtt_variance\":" + rttVar + ",\"latest_rtt\":" + latestRtt;
     }
 
-    /** Times of qlog are milliseconds. */
+    /** Write an event. Times are in milliseconds. */
     private void event(Instant time, String name, String data) {
         double milliseconds = Duration.between(start, time).toNanos() / 1e6;
         write("{\"time\":" + milliseconds + ",\"name\":\"" + name + "\",\"data\":{" + data + "}}");

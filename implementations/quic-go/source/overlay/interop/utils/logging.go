@@ -1,6 +1,6 @@
-// Package utils takes the place of upstream's package of this name, which its interop programs use for their key log
-// and qlog. Upstream's leaves a qlog that is cut in mid-record in two cases: the client returns while HTTP/3 still
-// holds the trace open, and the server dies of SIGTERM with connections alive. This one ends every qlog in time.
+// Package utils replaces upstream's package of the same name, which the interop programs use for key log and qlog. With upstream's
+// package, a qlog ends inside a record in two cases: the client returns while HTTP/3 still has the trace open, or SIGTERM ends the
+// server before its connections. This package closes each qlog in time.
 package utils
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/quic-go/quic-go/qlogwriter"
 )
 
-// GetSSLKeyLog opens the file named by SSLKEYLOGFILE; nil without that variable.
+// GetSSLKeyLog opens the file of SSLKEYLOGFILE; nil without this variable.
 func GetSSLKeyLog() (io.WriteCloser, error) {
 	name := os.Getenv("SSLKEYLOGFILE")
 	if name == "" {
@@ -56,8 +56,8 @@ func (f *bufferedFile) Close() error {
 	return f.file.Close()
 }
 
-// trace ends with the connection: the transport asks for its producer first, and closes it before Close returns to the
-// application. HTTP/3's producers share it and are closed some time later, perhaps after the end of the program.
+// trace ends with the connection: the transport requests its producer first, and closes it before Close returns to the
+// application. HTTP/3's producers use the same file, and are closed later or not at all.
 type trace struct {
 	seq       *qlogwriter.FileSeq
 	transport qlogwriter.Recorder

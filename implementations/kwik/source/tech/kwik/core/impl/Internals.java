@@ -2,12 +2,12 @@ package tech.kwik.core.impl;
 
 import tech.kwik.core.QuicClientConnection;
 
-/** What a client needs of kwik's connections and kwik shows to its own package alone. */
+/** Gives the client access to properties of kwik's connections that are visible only in kwik's own package. */
 public final class Internals {
 
     private Internals() {}
 
-    /** Whether the handshake is confirmed (RFC 9001 §4.1.2), before which keys can't be updated. */
+    /** Whether the handshake is confirmed (RFC 9001 §4.1.2). Before that, keys can't be updated. */
     public static boolean isConfirmed(QuicClientConnection connection) {
         return ((QuicConnectionImpl) connection).handshakeState == HandshakeState.Confirmed;
     }
@@ -16,7 +16,7 @@ public final class Internals {
         ((QuicClientConnectionImpl) connection).updateKeys();
     }
 
-    /** The secret that 0-RTT packets are protected with; kwik's own key log lacks it. */
+    /** The secret of 0-RTT packets, which kwik's own key log lacks. */
     public static byte[] earlySecret(QuicClientConnection connection) {
         return ((QuicConnectionImpl) connection).getTlsEngine().getClientEarlyTrafficSecret();
     }

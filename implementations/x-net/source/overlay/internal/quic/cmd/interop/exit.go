@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Upstream's client logs what it couldn't fetch and exits with 0 all the same; its server, as the first process of a
-// container, dies of SIGTERM with exit code 2. This main takes the place of upstream's, which the build renames.
+// Upstream's client logs a file that it could not fetch, but exits with 0. Upstream's server, as the first process of a container,
+// ends at SIGTERM with exit code 2. This main function replaces upstream's, which the build renames.
 
 var failed atomic.Bool
 
@@ -24,7 +24,7 @@ func main() {
 	exit()
 }
 
-// fail stands where upstream only logs.
+// fail replaces log calls of upstream.
 func fail(format string, args ...any) {
 	failed.Store(true)
 	log.Printf(format, args...)
