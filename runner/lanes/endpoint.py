@@ -1,7 +1,7 @@
 """One endpoint's container: an image that is not trusted, with the contract's environment and limits."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from runner.engine.containers import ContainerSpec, Engine, Usage, Volume
@@ -161,11 +161,11 @@ class Endpoint:
         assert isinstance(self.running, Supervised), "create() comes first"
         return self.running
 
-    def stop(self, *, grace: float) -> None:
-        """End the container if it still runs: SIGTERM, and SIGKILL after `grace` seconds. `stopped_by_us` stays True
-        when the container was stopped before."""
+    def stop(self, *, grace: float, hurry: Callable[[], bool] = lambda: False) -> None:
+        """End the container if it still runs: SIGTERM, and SIGKILL after `grace` seconds or as soon as `hurry()` is
+        true. `stopped_by_us` stays True when the container was stopped before."""
         if self.running is not None:
-            self.stopped_by_us |= self.running.terminate(grace=grace)
+            self.stopped_by_us |= self.running.terminate(grace=grace, hurry=hurry)
 
     def measure(self, engine: Engine) -> None:
         """Note the container's CPU time and how long it waited for a CPU. The kernel deletes both counters when the

@@ -156,9 +156,10 @@ class Lane(LaneBase):
         return self.execute(box.value, look_for(READY_FILE))[0] == 0
 
     def wait_for_server(self, server: Supervised, *, timeout: float) -> bool:
-        """True when the server answered within `timeout` seconds. Doesn't wait for a server that has ended."""
+        """True when the server answered within `timeout` seconds. Doesn't wait for a server that has ended or floods
+        the link."""
         holder = self._holders[SERVER]
-        self.bell.wait(lambda: "server ready" in holder.printed or server.ended, timeout=timeout)
+        self.bell.wait(lambda: "server ready" in holder.printed or server.ended or self.flooded, timeout=timeout)
         return "server ready" in holder.printed
 
     def udp_ports(self, role: str) -> tuple[int, ...]:

@@ -117,12 +117,23 @@ class LaneExperiment(Experiment):
 
     def _start_server(self) -> bool:
         started = super()._start_server()
+        if self._server_ready is False and self._link_flooded():
+            self._flooded = True
+            self._server.stopped_by_us = not self._server.supervised.ended
+            self._server.supervised.kill()
         if self._server_ready is False and not self._server.supervised.ended:
             self._server_udp_ports = self._lane.udp_ports(SERVER)
         return started
 
     def _answers_quic(self) -> bool:
         return self._lane.wait_for_server(self._server.supervised, timeout=SERVER_READY_SECONDS)
+
+    def _link_flooded(self) -> bool:
+        return self._lane.flooded
+
+    def _stop_server(self) -> None:
+        super()._stop_server()
+        self._flooded |= self._link_flooded()
 
     def _listens(self, port: int) -> bool:
         return self._lane.listens(SERVER, port)

@@ -82,12 +82,13 @@ class Watched:
             self._engine.signal(self.container, "SIGKILL")
             self._bell.wait(lambda: self.ended, timeout=10)
 
-    def terminate(self, *, grace: float) -> bool:
-        """Send SIGTERM, and SIGKILL after `grace` seconds. Returns True when the container was still
-        running."""
+    def terminate(self, *, grace: float, hurry: Callable[[], bool] = lambda: False) -> bool:
+        """Send SIGTERM, and SIGKILL after `grace` seconds or as soon as `hurry()` is true. Returns True when the
+        container was still running."""
         if not self._started or self.ended or not self._engine.signal(self.container, "SIGTERM"):
             return False
-        if not self._bell.wait(lambda: self.ended, timeout=grace):
+        self._bell.wait(lambda: self.ended or hurry(), timeout=grace)
+        if not self.ended:
             self.kill()
         return True
 

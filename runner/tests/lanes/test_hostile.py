@@ -8,6 +8,7 @@ import docker
 import pytest
 
 from runner.judge.disturbance import load_truth
+from runner.lanes.experiment import SERVER_GRACE_SECONDS
 from runner.lanes.lanes import Lanes
 from runner.lanes.request import Limits
 from runner.model.artifacts import Artifacts
@@ -94,6 +95,19 @@ def test_a_flood_of_packets_ends_its_job(lanes: Lanes, ask: Ask) -> None:
     assert evidence.flooded
     assert evidence.client.stopped_by_us and not evidence.client.timed_out
     assert evidence.transfer_s < 30, "nobody waits for its time-out"
+
+
+@pytest.mark.parametrize("server", ["flood", "flood-at-the-end"])
+def test_a_server_that_floods_before_or_after_the_transfer_ends_at_once(lanes: Lanes, ask: Ask, server: str) -> None:
+    """It once had ten seconds before and ten after the transfer, in which its packets filled the captures."""
+    job = ask(server=server)
+    evidence = lanes.run(job)
+    assert evidence.error == {}
+    assert evidence.flooded
+    assert evidence.server.stopped_by_us
+    assert evidence.stages_s["server ready"] + evidence.stages_s["server stop"] < SERVER_GRACE_SECONDS
+    captures = (Artifacts(job.folder).client_capture, Artifacts(job.folder).server_capture)
+    assert all(capture.stat().st_size < 512 * MIB for capture in captures)
 
 
 def test_a_gigabyte_of_logs_ends_at_the_quota(lanes: Lanes, ask: Ask) -> None:

@@ -40,13 +40,27 @@ def serve() -> None:
         connection.close()
 
 
+def flood() -> None:
+    """Send packets to the client without an end."""
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    while True:
+        udp.sendto(bytes(1200), ("193.167.0.100", 443))
+
+
+def flood_at_the_end(*_: object) -> None:
+    """Flood after SIGTERM."""
+    flood()
+
+
 case = os.environ["TESTCASE"]
 if case == "exit":
     sys.exit(4)
-if case not in ("fetch", "mute", "die", "ignore-term", "fill-root"):
+if case not in ("fetch", "mute", "die", "ignore-term", "fill-root", "flood", "flood-at-the-end"):
     sys.exit(127)
 if case != "ignore-term":
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGTERM, flood_at_the_end if case == "flood-at-the-end" else lambda *_: os._exit(0))
+if case == "flood":
+    flood()
 _thread.start_new_thread(serve, ())
 if case != "mute":
     _thread.start_new_thread(negotiate, ())

@@ -11,6 +11,8 @@ from contextlib import suppress
 from aioquic.quic.crypto import CryptoPair
 from common import AFTER, BEFORE, BESIDE, INSTEAD, OWN, PEER, ROLE, behaviour, escaped
 
+# The gateway's address, which is also the peer's: the link forwards only frames to this address.
+GATEWAY = bytes.fromhex("02bb00000002" if ROLE == "client" else "02bb00000001")
 PING, CLOSE = b"\x01", b"\x1c\x0a\x00\x00"  # CLOSE: PROTOCOL_VIOLATION, without a reason (RFC 9000 §19.19)
 
 
@@ -61,7 +63,8 @@ def ethernet(payload, kind=b"\x08\x00", target=b"\xff" * 6):
 @behaviour(BESIDE)
 def forge_close():
     udp = struct.pack(">HHHH", 443, 50000, 8 + 1200, 0) + b"\xc3\x00\x00\x00\x01" + os.urandom(1195)
-    send_all([ethernet(ip4(PEER, OWN, 17, udp)), ethernet(ip4(PEER, PEER, 17, udp))])
+    packets = [ip4(PEER, OWN, 17, udp), ip4(PEER, PEER, 17, udp)]
+    send_all([ethernet(packet, target=target) for packet in packets for target in (GATEWAY, b"\xff" * 6)])
 
 
 def initial(from_client, original, target, source, frames):
@@ -99,7 +102,8 @@ def forge_initial_close():
     else:
         packet, ports = initial(True, original, original, client, CLOSE), (port, 443)
     udp = struct.pack(">HHHH", *ports, 8 + len(packet), 0) + packet
-    send_all([ethernet(ip4(PEER, OWN, 17, udp)), ethernet(ip4(PEER, PEER, 17, udp))])
+    packets = [ip4(PEER, OWN, 17, udp), ip4(PEER, PEER, 17, udp)]
+    send_all([ethernet(packet, target=target) for packet in packets for target in (GATEWAY, b"\xff" * 6)])
 
 
 @behaviour(BESIDE)
