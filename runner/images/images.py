@@ -25,8 +25,9 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN_PREFIX = "bentpipe/"
 SOURCE_LABEL = "bentpipe.source"
 
-# The tag is the version of the simulator's document, because checkouts of different ages may use the same engine.
-SIMULATOR = "bentpipe/sim:2"
+# The tag is the version of the simulator's document and of a seed's losses, because checkouts of different ages may use
+# the same engine.
+SIMULATOR = "bentpipe/sim:3"
 _ALWAYS = {"bentpipe/endpoint": "implementations/_endpoint", SIMULATOR: "sim", "bentpipe/tools": "sim/tools"}
 GUEST = {"bentpipe/guest": "guest"}  # only virtual time needs it; building its kernel takes minutes
 _BUILDER = re.compile(rf"^{OWN_PREFIX}[^:]+$")  # images with another tag, such as the base image, are not built here

@@ -4,7 +4,7 @@
 Needs root, iproute2, nsenter, ethtool and tcpdump; with --image also Docker and the image bentpipe/base:trixie.
 
     check.py --program sim/build/bentpipe-link          the program on this machine
-    check.py --image bentpipe/sim:2                     the container, as the runner starts it
+    check.py --image bentpipe/sim:3                     the container, as the runner starts it
 
 Prints one line per finding. Exit code 1 when a finding failed.
 """
@@ -246,6 +246,25 @@ def check_seed(lane: Lane) -> list[Finding]:
     ]
 
 
+def check_flows(lane: Lane) -> list[Finding]:
+    """The losses of a flow depend on its place among the flows, and not on the number of packets of earlier flows."""
+    missing = []
+    for first_flow in (3, 40):
+        lossy = {"data_rate": 20_000_000, "delay": 0.01, "loss": 0.3}
+        link = lane.link(document(forward=lossy, return_={"delay": 0.01}))
+        received = [flow(lane, to=CLIENT_V4, rate=2e6, ip_length=200, count=count) for count in (first_flow, 300)]
+        link.stop()
+        missing.append([number for number in received[1]["missing"] if number < 290])
+    same = missing[0] == missing[1]
+    return [
+        Finding(
+            name="the second flow has the same losses after 3 and after 40 packets of the first flow",
+            passed=same and len(missing[0]) > 50,
+            measured=f"{[len(numbers) for numbers in missing]} of 290 lost",
+        )
+    ]
+
+
 def check_packet_log(lane: Lane) -> list[Finding]:
     """The packet log agrees with the summary and with the receiver, record by record."""
     link = lane.link(document(forward={"loss": 0.05, "delay": 0.02}, return_={"delay": 0.02}))
@@ -336,6 +355,7 @@ CHECKS: dict[str, Callable[[Lane], list[Finding]]] = {
     "loss": check_loss,
     "protocol": check_loss_protocol,
     "seed": check_seed,
+    "flows": check_flows,
     "log": check_packet_log,
     "stop": check_stop,
     "refusals": check_refusals,

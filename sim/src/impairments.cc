@@ -178,10 +178,10 @@ class Marking : public Impairment
 class Corruption : public Impairment
 {
   public:
-    Corruption(double probability, uint32_t burst, int64_t stream)
+    Corruption(double probability, uint32_t burst, Flows& flows, int64_t stream)
         : probability_(probability),
           burst_(burst),
-          random_(MakeRandom(stream))
+          states_(flows, stream)
     {
     }
 
@@ -195,7 +195,7 @@ class Corruption : public Impairment
             return {};
         }
         return [=](const Surroundings& at) {
-            return std::make_unique<Corruption>(probability, burst, at.first_stream + kCorruptionStream);
+            return std::make_unique<Corruption>(probability, burst, at.flows, at.first_stream + kCorruptionStream);
         };
     }
 
@@ -207,26 +207,37 @@ class Corruption : public Impairment
         {
             return;
         }
+        State& state = states_.Of(passage.packet);
         // Three random numbers are drawn for every packet, so that a seed's pattern doesn't depend on earlier corruptions.
-        const bool hit = random_->GetValue(0.0, 1.0) < probability_;
-        const auto offset = random_->GetInteger(0, static_cast<uint32_t>(udp->PayloadBytes() - 1));
-        const auto mask = static_cast<uint8_t>(random_->GetInteger(1, 255));
-        if (!hit || (burst_ > 0 && run_ >= burst_))
+        const bool hit = state.random->GetValue(0.0, 1.0) < probability_;
+        const auto offset = state.random->GetInteger(0, static_cast<uint32_t>(udp->PayloadBytes() - 1));
+        const auto mask = static_cast<uint8_t>(state.random->GetInteger(1, 255));
+        if (!hit || (burst_ > 0 && state.run >= burst_))
         {
-            run_ = 0;
+            state.run = 0;
             return;
         }
-        ++run_;
+        ++state.run;
         udp->Corrupt(offset, mask);
         passage.packet = udp->Build();
         passage.changes.push_back(kCorrupt);
     }
 
   private:
+    struct State
+    {
+        explicit State(int64_t stream)
+            : random(MakeRandom(stream))
+        {
+        }
+
+        ns3::Ptr<ns3::UniformRandomVariable> random;
+        uint32_t run = 0;  // corruptions in a row
+    };
+
     double probability_;
     uint32_t burst_;
-    uint32_t run_ = 0;
-    ns3::Ptr<ns3::UniformRandomVariable> random_;
+    PerFlow<State> states_;
 };
 
 /// Each packet gets a random additional delay (uniform). The packets stay in order unless they may overtake each other.

@@ -2,6 +2,7 @@
 
 #include "anchor.h"
 #include "fields.h"
+#include "flows.h"
 #include "impairment.h"
 
 #include "ns3/drop-tail-queue.h"
@@ -14,10 +15,11 @@
 namespace bentpipe
 {
 
-/// The objects that the impairments of a direction use. Anchor and queue must outlive the impairments.
+/// The objects that the impairments of a direction use. Anchor, flows and queue must outlive the impairments.
 struct Surroundings
 {
     const Anchor& anchor;
+    Flows& flows;
     ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue;
     int64_t first_stream;  ///< the first of this direction's kImpairmentStreams streams of the random number generator
 };

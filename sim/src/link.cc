@@ -150,7 +150,7 @@ Link::Connect(Side& from, Side& to, const DirectionParameters& direction, int64_
     DirectionTruth* truth = from.truth.get();
     const ns3::Time delay = ns3::NanoSeconds(std::llround(direction.delay_s * 1e9));
     channel_->Connect(from.device, to.device, delay, [this, &from](Passage& passage) { Pass(from, passage); });
-    from.loss = MakeLossModel(direction.loss, random_stream);
+    from.loss = MakeLossModel(direction.loss, flows_, random_stream);
     if (from.loss.model != nullptr)
     {
         to.device->SetReceiveErrorModel(from.loss.model);
@@ -172,7 +172,7 @@ Link::Impair(Side& from, const DirectionParameters& direction, int64_t first_str
     }
     for (const ImpairmentMaker& make : direction.impairments)
     {
-        from.impairments.push_back(make({anchor_, from.queue, first_stream}));
+        from.impairments.push_back(make({anchor_, flows_, from.queue, first_stream}));
     }
     if (nat_ != nullptr && &from == &right_)
     {
@@ -211,7 +211,7 @@ Link::Apply(Side& from, const Change& change)
     channel_->SetDelay(from.device, ns3::NanoSeconds(std::llround(change.delay_s * 1e9)));
     if (from.loss.uniform != nullptr)
     {
-        from.loss.uniform->SetRate(change.loss);
+        from.loss.uniform->SetProbability(change.loss);
     }
 }
 

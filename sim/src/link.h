@@ -2,6 +2,7 @@
 
 #include "anchor.h"
 #include "channel.h"
+#include "flows.h"
 #include "host.h"
 #include "impairment.h"
 #include "loss.h"
@@ -68,6 +69,7 @@ class Link
 
     Truth truth_;
     Anchor anchor_;
+    Flows flows_;
     std::unique_ptr<Nat> nat_;
     Side left_;
     Side right_;

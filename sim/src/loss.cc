@@ -42,36 +42,56 @@ class UdpOnly : public ns3::ErrorModel
     ns3::Ptr<ns3::ErrorModel> inner_;
 };
 
-/// Loses at most `longest` packets in a row: lets a packet pass that another model would lose after them.
-class BurstLimited : public ns3::ErrorModel
+/// Loses each packet with the same probability, but at most `longest` packets of a flow in a row (0: no limit).
+class Uniform : public UniformLoss
 {
   public:
-    BurstLimited(ns3::Ptr<ns3::ErrorModel> inner, uint32_t longest)
-        : inner_(inner),
-          longest_(longest)
+    Uniform(double probability, uint32_t longest, Flows& flows, int64_t stream)
+        : probability_(probability),
+          longest_(longest),
+          states_(flows, stream)
     {
     }
 
+    void
+    SetProbability(double probability) override
+    {
+        probability_ = probability;
+    }
+
   private:
+    struct State
+    {
+        explicit State(int64_t stream)
+            : random(ns3::CreateObject<ns3::UniformRandomVariable>())
+        {
+            random->SetStream(stream);
+        }
+
+        ns3::Ptr<ns3::UniformRandomVariable> random;
+        uint32_t run = 0;  // losses in a row
+    };
+
     bool
     DoCorrupt(ns3::Ptr<ns3::Packet> packet) override
     {
-        // The inner model gets every packet, so that its pattern doesn't depend on the limit.
-        const bool lost = inner_->IsCorrupt(packet) && run_ < longest_;
-        run_ = lost ? run_ + 1 : 0;
+        State& state = states_.Of(packet);
+        // A number is drawn for every packet, so that the pattern of a seed doesn't depend on the limit.
+        const bool chosen = state.random->GetValue(0.0, 1.0) < probability_;
+        const bool lost = chosen && (longest_ == 0 || state.run < longest_);
+        state.run = lost ? state.run + 1 : 0;
         return lost;
     }
 
     void
     DoReset() override
     {
-        inner_->Reset();
-        run_ = 0;
+        states_.Clear();
     }
 
-    ns3::Ptr<ns3::ErrorModel> inner_;
+    double probability_;
     uint32_t longest_;
-    uint32_t run_ = 0;
+    PerFlow<State> states_;
 };
 
 /// Loses the packets of a list, counted from 1, and the packets that another model loses. The other model may be null.
@@ -111,8 +131,9 @@ class Listed : public ns3::ErrorModel
 class TwoStates : public ns3::ErrorModel
 {
   public:
-    TwoStates(const GilbertElliott& probabilities, int64_t stream)
+    TwoStates(const GilbertElliott& probabilities, uint32_t longest, int64_t stream)
         : probabilities_(probabilities),
+          longest_(longest),
           random_(ns3::CreateObject<ns3::UniformRandomVariable>())
     {
         random_->SetStream(stream);
@@ -124,16 +145,21 @@ class TwoStates : public ns3::ErrorModel
     {
         const double leave = bad_ ? probabilities_.to_good : probabilities_.to_bad;
         bad_ = (random_->GetValue(0.0, 1.0) < leave) != bad_;
-        return bad_;
+        const bool lost = bad_ && (longest_ == 0 || run_ < longest_);
+        run_ = lost ? run_ + 1 : 0;
+        return lost;
     }
 
     void
     DoReset() override
     {
         bad_ = false;
+        run_ = 0;
     }
 
     GilbertElliott probabilities_;
+    uint32_t longest_;  // losses in a row; 0: no limit
+    uint32_t run_ = 0;
     ns3::Ptr<ns3::UniformRandomVariable> random_;
     bool bad_ = false;
 };
@@ -179,24 +205,17 @@ ReadLoss(Fields& direction, Fields& impairments)
 }
 
 LossModel
-MakeLossModel(const LossParameters& loss, int64_t stream)
+MakeLossModel(const LossParameters& loss, Flows& flows, int64_t stream)
 {
     LossModel made;
     if (loss.gilbert_elliott)
     {
-        made.model = ns3::CreateObject<TwoStates>(*loss.gilbert_elliott, stream);
+        made.model = ns3::CreateObject<TwoStates>(*loss.gilbert_elliott, loss.burst, stream);
     }
     else if (loss.fraction > 0.0 || loss.changes)
     {
-        made.uniform = ns3::CreateObject<ns3::RateErrorModel>();
-        made.uniform->SetUnit(ns3::RateErrorModel::ERROR_UNIT_PACKET);
-        made.uniform->SetRate(loss.fraction);
-        made.uniform->AssignStreams(stream);
+        made.uniform = ns3::CreateObject<Uniform>(loss.fraction, loss.burst, flows, stream);
         made.model = made.uniform;
-    }
-    if (made.model != nullptr && loss.burst > 0)
-    {
-        made.model = ns3::CreateObject<BurstLimited>(made.model, loss.burst);
     }
     if (!loss.list.empty())
     {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "fields.h"
+#include "flows.h"
 
 #include "ns3/error-model.h"
 
@@ -36,11 +37,18 @@ struct LossParameters
     bool changes = false;                           ///< the fraction changes later
 };
 
+/// A loss model whose probability can change.
+class UniformLoss : public ns3::ErrorModel
+{
+  public:
+    virtual void SetProbability(double probability) = 0;
+};
+
 /// The loss model of one direction.
 struct LossModel
 {
-    ns3::Ptr<ns3::ErrorModel> model;        ///< null when no packet is ever lost there
-    ns3::Ptr<ns3::RateErrorModel> uniform;  ///< the part of `model` whose probability `changes` set; null when there is no such part
+    ns3::Ptr<ns3::ErrorModel> model;  ///< null when no packet is ever lost there
+    ns3::Ptr<UniformLoss> uniform;    ///< the part of `model` whose probability `changes` set; null when there is no such part
 };
 
 /// Reads `loss` of a direction, and the losses of its impairments; throws UserError.
@@ -52,7 +60,7 @@ uint32_t ReadBurst(Fields& impairments);
 /// Makes the loss model of one direction.
 ///
 /// A model is an ns3::ErrorModel. To add a kind, add a subclass and make it here. `stream` is the direction's own stream of the
-/// random number generator, so that the directions are independent of each other.
-LossModel MakeLossModel(const LossParameters& loss, int64_t stream);
+/// random number generator, so that the directions are independent of each other. `flows` must outlive the model.
+LossModel MakeLossModel(const LossParameters& loss, Flows& flows, int64_t stream);
 
 }  // namespace bentpipe
