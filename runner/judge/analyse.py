@@ -27,6 +27,9 @@ from runner.trace import UnreadPackets
 from testcases.base import Case, CaseEvidence, Check, reads_of
 from testcases.checks import NOTES, OPEN
 
+_CLIENT_FAILURES = ("timeout", "client-exit")
+_SILENCE = ("client-hello-unanswered",)  # a server without an answer makes any client fail
+
 
 class EndpointJudge:
     """Judges the harness, the checks of the case and the invariants, and computes the numbers, from the packets at both
@@ -73,7 +76,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     if failures:
         failures = (*provocations(result.violations, context), *failures)
         keys = bool(artifacts.key_logs) and not unread and traces.missing is None
-        return result.ending(Outcome.FAILED, *failures, *_proofs(case, context, keys=keys))
+        return result.ending(Outcome.FAILED, *causes_first(failures, tuple(_proofs(case, context, keys=keys))))
     if unread:
         return _judge_without(result, case, context, unread, key_logs=bool(artifacts.key_logs))
     return _judge(result, case, context)
@@ -117,6 +120,15 @@ def _judge(result: Result, case: Case, context: CaseEvidence) -> Result:
         findings = (*provocations(result.violations, context), *findings)
     findings = findings or exercised(result.violations, case)
     return result.ending(Outcome.FAILED, *findings) if findings else result
+
+
+def causes_first(failures: tuple[Finding, ...], proofs: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """All findings of a failed job. The first finding decides who is blamed: a client that waits in vain for an answer,
+    and then fails, is not the cause."""
+    if failures[0].code not in _CLIENT_FAILURES:
+        return *failures, *proofs
+    causes = tuple(proof for proof in proofs if proof.code in _SILENCE)
+    return *causes, *failures, *(proof for proof in proofs if proof not in causes)
 
 
 def exercised(violations: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:

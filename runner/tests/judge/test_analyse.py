@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from runner.config.catalog import Catalog
-from runner.judge.analyse import analyse
+from runner.judge.analyse import analyse, causes_first
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
-from runner.model.result import Outcome, Result
+from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord
 
 Recorded = Callable[[str], Artifacts]
@@ -325,3 +325,13 @@ def test_a_server_that_makes_its_peer_close_by_a_lie_is_blamed(catalog: Catalog,
         ("client-exit", "client"),
         ("closed-with-error", "client"),
     ]
+
+
+@pytest.mark.parametrize("failure", ["timeout", "client-exit"])
+def test_a_silent_server_is_blamed_before_the_client_that_waited_for_it(failure: str) -> None:
+    client, silence, other = (
+        Finding(code=code, requirement="x", expected="x", actual="x", role=role)
+        for code, role in ((failure, "client"), ("client-hello-unanswered", "server"), ("retry-missing", "server"))
+    )
+    assert causes_first((client,), (other, silence)) == (silence, client, other)
+    assert causes_first((other, client), (silence,)) == (other, client, silence)
