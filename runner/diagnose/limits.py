@@ -15,8 +15,8 @@ first of these limits whose condition is true:
    server waits for a request.
 5. PACING or APPLICATION: the server rests although its window has room: less than half as many bytes are in flight as
    recently, and the server learnt of no loss for two RTTs. At least three such rests, about one per RTT, are PACING;
-   other rests are APPLICATION. APPLICATION also: datagrams that aren't full show that the server's buffer ran empty
-   again and again (`supply.py`).
+   other rests, also longer rests between them, are APPLICATION. APPLICATION also: datagrams that aren't full show that
+   the server's buffer ran empty again and again (`supply.py`).
 6. CONGESTION_WINDOW: at least half as many bytes are in flight as recently, because the sender waits for ACKs or
    spreads its window over the RTT. Also for two RTTs after the server learnt of a loss or of CE.
 
@@ -137,13 +137,19 @@ def _whole(slices: Slices) -> Bools:
     return whole
 
 
-def _rhythmic(slices: Slices, spare: Bools) -> bool:
-    """Whether rests begin about once per RTT, at least three of them."""
-    begins = slices.middle[np.flatnonzero(spare & ~np.append(False, spare[:-1]))]
-    if len(begins) < _LEAST_RESTS:
-        return False
-    steps = np.diff(begins) / slices.window
-    return bool(np.mean((steps >= _RHYTHM[0]) & (steps <= _RHYTHM[1])) >= 0.5)
+def _rhythmic(slices: Slices, spare: Bools) -> Bools:
+    """Per slice: whether it is in a rest of a rhythm. At least three rests begin about once per RTT; a rest that is
+    longer than the rhythm is none of them."""
+    turns = np.flatnonzero(np.diff(np.concatenate(([False], spare, [False])).astype(np.int8)))
+    first, last = turns[::2], turns[1::2]
+    steps = np.diff(slices.middle[first]) / slices.window
+    if len(first) < _LEAST_RESTS or np.mean((steps >= _RHYTHM[0]) & (steps <= _RHYTHM[1])) < 0.5:
+        return np.zeros(len(spare), dtype=bool)
+    short = last - first <= _RHYTHM[1] * slices.per_window
+    count = np.zeros(len(spare) + 1, dtype=int)
+    count[first[short]], count[last[short]] = 1, -1
+    rhythmic: Bools = np.cumsum(count)[:-1] > 0
+    return rhythmic
 
 
 def _smooth(slices: Slices, codes: Ints) -> Ints:

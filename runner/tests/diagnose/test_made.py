@@ -66,6 +66,14 @@ def test_the_limit_is_the_one_that_was_set() -> None:
     assert idle[-1].end == pytest.approx(2.4, abs=0.1)
 
 
+def test_a_long_rest_among_the_rests_of_a_burst_sender_is_the_applications() -> None:
+    stalled = Made(Cause(burst=True, initial_window=60_000, cap=150_000, stall=(1.0, 1.5))).explained()
+    assert {"bursts", "application-idle"} <= {diagnosis.code for diagnosis in stalled.diagnoses}
+    rests = [span for span in stalled.spans if span.limit is Limit.APPLICATION]
+    assert max(span.end - span.start for span in rests) > 1.0
+    assert stalled.limits[Limit.PACING] > 0.1
+
+
 def test_a_link_that_delivers_less_than_its_contract_is_full_all_the_same() -> None:
     explanation = Made(replace(CLEAN, size=4_000_000, advertised=24_000_000)).explained()
     assert not explanation.diagnoses
