@@ -61,7 +61,7 @@ out = Console(highlight=False)
 def main(cases: tuple[str, ...], iterations: int, name: str | None, **selection: str | None) -> None:
     """Compare lanes with the real path in the same session.
 
-    Exit code 1 when two intervals don't overlap, 3 when something could not be measured.
+    Exit code 1 when two intervals don't overlap, 3 when a job has no number.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))  # an exit also removes the other host
     name = name or time.strftime("real-link-%H%M%S")
@@ -119,8 +119,8 @@ def _measure(options: MatrixOptions, folder: str) -> tuple[Results, Results]:
 
 
 def _missing(case: str, lanes: Results, real: Results) -> Iterator[str]:
-    """A sentence for each reason for which jobs of a pair have no number, with their count: first the jobs in lanes,
-    then the jobs over the real path."""
+    """For each pair, a sentence for each reason why jobs have no number, with the number of these jobs. The jobs in
+    lanes come first, then the jobs over the real path."""
     for where, results in (("in lanes", lanes), ("over the real path", real)):
         for pair in sorted({job.ends for job in results}):
             pair_results = [result for job, result in results.items() if job.ends == pair]

@@ -56,7 +56,7 @@ def cell(letters: str, *, random: bool = True) -> Cell:
         ("MF", 4, None),
     ],
 )
-def test_a_random_case_that_failed_is_asked_until_it_is_settled(
+def test_a_random_case_that_failed_runs_until_it_is_decided(
     letters: str, further: int, outcome: Outcome | None
 ) -> None:
     judged_cell = cell(letters)
@@ -78,7 +78,7 @@ def test_a_random_case_that_failed_is_asked_until_it_is_settled(
         ("MD", 0, Outcome.ERROR),
     ],
 )
-def test_what_the_impairment_missed_is_asked_again_a_few_times(
+def test_a_case_that_the_impairment_missed_runs_again_a_few_times(
     letters: str, further: int, outcome: Outcome, *, random: bool
 ) -> None:
     judged_cell = cell(letters, random=random)

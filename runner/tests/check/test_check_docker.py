@@ -114,7 +114,7 @@ def test_a_good_image_passes_and_gets_its_entry(tmp_path: Path) -> None:
         ("foreign", "wrong-platform", "--platform linux/"),
     ],
 )
-def test_a_bad_image_is_told_what_is_wrong_and_the_fix(tmp_path: Path, image: str, code: str, word: str) -> None:
+def test_a_bad_image_gets_its_problem_and_the_fix(tmp_path: Path, image: str, code: str, word: str) -> None:
     done = check(PREFIX + image, "--case", "handshake", "--peer", "quinn", "--run", str(tmp_path / "run"))
     assert done.returncode == 1, done.stdout + done.stderr
     assert code in done.stdout
@@ -148,7 +148,7 @@ exec ./client $REQUESTS
     ("failures", "code", "rate"),
     [(1, 0, "4/5 succeeded, a rate of 28% to 99% (95 %)"), (99, 1, "0/5 succeeded, a rate of 0% to 52% (95 %)")],
 )
-def test_a_client_that_fails_at_times_is_told_apart_from_one_that_always_does(
+def test_a_client_that_fails_sometimes_is_distinguished_from_one_that_always_fails(
     client: docker.DockerClient, tmp_path: Path, failures: int, code: int, rate: str
 ) -> None:
     take_programs(client, tmp_path)

@@ -99,7 +99,7 @@ def test_the_entry_is_one_that_the_catalogue_takes(tmp_path: Path) -> None:
     assert not stack.claims(Role.SERVER, "retry")
 
 
-def test_the_entry_keeps_what_was_not_asked(tmp_path: Path) -> None:
+def test_the_entry_keeps_cases_that_did_not_run(tmp_path: Path) -> None:
     """A check of one case must not remove the other cases of a listed stack."""
     listed = Implementation(
         name="stack",
@@ -248,7 +248,7 @@ def test_what_fails_as_chance_may_have_it_passes_and_every_report_says_how_often
     assert checked.entry()["stack"]["note"] == f"transferloss as client with quinn: {GOOD_RATE}"
 
 
-def test_the_entry_of_a_case_that_was_asked_again_is_one_that_the_catalogue_takes(tmp_path: Path) -> None:
+def test_the_catalogue_accepts_the_entry_of_a_case_that_ran_again(tmp_path: Path) -> None:
     from runner.config.catalog import load_implementations  # noqa: PLC0415
 
     checked = report(tmp_path, *asked(Outcome.FAILED, *[Outcome.SUCCEEDED] * 4))
@@ -257,7 +257,7 @@ def test_the_entry_of_a_case_that_was_asked_again_is_one_that_the_catalogue_take
     assert load_implementations(path)["stack"].note.endswith(GOOD_RATE)
 
 
-def test_what_fails_more_often_is_held_against_the_image_with_its_rate(tmp_path: Path) -> None:
+def test_a_case_that_fails_more_often_fails_the_check_with_its_rate(tmp_path: Path) -> None:
     checked = report(tmp_path, *asked(*[Outcome.FAILED] * 3))
     rate = "0/3 succeeded, a rate of 0% to 71% (95 %)"
     assert checked.verdict is Verdict.FAILED
@@ -291,7 +291,7 @@ def test_what_was_not_decided_has_a_group_of_its_own_and_says_what_to_do(tmp_pat
     assert counts == [["1", "0"], ["0", "1"]]
 
 
-def test_a_host_that_was_too_busy_is_told_so_and_not_the_image(tmp_path: Path) -> None:
+def test_the_fix_for_a_busy_host_concerns_the_host_and_not_the_image(tmp_path: Path) -> None:
     checked = report(tmp_path, result("quinn", "stack", "handshake", Outcome.ERROR, finding("disturbed")))
     assert "while this host is idle" in terminal(checked)
     assert checked.verdict is Verdict.INCONCLUSIVE
@@ -310,7 +310,7 @@ def facts(**changes: object) -> ImageFacts:
         ({"user": "nobody"}, "not-root", False),
     ],
 )
-def test_what_can_be_told_before_it_runs(changes: dict[str, object], code: str, *, fatal: bool) -> None:
+def test_problems_that_are_visible_before_the_image_runs(changes: dict[str, object], code: str, *, fatal: bool) -> None:
     assert list(of_image(GOOD)) == []
     (problem,) = of_image(facts(**changes))
     assert (problem.code, problem.fatal) == (code, fatal)

@@ -135,11 +135,11 @@ def test_chance_alone_is_seldom_called_a_change(tmp_path: Path) -> None:
         before = folder(tmp_path / f"a{number}", noisy, iterations=5, servers=("quinn",))
         after = folder(tmp_path / f"b{number}", noisy, iterations=5, servers=("quinn",))
         alarms += bool(changed(compare(before, after)))
-    assert alarms <= 6  # of 40 comparisons. The probability is 0.986 if each alarm has 0.05
+    assert alarms <= 6  # probability 0.997 when each of the 40 comparisons raises an alarm with probability 0.05
 
 
 @pytest.mark.parametrize("iterations", [1, 3])
-def test_too_few_iterations_are_admitted_with_the_least_that_would_do(tmp_path: Path, iterations: int) -> None:
+def test_too_few_iterations_are_noted_with_the_number_that_is_needed(tmp_path: Path, iterations: int) -> None:
     before = folder(tmp_path / "a", same, iterations=iterations)
     comparison = compare(before, folder(tmp_path / "bb", slower("kwik", 0.1), iterations=iterations))
     assert {one.state for one in comparison.numbers} == {State.TOO_FEW}
@@ -177,13 +177,13 @@ def test_a_random_case_is_worse_only_when_chance_is_no_explanation(tmp_path: Pat
     assert not comparison.numbers
 
 
-def test_a_measurement_that_no_longer_succeeds_has_no_number_and_is_worse_all_the_same(tmp_path: Path) -> None:
+def test_a_measurement_that_no_longer_succeeds_has_no_number_but_is_worse(tmp_path: Path) -> None:
     comparison = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", failing("kwik")))
     assert {(one.server, one.state) for one in comparison.rates if one.state is State.WORSE} == {("kwik", State.WORSE)}
     assert comparison.exit_code == 1
 
 
-def test_what_the_harness_spoiled_counts_for_nothing(tmp_path: Path) -> None:
+def test_errors_of_the_harness_do_not_count(tmp_path: Path) -> None:
     comparison = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", spoiled("kwik")))
     assert comparison.exit_code == 0
     assert {one.server for one in comparison.numbers} == {"quinn", "mvfst"}
@@ -285,9 +285,7 @@ def test_the_command_has_exit_codes_and_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("least", "state"), [(0.0, State.WORSE), (0.05, State.WORSE), (0.15, State.SMALL)])
-def test_changes_below_the_least_that_was_asked_for_are_not_reported(
-    tmp_path: Path, least: float, state: State
-) -> None:
+def test_changes_below_least_are_not_reported(tmp_path: Path, least: float, state: State) -> None:
     before, after = folder(tmp_path / "a", same), folder(tmp_path / "b", slower("kwik", 0.9))
     comparison = compare(before, after, least=least)
     changed = [one for one in comparison.numbers if one.server == "kwik" and one.metric == "goodput"]

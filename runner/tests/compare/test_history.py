@@ -40,7 +40,7 @@ def test_nights_of_chance_show_no_change() -> None:
     random = np.random.default_rng(6)
     points = (change_point([(str(i), float(random.normal())) for i in range(14)]) for _ in range(200))
     alarms = sum(point is not None and point.q <= 0.05 for point in points)
-    assert alarms <= 17  # of 200 histories. The probability is 0.98 if each alarm has 0.05
+    assert alarms <= 17  # probability 0.988 when each of the 200 histories raises an alarm with probability 0.05
 
 
 def test_too_few_nights_show_nothing_and_the_least_is_right() -> None:

@@ -74,7 +74,7 @@ def test_a_long_rest_among_the_rests_of_a_burst_sender_is_the_applications() -> 
     assert stalled.limits[Limit.PACING] > 0.1
 
 
-def test_a_link_that_delivers_less_than_its_contract_is_full_all_the_same() -> None:
+def test_a_link_that_delivers_less_than_its_contract_is_still_full() -> None:
     explanation = Made(replace(CLEAN, size=4_000_000, advertised=24_000_000)).explained()
     assert not explanation.diagnoses
     assert explanation.limits[Limit.LINK] > 0.6
@@ -95,7 +95,7 @@ def test_a_real_return_link_is_full_where_acks_wait(advertised: int) -> None:
     assert {diagnosis.code for diagnosis in full.diagnoses} == {"dense-acks", "return-link-full"}
 
 
-def test_an_application_that_writes_a_little_often_is_told_from_a_small_window() -> None:
+def test_an_application_that_often_writes_a_little_is_no_small_window() -> None:
     explanation = Made(replace(CLEAN, initial_window=100_000, writes=(4_000, 0.01))).explained()
     assert {diagnosis.code for diagnosis in explanation.diagnoses} == {"application-idle"}
     assert explanation.limits[Limit.APPLICATION] > 0.6

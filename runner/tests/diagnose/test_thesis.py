@@ -39,7 +39,7 @@ def test_every_pattern_that_a_detector_is_about_is_in_the_table() -> None:
 
 
 @pytest.mark.slow
-def test_iterations_of_which_some_stay_slow_are_told_apart(tmp_path: Path) -> None:
+def test_slow_and_fast_iterations_are_two_modes(tmp_path: Path) -> None:
     """In the labelled set, chance decides for each process whether it is slow. Here four iterations are slow and four
     are not."""
     make(tmp_path / "run", tuple(replace(RECORDED[name], iterations=4) for name in ("clean", "never-grows")))

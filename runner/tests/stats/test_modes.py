@@ -9,7 +9,7 @@ _THESIS = [20.1, 39.2, 19.8, 40.5, 20.4, 21.0, 38.8, 20.2, 39.9, 20.0]
 """TTLB in seconds as in thesis §5.6.5: about 20 s or about 40 s."""
 
 
-def test_two_groups_are_told_with_their_medians() -> None:
+def test_two_groups_are_found_with_their_medians() -> None:
     modes = two_modes(_THESIS)
     assert modes is not None
     assert (modes.lower, modes.upper) == (6, 4)

@@ -18,7 +18,7 @@ def test_half_the_time_is_minus_half() -> None:
     assert pep.low < pep.change < pep.high < 0 and pep.certain
 
 
-def test_the_same_times_are_told_apart_by_nobody() -> None:
+def test_equal_times_do_not_differ() -> None:
     (comparison,) = versus([{"vpn": SLOW, "pep": SLOW}], "vpn")
     assert (comparison["pep"].change, comparison["pep"].certain) == (0.0, False)
 

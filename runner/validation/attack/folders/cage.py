@@ -1,9 +1,10 @@
-"""Namespaces in which only one folder can be written, and which report every file that is opened elsewhere.
+"""The cage: namespaces in which hardly any file can be written, and which report every file that is opened outside the
+work folder.
 
 The process has its own mounts, processes, network, host name and System V objects (unshare(1), namespaces(7)). All
-mounts become read-only. fanotify(7) watches the mounts of this namespace, so it reports only files that processes
-inside the cage open. The canaries are on their own writable file system, so that writing to them succeeds and is
-noticed.
+mounts become read-only, except those of the work folder, the canaries, /dev/shm and /proc. fanotify(7) watches the
+mounts of this namespace, so it reports only files that processes inside the cage open. The canaries are writable, so
+that a forbidden write succeeds and is noticed.
 """
 
 import ctypes
