@@ -1,6 +1,6 @@
 """Copies container folders (as tar) into the job's folder, and compares downloaded files with served files.
 
-Endpoint images may be hostile: an archive may hold links, devices, sparse files of terabytes, and any name.
+Endpoint images may be hostile: an archive may contain links, devices, sparse files of terabytes, and any name.
 """
 
 import hashlib
@@ -166,7 +166,7 @@ def extract_file(blocks: Iterable[bytes], target: Path, *, budget: int) -> int:
             return member.size
     except tarfile.TarError as error:
         raise LaneError("archive-broken", f"The archive of {target.name} is broken: {error}") from error
-    raise LaneError("archive-broken", f"The archive of {target.name} holds no file of at most {budget} B.")
+    raise LaneError("archive-broken", f"The archive of {target.name} contains no file of at most {budget} B.")
 
 
 def _problem(member: tarfile.TarInfo, name: PurePosixPath, taken: set[str]) -> str | None:

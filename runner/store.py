@@ -47,7 +47,7 @@ _ODD_NUMBER = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{2}|(?<![.0-9])[0-9]{1
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` so that `path` holds either the old content or all of the new content, even after a power cut."""
+    """Write `data` so that `path` contains either the old content or all of the new content, even after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
@@ -260,7 +260,9 @@ class RunFolder:
     def create(cls, path: Path, run: Run) -> "RunFolder":
         """Write `run.json`. Raises UsageError when the folder already contains a run, or can't be written."""
         if (path / "run.json").exists():
-            raise UsageError(f"{path} already holds a run: resume it with `--run {path.name}`, or choose another name.")
+            raise UsageError(
+                f"{path} already contains a run: resume it with `--run {path.name}`, or choose another name."
+            )
         folder = cls(path, run)
         try:
             folder.save_run(run)
@@ -273,11 +275,11 @@ class RunFolder:
         """Open a stored run. Raises UsageError when `path` contains no run, or when the run can't be read."""
         path = path if name_problem(path.name) is None else path.resolve()
         if problem := name_problem(path.name):
-            raise UsageError(f"{_quoted(str(path))} can't hold a run, because {problem}: rename the folder.")
+            raise UsageError(f"{_quoted(str(path))} can't contain a run, because {problem}: rename the folder.")
         try:
             run = _load(path / "run.json", "run", _RUN, RUN_MIGRATIONS)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise UsageError(f"{path} holds no run: there is no run.json in it.") from error
+            raise UsageError(f"{path} contains no run: there is no run.json in it.") from error
         _check_run(path / "run.json", run)
         return cls(path, run, skip)
 
@@ -360,7 +362,7 @@ class RunFolder:
         return artifacts
 
     def locked(self) -> AbstractContextManager[None]:
-        """Lock the folder for one runner. Raises UsageError when another runner holds it."""
+        """Lock the folder for one runner. Raises UsageError when another runner has locked it."""
         return locked_folder(self.path)
 
 

@@ -161,7 +161,7 @@ def unquote(value: str) -> str:
 
 def _checked(text: str, stack: Implementation, name: str, value: str) -> str:
     if not value.isprintable():
-        raise _wrong(text, f"{name} holds a character that can't be printed.")
+        raise _wrong(text, f"{name} contains a character that can't be printed.")
     if name == "CCA" and stack.congestion_controls and value not in stack.congestion_controls:
         choices = _choices(value, stack.congestion_controls)
         raise _wrong(text, f"{stack.name} has no congestion controller '{value}' that can be set.{choices}")

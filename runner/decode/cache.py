@@ -1,5 +1,5 @@
-"""The tables of a trace on disk, each in a Parquet file. Their key is a hash of the captures, the key logs and the
-decoder's version."""
+"""The tables of a trace on disk, each in a Parquet file. A hash of the captures with their names, the key logs, the
+kernel's drops and the decoder's version is the key of the tables."""
 
 import hashlib
 import json
@@ -90,7 +90,7 @@ def _check(tables: dict[str, pa.Table]) -> None:
             if column in rows and len(values):
                 bounds = pc.min_max(values).as_py()
                 if bounds["min"] < -(column == "connection") or bounds["max"] >= rows[column]:
-                    raise ValueError(f"{name}.{column} leads nowhere")
+                    raise ValueError(f"{name}.{column} is the number of no row")
     identities = tables["connections"].column("connection"), tables["packets"].column("packet")
     if any(
         not column.equals(pa.chunked_array([pa.array(range(len(column)), column.type)]))
@@ -106,7 +106,7 @@ def _check(tables: dict[str, pa.Table]) -> None:
 
 def _check_words(name: str, table: pa.Table, column: str, known: set[object]) -> None:
     if unknown := set(pc.unique(table.column(column)).to_pylist()) - known:
-        raise ValueError(f"{name}.{column} is {min(map(str, unknown))}")
+        raise ValueError(f"{name}.{column} has the unknown value {min(map(str, unknown))}")
 
 
 def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:

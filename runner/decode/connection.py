@@ -131,7 +131,7 @@ class Side:
         """Length in bytes of the destination connection IDs in short headers of this sender; -1 while unknown."""
         self.early: list[Protection] = []
         """Candidates for the 0-RTT keys. As soon as some of these keys decrypted a packet, only these keys remain. The
-        same holds for `handshake`."""
+        same is true for `handshake`."""
         self.handshake: list[Protection] = []
         self.rings: list[KeyRing] = []
         self.ring: KeyRing | None = None

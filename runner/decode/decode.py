@@ -101,8 +101,8 @@ def _skipped(datagrams: Datagrams, selected: Integers) -> dict[str, int]:
 
 
 def _quic_flows(datagrams: Datagrams) -> list[bool]:
-    """Per flow: whether it is QUIC. A flow is QUIC when it uses a QUIC port. Unless it uses a port of another protocol,
-    it is also QUIC when a datagram begins with a long header of QUIC, or when every datagram could be QUIC (RFC 9000
+    """Per flow: whether it is QUIC. A flow that uses a QUIC port is QUIC. Any other flow that uses no port of another
+    protocol is QUIC when a datagram begins with a long header of QUIC, or when every datagram could be QUIC (RFC 9000
     §17).
 
     Decryption does not decide this, because the counts include packets without keys.

@@ -26,9 +26,9 @@ def embed_secrets(capture: Path, key_logs: Iterable[Path]) -> Path:
     """Replace a pcap file by a pcapng file that begins with the secrets of the key logs. Returns the path of the new
     file.
 
-    Packets keep their order, times and lengths. Nothing changes, and `capture` is returned, when there are no secrets,
-    or when `capture` is missing, cut off, or no pcap file: then its readers report the damage. Packets are read and
-    written one by one.
+    Packets keep their order, times and lengths. When there are no secrets, or when `capture` is missing, cut off or no
+    pcap file, nothing changes and `capture` is returned; its readers report the damage. Packets are read and written
+    one by one.
     """
     secrets = _secrets(key_logs)
     if not secrets or not capture.is_file():

@@ -53,9 +53,9 @@ class FlowState:
         """All senders on this flow."""
         self.pending: list[Packet] = []
         self.pending_short: list[Packet] = []
-        """Waiting packets with long and with short headers, in file order. They are apart, because a new connection
-        only helps packets with long headers: a flood of connections would otherwise look at all packets again and
-        again."""
+        """Waiting packets with long and with short headers, in file order. There are two lists, because a new
+        connection helps only packets with long headers. With one list, a flood of connections would try all packets
+        again and again."""
         self.orphan: LongHeader | None = None
         """Header of the first packet with an unknown version, as long as the flow has no connection."""
         self.orphan_datagram = 0
@@ -94,9 +94,9 @@ class Packet:
     failed_before: Failures = field(default_factory=lambda: _NO_FAILURES)
     """Failed attempts of the previous pass."""
     first_failed: int | None = None
-    """The client's highest Initial packet number (-1 without a connection) when the last attempt failed to decrypt this
-    packet with the Initial keys of its own destination connection ID. The attempt is not repeated while this number
-    stays the same. None: no such attempt."""
+    """The client's highest Initial packet number (-1 without a connection) at the last failed attempt with the Initial
+    keys of the packet's own destination connection ID. The attempt is not repeated while this number stays the same.
+    None: no such attempt."""
 
     def note(self, keys: tuple[Hashable, ...], circumstances: Hashable) -> bool:
         """Record an attempt to open the packet. Returns False when the same attempt failed in the pass before, so that

@@ -28,7 +28,7 @@ _changing_held = threading.Lock()
 def locked_folder(folder: Path) -> Iterator[None]:
     """Lock `folder` for this process. A missing folder is created.
 
-    Raises InUseError when a living process holds the lock (the message names the process and its host), and UsageError
+    Raises InUseError when a living process has the lock; the message names the process and its host. Raises UsageError
     when the folder can't be written.
     """
     place = folder.resolve()

@@ -82,7 +82,7 @@ def foreign_entry(folder: Path) -> str | None:
                 count += 1
                 name = Path(entry.path).relative_to(folder)
                 if count > _MOST_ENTRIES:
-                    return f"it holds more than {_MOST_ENTRIES:,} files"
+                    return f"it contains more than {_MOST_ENTRIES:,} files"
                 if entry.is_symlink():
                     return f"{_shown(name)} is a symbolic link"
                 if entry.is_dir(follow_symlinks=False):

@@ -132,8 +132,8 @@ def causes_first(failures: tuple[Finding, ...], proofs: tuple[Finding, ...]) -> 
 
 
 def exercised(violations: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
-    """The violations that decide the case: of rules that it exercises, by roles that it judges. All other violations
-    are only shown."""
+    """The violations that decide the case: violations of rules that the case exercises, by roles that the case judges.
+    All other violations are only shown."""
     judged = {role.value for role in case.judges}
     return tuple(
         violation for violation in violations if violation.role in judged and violation.code.startswith(case.exercises)

@@ -1,5 +1,5 @@
 """Measures how a job's flow and the second flow shared the satellite segment, in the capture at its client's end.
-Addresses and ports tell the flows apart. `runner.model.numbers` defines the numbers.
+Addresses and ports distinguish the flows. `runner.model.numbers` defines the numbers.
 """
 
 from collections.abc import Iterable, Sequence

@@ -30,9 +30,9 @@ _PRESSURE_LIMIT = 0.65
 # Limits of a product: the share of an endpoint's life in which it waited for a CPU, times the number of CPUs that it
 # used. The kernel counts the waiting time of each container, so other work of the host has no effect on it. 209 jobs of
 # nine pairs were measured in 1 to 3 lanes. With 30 ms RTT and a product up to 0.05, a pair kept at least 0.96 of its
-# undisturbed goodput; above 0.05 it kept 0.79 to 1. With 600 ms RTT, bursts of ACKs end slow start early: quinn's
-# server with aioquic's client had 8.3 to 9.1 Mbit/s up to 0.03, and 5 to 8.3 Mbit/s above 0.03. The product of a pair
-# that runs alone is at most 0.03.
+# undisturbed goodput; with a product above 0.05 it kept 0.79 to 1. With 600 ms RTT, bursts of ACKs end slow start
+# early: quinn's server with aioquic's client had 8.3 to 9.1 Mbit/s with a product up to 0.03, and 5 to 8.3 Mbit/s with
+# a larger product. The product of a pair that runs alone is at most 0.03.
 _ENDPOINT_LIMIT, _ENDPOINT_LIMIT_LONG = 0.05, 0.03
 _LONG_RTT = 0.1  # s
 _THROTTLED_SHARE = 0.05  # share of the transfer's time

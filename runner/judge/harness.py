@@ -68,8 +68,8 @@ def incomplete_captures(missed: int) -> Finding | None:
 
 
 def transient(result: Result) -> str | None:
-    """Why the job gets another attempt, as part of a sentence; None when another attempt would not help. Only errors of
-    the harness and disturbances lead to another attempt, never verdicts.
+    """Why the job gets another attempt, as part of a sentence; None when another attempt would not help. Errors of the
+    harness and disturbances lead to another attempt. Verdicts never do.
     """
     if result.outcome is not Outcome.ERROR or not another_attempt_helps(result.findings[0].code):
         return None

@@ -167,7 +167,7 @@ class Side:
 
     @cached_property
     def whole(self) -> bool:
-        """Whether both captures lost nothing, and this capture contains the beginning of the connection."""
+        """Whether both captures are complete, and this capture contains the beginning of the connection."""
         for capture in (self.capture, self.far):
             if capture is None:
                 return False
@@ -179,7 +179,7 @@ class Side:
 
     @cached_property
     def sound(self) -> bool:
-        """Whether the captures are complete: an event that they don't show did not happen."""
+        """Whether every event is visible: both captures are complete, and all packets could be read."""
         return self.whole and self.own_read and self.peer_read
 
     # Facts of the connection

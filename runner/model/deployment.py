@@ -14,7 +14,7 @@ class Deployment(ABC):
 
     @abstractmethod
     def run(self, job: Job, folder: Path, *, attempt: int) -> object:
-        """Run `job` and leave its artifacts in `folder`, `evidence.json` last. `attempt` counts from 1.
+        """Run `job` and write its artifacts to `folder`, `evidence.json` as the last file. `attempt` counts from 1.
 
         Raises LaneError when the harness can't run the job. After a BudgetError or a HostRefusedError, this lane ends
         and the other lanes continue.

@@ -76,8 +76,8 @@ def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
 
 
 def best_clock(case: CaseRecord) -> str:
-    """The better clock for the case. It is virtual for cases that mostly wait. It is real for a case that the CPU time
-    of a slow stack can limit, that takes less time in a lane, or that guests can't run."""
+    """The better clock for the case. It is virtual for cases that mostly wait. It is real when the CPU time of a slow
+    stack can limit the case, when the case takes less time in a lane, or when guests can't run the case."""
     binds = case.kind is Kind.MEASUREMENT and _attainable(case) > _CPU_BINDS
     cheaper = _in_guest(case) < _transfer(case) + _OVERHEAD
     refused = case.beside or case.forward.is_real or case.client is not ClientKind.STACK

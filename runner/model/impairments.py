@@ -56,7 +56,7 @@ class LinkImpairments(_InUnits):
     jitter: float = field(default=0.0, metadata=DELAY)  # random time from 0 to this value, added to the delay
     reorder: float = field(default=0.0, metadata=FRACTION)  # fraction of packets that are held back by reorder_delay
     reorder_delay: float = field(default=0.0, metadata=DELAY)
-    mark_packets: int = field(default=0, metadata=PACKETS)  # a packet gets CE when so many packets wait behind it
+    mark_packets: int = field(default=0, metadata=PACKETS)  # a packet gets CE when this many packets wait behind it
     changes: tuple[LinkChange, ...] = ()
 
     def __post_init__(self) -> None:

@@ -15,9 +15,9 @@ def name_problem(name: str) -> str | None:
     if name.startswith("."):
         return "it begins with a dot"
     if "/" in name or "\\" in name:
-        return "it holds a slash"
+        return "it contains a slash"
     if not name.isprintable():
-        return "it holds a character that can't be printed"
+        return "it contains a character that can't be printed"
     return None
 
 

@@ -94,10 +94,10 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         shown_in="Mbit/s",
         group=DATA_RATE,
         formula="goodput = 8 · file size / (t(last 1-RTT packet of the server) − t(first 1-RTT packet of the server))",
-        note="Both times are from the client-side trace, whatever the packets carry. This is the formula of the public "
-        "interop runner and of the thesis (eq. 4.1), for comparison with published matrices. When a server sends a "
-        "1-RTT packet before the request arrives, the time in between counts, too. Over HTTP/3 the bytes of the file "
-        "count, but not the framing. Over TCP the interval goes from the first TLS record under the server's "
+        note="Both times are from the client-side trace. Packets without data count, too. This is the formula of the "
+        "public interop runner and of the thesis (eq. 4.1), for comparison with published matrices. When a server "
+        "sends a 1-RTT packet before the request arrives, the time in between counts, too. Over HTTP/3 the bytes of "
+        "the file count, but not the framing. Over TCP the interval goes from the first TLS record under the server's "
         "application keys to the last byte of the response.",
         since=2,
     ),

@@ -205,7 +205,7 @@ class DirectionTruth:
     dropped_loss: int
     queue_max_packets: float
     queue_mean_packets: float
-    # Effects of impairments. In a sentence, `words` stand after the number of packets. Older simulators have fewer
+    # Effects of impairments. In a sentence, `words` follow the number of packets. Older simulators have fewer
     # counters.
     dropped_outage: int = field(default=0, metadata={"words": "dropped by the outage"})
     dropped_mtu: int = field(default=0, metadata={"words": "dropped for their length"})
@@ -242,7 +242,9 @@ class LinkTruth:
     return_: DirectionTruth
     lateness_p99: float  # real minus nominal time when a packet leaves
     lateness_max: float
-    receive_lateness_p99: float = 0.0  # from the kernel's receipt to the simulator's; long when it lacks CPU time
+    receive_lateness_p99: float = (
+        0.0  # from the kernel's receipt to the simulator's; long when the simulator lacks CPU time
+    )
     receive_lateness_max: float = 0.0
     socket_drops: int = 0  # packets that the kernel dropped before the simulator read them
     malformed: int = 0  # packets longer than the MTU, or without a checksum: an offload was not switched off

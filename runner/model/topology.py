@@ -66,8 +66,8 @@ class Topology:
 
     @property
     def captured_endpoints(self) -> tuple[str, ...]:
-        """The endpoints at which packets are captured, in addition to both ends of every segment: with routers, because
-        a middlebox may hide the endpoints' packets on the link."""
+        """The endpoints at which packets are captured, in addition to both ends of every segment. With routers these
+        are client and server, because a middlebox may hide their packets on the link."""
         return (CLIENT, SERVER) if self.routed else ()
 
     @property

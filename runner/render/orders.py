@@ -49,10 +49,10 @@ def _why(known: Mapping[str, Mapping[str, float]], slow: str, fast: str) -> str:
     has = f"{slow} has {goodput.text(known[slow]['goodput'])} and {fast} {goodput.text(known[fast]['goodput'])}"
     if begin[slow] - begin[fast] >= tail[fast] - tail[slow]:
         return (
-            f"{has}, although {fast} delivers earlier: goodput counts from the server's first 1-RTT packet, which "
-            f"comes after {begin[slow]:.2f} s with {slow} and after {begin[fast]:.2f} s with {fast}, before the file."
+            f"{has}, although {fast} delivers earlier: goodput counts only from the server's first 1-RTT packet on, "
+            f"which comes after {begin[slow]:.2f} s with {slow} and after {begin[fast]:.2f} s with {fast}."
         )
     return (
-        f"{has}, although {fast} delivers earlier: goodput counts until the server's last 1-RTT packet, which comes "
+        f"{has}, although {fast} delivers earlier: goodput counts up to the server's last 1-RTT packet, which comes "
         f"{tail[fast]:.2f} s after the last new byte with {fast} and {tail[slow]:.2f} s after it with {slow}."
     )

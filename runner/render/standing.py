@@ -167,8 +167,8 @@ def _failure(view: RunView, cell: Cell, role: str, peer: str) -> Failure:
 def _eliminated(view: RunView, cell: Cell) -> str:
     """The role at fault when no finding names it; empty when it stays unknown.
 
-    A role is at fault when its stack succeeded in no cell of the case, in at least two cells, and the peer succeeded
-    with another stack.
+    A role is at fault when its stack was judged in at least two cells of the case and succeeded in none of them, and
+    the peer succeeded with another stack.
     """
     judged = [other for other in view.cells_of(cell.case.name) if other.css in ("succeeded", "failed", "mixed")]
     by_role = {

@@ -28,7 +28,7 @@ def slow_start_bound(*, file_size: int, data_rate: float, rtt: float, initial_wi
     RTT round k begins k RTTs after the first byte and carries `initial_window` · 2^k bytes at the link's data rate. As
     soon as a window fills a round, data flows without a gap. `efficiency` is the mean data rate between the first byte
     and the last, divided by `data_rate`. Sizes in bytes, `data_rate` in bit/s, `rtt` in seconds. Raises ValueError
-    unless all values are positive (`rtt` may be 0).
+    when a value is not positive; only `rtt` may be 0.
     """
     if file_size <= 0 or data_rate <= 0 or rtt < 0 or initial_window <= 0:
         raise ValueError("file size, data rate and initial window must be positive, the RTT at least 0")

@@ -219,8 +219,8 @@ class Recording:
 
     @cached_property
     def one_clock(self) -> bool:
-        """True unless a packet seems to arrive before it was sent: then the captures are from two hosts whose clocks
-        differ. Also True when a capture is missing."""
+        """False when a packet seems to arrive before it was sent: the captures are from two hosts whose clocks differ.
+        Otherwise True, also when a capture is missing."""
         for near, far, place in ((self.server, self.client, self.arrival), (self.client, self.server, self.departure)):
             if near is None or far is None or place is None:
                 return True

@@ -214,8 +214,8 @@ def _acknowledgment(side: Side, packet: int) -> int | None:
 
 
 def unvalidated(side: Side) -> Iterator[Broken]:
-    """A server sends a PATH_CHALLENGE to a new address of the client, and at most three times the received bytes until
-    the address is validated (RFC 9000 §8, §9.3)."""
+    """A server sends a PATH_CHALLENGE to a new address of the client. Until the address is validated, the server sends
+    at most three times the bytes that it received from there (RFC 9000 §8, §9.3)."""
     if side.is_client or not side.sound:
         return
     routes = _Routes(side)

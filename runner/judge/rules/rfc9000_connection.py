@@ -236,7 +236,7 @@ _every(
     "9.5",
     "id-to-two-addresses",
     SERVER,
-    "A connection ID is not used for two addresses of a peer that changed its own connection ID when it migrated.",
+    "A server uses a new connection ID for a new address of the client, if the client uses a new one there, too.",
 )
 _case(
     "9.6.1",
@@ -285,7 +285,7 @@ _unseen(
     "reset-unlike-1rtt",
     ENDPOINT,
     "A stateless reset looks like a 1-RTT packet.",
-    "it is made to look like this",
+    "a stateless reset is designed to look like a 1-RTT packet",
 )
 _unseen(
     "11", "error-not-signalled", ENDPOINT, "An error that ends a connection is signalled by CONNECTION_CLOSE.", _INSIDE

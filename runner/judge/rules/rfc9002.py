@@ -1,4 +1,4 @@
-"""RFC 9002: loss detection and congestion control. Most of it happens inside the sender."""
+"""RFC 9002: loss detection and congestion control. Most requirements are about decisions inside the sender."""
 
 from runner.judge.rules.nouns import CLIENT, ENDPOINT, Document
 
@@ -21,5 +21,11 @@ _every(
 _case("6.2.4", "no-probe", CLIENT, "A probe timeout sends an ack-eliciting packet.", "longrtt")
 _unseen("6.2.2.1", "deadlock", CLIENT, "A client sends probes until its address is known to be valid.", _INSIDE)
 _unseen("7", "beyond-window", ENDPOINT, "Bytes in flight stay within the congestion window.", _INSIDE)
-_unseen("7.6", "persistent-congestion", ENDPOINT, "Persistent congestion resets the window.", _INSIDE)
+_unseen(
+    "7.6",
+    "persistent-congestion",
+    ENDPOINT,
+    "Persistent congestion reduces the congestion window to the minimum.",
+    _INSIDE,
+)
 _unseen("7.7", "no-pacing", ENDPOINT, "Packets are paced or bursts are limited.", _INSIDE)

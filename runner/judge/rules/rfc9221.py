@@ -13,4 +13,10 @@ _every(
 )
 _every("3", "too-large", ENDPOINT, "DATAGRAM frames stay within the peer's max_datagram_frame_size.")
 _every("3", "early-limit-reduced", SERVER, "A server that accepts 0-RTT doesn't reduce max_datagram_frame_size.")
-_unseen("5", "not-delivered", ENDPOINT, "Datagrams go to the application at once.", "packets don't show this")
+_unseen(
+    "5",
+    "not-delivered",
+    ENDPOINT,
+    "The data of DATAGRAM frames is delivered to the application at once.",
+    "packets don't show this",
+)

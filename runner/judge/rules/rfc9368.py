@@ -16,7 +16,7 @@ _unchecked(
     "4",
     "downgrade-unnoticed",
     CLIENT,
-    "A client that followed Version Negotiation checks that the server would have chosen its version.",
+    "A client that followed Version Negotiation checks that the server would have chosen the same version.",
     "no server of the matrix does this",
 )
 _unseen(

@@ -50,13 +50,13 @@ class Question:
 
     @property
     def label(self) -> str:
-        """The case's abbreviation. When the pair consists of stacks under test, the pair stands before it."""
+        """The case's abbreviation. When the pair consists of stacks under test, the label begins with the pair."""
         name = self.case.abbreviation
         return f"{self.client} → {self.server}, {name}" if self.case.client is ClientKind.STACK else name
 
     @property
     def title(self) -> str:
-        """The case's title, which has no file size and no link. The pair stands before it as in `label`."""
+        """The case's title, which has no file size and no link. It begins with the pair when `label` does."""
         name = self.case.title
         return f"{self.client} → {self.server}, {name}" if self.case.client is ClientKind.STACK else name
 
@@ -168,7 +168,7 @@ def _times(view: RunView, via: str, question: Question) -> list[float]:
 
 def _against(view: RunView, questions: Sequence[Question]) -> list[Against]:
     """One comparison for each reference. The references are `none` and each middlebox that is not a variant. References
-    that neither encrypt packets nor split TCP connections come first."""
+    that don't encrypt packets and don't split TCP connections come first."""
     times = [{label(via): _times(view, via, question) for via in view.run.vias} for question in questions]
     bases = [via for via in view.run.vias if not via or not view.run.middleboxes[via].variant_of]
     bases.sort(key=lambda via: bool(via and (view.run.middleboxes[via].encrypts or view.run.middleboxes[via].splits)))
@@ -367,8 +367,8 @@ def _sight_names(results: Iterable[Result]) -> list[str]:
 
 
 def _sights(view: RunView) -> list[tuple[str, str, dict[str, Sight], int]]:
-    """For each middlebox, with and without TLS between the endpoints: the sight of each kind of private data that shows
-    it in most packets, and the number of jobs."""
+    """For each middlebox, with and without TLS between the endpoints: for each kind of private data the sight with the
+    most packets, and the number of jobs."""
     sights: dict[tuple[str, str], dict[str, Sight]] = {}
     jobs: dict[tuple[str, str], int] = defaultdict(int)
     for job, result in view.results.items():

@@ -282,5 +282,5 @@ def test_one_file_is_taken_from_an_archive_without_end(tmp_path: Path) -> None:
             entry.type = tarfile.DIRTYPE
             yield entry.tobuf()
 
-    with pytest.raises(LaneError, match="holds no file"):
+    with pytest.raises(LaneError, match="contains no file"):
         extract_file(endless(), tmp_path / "capture.pcap", budget=10)

@@ -171,8 +171,8 @@ def test_where_goodput_ranks_otherwise_the_page_says_so_and_why() -> None:
     assert [place.name for place in first.servers] == ["b", "a", "c"]
     assert first.other_orders == [
         "By goodput the order of the servers is different: a, b, c. a has 0.80\u202fMbit/s and b 0.78\u202fMbit/s, "
-        "although b delivers earlier: goodput counts from the server's first 1-RTT packet, which comes after 1.20 s "
-        "with a and after 0.60 s with b, before the file."
+        "although b delivers earlier: goodput counts only from the server's first 1-RTT packet on, which comes after "
+        "1.20 s with a and after 0.60 s with b."
     ]
     (plain, _) = decisions(planned, drawn(planned, results))
     assert plain.other_orders == []
