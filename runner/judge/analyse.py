@@ -9,7 +9,7 @@ from runner.decode import embed_secrets
 from runner.decode.flood import flood
 from runner.judge.disturbance import load_truth
 from runner.judge.evidence import gaps, missing_secrets, unread_types
-from runner.judge.execution import execution_findings, job_protocol, unsupported
+from runner.judge.execution import execution_findings, job_protocol, silent_client, unsupported
 from runner.judge.file_faults import with_file_faults
 from runner.judge.harness import harness, harness_fault, incomplete_captures, with_record
 from runner.judge.job_traces import JobTraces, corrupts, read_traces
@@ -69,6 +69,8 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     failures = tuple(execution_findings(evidence, record, artifacts))
     if traces.facts is None or (traces.missing is not None and not failures):
         missing = () if traces.missing is None else (traces.missing,)
+        if traces.facts is not None and not failures:
+            failures = tuple(silent_client(evidence, artifacts))
         return result.ending(Outcome.FAILED if failures else Outcome.ERROR, *(failures or missing))
     context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record, truth=truth, protocol=result.protocol)
     if not unread and result.protocol not in OVER_TCP:

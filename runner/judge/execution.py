@@ -91,6 +91,22 @@ def client_end(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> 
         yield _exit_finding("client", client, "The client exits with 0 when all files have arrived.", artifacts)
 
 
+def silent_client(evidence: Evidence, artifacts: Artifacts) -> Iterator[Finding]:
+    """The finding when a client reported success although the captures contain no connection. With a middlebox, the
+    middlebox may be the reason."""
+    client = evidence.client
+    lacking = [file for file in evidence.files if file.received is None]
+    if client.exit_code == 0 and not client.stopped_by_us and lacking and evidence.via is None:
+        yield Finding(
+            code="client-silent",
+            requirement="The client exits with 0 when all files have arrived.",
+            expected=f"a connection, and {len(evidence.files)} files",
+            actual=f"exit code 0, no connection, and {len(lacking)} files are missing",
+            role="client",
+            log_tail=log_tail(artifacts, "client"),
+        )
+
+
 def log_tail(artifacts: Artifacts, role: str) -> str:
     """The last lines that a container printed; empty when there is no log."""
     log = artifacts.folder / role / "output.log"

@@ -2,7 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any
+
+from docker.errors import APIError
 
 from runner.engine.containers import ContainerSpec, Engine, Usage, Volume
 from runner.engine.layers import BoundedLayer
@@ -25,6 +28,11 @@ CAPABILITIES = ("NET_BIND_SERVICE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "
 READ_ONLY_LABEL = "bentpipe.read-only-root"  # label of an image that writes only to volumes and to `_WRITABLE`
 _WRITABLE = ("/tmp", "/var/tmp", "/run")
 _NETWORK_CAPABILITIES = ("NET_ADMIN", "NET_RAW")
+
+
+def is_refused_image(error: LaneError) -> bool:
+    """Whether the engine refuses to make a container because the configuration of the image is wrong."""
+    return isinstance(error.__cause__, APIError) and error.__cause__.status_code == HTTPStatus.BAD_REQUEST
 
 
 class Endpoint:
@@ -66,12 +74,19 @@ class Endpoint:
         self._read_only = not writable_root and (config.get("Labels") or {}).get(READ_ONLY_LABEL) == "true"
 
     def create(self, lane: LaneBase, served: tuple[Volume, ...]) -> None:
-        """Create the container in its lane, with the lane's volumes and the volumes `served`, without starting it."""
+        """Create the container in its lane, with the lane's volumes and the volumes `served`, without starting it.
+        Raises LaneError `<role>-not-started` when the engine refuses the image, for example without an entry point."""
         role = self.role.value
         spec = self.container(
             (*lane.volumes(role), *served), quota=lane.quota(role), host={"network_mode": lane.namespace(role)}
         )
-        self.join(lane.engine, lane.supervise(lane.create(spec), output_limit=self._limits.output))
+        try:
+            container = lane.create(spec)
+        except LaneError as error:
+            if is_refused_image(error):
+                raise LaneError(f"{role}-not-started", str(error)) from error
+            raise
+        self.join(lane.engine, lane.supervise(container, output_limit=self._limits.output))
 
     def join(self, engine: Engine, running: Watched) -> None:
         """Take over the container that was made from the specification of `container`. After its start, its root file

@@ -41,6 +41,7 @@ _NO_FILE = {
     "client-exit": "The client ended with an exit code other than 0.",
     "client-hello-unanswered": "The server did not answer the ClientHello.",
     "client-not-started": "The engine could not start the client's first process.",
+    "client-silent": "The client ended with exit code 0, without a connection and without the requested files.",
     "files-differ": "A requested file is missing, or differs from the server's.",
     "output-flood": "An endpoint printed more than the limit.",
     "packet-flood": "An endpoint sent many times more bytes than the files need.",

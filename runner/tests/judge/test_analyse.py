@@ -335,3 +335,21 @@ def test_a_silent_server_is_blamed_before_the_client_that_waited_for_it(failure:
     )
     assert causes_first((client,), (other, silence)) == (silence, client, other)
     assert causes_first((other, client), (silence,)) == (other, client, silence)
+
+
+@pytest.mark.parametrize(("exit_code", "role"), [(0, "client"), (None, "")])
+def test_a_client_that_reports_success_without_a_connection_is_blamed(
+    catalog: Catalog, recorded: Recorded, exit_code: int | None, role: str
+) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    for capture in (artifacts.client_capture, artifacts.server_capture):
+        capture.write_bytes(capture.read_bytes()[:24])  # the header of a pcap file
+
+    def plant(document: dict[str, Any]) -> None:
+        document["client"].update(exit_code=exit_code)
+        for file in document["files"]:
+            file.update(received=None, equal=False)
+
+    edit(artifacts, plant)
+    result = judge(catalog, artifacts, "handshake")
+    assert (result.outcome is Outcome.FAILED, result.findings[0].role) == (bool(role), role)

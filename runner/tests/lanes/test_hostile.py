@@ -244,3 +244,16 @@ def test_an_image_without_an_entry_point_is_not_compliant_and_stops_nobody(
     answer = lanes.probe(str(image.id), Role.CLIENT)
     assert not answer.compliant
     assert "it can't be started" in answer.problem
+
+
+@pytest.mark.parametrize(
+    "dockerfile", ["FROM scratch\nLABEL none=2\n", 'FROM scratch\nENTRYPOINT ["/x"]\nVOLUME ["/"]\n']
+)
+def test_an_image_that_the_engine_refuses_is_blamed(
+    lanes: Lanes, ask: Ask, engine: docker.DockerClient, dockerfile: str
+) -> None:
+    image, _ = engine.images.build(fileobj=io.BytesIO(dockerfile.encode()), rm=True)
+    job = ask()
+    evidence = lanes.run(replace(job, server=replace(job.server, image=str(image.id))))
+    assert evidence.error["code"] == "server-not-started"
+    assert lanes.run(ask(name="next")).error == {}, "the lane is fit for the next job"

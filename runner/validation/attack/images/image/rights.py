@@ -55,12 +55,18 @@ def mounts():
         "/certs/x",
         "/proc/sys/kernel/core_pattern",
         "/proc/sysrq-trigger",
-        "/sys/fs/cgroup/x",
+        "/sys/fs/cgroup/cgroup.procs",  # version 2; the folder of version 1 is a tmpfs of the container
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/cgroup.procs",
+        "/sys/fs/cgroup/devices/devices.allow",
         "/dev/kmsg",
         "/proc/sys/net/core/rmem_max",
     ):
-        with suppress(OSError), open(path, "w"):
-            escaped(f"wrote {path}")
+        exists = os.path.exists(path) or not path.startswith("/sys")
+        with suppress(OSError):
+            if exists:
+                with open(path, "w"):
+                    escaped(f"wrote {path}")
 
 
 @behaviour(BESIDE)
