@@ -20,8 +20,7 @@ _AWAY_S = 2.0  # seconds for which an engine is stopped or a disk is full
 _HOG = "import time; a = []\nwhile True: a.append(bytearray(b'x') * (1 << 20)); time.sleep(0.0005)"
 _ROOM = 128 << 20  # bytes that the runner can allocate after the strike begins
 _MEMORY = Path("/sys/fs/cgroup/memory")
-# It moves only the wall clock, and only that of the runner. libfaketime is not used, because it breaks sleeping in
-# threads.
+# This library moves only the wall clock of the runner. libfaketime is not used, because it breaks sleeping in threads.
 _SHIM = """
 #define _GNU_SOURCE
 #include <fcntl.h>

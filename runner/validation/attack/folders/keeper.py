@@ -64,7 +64,7 @@ class Keeper:
             with closing(self._batches(numbers[:_LIFE], _BATCH)) as batches:
                 for batch in batches:
                     numbers = numbers[len(batch.numbers) :]
-                    if batch.found:  # end this worker before other workers use its folders
+                    if batch.found:  # end this worker before its folders are sent again
                         break
                     yield self._report(batch, [])
             if batch.found:
