@@ -30,42 +30,40 @@ def lane_job(run: Run, job: Job, folder: Path, *, specs: Specs = MappingProxyTyp
     images, by stack and role; the environment of the job is added to their environment.
     """
     case = run.case(job)
+    topology = Topology(
+        link=case.link, middlebox=run.middleboxes[job.via] if job.via else None, beside=bool(case.beside)
+    )
     if case.client is ClientKind.STACK:
-        planned = _stack_job(run, job, folder, specs, port)
+        planned = _stack_job(run, job, folder, topology, specs=specs, port=port)
     else:
-        planned = _workload_job(run, job, folder)
+        planned = _workload_job(run, job, folder, topology)
     if case.beside:
         planned = _add_second_flow(planned, run, case)
-    box = run.middleboxes[job.via] if job.via else None
-    if box is None:
-        return planned
+    return planned if topology.middlebox is None else _add_boxes(planned, topology.middlebox)
+
+
+def _add_boxes(planned: LaneJob, middlebox: Middlebox) -> LaneJob:
     spec = EndpointSpec(
-        image=box.image,
+        image=middlebox.image,
         entrypoint=("/run_box.sh",),
         environment={
             **box_environment(),
             "SSLKEYLOGFILE": "/logs/keys.log",
             "QLOGDIR": "/logs/qlog/",
-            **box.parameters,
+            **middlebox.parameters,
         },
         devices=(_TUN,),
     )
-    return replace(
-        planned,
-        topology=Topology(link=case.link, middlebox=box),
-        boxes=dict.fromkeys(box.boxes, spec),
-        controllers=_controllers(box),
-        lose_all=True,
-    )
+    return replace(planned, boxes=dict.fromkeys(middlebox.boxes, spec), controllers=_controllers(middlebox))
 
 
-def _controllers(box: Middlebox) -> dict[str, str]:
+def _controllers(middlebox: Middlebox) -> dict[str, str]:
     """TCP's congestion controller at both routers; empty unless a variant sets a controller of the kernel."""
-    controller = box.parameters.get("CCA", "")
+    controller = middlebox.parameters.get("CCA", "")
     return {box.value: controller for box in Box if controller in KERNEL_CONTROLLERS}
 
 
-def _stack_job(run: Run, job: Job, folder: Path, specs: Specs, port: int) -> LaneJob:
+def _stack_job(run: Run, job: Job, folder: Path, topology: Topology, *, specs: Specs, port: int) -> LaneJob:
     case, wire_names = run.case(job), run.wire_names(job)
     files = served_files(run.seed, case.file_sizes, name_length=case.name_length)
 
@@ -80,14 +78,13 @@ def _stack_job(run: Run, job: Job, folder: Path, specs: Specs, port: int) -> Lan
         folder=folder,
         client=endpoint(job.client, Role.CLIENT, request_urls(files, host=case.host, port=port)),
         server=endpoint(job.server, Role.SERVER),
-        topology=Topology(link=case.link),
+        topology=topology,
         chain_length=case.chain_length,
         seed=job_seed(run.seed, job),
         timeout=case.timeout,
         files=files,
         server_port=_HTTPS if transport_of(run.protocol(job)) == "tcp" else None,
         content_seed=run.seed,
-        lose_all=_loses_all(case, run.protocol(job)),
     )
 
 
@@ -107,15 +104,13 @@ def _add_second_flow(planned: LaneJob, run: Run, case: CaseRecord) -> LaneJob:
 
     return replace(
         planned,
-        topology=Topology(link=case.link, beside=True),
         beside={role: endpoint(role) for role in BesideRole},
         beside_files=files,
         beside_over_tcp=flow.over_tcp,
-        lose_all=True,
     )
 
 
-def _workload_job(run: Run, job: Job, folder: Path) -> LaneJob:
+def _workload_job(run: Run, job: Job, folder: Path, topology: Topology) -> LaneJob:
     """A download by curl or a page load by a browser, from the origin."""
     case = run.case(job)
     workload = load(case, run.seed)
@@ -124,7 +119,7 @@ def _workload_job(run: Run, job: Job, folder: Path) -> LaneJob:
         folder=folder,
         client=EndpointSpec(image=run.implementations[job.client].image, environment=workload.environment),
         server=EndpointSpec(image=run.implementations[job.server].image),
-        topology=Topology(link=case.link),
+        topology=topology,
         seed=job_seed(run.seed, job),
         timeout=case.timeout,
         files=workload.files,
@@ -132,10 +127,4 @@ def _workload_job(run: Run, job: Job, folder: Path) -> LaneJob:
         server_port=workload.server_port,
         content_seed=run.seed,
         own_server=True,
-        lose_all=True,
     )
-
-
-def _loses_all(case: CaseRecord, protocol: str) -> bool:
-    """True when the link also loses TCP packets, because it carries other traffic than end-to-end QUIC."""
-    return transport_of(protocol) == "tcp" or len(case.link.segments) > 1

@@ -69,12 +69,17 @@ class LaneJob:
     beside: Mapping[BesideRole, EndpointSpec] = field(default_factory=dict)  # a second flow, through the first segment
     beside_files: tuple[ServedFile, ...] = ()  # the file that the second flow downloads
     beside_over_tcp: bool = False
-    lose_all: bool = False  # True: losses take packets of every protocol, not only UDP
 
     @property
     def required_files(self) -> tuple[ServedFile, ...]:
         """The files that the client must have at the end."""
         return self.files if self.expected is None else self.expected
+
+    @property
+    def lose_all(self) -> bool:
+        """True when losses take packets of every protocol, not only UDP: the link carries other packets than those of
+        end-to-end QUIC."""
+        return self.topology.routed or self.server_port is not None
 
     @property
     def flood(self) -> int | None:

@@ -28,8 +28,8 @@ from runner.remote.collected import CollectedOfJob
 from runner.remote.datagrams import require_datagrams
 from runner.remote.probes import PROBE_BYTES, Exchange, parse, probe_period, settled
 from runner.remote.reach import Reach
-from runner.remote.routed import RoutedStation, Way
-from runner.remote.station import CONTRACT_PORT, Station
+from runner.remote.routed import RoutedStation
+from runner.remote.station import CONTRACT_PORT, Station, Way
 from runner.units import MIB
 
 CLIENT_START = "client start"  # from this stage on, files may cross the link
@@ -70,25 +70,23 @@ class RealExperiment(Experiment):
         super().__init__(job, served=served, pool=pool, bell=bell)
         self._link, self._certificates = link, certificates
         self._box_keys = {f"/keys/{name}": content for name, content in box_keys.items()}
-        self._to = reach.of("server4" if needs_routers(job) else host)
+        kind = station_kind(job)
+        self._to = reach.of(kind.host_name(host))
         self._hosts = reach.hosts()
-        if needs_routers(job) and self._to.family != 4:
+        if self._to.family not in kind.families:
             raise LaneError("no-address", f"{link.name} has no IPv4, over which middleboxes and TCP cross a real link.")
         name = f"{prefix}-{secrets.token_hex(3)}"
 
         def station(endpoint: Endpoint, at: RemoteHost | None, box: Box) -> Station:
-            engine = engines[Role(endpoint.role.value)]
-            if not needs_routers(job):
-                return Station(engine, at, bell, endpoint=endpoint, name=name, collected=collected)
-            return RoutedStation(
-                engine,
+            return kind(
+                engines[Role(endpoint.role.value)],
                 at,
                 bell,
                 endpoint=endpoint,
                 name=name,
                 collected=collected,
-                box=self._boxes.get(box),
                 way=self._way(),
+                box=self._boxes.get(box),
             )
 
         self._at_client = station(self._client, link.client, Box.TERMINAL)
@@ -139,7 +137,7 @@ class RealExperiment(Experiment):
             together(self._pool, *(lambda member=member: member.guard(life) for member in self._stations))
             threading.Thread(target=self._beat, name="beat", daemon=True).start()
         with self._stages.stage("captures and probes"):
-            interfaces, filter_text = self._interfaces(), self._at_client.capture_filter(link.udp_port)
+            interfaces, filter_text = self._interfaces(), self._at_client.capture_filter
             answering = (interfaces["server"], filter_text, str(link.udp_port))
             self._at_server.start_side(("server", *common, *answering), quotas=quotas)
             asking = (interfaces["client"], filter_text, self._to.address, f"{probe_period(link):.4f}")
@@ -190,8 +188,7 @@ class RealExperiment(Experiment):
         return self._station_of(self._boxes[box]).box_ready()
 
     def _answers_quic(self) -> bool:
-        port, address = self._at_server.server_at(self._link.udp_port, self._to.address)
-        return self._at_server.wait_until_ready(port, address, timeout=SERVER_READY_SECONDS)
+        return self._at_server.wait_until_ready(timeout=SERVER_READY_SECONDS)
 
     def _listens(self, port: int) -> bool:
         return self._at_server.listens(port)
@@ -267,7 +264,7 @@ class RealExperiment(Experiment):
             collect.extract_file(blocks, path, budget=CAPTURE_LIMIT)
 
     def _way(self) -> Way:
-        """The way of the traffic from router to router."""
+        """The way of the traffic over the link."""
         box = self._job.topology.middlebox
         return Way(
             gateway=self._to.address,
@@ -327,7 +324,7 @@ class RealExperiment(Experiment):
         )
 
 
-def needs_routers(job: LaneJob) -> bool:
-    """True when the endpoints need their own networks: for a middlebox, and for TCP, because a host's network card
-    would join TCP segments before they are captured."""
-    return job.topology.middlebox is not None or job.server_port is not None
+def station_kind(job: LaneJob) -> type[Station]:
+    """The class of a job's stations. The endpoints need their own networks for a middlebox, and for TCP, because a
+    host's network card would join TCP segments before they are captured."""
+    return RoutedStation if job.topology.middlebox is not None or job.server_port is not None else Station

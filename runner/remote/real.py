@@ -32,7 +32,7 @@ from runner.model.run import CaseRecord, Run
 from runner.remote import reach
 from runner.remote.collected import Collected
 from runner.remote.engine import RemoteEngine
-from runner.remote.experiment import BASELINE_SECONDS, CLIENT_START, RealExperiment, needs_routers
+from runner.remote.experiment import BASELINE_SECONDS, CLIENT_START, RealExperiment, station_kind
 from runner.remote.probes import PROBE_BYTES, probe_period
 from runner.remote.shipping import Report, Shipping
 from runner.remote.volume import Ledger
@@ -232,9 +232,8 @@ class RealLinks(Deployment):
     def _measured(self, opened: _Open, job: Job, folder: Path) -> Evidence:
         """Run a job without checking the budget, and remove its containers and volumes from its hosts."""
         case = self._run.case(job)
-        spec = lane_job(self._run, job, folder)
-        if not needs_routers(spec):  # then the server uses a port of its host
-            spec = lane_job(self._run, job, folder, port=opened.link.udp_port)
+        port = station_kind(lane_job(self._run, job, folder)).url_port(opened.link.udp_port)
+        spec = lane_job(self._run, job, folder, port=port)
         experiment = RealExperiment(
             spec,
             opened.link,

@@ -7,7 +7,7 @@ container on Docker's bridge, which translates its address and publishes the gat
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runner.engine.containers import Engine, Volume
 from runner.errors import LaneError
@@ -23,7 +23,7 @@ from runner.model.middlebox import Box
 from runner.model.real_link import RemoteHost
 from runner.model.topology import CLIENT, GATEWAY, SERVER, TERMINAL, Hop
 from runner.remote.collected import CollectedOfJob
-from runner.remote.station import CONTRACT_PORT, LOG, QUIET, SIDE_RIGHTS, Station
+from runner.remote.station import CONTRACT_PORT, LOG, QUIET, SIDE_RIGHTS, Station, Way
 
 _CUBIC = "cubic"  # the same on all hosts: their defaults may differ
 _WIRINGS = 5000  # numbers of the cable's interfaces, above those that Docker uses
@@ -32,25 +32,11 @@ _OFFLOADS = "tx off tso off gso off gro off"
 _WIRED_SECONDS = 60.0  # longest time for the wiring, which takes a second on an idle host
 
 
-@dataclass(frozen=True, kw_only=True)
-class Way:
-    """The way of the traffic from router to router. `gateway`: the address of the server's host. `terminal`: the
-    client's address as the server's host sees it. `port`: the TCP and UDP port of the server's host. `server_port`: the
-    port on which the server listens in its own network. `forwards`: True when no box takes the traffic; then the
-    routers translate the server's address.
-    """
-
-    gateway: str
-    terminal: str
-    port: int
-    server_port: int
-    forwards: bool
-
-
 class RoutedStation(Station):
-    """`box`: the middlebox's container at this end, if any. Call `open_network` after `start_side`."""
+    """Call `open_network` after `start_side`."""
 
     captures = 2
+    families = (4,)
 
     def __init__(
         self,
@@ -61,27 +47,30 @@ class RoutedStation(Station):
         endpoint: Endpoint,
         name: str,
         collected: CollectedOfJob,
-        box: Endpoint | None,
         way: Way,
+        box: Endpoint | None = None,
     ) -> None:
-        super().__init__(engine, host, bell, endpoint=endpoint, name=name, collected=collected)
-        self._boxes = (box,) if box is not None else ()
-        self._way = way
+        super().__init__(engine, host, bell, endpoint=endpoint, name=name, collected=collected, way=way, box=box)
         self._place = Box.TERMINAL if endpoint.role is Role.CLIENT else Box.GATEWAY
         self._inner: Watched | None = None
         self._router: Watched | None = None
-
-    @property
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        return (self.endpoint, *self._boxes)
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
         """The endpoint's volumes; with a box, also /logs of the box."""
         return (*super().volumes, *(Volume(name=f"{self.name}-box-logs", path=_BOX_LOGS) for _ in self._boxes))
 
-    def capture_filter(self, port: int) -> str:
-        return f"port {port}"  # a middlebox may send TCP over the link
+    @staticmethod
+    def host_name(host: str) -> str:  # noqa: ARG004 - the endpoints' own network has the names of lanes
+        return "server4"
+
+    @staticmethod
+    def url_port(port: int) -> int:  # noqa: ARG004 - the router translates the port
+        return CONTRACT_PORT
+
+    @property
+    def capture_filter(self) -> str:
+        return f"port {self._way.port}"  # a middlebox may send TCP over the link
 
     def _parts(self) -> tuple[str, ...]:
         return ("box", *super()._parts(), "plumber", "router", "inner")
@@ -185,7 +174,7 @@ class RoutedStation(Station):
     def _ready_from(self) -> Watched | None:
         return self._inner
 
-    def server_at(self, port: int, address: str) -> tuple[int, str]:  # noqa: ARG002 - the server has a lane's address
+    def _server_at(self) -> tuple[int, str]:
         return CONTRACT_PORT, SERVER4
 
 

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,27 @@ SIDE_RIGHTS: dict[str, Any] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """The way of the traffic over the link. `gateway`: the address of the server's host. `terminal`: the client's
+    address as the server's host sees it. `port`: the TCP and UDP port of the server's host. `server_port`: the port on
+    which the server listens in its own network. `forwards`: True when no box takes the traffic; then routers translate
+    the server's address.
+    """
+
+    gateway: str
+    terminal: str
+    port: int
+    server_port: int
+    forwards: bool
+
+
 class Station:
     """The part of a job on one host, whose endpoint is in the host's own network. `guard` must be called first. The
     station is removed by `discard`, by its watchdog, or by the next sweep."""
 
     captures = 1  # number of captures on this host
+    families: tuple[int, ...] = (4, 6)  # address families over which jobs cross the link
 
     def __init__(
         self,
@@ -59,9 +75,13 @@ class Station:
         endpoint: Endpoint,
         name: str,
         collected: CollectedOfJob,
+        way: Way,
+        box: Endpoint | None = None,
     ) -> None:
+        """`box`: the middlebox's container at this end, if any."""
         self.engine = engine
         self._collected = collected
+        self._way = way
         self.endpoint = endpoint
         self.role = endpoint.role
         self.name = f"{name}-{self.role.value}"
@@ -70,11 +90,12 @@ class Station:
         self._docker_socket = host.docker_socket if host is not None else "/var/run/docker.sock"
         self._bell = bell
         self._containers: list[str] = []
+        self._boxes = (box,) if box is not None else ()
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         """The endpoint and the box of this host."""
-        return (self.endpoint,)
+        return (self.endpoint, *self._boxes)
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
@@ -162,9 +183,20 @@ class Station:
         running.start()
         return running
 
-    def capture_filter(self, port: int) -> str:
-        """The filter of the captures on the link, for traffic at `port`."""
-        return f"udp port {port}"
+    @staticmethod
+    def host_name(host: str) -> str:
+        """The host name whose address on the link is used for jobs with the host name `host` in their URLs."""
+        return host
+
+    @staticmethod
+    def url_port(port: int) -> int:
+        """The server's UDP port in URLs. `port`: the UDP port on the link."""
+        return port
+
+    @property
+    def capture_filter(self) -> str:
+        """The filter of the captures on the link."""
+        return f"udp port {self._way.port}"
 
     def open_network(self, *, life: float, token: str) -> None:
         """Make the endpoint's own network, if it has one. Raises LaneError."""
@@ -250,9 +282,9 @@ class Station:
         )
         self.endpoint.join(self.engine, Watched(self.engine, container, self._bell))
 
-    def server_at(self, port: int, address: str) -> tuple[int, str]:
-        """UDP port and address of the server for `wait_until_ready`. `port`, `address`: those on the link."""
-        return port, address
+    def _server_at(self) -> tuple[int, str]:
+        """The server's UDP port and address, as the container of `_ready_from` sees them."""
+        return self._way.port, self._way.gateway
 
     def listens(self, port: int) -> bool:
         """True when a process in the endpoint's network accepts TCP on `port`."""
@@ -260,8 +292,9 @@ class Station:
         assert inside is not None, "the network is made first"
         return accepts(self.engine.execute(inside.container, ["cat", "/proc/net/tcp", "/proc/net/tcp6"])[1], port)
 
-    def wait_until_ready(self, port: int, address: str, *, timeout: float) -> bool:
-        """True when the server answers at `address` and `port` within `timeout` seconds."""
+    def wait_until_ready(self, *, timeout: float) -> bool:
+        """True when the server answers over QUIC within `timeout` seconds."""
+        port, address = self._server_at()
         there = self._ready_from()
         assert there is not None, "start_side() comes first"
         deadline = time.monotonic() + timeout

@@ -90,7 +90,6 @@ def over_boxes() -> list[tuple[str, tuple[str, ...]]]:
         controllers={"terminal": "bbr", "gateway": "bbr"},
         server_port=443,
         own_server=True,
-        lose_all=True,
     )
     names = ("client", "server", "sim", "ground", "terminal", "gateway")
     disks = {name: Disk(path=Path(f"/disks/{name}.erofs"), command=(f"/{name}",), environment={}) for name in names}

@@ -29,7 +29,8 @@ from runner.lanes.supervised import Bell
 from runner.model.implementation import Role
 from runner.model.middlebox import Box
 from runner.remote.collected import Collected
-from runner.remote.routed import RoutedStation, Way
+from runner.remote.routed import RoutedStation
+from runner.remote.station import Way
 from runner.units import MIB
 
 pytestmark = pytest.mark.docker
