@@ -1,4 +1,4 @@
-"""Decides which job starts next: has queues of jobs, and knows which jobs must not run at the same time."""
+"""Keeps the queues of jobs, and decides which job starts next and which jobs may run at the same time."""
 
 import threading
 import time

@@ -154,7 +154,8 @@ LEGEND = "hq: HTTP/0.9 over QUIC (hq-interop) · h1: HTTP/1.1 · CCA: congestion
 
 
 def published_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None, *, width: int) -> Table:
-    """The published images of the catalogue, and which of them are on this host. Their names need 132 columns."""
+    """The published images of the catalogue, and which of them are on this host. The names of images need 132
+    columns."""
     wide = width >= _NARROW
     caption = "" if wide else f"implementations.json and terminals with {_NARROW} columns show the names of the images."
     table = Table(box=None, caption=caption or None, caption_justify="left")

@@ -10,8 +10,8 @@ _PRIOR = 20.0  # seconds: weight of the first guess of a group's rate against th
 
 class TimeLeft:
     """Groups of jobs, such as measurements and test cases, run at different rates. The rate of a group is the time that
-    the plan expected for its finished jobs, divided by the time in which jobs of the group ran. It therefore includes
-    disturbed attempts, slow stacks and changes in the number of lanes. When jobs of several groups run at the
+    the plan expected for its finished jobs, divided by the time in which jobs of the group ran. So disturbed attempts,
+    slow stacks and changes in the number of lanes change the rate. When jobs of several groups run at the
     same time, this time is divided among all running jobs.
     """
 

@@ -54,7 +54,7 @@ class _TimedPool(UnixHTTPConnectionPool):
 
 
 class _TimedAdapter(UnixHTTPAdapter):
-    """Makes connections with this time limit to the engine's socket."""
+    """Makes `_TimedConnection` objects for the engine's socket."""
 
     def get_connection(self, url: str | bytes, proxies: Any = None) -> Any:  # noqa: ARG002 - as requests calls it
         with self.pools.lock:

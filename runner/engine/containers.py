@@ -181,8 +181,9 @@ class Engine:
             return None
 
     def create(self, name: str, spec: ContainerSpec) -> str:
-        """Create a container without starting it, from the image that the tag named at its first use. Returns the id of
-        the container. `spec.root_quota` has no effect when the engine's storage has no quotas."""
+        """Create a container without starting it, from the image that `spec.image` named when this object first used
+        the name. Returns the id of the container. `spec.root_quota` has no effect when the engine's storage has no
+        quotas."""
         quota = spec.root_quota if self._has_quotas else None
         if quota is not None and not self._is_overlay:
             quota += int(self._inspect_image(spec.image).get("Size") or 0)  # btrfs and zfs count the image, too
@@ -309,7 +310,7 @@ class Engine:
             return int(api.exec_inspect(made["Id"])["ExitCode"]), output.decode(errors="replace")
 
     def archive(self, container: str, path: str, *, limit: int | None = None) -> Generator[bytes, None, None]:  # noqa: ARG002
-        """A folder or file of a container as tar, in blocks. `limit` in bytes protects from engines of other hosts."""
+        """A folder or file of a container as tar, in blocks. `limit`: most bytes, only for engines of other hosts."""
         with self._call(f"read {path}") as api:
             blocks, _ = api.get_archive(container, path, chunk_size=_BLOCK)
             yield from blocks

@@ -46,7 +46,7 @@ class Images(Protocol):
 
 
 class EngineImages:
-    """The images of an engine. `name`: the name of the container that is made to export an image."""
+    """The images of an engine. `name`: the beginning of the names of containers that are made to export images."""
 
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine = engine

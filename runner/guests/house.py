@@ -133,8 +133,8 @@ class ContainerHouse:
     def execute(self, command: Sequence[str]) -> tuple[int, str]:
         """Run a command in the container to its end. Returns its exit code and its output.
 
-        Raises LaneError. When the container or the connection to it is lost, a new container replaces it before that.
-        After `close`, raises LaneError `stopped`.
+        Raises LaneError. When the container or the connection to it is lost, the error is raised after a new container
+        has replaced the lost container. After `close`, raises LaneError `stopped`.
         """
         if self._closed:
             raise LaneError("stopped", "The run was stopped while this job ran.")

@@ -24,7 +24,7 @@ DOCKER_HUB = "docker.io"
 
 # The engine's errors when it can't reach a registry at all.
 _AWAY = re.compile(r"dial tcp|no such host|connection refused|timeout|proxyconnect|unreachable|nothing for|EOF$")
-_ASKED = re.compile(r'^Get "[^"]*": ')  # the engine puts the request before the reason
+_REQUEST = re.compile(r'^Get "[^"]*": ')  # the engine puts the request before the reason
 _LAYER_DONE = ("Pull complete", "Already exists")
 
 
@@ -126,7 +126,7 @@ def _pull_image(client: docker.DockerClient, tag: str, report: Callable[[Event],
     loaded: dict[str, tuple[int, int]] = {}
     for event in _events(client, repository, name or "latest", silence):
         if "error" in event:
-            reason = _ASKED.sub("", " ".join(str(event["error"]).split())).rstrip(".")
+            reason = _REQUEST.sub("", " ".join(str(event["error"]).split())).rstrip(".")
             return reason if _AWAY.search(reason) else f"the image {tag} can't be pulled: {reason}."
         layer, status, detail = event.get("id", ""), event.get("status", ""), event.get("progressDetail") or {}
         if status == "Pulling fs layer" or status in _LAYER_DONE:

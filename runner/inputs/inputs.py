@@ -106,7 +106,8 @@ class Certificates:
 
 
 class _Draw:
-    """Keys and serial numbers of certificates, random or derived from a seed; and their time, this moment or `now`."""
+    """Keys, serial numbers and the time of certificates. Keys and serial numbers are random or derived from a seed; the
+    time is this moment or `now` (seconds since 1970)."""
 
     def __init__(self, seed: int | None = None, now: float | None = None, *, purpose: str = "certificates") -> None:
         self._seed = seed

@@ -1,4 +1,4 @@
-"""CPU time of a container of this host, read from its cgroup, because the engine needs up to a second for it."""
+"""CPU time of a container of this host, read from its cgroup, because the engine needs up to a second to measure it."""
 
 from pathlib import Path
 

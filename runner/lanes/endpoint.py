@@ -89,8 +89,8 @@ class Endpoint:
         self.join(lane.engine, lane.supervise(container, output_limit=self._limits.output))
 
     def join(self, engine: Engine, running: Watched) -> None:
-        """Take over the container that was made from the specification of `container`. After its start, its root file
-        system is watched."""
+        """Use `running`, whose container was created with the specification that `container` returned. After its start,
+        its root file system is watched."""
         self._engine, self.running = engine, running
 
     def container(self, volumes: tuple[Volume, ...], *, quota: int, host: Mapping[str, Any]) -> ContainerSpec:
@@ -108,8 +108,8 @@ class Endpoint:
         )
 
     def _bounded_volumes(self, volumes: tuple[Volume, ...]) -> dict[str, Any]:
-        """A tmpfs for each volume that the image declares; otherwise the engine would make it on its disk, without a
-        limit. With a read-only root, also a tmpfs for each folder that programs expect to be writable."""
+        """A tmpfs for each volume that the image declares; otherwise the engine would make the volume on its disk,
+        without a limit. With a read-only root, also a tmpfs for each folder that programs expect to be writable."""
         ours = {volume.path for volume in volumes}
         options = f"rw,exec,nosuid,nodev,mode=1777,size={self._limits.declared}"
         paths = (*self._declared, *(_WRITABLE if self._read_only else ()))

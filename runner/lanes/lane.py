@@ -58,8 +58,8 @@ class Shape:
 
     @property
     def serves_again(self) -> bool:
-        """True when a lane of this shape can serve another job. A lane with routers can't, because nothing finds the
-        leftovers of a middlebox in the network."""
+        """True when a lane of this shape can serve another job. A lane with routers can't, because no check finds
+        what a middlebox leaves behind in the network."""
         return not self.routed
 
 

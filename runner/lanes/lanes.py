@@ -58,7 +58,7 @@ class Lanes:
     ) -> "Lanes":
         """Connect to this host's engine, remove leftovers of killed runners, get ready.
 
-        Raises SetupError without an engine, LaneError when it doesn't start containers.
+        Raises SetupError without an engine, LaneError when the engine doesn't start containers.
         """
         lane_set = LaneSet.open(run_name, lanes=lanes, client=client)
         if lane_set.unwatched:
@@ -145,7 +145,7 @@ class Lanes:
             self._set = self._wait_for_engine()
             if self._stop.is_set():
                 self._set.stop()
-            with suppress(LaneError):  # if this fails, the watchdog of `lost` removes them
+            with suppress(LaneError):  # if this fails, the watchdog of `lost` removes its containers
                 self._set.remove_set(lost)
 
     def _wait_for_engine(self) -> LaneSet:

@@ -83,8 +83,8 @@ class LaneJob:
 
     @property
     def flood(self) -> int | None:
-        """The bytes of one side after which a segment carries nothing more; None without a limit: for the origin, which
-        is trusted, and for a second flow, which never ends by itself."""
+        """The bytes of one side after which a segment carries nothing more. None: there is no limit, because the origin
+        is trusted, or because a second flow sends as long as the job's own flow."""
         return None if self.own_server or self.beside else flood_limit([file.size for file in self.files])
 
     @property

@@ -79,7 +79,7 @@ class Holder(Resident):
             raise LaneError("holder-silent", f"A holder said nothing for {self._silence:g} s: {command[0]}") from None
         finally:
             del self._answers[number]
-            while not frames.empty():  # the reader of the stream may wait for a free place
+            while not frames.empty():  # the reader of the stream may wait for a free place in the queue
                 frames.get_nowait()
             if kind == _OUTPUT and not self._gone:
                 with suppress(LaneError):
@@ -95,8 +95,8 @@ class Holder(Resident):
                 return end.value, printed.decode(errors="replace")
 
     def archive(self, path: str) -> Iterator[bytes]:
-        """Yields a folder as tar, in blocks: COPY_MEMBERS members at most, down to the depth DEPTH. A little more is
-        sent, so that the reader notices when members are left out.
+        """Yields a folder as tar, in blocks: at most COPY_MEMBERS members, down to the depth DEPTH. Slightly more than
+        these limits is sent, so that the reader notices that members are left out.
         """
         folder = PurePosixPath(path)
         limits = (str(DEPTH + 1), str(COPY_MEMBERS + 2))

@@ -35,8 +35,7 @@ Value = TypeVar("Value")
 
 
 class RemoteEngine(Engine):
-    """Construct with `open`. A call is repeated when the connection is lost, until the host has not answered for a
-    minute."""
+    """Construct with `open`. When the connection is lost, a call is repeated for a minute at most."""
 
     longest_look = 20.0  # longer than in lanes, because SSH may use the link
 
@@ -172,8 +171,9 @@ class RemoteEngine(Engine):
         return self._patiently(super().labelled_volumes)
 
     def archive(self, container: str, path: str, *, limit: int | None = None) -> Generator[bytes, None, None]:
-        """A folder of a container as tar. It is fetched completely before the first block, so that it can be fetched
-        again. It ends at `limit` bytes of files, or at LARGEST_ARCHIVE; the reader then reports that a part is missing.
+        """A folder of a container as tar. All of it is fetched before the first block is yielded, so that the call can
+        be repeated. The tar ends after `limit` bytes of files, or after LARGEST_ARCHIVE; the reader then reports that a
+        part is missing.
         """
         largest = (LARGEST_ARCHIVE if limit is None else limit) + _HEADERS
         with TemporaryFile() as file:

@@ -31,7 +31,7 @@ class Candidate:
     """An address of the server's host as the client's host sees it. RTT in seconds, payload in bytes of UDP."""
 
     address: str
-    interface: str  # the interface of the client's host that leads there
+    interface: str  # the interface of the client's host that leads to the address
     rtt: float | None = None  # None: no answer
     payload: int = 0  # the largest answered payload
     source: str = ""  # source address of the answer

@@ -130,7 +130,7 @@ class RealLinks(Deployment):
         return _Open(link=link, engines=by_role, served=served, reach=reached)
 
     def _find(self, link: RealLink, engines: dict[Role, Engine], say: Say) -> reach.Reach:
-        """The address of the server for a link's jobs."""
+        """The addresses of the server for a link's jobs. Raises SetupError when the client's host reaches none."""
         say(f"{link.name}: looking for an address of the server that {link.client.name} reaches")
         client, server = engines[Role.CLIENT], engines[Role.SERVER]
         # The address according to SSH may be a public address that no interface of the server's host has.
@@ -276,7 +276,7 @@ def resting(link: RealLink, now: Callable[[], datetime]) -> str:
 
 
 def expected_volume(link: RealLink, case: CaseRecord) -> int:
-    """About how many bytes a job of the case puts on the link."""
+    """The expected number of bytes that a job of the case puts on the link."""
     seconds = 2 * BASELINE_SECONDS + 8 * sum(case.file_sizes) / link.forward_rate
     transfer = sum(case.file_sizes) * _OVERHEAD
     copies = _COPIES_OVER_SSH + (link.server is not None)

@@ -18,12 +18,12 @@ import paramiko
 from runner.errors import SetupError
 from runner.remote.ssh import Connection, HostLostError
 
-_BLOCK = 32 * 1024  # bytes; paramiko sends pieces of this size, and copies the rest of the data each time
+_BLOCK = 32 * 1024  # bytes; paramiko sends at most this many at once, and would copy the rest of a larger block
 _RETRY_SECONDS = 1.0
 
 
 class Tunnel:
-    """`url` is the address for Docker clients. End it with `close`."""
+    """The socket and its connections. `url` is the address for Docker clients. `close` ends the tunnel."""
 
     def __init__(self, connection: Connection, *, patience: float = 60.0) -> None:
         self.connection = connection
@@ -79,8 +79,8 @@ class Tunnel:
                     far.close()
 
     def _open(self, near: socket.socket) -> paramiko.Channel | None:
-        """A channel to the engine. When the host is lost, the connection is tried again, at most while the client of
-        the socket waits."""
+        """A channel to the engine. When the host is lost, the connection is tried again, until the patience is over or
+        the client of the socket has hung up. Returns None without a connection; `failure` is then the reason."""
         deadline = time.monotonic() + self._patience
         while True:
             try:

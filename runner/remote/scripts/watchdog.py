@@ -2,7 +2,7 @@
 
     watchdog.py LIFE LEASE OWN_NAME NAME…      names of containers, and of volumes as volume:NAME
 
-It does so after LIFE seconds in any case. It does so earlier when the content of the file /beat has not changed for
+This happens after LIFE seconds in any case. It happens earlier when the content of the file /beat has not changed for
 LEASE seconds: then the runner is dead, or has no connection. After a restart of the engine, this program is started
 again, and both times begin again.
 """
