@@ -13,7 +13,7 @@ from runner.images.history import Build, time_left
 from runner.images.images import Event, State
 from runner.units import format_duration
 
-PARALLEL = 2  # images built at the same time: one uses the CPUs while the other waits for the network or one compiler
+PARALLEL = 2  # images built at the same time: one build uses the CPUs while the other waits, such as for the network
 
 _ENDS = (State.BUILT, State.PULLED, State.FAILED, State.SKIPPED)
 

@@ -1,8 +1,8 @@
-"""The reference page. Its objects have the same numbers, kinds and total sizes as those of ETSI's Kepler page, but
-other content.
+"""The reference page. It has as many objects of each kind as ETSI's Kepler page, with the same total size, but other
+content.
 
-It has 75 objects with 815,804 B: one document, 9 style sheets, 32 framed texts, 32 images, one blob. The total size of
-each kind and the sizes of the largest texts are as in the original; the other sizes are chosen here. The content
+It has 75 objects with 815,804 B: one document, 9 style sheets, 32 texts in frames, 32 images, one blob. The total size
+of each kind and the sizes of the largest texts are as in the original; the other sizes are chosen here. The content
 follows from a seed and can't be compressed.
 """
 
