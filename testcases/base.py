@@ -115,9 +115,9 @@ class Case:
     client: ClientKind = ClientKind.STACK
     encrypted: bool = True  # TLS end to end: an eavesdropper sees addresses, ports and the server name only
     origins: int = 1  # number of origins that serve the objects of a page
-    sizes: tuple[int, ...] = ()  # sizes of the single file; each size makes its own case. Empty: `files` counts
+    sizes: tuple[int, ...] = ()  # sizes of the single file, each in a separate case. Empty: one case with `files`
     sweep: tuple[int, ...] = ()  # sizes of `--size all`
-    slowest: int = 0  # bit/s: `sized` adds the file's time at this rate to the time-out; 0: it scales the time-out
+    slowest: int = 0  # bit/s; `sized` adds the transfer time at this rate. 0: the time-out grows with the size
     declared: str = ""  # name of the declaration from which `sized`, `warmed` or `accompanied` made this case
     warm: bool = False  # the client loads everything twice; only the second time counts
     beside: str = ""  # the flow beside (runner/model/beside.py): `tcp-cubic`, …; empty: the link has no other flow

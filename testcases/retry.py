@@ -16,8 +16,8 @@ CODES = {
 
 
 def retry_was_used(case: CaseEvidence) -> Iterator[Finding]:
-    """The server sends at least one Retry with a correct integrity tag. The client echoes its token, and does not reset
-    its packet number (RFC 9000 §17.2.5)."""
+    """The server sends at least one Retry with a correct integrity tag. The client echoes the token of the Retry,
+    and does not reset its packet number (RFC 9000 §17.2.5)."""
     retried = [connection for connection in case.facts.connections if connection.retries]
     if not retried:
         finding = Finding(

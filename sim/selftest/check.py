@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that the link program keeps its promises (sim/README.md), in network namespaces of its own.
+"""Checks the properties of the link program that sim/README.md describes, in separate network namespaces.
 
 Needs root, iproute2, nsenter, ethtool and tcpdump; with --image also Docker and the image bentpipe/base:trixie.
 
-    check.py --program sim/build/bentpipe-link          the program on this machine
+    check.py --program sim/build/bentpipe-link          the program on this host
     check.py --image bentpipe/sim:3                     the container, as the runner starts it
 
 Prints one line per finding. Exit code 1 when a finding failed.
@@ -76,7 +76,7 @@ def check_isolation(lane: Lane) -> list[Finding]:
         Finding(
             name="ARP and ND give the server's MAC", passed=len(resolved) >= 2, measured=f"{len(resolved)} neighbours"
         ),
-        Finding(name="nothing of that crosses the link", passed=crossed == 0, measured=f"{crossed} packets"),
+        Finding(name="no packet of these crosses the link", passed=crossed == 0, measured=f"{crossed} packets"),
         Finding(
             name="SIGTERM while idle",
             passed=link.exit_code == 0 and link.stop_s < (0.2 if lane.image is None else 1.0),
@@ -105,12 +105,12 @@ def check_delay(lane: Lane) -> list[Finding]:
         lines = (capture.communicate(timeout=5)[0]).splitlines()
         seen.append([sum(kind in line for line in lines) for kind in ("echo request", "echo reply")])
     truth = link.stop()
-    found = []
+    findings = []
     for name, reply, length in (("IPv4", v4, 84), ("IPv6", v6, 104)):
         ideal = 0.6 + length * 8 / 20e6 + length * 8 / 2e6
         excess = reply["rtt_s"]["p50"] - ideal if reply["received"] else float("inf")
         spread = reply.get("rtt_s", {})
-        found.append(
+        findings.append(
             Finding(
                 name=f"round-trip time, {name}",
                 passed=reply["received"] == 20 and 0 <= excess < 0.003,
@@ -118,12 +118,12 @@ def check_delay(lane: Lane) -> list[Finding]:
             )
         )
     exact = truth["forward"]["packets_out"] == truth["return"]["packets_out"] == 40
-    found.append(
+    findings.append(
         Finding(name="each ping crosses once", passed=exact, measured=f"{truth['forward']['packets_out']} replies")
     )
     whole = seen == [[20, 20], [20, 20]]
-    found.append(Finding(name="tcpdump sees both ways on both interfaces", passed=whole, measured=str(seen)))
-    return found
+    findings.append(Finding(name="tcpdump sees both ways on both interfaces", passed=whole, measured=str(seen)))
+    return findings
 
 
 def check_unchanged(lane: Lane) -> list[Finding]:
@@ -158,7 +158,7 @@ def check_unchanged(lane: Lane) -> list[Finding]:
 def check_rate(lane: Lane) -> list[Finding]:
     """The received rate and the drops of a small queue are right at 1.3 times the data rate, in both directions and for
     IPv4 and IPv6."""
-    found = []
+    findings = []
     for name, to, rate, count in (
         ("forward, IPv4", CLIENT_V4, 20e6, 13_000),
         ("return, IPv4", SERVER_V4, 2e6, 1_300),
@@ -174,7 +174,7 @@ def check_rate(lane: Lane) -> list[Finding]:
         exact = longest == 125 and dropped == count - got["received"] and balanced(counts)
         late = "/".join(f"{truth['lateness_s'][key] * 1e3:.2f}" for key in ("p50", "p99", "max"))
         received_late = truth["receive_lateness_s"]["p99"] * 1e3
-        found.append(
+        findings.append(
             Finding(
                 name=f"rate at 1.3 times the load, {name}",
                 passed=abs(error) < 0.001 and exact,
@@ -182,7 +182,7 @@ def check_rate(lane: Lane) -> list[Finding]:
                 f"dropped {dropped}, cpu {cpu:.2f} s, late p50/p99/max {late} ms, received p99 {received_late:.2f} ms",
             )
         )
-    return found
+    return findings
 
 
 def check_loss(lane: Lane) -> list[Finding]:
@@ -212,7 +212,7 @@ def check_loss(lane: Lane) -> list[Finding]:
 
 def check_loss_protocol(lane: Lane) -> list[Finding]:
     """With a loss of 1, `udp` lets pings pass and `any` does not."""
-    found = []
+    findings = []
     for protocol, expected in (("udp", (3, 0)), ("any", (0, 0))):
         lossy = {"delay": 0.01, "loss": 1}
         link = lane.link(document(forward=lossy, return_={"delay": 0.01}, loss_protocol=protocol))
@@ -221,8 +221,8 @@ def check_loss_protocol(lane: Lane) -> list[Finding]:
         link.stop()
         got = (pings["received"], received)
         measured = f"{got[0]} of 3 pings, {got[1]} of 20 UDP packets"
-        found.append(Finding(name=f"loss of {protocol}", passed=got == expected, measured=measured))
-    return found
+        findings.append(Finding(name=f"loss of {protocol}", passed=got == expected, measured=measured))
+    return findings
 
 
 def check_seed(lane: Lane) -> list[Finding]:
@@ -310,7 +310,7 @@ def check_stop(lane: Lane) -> list[Finding]:
             measured=f"exit {link.exit_code} after {link.stop_s * 1e3:.0f} ms",
         ),
         Finding(
-            name="packets on the way are counted",
+            name="packets in flight are counted",
             passed=forward["in_flight"] > 500 and balanced(forward),
             measured=f"{forward['in_flight']} of {forward['packets_in']}",
         ),
@@ -325,16 +325,18 @@ def check_refusals(lane: Lane) -> list[Finding]:
     flow(lane, to=SERVER_V4, rate=1e6, ip_length=200, count=50)
     lane.offload("client", on=False)
     missing = link.stop()["sockets"]["left"]["checksum_missing"]
-    found = [Finding(name="offload left on is seen", passed=missing == 50, measured=f"{missing} without checksum")]
+    findings = [
+        Finding(name="an offload that is on is noticed", passed=missing == 50, measured=f"{missing} without checksum")
+    ]
     if lane.program is None:
-        return found
+        return findings
     whole = {"left": {"interface": "eth0"}, "right": {"interface": "eth1"}, "truth": f"{lane.folder}/bad.json"}
     cases: dict[str, dict[str, Any]] = {
         "a rate with a unit": document(forward={"data_rate": "20M"}),
         "a queue without a limit": document(return_={"queue_packets": 0}),
         "a loss above 1": document(forward={"loss": 1.5}),
-        "a field that nobody knows": document(return_={"impairments": {"corupption": 0.1}}),
-        "an interface that is not there": document(left={"interface": "eth9"}),
+        "an unknown field": document(return_={"impairments": {"corupption": 0.1}}),
+        "a missing interface": document(left={"interface": "eth9"}),
         "a kernel that forwards": document(),
     }
     lane.sysctl("sim", "ipv4.conf.eth0.forwarding", 1)
@@ -342,9 +344,9 @@ def check_refusals(lane: Lane) -> list[Finding]:
         command = lane.enter("sim", str(lane.program), json.dumps({**whole, **faulty}))
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
         clear = done.returncode == 2 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-        found.append(Finding(name=f"refuses {name}", passed=clear, measured=done.stderr.strip()))
+        findings.append(Finding(name=f"refuses {name}", passed=clear, measured=done.stderr.strip()))
     lane.sysctl("sim", "ipv4.conf.eth0.forwarding", 0)
-    return found
+    return findings
 
 
 CHECKS: dict[str, Callable[[Lane], list[Finding]]] = {
@@ -365,9 +367,9 @@ CHECKS: dict[str, Callable[[Lane], list[Finding]]] = {
 
 def main() -> int:
     """Runs the selected checks, all in the same lane, each with a new link."""
-    parser = argparse.ArgumentParser(description="Checks the link program in network namespaces of its own.")
+    parser = argparse.ArgumentParser(description="Checks the link program in separate network namespaces.")
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--program", type=Path, help="the program on this machine")
+    target.add_argument("--program", type=Path, help="the program on this host")
     target.add_argument("--image", help="the container image")
     parser.add_argument("--only", choices=CHECKS, action="append", help="run only this check; may be repeated")
     chosen = parser.parse_args()

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Sends datagrams whose bytes are all known, so that a receiver finds every change. Standard library; prints JSON.
+"""Sends datagrams whose bytes are all known, so that a receiver detects each change. Needs only the standard library,
+and prints JSON.
 
 Run it inside the network namespaces of the endpoints, receiver first:
 

@@ -92,25 +92,28 @@ def longest_run(numbers: list[int]) -> int:
 
 def check_corruption(lane: Lane) -> list[Finding]:
     """30 % of the packets are corrupted, at most 3 in a row, and all of them are delivered with a right checksum."""
-    found = []
-    asked = {"corruption": 0.3, "burst": 3}
-    for to, way, link in ((CLIENT_V4, "forward", short(forward=asked)), (SERVER_V6, "return", short(return_=asked))):
+    findings = []
+    impairment = {"corruption": 0.3, "burst": 3}
+    for to, way, link in (
+        (CLIENT_V4, "forward", short(forward=impairment)),
+        (SERVER_V6, "return", short(return_=impairment)),
+    ):
         got = flow(lane, link, to=to, count=1000, length=333)
         # Packets are identified by their place, because corruption may have changed the number. The order is kept.
         broken = [place for place, intact in enumerate(got.intact) if not intact]
-        told = got.truth[way]["corrupted"]
-        found.append(
+        counted = got.truth[way]["corrupted"]
+        findings.append(
             Finding(
                 name=f"corrupted packets arrive, {way} to {to}",
                 passed=len(got.intact) == got.sent
-                and len(broken) == told
-                and 180 < told < 340
+                and len(broken) == counted
+                and 180 < counted < 340
                 and longest_run(broken) == 3,
-                measured=f"{len(broken)} of {got.sent} changed, truth {told}, longest run {longest_run(broken)}, "
+                measured=f"{len(broken)} of {got.sent} changed, truth {counted}, longest run {longest_run(broken)}, "
                 f"{got.sent - len(got.intact)} missing",
             )
         )
-    return found
+    return findings
 
 
 def check_losses(lane: Lane) -> list[Finding]:
@@ -147,7 +150,7 @@ def _runs(numbers: list[int]) -> int:
 def check_outage(lane: Lane) -> list[Finding]:
     """No packet passes for 0.6 s, from 0.5 s after the first short header on. Without a short header all packets
     pass."""
-    found = []
+    findings = []
     for name, first, expected in (
         ("after a 1-RTT packet", "0x40", 60),
         ("after a 1-RTT packet with a greased fixed bit", "0x00", 60),
@@ -158,37 +161,37 @@ def check_outage(lane: Lane) -> list[Finding]:
         dropped = got.truth["forward"]["dropped_outage"]
         where = (got.missing[0], got.missing[-1]) if got.missing else None
         right = abs(dropped - expected) <= 2 and longest_run(got.missing) == len(got.missing) == dropped
-        found.append(
+        findings.append(
             Finding(
                 name=f"outage {name}",
                 passed=right and balanced(got.truth["forward"]),
                 measured=f"{dropped} dropped, {where} missing, first 1-RTT packet at {got.truth['first_1rtt_s']}",
             )
         )
-    return found
+    return findings
 
 
 def check_mtu_fall(lane: Lane) -> list[Finding]:
     """Packets longer than the new MTU are dropped; other packets are not."""
     sizes = {1200: 0, 1300: 150}
-    found = []
+    findings = []
     for length, expected in sizes.items():
         link = short(mtu_fall={"size": 1280, "start": 0.5})
         got = flow(lane, link, to=CLIENT_V4, count=200, interval=0.01, length=length)
         dropped = got.truth["forward"]["dropped_mtu"]
-        found.append(
+        findings.append(
             Finding(
                 name=f"MTU falls to 1280, {length} bytes of payload",
                 passed=abs(dropped - expected) <= 2 and len(got.missing) == dropped,
                 measured=f"{dropped} of {got.sent} dropped",
             )
         )
-    return found
+    return findings
 
 
 def check_rebinding(lane: Lane) -> list[Finding]:
     """The server sees new ports, or new addresses, and all its answers reach the client."""
-    found = []
+    findings = []
     for what, to in (("port", SERVER_V4), ("port", SERVER_V6), ("address", SERVER_V4), ("address", SERVER_V6)):
         link = short(rebinding={"what": what, "first": 0.3, "every": 0.5})
         got = flow(lane, link, to=to, echo=True, count=150, interval=0.01)
@@ -197,14 +200,14 @@ def check_rebinding(lane: Lane) -> list[Finding]:
         ports = len({source.split()[1] for source in sources})
         hosts = len({source.split()[0] for source in sources})
         right = (ports, hosts) == ((4, 1) if what == "port" else (1, 4))
-        found.append(
+        findings.append(
             Finding(
                 name=f"rebinding of the {what} towards {to}",
                 passed=right and len(mappings) == 3 and sorted(got.echoed) == list(range(150)) and all(got.intact),
                 measured=f"{' → '.join(sources)}; {len(got.echoed)} of {got.sent} answers, {len(mappings)} mappings",
             )
         )
-    return found
+    return findings
 
 
 def check_order(lane: Lane) -> list[Finding]:
@@ -213,7 +216,7 @@ def check_order(lane: Lane) -> list[Finding]:
     loose = flow(lane, short(forward={"jitter": 0.05}, overtaking=True), to=CLIENT_V4, count=300)
     held = flow(lane, short(forward={"reorder": 0.1, "reorder_delay": 0.03}), to=CLIENT_V4, count=500)
     late = sum(later < earlier for earlier, later in itertools.pairwise(held.numbers))
-    told = held.truth["forward"]["held_back"]
+    counted = held.truth["forward"]["held_back"]
     return [
         Finding(
             name="jitter in order",
@@ -227,27 +230,27 @@ def check_order(lane: Lane) -> list[Finding]:
         ),
         Finding(
             name="10 % held back by 30 ms",
-            passed=30 < told < 75 and 0 < late <= told and not held.missing,
-            measured=f"{told} held back, {late} times a number fell, nothing lost",
+            passed=30 < counted < 75 and 0 < late <= counted and not held.missing,
+            measured=f"{counted} held back, {late} times a number fell, nothing lost",
         ),
     ]
 
 
 def check_marking(lane: Lane) -> list[Finding]:
     """A queue with 10 or more packets marks ECT packets, and no other packets."""
-    found = []
+    findings = []
     for name, to, ecn in (("ECT(0)", CLIENT_V4, 2), ("ECT(0) on IPv6", CLIENT_V6, 2), ("not ECT", CLIENT_V4, 0)):
         link = document(
             forward={"data_rate": 2_000_000, "delay": 0.01, "impairments": {"mark_packets": 10}},
             return_={"data_rate": 20_000_000, "delay": 0.01},
         )
         got = flow(lane, link, to=to, count=300, interval=0.003, length=1200, ecn=ecn)
-        marked, told = got.ecn.count(CE), got.truth["forward"]["marked"]
-        right = marked == told and (told > 50 if ecn else told == 0) and not got.missing
-        found.append(
-            Finding(name=f"CE for {name}", passed=right, measured=f"{marked} of {got.sent}, the truth says {told}")
+        marked, counted = got.ecn.count(CE), got.truth["forward"]["marked"]
+        right = marked == counted and (counted > 50 if ecn else counted == 0) and not got.missing
+        findings.append(
+            Finding(name=f"CE for {name}", passed=right, measured=f"{marked} of {got.sent}, truth {counted}")
         )
-    return found
+    return findings
 
 
 def check_changes(lane: Lane) -> list[Finding]:

@@ -15,7 +15,7 @@ DROP_LOSS, DELIVER = 2, 3
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One promise of the link program, and the measured result."""
+    """One checked property of the link program, and the measured result."""
 
     name: str
     passed: bool
@@ -38,7 +38,7 @@ def document(*, forward: Fields | None = None, return_: Fields | None = None, **
 
 
 def balanced(counts: dict[str, Any]) -> bool:
-    """Whether the counts account for each packet that came in."""
+    """Whether the counts account for each packet that entered the link."""
     dropped = sum(count for name, count in counts.items() if name.startswith("dropped_"))
     gone = counts["packets_out"] + counts["send_errors"] + dropped
     return bool(counts["packets_in"] == gone + counts["in_flight"])

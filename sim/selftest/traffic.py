@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures a path from its two ends: UDP sender, UDP receiver, ICMP echo. Standard library only; prints JSON.
+"""Measures a link from its two ends: UDP sender, UDP receiver, ICMP echo. Standard library only; prints JSON.
 
 Run it inside the network namespaces of the endpoints, receiver first:
 

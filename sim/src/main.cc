@@ -50,7 +50,7 @@ RunLink(const std::string& document)
 
 /// The exit code of `run`. An exception of `run` becomes one sentence and an exit code.
 int
-Told(const std::function<int()>& run)
+ExitCode(const std::function<int()>& run)
 {
     try
     {
@@ -71,7 +71,7 @@ Told(const std::function<int()>& run)
 int
 Main(const std::vector<std::string>& arguments)
 {
-    return Told([&arguments] {
+    return ExitCode([&arguments] {
         if (arguments.size() != 1)
         {
             throw UserError("Give one argument: a JSON document, --serve or --help.");
@@ -83,7 +83,7 @@ Main(const std::vector<std::string>& arguments)
         }
         if (arguments[0] == "--serve")
         {
-            Serve([](const std::string& document) { return Told([&document] { return RunLink(document); }); });
+            Serve([](const std::string& document) { return ExitCode([&document] { return RunLink(document); }); });
             return 0;
         }
         return RunLink(arguments[0]);

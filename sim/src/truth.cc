@@ -23,19 +23,19 @@ using nlohmann::json;
 json
 ToJson(const DirectionCounts& counts)
 {
-    json made{{"busy_s", counts.busy_s},
-            {"bytes_in", counts.bytes_in},
-            {"bytes_out", counts.bytes_out},
-            {"dropped_loss", counts.dropped_loss},
-            {"dropped_queue", counts.dropped_queue},
-            {"in_flight", counts.in_flight},
-            {"packets_in", counts.packets_in},
-            {"packets_out", counts.packets_out},
-            {"queue_max_packets", counts.queue_max_packets},
-            {"queue_mean_packets", counts.queue_mean_packets},
-            {"send_errors", counts.send_errors}};
-    made.update(json(counts.impaired));
-    return made;
+    json object{{"busy_s", counts.busy_s},
+                {"bytes_in", counts.bytes_in},
+                {"bytes_out", counts.bytes_out},
+                {"dropped_loss", counts.dropped_loss},
+                {"dropped_queue", counts.dropped_queue},
+                {"in_flight", counts.in_flight},
+                {"packets_in", counts.packets_in},
+                {"packets_out", counts.packets_out},
+                {"queue_max_packets", counts.queue_max_packets},
+                {"queue_mean_packets", counts.queue_mean_packets},
+                {"send_errors", counts.send_errors}};
+    object.update(json(counts.impaired));
+    return object;
 }
 
 json
@@ -60,15 +60,15 @@ ToJson(const Histogram& histogram)
 json
 ToJson(const std::vector<MappingTruth>& mappings)
 {
-    json made = json::array();
+    json list = json::array();
     for (const MappingTruth& mapping : mappings)
     {
-        made.push_back({{"inner", mapping.inner},
+        list.push_back({{"inner", mapping.inner},
                         {"outer", mapping.outer},
                         {"packets", mapping.packets},
                         {"time_s", mapping.time_s}});
     }
-    return made;
+    return list;
 }
 
 json

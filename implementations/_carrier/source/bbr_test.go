@@ -13,7 +13,7 @@ const (
 	bbrBDP = int(bbrRTT/bbrGap) * 1200 // bytes
 )
 
-// download takes so many bytes over a link of 24 Mbit/s; `lossy` is link's.
+// download transfers `bytes` bytes over a link of 24 Mbit/s that loses every `lossy`th datagram.
 func download(t *testing.T, cca string, bytes, lossy int) (took time.Duration, server []event) {
 	t.Helper()
 	options := sane()
@@ -25,7 +25,7 @@ func download(t *testing.T, cca string, bytes, lossy int) (took time.Duration, s
 	return time.Since(began), server
 }
 
-// One packet in 50 is lost: Cubic's window falls to some 10 packets, BBR's stays.
+// One packet in 50 is lost: the window of Cubic falls to about 10 packets, the window of BBR stays.
 func TestBBRKeepsItsRateWhateverIsLost(t *testing.T) {
 	cubic, _ := download(t, "cubic", 1_500_000, 50)
 	bbr, _ := download(t, "bbr", 1_500_000, 50)
@@ -35,7 +35,7 @@ func TestBBRKeepsItsRateWhateverIsLost(t *testing.T) {
 	}
 }
 
-// The queue of the link takes everything, so that nothing but its model stops it.
+// The queue of the link is never full, so that only the model of BBR limits the window.
 func TestBBRsWindowIsTwiceTheBDP(t *testing.T) {
 	_, server := download(t, "bbr", 8_000_000, 0)
 	largest, last := 0, 0

@@ -19,7 +19,7 @@ func sane() Options {
 	return Options{IdleTimeout: 30 * time.Second, StreamWindow: 4 << 20, ConnectionWindow: 16 << 20, MaxStreams: 10}
 }
 
-// event is what these tests need of a line of a qlog.
+// event has the fields of a qlog event that these tests read.
 type event struct {
 	Name string `json:"name"`
 	Data struct {
@@ -40,7 +40,7 @@ type event struct {
 }
 
 // transfer downloads `blocks` blocks of that size with the same options on both sides and returns the events of both.
-// A pause after each block lets it be a packet of its own: what comes in a batch is acknowledged as one.
+// A pause after each block makes it a separate packet; packets that arrive in one batch get one ACK.
 func transfer(t *testing.T, options Options, blocks, size int, pause time.Duration) (client, server []event) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -51,7 +51,7 @@ func transfer(t *testing.T, options Options, blocks, size int, pause time.Durati
 	return transferOver(t, conn, options, blocks, size, pause)
 }
 
-// transferOver is the same from a server with a socket that may do as it likes.
+// transferOver is transfer with a given socket for the server, for example one that loses packets.
 func transferOver(t *testing.T, conn net.PacketConn, options Options, blocks, size int, pause time.Duration) (client, server []event) {
 	t.Helper()
 	folder := t.TempDir()
@@ -123,7 +123,7 @@ func events(t *testing.T, folder, side string) (all []event) {
 	return all
 }
 
-// count is of 1-RTT packets with a frame of that type.
+// count is the number of 1-RTT packets with a frame of that type.
 func count(events []event, name, frame string) (n int) {
 	for _, e := range events {
 		if !strings.HasSuffix(e.Name, name) || e.Data.Header.Type != "1RTT" {

@@ -41,7 +41,8 @@ func marked(control []byte) bool {
 	return false
 }
 
-// A train of five datagrams, each of its own bytes, is read as these five, by batches that are smaller; so is what follows.
+// A train of five different datagrams is read as five datagrams, in batches smaller than the train. Single datagrams
+// after it are read unchanged.
 func TestTrainIsReadAsItsDatagrams(t *testing.T) {
 	opened, err := ListenUDP(&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -70,7 +71,7 @@ func TestTrainIsReadAsItsDatagrams(t *testing.T) {
 		}
 	}
 	_ = opened.SetReadDeadline(time.Now().Add(10 * time.Second))
-	want := []int{3, 2, 1, 1} // datagrams that each call gives
+	want := []int{3, 2, 1, 1} // datagrams that each call returns
 	lengths := []int{1000, 1000, 1000, 1000, 500, 5, 0}
 	for call, count := range want {
 		messages := make([]ipv4.Message, 3)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// These read from qlogs whether what quic-go is told is what it does.
+// These tests read from qlogs whether quic-go applies the options.
 
 func TestPacketsPerAck(t *testing.T) {
 	for _, ratio := range []int{1, 2, 10, 30} {
@@ -19,7 +19,7 @@ func TestPacketsPerAck(t *testing.T) {
 		client, _ := transfer(t, options, 300, 1000, time.Millisecond)
 		packets, acks := count(client, "packet_received", "stream"), count(client, "packet_sent", "ack")
 		found := float64(packets) / float64(acks)
-		// The end, and packets that ride together, make it some more or less.
+		// The last packets, and packets that arrive together, change the ratio a little.
 		if found > float64(ratio)*1.3 || found < float64(ratio)*0.7 {
 			t.Errorf("%d packets and %d ACKs: %.1f packets per ACK, want %d", packets, acks, found, ratio)
 		}
@@ -42,12 +42,12 @@ func TestInitialWindowAndMaxAckDelay(t *testing.T) {
 	if window != 7*1200 {
 		t.Errorf("initial window %d bytes, want 7 packets of 1200", window)
 	}
-	if delay != 61 { // quic-go adds its timer's granularity
+	if delay != 61 { // quic-go adds the granularity of its timer
 		t.Errorf("max_ack_delay %d ms in the transport parameters, want 61", delay)
 	}
 }
 
-// gap is a socket that loses the datagram of that number.
+// gap is a socket that loses the datagram with that number.
 type gap struct {
 	net.PacketConn
 	number int64
@@ -155,7 +155,7 @@ func largest(t *testing.T, slowStart string, gap time.Duration, delay func(time.
 	return window
 }
 
-// The RTT is 60 ms, and once, for a round and the time until one begins, 100.
+// The RTT is 60 ms. Once it is 100 ms, for one round and the time until that round begins.
 func TestHyStartPlusPlusGoesOnBehindABurst(t *testing.T) {
 	burst := func(since time.Duration) time.Duration {
 		if since > 150*time.Millisecond && since < 320*time.Millisecond {
@@ -169,7 +169,7 @@ func TestHyStartPlusPlusGoesOnBehindABurst(t *testing.T) {
 	}
 }
 
-// A link of 24 Mbit/s with a queue that takes everything: its RTT rises in every round from the fourth on.
+// A link of 24 Mbit/s with an unlimited queue: its RTT rises in every round from the fourth on.
 func TestHyStartPlusPlusEndsBeforeAQueueIsLong(t *testing.T) {
 	steady := func(time.Duration) time.Duration { return 60 * time.Millisecond }
 	gap := 400 * time.Microsecond

@@ -22,7 +22,7 @@ func TestResetOfTheServerArrivesBehindItsData(t *testing.T) {
 	const size = 300_000
 	client := connect(t, tunnel(t, serve(t, func(c *net.TCPConn) {
 		_, _ = c.Write(make([]byte, size))
-		// A RST lets the kernel forget what it hasn't sent yet; only what has reached the gateway can be asked for.
+		// With a RST, the kernel drops data that it hasn't sent yet. The test can only expect data that has reached the gateway.
 		time.Sleep(300 * time.Millisecond)
 		_ = c.SetLinger(0)
 		_ = c.Close()
@@ -32,7 +32,7 @@ func TestResetOfTheServerArrivesBehindItsData(t *testing.T) {
 	if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the client saw %v, want a reset", err)
 	}
-	// The terminal's own RST may overtake what its kernel had not sent; with a client that reads, that is little.
+	// The RST of the terminal drops data that its kernel had not sent yet; with a client that reads, that is little.
 	t.Logf("%d of %d bytes before the reset", received, size)
 }
 

@@ -14,7 +14,7 @@ import (
 	"bentpipe/carrier"
 )
 
-// environment is what the runner of the endpoint contract gives; the values of flags that the test needs are added.
+// environment has the variables that the runner sets by the contract of endpoints, and those of the test.
 func environment(testCase, logs string, more ...string) func(string) string {
 	variables := map[string]string{
 		"TESTCASE": testCase, "QLOGDIR": filepath.Join(logs, "qlog"), "SSLKEYLOGFILE": filepath.Join(logs, "keys.log"),
@@ -64,7 +64,7 @@ func TestEndpointContract(t *testing.T) {
 	}
 }
 
-// expectLogs looks for whole qlogs on both sides, the initial window that the server was asked for, and the key log.
+// expectLogs checks that both sides have complete qlogs, the requested initial window at the server, and the key log.
 func expectLogs(t *testing.T, logs string) {
 	t.Helper()
 	keys, err := os.ReadFile(filepath.Join(logs, "keys.log"))

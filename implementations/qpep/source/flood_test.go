@@ -17,7 +17,7 @@ import (
 
 const floodRate = 1000 // Initial packets a second, of each kind
 
-// initial is an Initial packet of version 1 with 1200 bytes whose payload nobody can decrypt.
+// initial is an Initial packet of version 1 with 1200 bytes. Its payload is random, so that it can't be decrypted.
 func initial(destination, token []byte) []byte {
 	packet := []byte{0xc3, 0, 0, 0, 1, byte(len(destination))}
 	packet = append(packet, destination...)
@@ -45,8 +45,8 @@ func retryToken(packet []byte) (source, token []byte) {
 	return rest[1 : 1+size], rest[1+size : len(rest)-16]
 }
 
-// flood sends Initials from addresses of others (127.66.0.0/16) and from an attacker's own (127.67.0.1), who answers each
-// Retry, until ctx ends. It counts the Retries that came.
+// flood sends Initials until ctx ends, from spoofed addresses (127.66.0.0/16) and from the attacker's address (127.67.0.1),
+// where it answers each Retry. It counts the received Retries.
 func flood(ctx context.Context, t testing.TB, gateway string, retries *atomic.Int64) *sync.WaitGroup {
 	t.Helper()
 	target, err := net.ResolveUDPAddr("udp", gateway)
@@ -99,7 +99,7 @@ func flood(ctx context.Context, t testing.TB, gateway string, retries *atomic.In
 	return &senders
 }
 
-// Terminals get through a flood of handshakes, and the log has no line of a peer that nobody knows.
+// Terminals connect during a flood of handshakes, and the log has no line of an unknown peer.
 func TestATerminalComesThroughAFlood(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	must(t, err)
@@ -130,7 +130,7 @@ func TestATerminalComesThroughAFlood(t *testing.T) {
 	}
 }
 
-// BenchmarkTerminal measures a terminal's start until its tunnel is up, alone and beside a flood.
+// BenchmarkTerminal measures the time from the start of a terminal until its tunnel is up, without and with a flood.
 func BenchmarkTerminal(b *testing.B) {
 	for name, flooded := range map[string]bool{"alone": false, "flooded": true} {
 		b.Run(name, func(b *testing.B) {

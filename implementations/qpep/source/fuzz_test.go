@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// FuzzTCP lets both TCP peers do whatever the bytes say. What arrives is always what was sent, from its beginning; all of
-// it, where both ended with a FIN; and neither is stuck.
+// FuzzTCP lets both TCP peers run a script of bytes. The received data is always a prefix of the sent data, and all of it
+// where both peers ended with a FIN. Neither peer hangs.
 func FuzzTCP(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"", ""}, {"wf", "rwf"}, {"wwx", "rw"}, {"f", "wpwf"}, {"wc", "rWc"}, {"WWf", "pprf"}, {"rf", "Wx"}, {"WWWW", "WWWW"},
@@ -29,7 +29,7 @@ func FuzzTCP(f *testing.F) {
 		}
 		connection, err := net.Dial("tcp", address)
 		must(t, err)
-		// A client that leaves before the gateway has connected is never seen by the server, and a server that resets at once may
+		// The server never sees a client that leaves before the gateway has connected, and a server that resets at once may
 		// be as fast as the handshake; those are other tests.
 		_, err = io.ReadFull(connection, make([]byte, 1))
 		must(t, err)
@@ -46,7 +46,7 @@ func FuzzTCP(f *testing.F) {
 	})
 }
 
-// peer is what one end of a TCP connection did and saw.
+// peer records what one end of a TCP connection sent and received.
 type peer struct {
 	sent, received int
 	corrupt        bool
@@ -67,7 +67,7 @@ func (p *peer) check(t *testing.T, direction string, receiver peer) {
 	}
 }
 
-// act does what the script says, byte by byte; anything unknown is a write of that many bytes. Then it ends gently.
+// act runs the script, byte by byte. An unknown byte is a write of that many bytes. Then it sends a FIN and reads to the end.
 func act(c *net.TCPConn, script []byte, seed byte) (p peer) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(patience))
@@ -111,7 +111,7 @@ func (p *peer) note(err error) {
 	}
 }
 
-// Byte number n that the peer with that seed sends.
+// pattern is byte number n of the data of the peer with that seed.
 func pattern(n int, seed byte) byte { return byte(n>>8)*31 + byte(n)*7 + seed }
 
 func (p *peer) write(c *net.TCPConn, size int, seed byte) {
@@ -124,7 +124,7 @@ func (p *peer) write(c *net.TCPConn, size int, seed byte) {
 	p.note(err)
 }
 
-// tryRead waits for a moment only: the other end may be reading, too.
+// tryRead reads with a short time-out, because the other end may be reading, too.
 func (p *peer) tryRead(c *net.TCPConn, seed byte) {
 	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	p.read(c, make([]byte, 5000), seed)
@@ -134,7 +134,7 @@ func (p *peer) tryRead(c *net.TCPConn, seed byte) {
 	_ = c.SetReadDeadline(time.Now().Add(patience))
 }
 
-// read says whether the FIN has come.
+// read returns whether the FIN has arrived.
 func (p *peer) read(c *net.TCPConn, buffer []byte, seed byte) bool {
 	n, err := c.Read(buffer)
 	for i := range n {

@@ -13,7 +13,7 @@ import (
 	"bentpipe/carrier/harness"
 )
 
-// The tests run both sides as the command does, over loopback, with an explicit destination in place of TPROXY.
+// The tests run both sides like the command, over loopback, with an explicit destination instead of TPROXY.
 
 // commandVariable makes the test binary behave as the command itself, for the sides that tests kill.
 const commandVariable = "QPEP_TEST_COMMAND"
@@ -29,7 +29,7 @@ const patience = harness.Patience
 
 var must, await, awaitFile, keys, serve, echo = harness.Must, harness.Await, harness.AwaitFile, harness.Keys, harness.Serve, harness.Echo
 
-// middlebox is a terminal and a gateway with one destination behind them.
+// middlebox is a terminal and a gateway in front of one destination.
 type middlebox struct {
 	keys     string
 	gateway  string // UDP
@@ -62,7 +62,7 @@ func start(t testing.TB, arguments []string) (stop func()) {
 	return harness.Start(t, program, arguments)
 }
 
-// spawn runs a side as a process of its own, which the test may kill.
+// spawn runs a side as a separate process, which the test may kill.
 func spawn(t testing.TB, arguments []string) *exec.Cmd {
 	t.Helper()
 	ready := filepath.Join(t.TempDir(), "ready")
@@ -94,7 +94,7 @@ func tunnel(t testing.TB, destination string) string {
 	return p.terminal
 }
 
-// split is tunnel for the tests that any middlebox has to pass.
+// split is tunnel in the form that the tests of all middleboxes use.
 func split(t testing.TB, handle func(*net.TCPConn)) func() *net.TCPConn {
 	t.Helper()
 	address := tunnel(t, serve(t, handle))

@@ -15,8 +15,8 @@ import (
 	"bentpipe/carrier/harness"
 )
 
-// Whichever side is killed, at whatever moment: the client and the server hear of it within the idle time-out, and new
-// connections work as soon as the side is back.
+// When a side is killed, at any moment, the client and the server notice it within the idle time-out, and new connections
+// work as soon as the side is restarted.
 func TestKillingEitherSideLeavesNothingStuck(t *testing.T) {
 	for _, which := range []string{"gateway", "terminal"} {
 		for _, after := range []time.Duration{0, 3 * time.Millisecond, 40 * time.Millisecond, 300 * time.Millisecond} {
@@ -48,7 +48,7 @@ func kill(t *testing.T, which string, after time.Duration) {
 	for range cap(ended) {
 		select {
 		case err := <-ended:
-			// The kernel ends the connections of a killed terminal, by FIN or RST; of a killed gateway, the terminal does.
+			// After a killed terminal, the kernel ends the connections, by FIN or RST; after a killed gateway, the terminal does.
 			if which == "gateway" && !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("a client saw %v, want a reset", err)
 			}
@@ -73,11 +73,11 @@ func kill(t *testing.T, which string, after time.Duration) {
 	})
 }
 
-// A gateway that was killed and is back answers the next packet of its terminals with a stateless reset: nobody waits for
-// the idle time-out.
+// A restarted gateway answers the next packet of its terminals with a stateless reset, so that no terminal waits for the
+// idle time-out.
 func TestRestartedGatewayTellsItsTerminals(t *testing.T) {
 	t.Run("in path MTU discovery", func(t *testing.T) { restart(t, 0) })
-	// All is acknowledged and no probe is left: the next packet is the PING, of 25 bytes.
+	// All packets are acknowledged and no probe is pending, so that the next packet is the PING, of 25 bytes.
 	t.Run("quiet", func(t *testing.T) {
 		if !carrier.Tuned {
 			t.Skip("quic-go as released answers no packet of less than 43 bytes")
@@ -86,7 +86,7 @@ func TestRestartedGatewayTellsItsTerminals(t *testing.T) {
 	})
 }
 
-// restart kills the gateway after a time without traffic; options are the terminal's.
+// restart kills the gateway after a time without traffic; options are flags of the terminal.
 func restart(t *testing.T, after time.Duration, options ...string) {
 	p := newMiddlebox(t)
 	gateway := spawn(t, p.gatewayArguments())

@@ -16,7 +16,7 @@ import (
 	"bentpipe/qpep/relay"
 )
 
-// A side that isn't believed carries nothing.
+// A side that isn't authenticated transfers no data.
 func TestTrust(t *testing.T) {
 	destination := serve(t, echo)
 	other := keys(t)
@@ -67,7 +67,7 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// startUnready starts a terminal whose tunnel will not come up.
+// startUnready starts a terminal whose tunnel can't be set up.
 func startUnready(t testing.TB, arguments []string, address string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -112,7 +112,8 @@ func TestWhoNamesNobodyIsNotStarted(t *testing.T) {
 	}
 }
 
-// What a terminal writes in place of a header is answered with a reset, and so is silence.
+// The gateway resets a stream without a valid header, without the rest of a header after a time-out, or with a destination
+// that is forbidden or refuses the connection.
 func TestBrokenHeadersAreRefused(t *testing.T) {
 	p := newMiddlebox(t)
 	start(t, p.gatewayArguments("-header-timeout", "300ms"))

@@ -11,7 +11,7 @@ import (
 	"bentpipe/qpep/header"
 )
 
-// The second connection to a gateway carries a stream in its first flight if both sides ask for 0-RTT, and never otherwise.
+// The second connection to a gateway sends stream data in its first flight if and only if both sides enable 0-RTT.
 func TestZeroRTTOnlyWhenBothSidesAskForIt(t *testing.T) {
 	for _, c := range []struct {
 		name              string
@@ -54,7 +54,7 @@ func TestZeroRTTOnlyWhenBothSidesAskForIt(t *testing.T) {
 	}
 }
 
-// A gateway that has forgotten its terminals refuses their 0-RTT; the tunnel goes on without.
+// A gateway without the session state of its terminals rejects their 0-RTT; the tunnel continues without 0-RTT.
 func TestRejectedZeroRTT(t *testing.T) {
 	p := newMiddlebox(t)
 	gateway := spawn(t, p.gatewayArguments("-zero-rtt"))
@@ -62,7 +62,7 @@ func TestRejectedZeroRTT(t *testing.T) {
 	exchange := func() bool {
 		client, err := net.Dial("tcp", p.terminal)
 		if err != nil {
-			return false // reset before connect returned: the tunnel had just died
+			return false // reset before connect returned: the tunnel had just ended
 		}
 		defer client.Close()
 		must(t, client.SetDeadline(time.Now().Add(2*time.Second)))

@@ -19,7 +19,7 @@ import (
 	"bentpipe/carrier/harness"
 )
 
-// The tests run both hops as the command does, over loopback, between real QUIC clients and servers.
+// The tests run both hops like the command, over loopback, between real QUIC clients and servers.
 
 const patience = harness.Patience
 
@@ -52,7 +52,7 @@ func serverTLS(t *testing.T, folder string, protocols ...string) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: protocols}
 }
 
-// serve runs a QUIC server that hands every connection to handle.
+// serve runs a QUIC server that calls handle for each connection.
 func serve(t *testing.T, folder string, handle func(*quic.Conn)) string {
 	t.Helper()
 	listener, err := quic.ListenAddr("127.0.0.1:0", serverTLS(t, folder, "hq-interop"), nil)
@@ -211,7 +211,7 @@ func expectStream(t *testing.T, err error, code quic.StreamErrorCode) {
 	}
 }
 
-// What the paper's two modes differ in: whether the client's handshake says anything about the server.
+// The difference between the two modes of the paper: whether the client's handshake depends on the server's.
 func TestOrderOfHandshakes(t *testing.T) {
 	folder := keys(t)
 	nobody, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -21,7 +21,7 @@ import (
 	"bentpipe/carrier/harness"
 )
 
-// patience is longer than the 30 s after which a tunnel is dead.
+// patience is longer than the 30 s after which a tunnel times out.
 const patience = 45 * time.Second
 
 var must = harness.Must
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// wiring makes the network of the contract (implementations/_middlebox) of the namespaces $1-client … $1-server.
+// wiring builds the network of the contract (implementations/_middlebox) with the namespaces $1-client … $1-server.
 const wiring = `set -eu
 for side in client terminal gateway server; do ip netns add "$1-$side"; ip -n "$1-$side" link set lo up; done
 link() { # SIDE DEVICE ADDRESS ADDRESS6  SIDE DEVICE ADDRESS ADDRESS6
@@ -65,7 +65,7 @@ const (
 	server6 = "fd00:2::100"
 )
 
-// side is started with the rules of a predecessor in its namespace removed, as in the fresh namespace of a container.
+// startSide removes the rules of an earlier start first, because the namespace of a container would be new.
 const startSide = `nft flush ruleset
 for family in -4 -6; do ip $family rule del fwmark 1; ip $family route flush table 100; done 2>/dev/null
 mount --bind "$1" /keys && mount --bind "$2" /logs && exec /run_box.sh`
@@ -74,13 +74,13 @@ var labs atomic.Int64
 
 // lab is one client, terminal, gateway and server.
 type lab struct {
-	name    string // of its namespaces, in front of the side's
+	name    string // prefix of the namespaces
 	keys    string
 	options []string // variables for both sides
 	sides   map[string]*exec.Cmd
 }
 
-// newLab starts both sides, with variables of the contract of middleboxes in options.
+// newLab starts both sides; options are variables of the contract of middleboxes.
 func newLab(t testing.TB, options ...string) *lab {
 	t.Helper()
 	l := &lab{name: "lab" + strconv.FormatInt(labs.Add(1), 10), keys: harness.Keys(t), options: options, sides: map[string]*exec.Cmd{}}
@@ -123,12 +123,12 @@ func (l *lab) kill(t testing.TB, side string) {
 	_ = l.sides[side].Wait()
 }
 
-// within runs do in the namespace of a side; sockets stay in the one that they were made in.
+// within runs do in the namespace of a side. A socket stays in the namespace in which it was created.
 func (l *lab) within(t testing.TB, side string, do func()) {
 	t.Helper()
 	failed := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with this function
+		runtime.LockOSThread() // never unlocked, so that the thread ends with this function
 		namespace, err := os.Open("/run/netns/" + l.name + "-" + side)
 		if err == nil {
 			defer namespace.Close()
@@ -142,7 +142,7 @@ func (l *lab) within(t testing.TB, side string, do func()) {
 	must(t, <-failed)
 }
 
-// serve runs a server beyond the gateway.
+// serve runs a server behind the gateway.
 func (l *lab) serve(t testing.TB, host string, handle func(*net.TCPConn)) (address string) {
 	t.Helper()
 	var listener *net.TCPListener
@@ -165,7 +165,7 @@ func (l *lab) dial(t testing.TB, address string) (client *net.TCPConn, err error
 	return client, err
 }
 
-// split is a harness.Splitter by IPv4.
+// split is a harness.Splitter over IPv4.
 func (l *lab) split(t testing.TB, handle func(*net.TCPConn)) func() *net.TCPConn {
 	t.Helper()
 	return l.to(t, l.serve(t, server4, handle))
@@ -180,7 +180,7 @@ func (l *lab) to(t testing.TB, address string) func() *net.TCPConn {
 	}
 }
 
-// descriptors counts those that a side has open.
+// descriptors is the number of open file descriptors of a side.
 func (l *lab) descriptors(t testing.TB, side string) int {
 	t.Helper()
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", l.sides[side].Process.Pid))
@@ -188,7 +188,7 @@ func (l *lab) descriptors(t testing.TB, side string) int {
 	return len(open)
 }
 
-// memory is what a side has resident at most, in bytes.
+// memory is the largest resident memory of a side so far, in bytes.
 func (l *lab) memory(t testing.TB, side string) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.sides[side].Process.Pid))
@@ -199,7 +199,7 @@ func (l *lab) memory(t testing.TB, side string) int {
 	return kilobytes << 10
 }
 
-// asBefore waits until each of sides has as many descriptors as now; call it before what is tested.
+// asBefore is called before the tested operation. The result waits until each side has as many descriptors as before.
 func (l *lab) asBefore(t testing.TB, sides ...string) (await func()) {
 	t.Helper()
 	before := map[string]int{}
@@ -216,7 +216,7 @@ func (l *lab) asBefore(t testing.TB, sides ...string) (await func()) {
 	}
 }
 
-// pendingError is what a connection has been told that nobody reads or writes.
+// pendingError is the error of a connection (SO_ERROR) that neither reads nor writes.
 func pendingError(t testing.TB, c *net.TCPConn) (pending error) {
 	t.Helper()
 	raw, err := c.SyscallConn()

@@ -46,7 +46,7 @@ func resets(t *testing.T, l *lab, address string) {
 	}
 }
 
-// fill writes until nothing more goes in: the other end doesn't read.
+// fill writes until the buffers are full, because the other end doesn't read.
 func fill(c *net.TCPConn) error {
 	_ = c.SetWriteDeadline(time.Now().Add(2 * time.Second))
 	for block := make([]byte, 1<<20); ; {
@@ -84,7 +84,8 @@ func resetBeforeSlowClient(t *testing.T, l *lab) {
 	harness.Await(t, "the reset at a client that doesn't read", func() bool { return pendingError(t, client) != nil })
 }
 
-// A quarter more streams than connections at once: what earlier connections left would be missed by later ones.
+// The limit of streams is a quarter above the number of concurrent connections. If earlier connections left streams open,
+// later connections would reach the limit.
 func TestThousandConnectionsLeaveNothing(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "MAX_STREAMS=1250")
@@ -128,7 +129,7 @@ func TestKillingEitherSideLeavesNothingStuck(t *testing.T) {
 	}
 }
 
-// kill kills a side while connections are busy; it stays away until both ends have heard of it.
+// kill kills a side while connections transfer data. The side is restarted after both ends have noticed.
 func kill(t *testing.T, which string, after time.Duration) {
 	l := newLab(t)
 	other := map[string]string{"gateway": "terminal", "terminal": "gateway"}[which]
@@ -146,7 +147,7 @@ func kill(t *testing.T, which string, after time.Duration) {
 	for range cap(ended) {
 		select {
 		case err := <-ended:
-			// The kernel ends the connections of a killed terminal, by FIN or RST; of a killed gateway, the terminal does.
+			// After a killed terminal, the kernel ends the connections, by FIN or RST; after a killed gateway, the terminal does.
 			if which == "gateway" && !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("a client saw %v, want a reset", err)
 			}
@@ -166,7 +167,7 @@ func kill(t *testing.T, which string, after time.Duration) {
 	works(t, l, address)
 }
 
-// works waits for a connection that carries something.
+// works waits until a connection transfers data.
 func works(t *testing.T, l *lab, address string) {
 	t.Helper()
 	harness.Await(t, "a connection that works", func() bool {
@@ -184,7 +185,7 @@ func works(t *testing.T, l *lab, address string) {
 	})
 }
 
-// A gateway that was killed and is back answers its terminals' next packet with a stateless reset: nobody waits 30 s.
+// A restarted gateway answers the next packet of its terminals with a stateless reset, so that no terminal waits 30 s.
 func TestRestartedGatewayTellsItsTerminals(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -80,7 +80,7 @@ func (c *Client) fetchOnce(ctx context.Context, urls []*url.URL, dial dialFunc) 
 // fetchTwice downloads the first URL, then the others over a second connection that resumes the session of the first.
 func (c *Client) fetchTwice(ctx context.Context, urls []*url.URL, dial dialFunc) error {
 	if len(urls) < 2 {
-		return errors.New("a session is resumed with two URLs or more")
+		return errors.New("resumption needs at least two URLs")
 	}
 	tickets := &ticketCache{ClientSessionCache: tls.NewLRUClientSessionCache(1), came: make(chan struct{}, 1)}
 	c.TLS.ClientSessionCache = tickets

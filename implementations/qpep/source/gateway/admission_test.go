@@ -43,7 +43,7 @@ func TestAPeerMustProveItsAddressUnderLoad(t *testing.T) {
 func TestOneSourceAndAllSourcesHaveLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		a     *Admission
-		one   []string // taken
+		one   []string // admitted
 		other string
 		taken bool
 	}{
@@ -83,7 +83,7 @@ func TestPlacesAreGivenBackOnce(t *testing.T) {
 	}
 	end()
 	fail()
-	for a.Pending() != 0 { // AfterFunc runs in a goroutine of its own; the test's time-out ends a place that stays
+	for a.Pending() != 0 { // AfterFunc runs in a separate goroutine; if a place isn't released, the time-out of the test ends this loop
 	}
 	if len(a.sources) != 0 {
 		t.Errorf("%v are still counted", a.sources)

@@ -10,7 +10,7 @@ import (
 	"testing/iotest"
 )
 
-// The bytes are written by hand from the layout of the original, not by Append.
+// The bytes are written by hand from the layout of the original implementation, not by Append.
 var known = []struct {
 	name, source, destination, wire string
 }{
@@ -76,7 +76,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// Whatever is read is written back as the same bytes, and nothing beyond the header is taken.
+// A header that was read is written as the same bytes, and no byte after the header is consumed.
 func FuzzRead(f *testing.F) {
 	for _, c := range known {
 		wire, _ := hex.DecodeString(c.wire)
