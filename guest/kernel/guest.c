@@ -4,11 +4,13 @@
 #include <linux/nsproxy.h>
 #include <linux/sched.h>
 #include <linux/string.h>
+#include <linux/timekeeping.h>
 #include <linux/time-internal.h>
 #include <linux/uaccess.h>
 #include <linux/utsname.h>
 #include <sysdep/ptrace.h>
 #include <guest.h>
+#include <guest_clock.h>
 
 #define GENERAL_PROTECTION 13 /* the CPU's number of that fault */
 
@@ -80,4 +82,47 @@ int guest_counter_read(struct uml_pt_regs *regs)
 		REGS_CX(regs->gp) = 0; /* the only CPU */
 	UPT_IP(regs) += length;
 	return 1;
+}
+
+extern unsigned long long guest_next_event(void);
+
+/* Where endpoints pay for their work, each read of the clock remains a system call. */
+void guest_clock_open(struct guest_clock *clock)
+{
+	unsigned long flags;
+
+	clock->reads = 0;
+	if (guest_charges.on) {
+		clock->until = 0;
+		return;
+	}
+	local_irq_save(flags); /* the kernel's own reads then take no time */
+	clock->now = guest_state->time;
+	clock->until = guest_next_event();
+	clock->monotonic = ktime_get_ns();
+	clock->realtime = ktime_get_real_ns();
+	local_irq_restore(flags);
+}
+
+/* A process may write any number of reads: time stays before the next event. */
+void guest_clock_close(struct guest_clock *clock)
+{
+	unsigned long long now = guest_state->time, until = guest_next_event(), reads = READ_ONCE(clock->reads);
+
+	if (guest_charges.on || !reads || until <= now)
+		return;
+	reads = min(reads, (until - now - 1) / GUEST_CLOCK_READ);
+	time_travel_ndelay(reads * GUEST_CLOCK_READ);
+}
+
+/* Writes into the copied vDSO where processes have their struct guest_clock. */
+void guest_clock_place(void *vdso, unsigned long address)
+{
+	unsigned long *word = vdso, *end = vdso + PAGE_SIZE;
+
+	while (word < end && *word != GUEST_CLOCK_MARK)
+		word++;
+	if (word == end)
+		panic("The vDSO has no mark");
+	*word = address;
 }
