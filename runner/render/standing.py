@@ -144,8 +144,7 @@ def _stack(view: RunView, name: str) -> Standing:
 
 
 def _failure(view: RunView, cell: Cell, role: str, peer: str) -> Failure:
-    failed = (result for result in cell.results if result.outcome is Outcome.FAILED)
-    finding: Finding | None = next((finding for result in failed for finding in result.findings), None)
+    finding = _deciding(cell)
     named = finding.role if finding is not None and finding.code not in _EITHER else ""
     if finding is None or finding.code not in _ATTRIBUTED:
         named = named or _eliminated(view, cell)
@@ -162,6 +161,16 @@ def _failure(view: RunView, cell: Cell, role: str, peer: str) -> Failure:
         "packets": finding.places if finding is not None else "",
         "vantage": finding.vantage if finding is not None else "",
     }
+
+
+def _deciding(cell: Cell) -> Finding | None:
+    """The finding that explains a failed cell: the first finding, unless it leaves the fault open (`_EITHER`) and a
+    later finding names the role at fault."""
+    failed = (result for result in cell.results if result.outcome is Outcome.FAILED)
+    findings = [finding for result in failed for finding in result.findings]
+    if not findings or findings[0].code not in _EITHER:
+        return next(iter(findings), None)
+    return next((finding for finding in findings if finding.role and finding.code not in _EITHER), findings[0])
 
 
 def _eliminated(view: RunView, cell: Cell) -> str:
