@@ -62,7 +62,7 @@ def mounts():
         "/dev/kmsg",
         "/proc/sys/net/core/rmem_max",
     ):
-        exists = os.path.exists(path) or not path.startswith("/sys")
+        exists = os.path.exists(path) or not path.startswith(("/sys", "/dev"))  # /dev is a tmpfs of the container
         with suppress(OSError):
             if exists:
                 with open(path, "w"):
