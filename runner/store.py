@@ -163,8 +163,8 @@ def _check_run(path: Path, run: Run) -> None:
             raise UsageError(
                 f"{path}, field 'cases.{name}.wire_names': expected a name for the client and for the server."
             )
-        if not case.link.segments:
-            raise UsageError(f"{path}, field 'cases.{name}.link.segments': expected at least one segment, found none.")
+        if problem := case.link.problem:
+            raise UsageError(f"{path}, field 'cases.{name}.link.segments': {problem}.")
     for name in (*run.vias, *(job.via for job in run.order)):
         if name and name not in run.middleboxes:
             raise UsageError(f"{path}, field 'middleboxes': {_quoted(name)} is missing, but a via or a job names it.")

@@ -67,6 +67,18 @@ class LinkRecord:
         return cls(name=name, segments=(SegmentRecord(forward=forward, return_=return_, impairments=impairments),))
 
     @property
+    def problem(self) -> str | None:
+        """Why no job can have run over the link; None when one can."""
+        if not self.segments:
+            return "expected at least one segment, found none"
+        for direction in (way for segment in self.segments for way in (segment.forward, segment.return_)):
+            if direction.data_rate <= 0:
+                return f"a data rate of {direction.data_rate} bit/s is not more than 0"
+            if direction.delay < 0:
+                return f"a delay of {direction.delay:g} s is less than 0"
+        return None
+
+    @property
     def satellite(self) -> SegmentRecord:
         """The first segment, which is the bottleneck of every declared link."""
         return self.segments[0]

@@ -141,10 +141,18 @@ def test_what_rankings_cannot_take_is_refused(stranger: RunFolder) -> None:
         RunFolder.open(stranger.path)
 
 
+def _direction(run: dict[str, Any]) -> dict[str, Any]:
+    segment: dict[str, Any] = next(iter(run["cases"].values()))["link"]["segments"][0]
+    direction: dict[str, Any] = segment["forward"]
+    return direction
+
+
 @pytest.mark.parametrize(
     ("field", "change"),
     [
         ("link.segments", lambda run: next(iter(run["cases"].values()))["link"].update(segments=[])),
+        ("link.segments", lambda run: _direction(run).update(delay=-0.5)),
+        ("link.segments", lambda run: _direction(run).update(data_rate=0)),
         ("middleboxes", lambda run: run.update(vias=["", "no-such-middlebox"])),
         ("middleboxes", lambda run: run["order"][0].update(via="no-such-middlebox")),
     ],

@@ -136,8 +136,13 @@ class Striker:
         return "dockerd"
 
     def _containerd(self, rng: Random, pid: int) -> str:  # noqa: ARG002
-        os.kill(self._pid_of("docker/containerd/containerd.pid"), signal.SIGKILL)  # dockerd starts it again
-        return "containerd"
+        # dockerd starts it again. A containerd that outlives its dockerd is no child of the next one, and the file with
+        # the process id may be old.
+        known = {*family(self._pid_of("docker.pid")), self._pid_of("docker/containerd/containerd.pid")}
+        running = [pid for pid in known if command_line(pid).split(b"\0")[0].rpartition(b"/")[2] == b"containerd"]
+        for containerd in running:
+            os.kill(containerd, signal.SIGKILL)
+        return "containerd" if running else ""
 
     def _pid_of(self, file: str) -> int:
         return int(Path(f"/proc/{self._host.anchor}/root/run/{file}").read_text())
