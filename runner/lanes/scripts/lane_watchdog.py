@@ -59,12 +59,14 @@ def watch(lease: float, more_time: float = MORE_TIME) -> None:
 
 
 def left_over(label: str, watchdog: str) -> list[str] | None:
-    """API paths of the containers and volumes that still exist, without this container; None when the engine doesn't
-    answer."""
+    """API paths of the containers and volumes that still exist; None when the engine doesn't answer. This container is
+    left out, and so are containers that the engine is already removing: after the death of containerd, Docker 20.10
+    can leave them in this state until its restart, and this program would wait for them."""
     containers, volumes = listed("containers/json", label), listed("volumes", label)
     if containers is None or volumes is None:
         return None
-    paths = [f"containers/{entry['Id']}?force=1&v=1" for entry in containers if f"/{watchdog}" not in entry["Names"]]
+    others = [entry for entry in containers if f"/{watchdog}" not in entry["Names"] and entry["State"] != "removing"]
+    paths = [f"containers/{entry['Id']}?force=1&v=1" for entry in others]
     return paths + [f"volumes/{entry['Name']}?force=1" for entry in volumes]
 
 

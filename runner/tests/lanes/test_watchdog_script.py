@@ -1,5 +1,6 @@
 """The program in the watchdog's container decides when a runner is dead."""
 
+import json
 import runpy
 import socket
 import subprocess
@@ -22,9 +23,22 @@ script["watch"](float(sys.argv[2]), float(sys.argv[3]))
 """
 
 
+CONTAINERS = [
+    {"Id": "1", "Names": ["/lane-holder"], "State": "running"},
+    {"Id": "2", "Names": ["/lane-sim"], "State": "removing"},
+    {"Id": "3", "Names": ["/lane-watchdog"], "State": "running"},
+]
+VOLUMES = {"Volumes": [{"Name": "logs"}]}
+
+
+def _body(request: bytes) -> bytes:
+    answers = {b"/containers/json": CONTAINERS, b"/volumes": VOLUMES}
+    return next((json.dumps(answer).encode() for path, answer in answers.items() if path in request), b"OK")
+
+
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[tuple[Path, threading.Event]]:
-    """A socket that answers each request as an engine answers a ping, and an event that tells of the first request."""
+    """A socket that answers like an engine with `CONTAINERS` and `VOLUMES`, and an event that is set by a request."""
     path, asked = tmp_path / "engine.sock", threading.Event()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -37,8 +51,7 @@ def engine(tmp_path: Path) -> Iterator[tuple[Path, threading.Event]]:
                 except OSError:
                     return
                 with connection:
-                    connection.recv(4096)
-                    connection.sendall(b"HTTP/1.0 200 OK\r\n\r\nOK")
+                    connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + _body(connection.recv(4096)))
                 asked.set()
 
         threading.Thread(target=answer, daemon=True).start()
@@ -68,6 +81,12 @@ def test_a_runner_whose_signs_come_late_is_alive(engine: tuple[Path, threading.E
 def test_a_runner_that_stays_silent_is_dead(engine: tuple[Path, threading.Event]) -> None:
     process = watching(engine[0], LEASE)
     assert process.wait(timeout=30) == 0
+
+
+def test_a_container_that_the_engine_is_removing_is_left_to_it(engine: tuple[Path, threading.Event]) -> None:
+    script = runpy.run_path(str(SCRIPT))
+    script["ask"].__globals__["SOCKET"] = str(engine[0])
+    assert script["left_over"]("lanes=lane", "lane-watchdog") == ["containers/1?force=1&v=1", "volumes/logs?force=1"]
 
 
 def test_without_an_engine_a_silent_runner_is_dead(tmp_path: Path) -> None:
