@@ -70,11 +70,12 @@ def parse(text: bytes) -> Any:
     """
     document = from_json(text, allow_inf_nan=False)
     if _ODD_NUMBER.search(text):
-        _check_numbers(document)
+        check_numbers(document)
     return document
 
 
-def _check_numbers(document: object) -> None:
+def check_numbers(document: object) -> None:
+    """Raises ValueError when a parsed JSON document contains a number that no file of bentpipe can have."""
     waiting = [document]
     while waiting:
         value = waiting.pop()
@@ -139,7 +140,7 @@ def _parse_all(text: bytes) -> Any:
             document = json.loads(text)
         except RecursionError as error:
             raise ValueError("it is nested too deeply") from error
-        _check_numbers(document)
+        check_numbers(document)
         return document
 
 

@@ -9,6 +9,7 @@ from runner.model.artifacts import Evidence
 from runner.model.implementation import Role
 from runner.model.result import IMPAIRED, DirectionTruth, LinkTruth, NatMapping
 from runner.model.run import CaseRecord, Kind
+from runner.store import check_numbers
 
 # Limits of the simulator's lateness (p99), in seconds. For a measurement the limit is 5 ms or 1 % of the RTT, whichever
 # is more. Goodput between quic-go and quinn at 30 ms RTT was up to 2 % lower with a lateness of 2 to 4.4 ms, and 3 %
@@ -42,6 +43,7 @@ def load_truth(path: Path) -> LinkTruth | None:
     """The simulator's summary of a segment; None when the file is missing or broken."""
     try:
         document = json.loads(path.read_bytes())
+        check_numbers(document)
         sockets = list(document["sockets"].values())
         return LinkTruth(
             seed=int(document["seed"]),

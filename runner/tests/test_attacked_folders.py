@@ -19,6 +19,7 @@ from runner.config.catalog import ROOT
 from runner.decode import decode_capture, embed_secrets
 from runner.decode.cache import load_tables
 from runner.errors import CaptureError, UsageError
+from runner.judge.disturbance import load_truth
 from runner.model.artifacts import Artifacts
 from runner.render import UndrawableRunError, render
 from runner.render.series import load_series
@@ -199,6 +200,19 @@ def test_series_that_cannot_be_drawn_are_none(tmp_path: Path, change: Callable[[
     assert load_series(source) is not None
     rewrite(source, change)
     assert load_series(source) is None
+
+
+@pytest.mark.parametrize("number", ["-Infinity", "1e999", str(2**70)])
+def test_a_truth_with_impossible_numbers_is_no_truth(tmp_path: Path, number: str) -> None:
+    """Otherwise the judge's result could not be stored, or not be read again."""
+    path = tmp_path / "truth.json"
+    text = (RECORDINGS / "quinn_quinn/transfer/1/sim/truth.json").read_text()
+    path.write_text(text)
+    assert load_truth(path) is not None
+    document = json.loads(text)
+    document["receive_lateness_s"]["max"] = "NUMBER"
+    path.write_text(json.dumps(document).replace('"NUMBER"', number))
+    assert load_truth(path) is None
 
 
 def _recorded_series(folder: Path) -> list[tuple[Path, Artifacts]]:

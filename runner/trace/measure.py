@@ -133,8 +133,9 @@ def _reception(transfer: Transfer, file_sizes: Sequence[int]) -> tuple[float | N
     unique = np.bincount(received.stream, weights=received.new, minlength=len(size))
     whole = np.flatnonzero(finished & (unique == size))
     files = whole[np.argsort(-size[whole], kind="stable")][: len(file_sizes)]
-    complete = bool(size[files].sum() >= sum(file_sizes))
-    times = received.time_ns[fresh & np.isin(received.stream, files)] if complete else received.time_ns[fresh]
+    of_files = fresh & np.isin(received.stream, files)
+    complete = bool(of_files.any() and size[files].sum() >= sum(file_sizes))
+    times = received.time_ns[of_files if complete else fresh]
     seconds = transfer.recording.seconds
     return seconds(int(times.min())), seconds(int(times.max())), complete
 

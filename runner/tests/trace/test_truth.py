@@ -1,6 +1,7 @@
 """Numbers of jobs in emulated links against what the simulator itself says that it did."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ JOBS = Path(__file__).parent.parent / "recordings"
 LINK = LinkParameters(data_rate=10_000_000, delay=0.015, queue_packets=25, loss=0.0)
 
 
-def _measure(job: Path) -> Sample:
+def _measure(job: Path, file_sizes: Sequence[int] | None = None) -> Sample:
+    """The numbers of a job. `file_sizes`: by default, the sizes of all responses."""
     keys = [job / role / "keys.log" for role in ("client", "server")]
     client, server = (
         decode_capture(job / "sim" / name, [path for path in keys if path.is_file()])
@@ -22,6 +24,7 @@ def _measure(job: Path) -> Sample:
     )
     trace_facts = facts(client, server)
     sizes = [stream.server_bytes for connection in trace_facts.connections for stream in connection.request_streams]
+    sizes = sizes if file_sizes is None else list(file_sizes)
     return sample(client, server, trace_facts, file_sizes=sizes, forward=LINK, return_=LINK)
 
 
@@ -61,3 +64,10 @@ def test_the_simulators_losses_are_there() -> None:
     assert sample.retransmitted_bytes
     assert sample.efficiency is not None
     assert sample.efficiency < 0.5
+
+
+def test_a_record_without_files_has_no_complete_transfer() -> None:
+    """A stranger's run.json can say that a case has no files."""
+    job = JOBS / "quinn_quinn" / "transfer" / "1"
+    sample = _measure(job, file_sizes=())
+    assert (sample.goodput, sample.ttfb) == (None, _measure(job).ttfb)
