@@ -54,9 +54,10 @@ class Probe:
             endpoint.create(lane, (www, certs) if self._role is Role.SERVER else (certs,))
             endpoint.start()
         except LaneError as error:
-            if endpoint.running is None and error.code != "engine":
-                # The engine didn't answer. When it refuses the call, for example without an ENTRYPOINT, the image
-                # causes the error.
+            # When the engine refuses a call, for example without an ENTRYPOINT, the image causes the error. Otherwise,
+            # the engine didn't answer.
+            refused = error.code in ("engine", f"{self._role.value}-not-started")
+            if endpoint.running is None and not refused:
                 raise
             return self._result(endpoint, f"it can't be started: {error}")
         if not self._lane.bell.wait(lambda: endpoint.supervised.ended, timeout=timeout):

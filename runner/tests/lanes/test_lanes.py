@@ -311,15 +311,13 @@ def test_an_engine_that_does_not_answer_is_told_from_one_that_refuses(
     assert (unanswered.value.code, refused.value.code) == ("engine-silent", "engine")
 
 
-@pytest.mark.parametrize(("entry", "code"), [("[]", "engine"), ('["/absent"]', "server-not-started")])
-def test_an_image_that_cannot_be_started(
-    lanes: Lanes, engine: docker.DockerClient, ask: Ask, entry: str, code: str
-) -> None:
+@pytest.mark.parametrize("entry", ["[]", '["/absent"]'])
+def test_an_image_that_cannot_be_started(lanes: Lanes, engine: docker.DockerClient, ask: Ask, entry: str) -> None:
     dockerfile = io.BytesIO(f"FROM {SIMULATOR}\nENTRYPOINT {entry}\nCMD []\n".encode())
     image, _ = engine.images.build(fileobj=dockerfile, tag="bentpipe-test/unstartable", rm=True)
     job = ask()
     evidence = lanes.run(replace(job, server=EndpointSpec(image=str(image.id), environment={"TESTCASE": "fetch"})))
-    assert evidence.error["code"] == code
+    assert evidence.error["code"] == "server-not-started"
     assert evidence.server.started is None
     assert evidence.client.started is None
     assert load_evidence(Artifacts(job.folder)) == evidence
