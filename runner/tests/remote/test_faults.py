@@ -195,7 +195,7 @@ def test_a_killed_runner_has_paid_for_its_job(remote_host: Host, catalog: Catalo
     second = subprocess.run(command.words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert second.returncode == 3, second.stderr
     assert f"{LINK}: {format_size(before + 2 * FIND_BYTES + job)} of the" in " ".join(second.stderr.split())
-    assert remote_host.containers() == []
+    _clean(remote_host, within=LEASE_SECONDS + 30)  # the second run leaves the job of the first to its watchdog
 
 
 def test_a_key_that_is_refused_in_mid_job_ends_the_run_until_it_is_fixed(remote_host: Host, tmp_path: Path) -> None:
