@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from runner.engine import engine as host_engine
-from runner.engine.containers import LABEL_LANES, WATCHDOG_ROLE, ContainerSpec, Engine
+from runner.engine.containers import LABEL_LANES, WATCHDOG_ROLE, ContainerSpec, Engine, Stream
 from runner.errors import LaneError
 from runner.lanes.holders import TOOLS, bounded
 from runner.lanes.resident import Resident
@@ -36,7 +36,8 @@ def start_watchdog(engine: Engine, prefix: str, stop: threading.Event) -> str:
 
 class Watchdog:
     """Removes all containers and volumes with the label `LABEL_LANES=prefix`, itself included, when this process dies.
-    It notices this immediately, because its standard input then ends.
+    It notices this immediately, because its standard input then ends. When the watchdog itself is killed, the engine
+    starts it again, and this process attaches to it again.
     """
 
     def __init__(self, engine: Engine, prefix: str, stop: threading.Event) -> None:
@@ -55,15 +56,17 @@ class Watchdog:
                 "security_opt": ["no-new-privileges", "label=disable"],  # else SELinux forbids the socket
                 "pids_limit": 16,
                 **bounded(_MEMORY),
-                # It survives a restart of the engine, which stops all other containers without removing them.
+                # It survives its own death and a restart of the engine, which stops all other containers without
+                # removing them.
                 "restart_policy": {"Name": "unless-stopped"},
                 "log_config": {"Type": "none", "Config": {}},
             },
         )
-        container = engine.create(name, spec)
-        engine.put(container, "/", {_PLACE.lstrip("/"): _SCRIPT.read_bytes()}, mode=0o555)
+        self._engine = engine
+        self._container = engine.create(name, spec)
+        engine.put(self._container, "/", {_PLACE.lstrip("/"): _SCRIPT.read_bytes()}, mode=0o555)
         self._bell = Bell(stop)
-        self._resident = Resident(engine, container, self._bell)
+        self._resident = Resident(engine, self._container, self._bell)
         self._stop = stop
 
     def start(self) -> None:
@@ -78,6 +81,15 @@ class Watchdog:
         threading.Thread(target=self._give_signs, name="watchdog", daemon=True).start()
 
     def _give_signs(self) -> None:
+        again: Stream | None = None  # to a watchdog that the engine has started again
         while not self._stop.wait(_SIGN_SECONDS):
-            with suppress(LaneError):  # jobs notice when the engine doesn't answer
-                self._resident.say(b".")
+            try:
+                if again is None:
+                    self._resident.say(b".")
+                else:
+                    again.write(b".")
+            except LaneError:
+                if again is not None:
+                    again.close()
+                with suppress(LaneError):  # jobs notice when the engine doesn't answer
+                    again = self._engine.follow(self._container, stdin=True)

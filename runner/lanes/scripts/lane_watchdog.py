@@ -3,9 +3,11 @@
     lane_watchdog.py LEASE LABEL OWN_NAME      LABEL as name=value
 
 The runner is dead when standard input ends. The runner also counts as dead when no byte has come from standard input
-for LEASE seconds, although the engine answers: the host may have lost power, and after a restart of the engine no
-process writes to standard input. The bytes come through the engine, which passes them on late when the host is
-overloaded. So the runner gets more time after the engine has answered.
+for LEASE seconds, although the engine answers: the host may have lost power. The bytes come through the engine, which
+passes them on late when the host is overloaded. So the runner gets more time after the engine has answered.
+
+The engine starts this program again after the program or the engine was killed. Standard input then doesn't end until a
+living runner has attached to it again, which takes seconds. So the lease is shorter.
 """
 
 import json
@@ -13,7 +15,9 @@ import os
 import select
 import socket
 import sys
+import threading
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -21,6 +25,9 @@ SOCKET = "/docker.sock"
 LONGEST_ANSWER = 1 << 24  # bytes
 PATIENCE = 60.0  # seconds to wait for an engine; then this program ends and is started again with the new socket
 MORE_TIME = 20.0  # seconds for a byte after the engine has answered; the runner sends a byte every 5 seconds
+LEASE_AGAIN = 15.0  # most seconds of the lease after this program was started again
+STARTED = Path("/started")  # exists when this program was started before
+REMOVALS = 8  # most things that are removed at the same time: the engine can take a minute for one of them
 CALM = 3.0  # seconds without anything to remove before the end: the engine may still work on a call of the runner
 
 
@@ -70,14 +77,17 @@ def left_over(label: str, watchdog: str) -> list[str] | None:
     return paths + [f"volumes/{entry['Name']}?force=1" for entry in volumes]
 
 
-def main(lease: str, label: str, watchdog: str) -> None:
-    print("watchdog ready" if ask("GET", "_ping")[0] == 200 else "watchdog without an engine", flush=True)
-    watch(float(lease))
+def remove_all(label: str, watchdog: str) -> None:
+    """Remove what is left over, until nothing is left for some seconds. Exits when the engine doesn't answer."""
+    removals: dict[str, threading.Thread] = {}
     answered = busy = time.monotonic()
     while time.monotonic() < busy + CALM:
         paths = left_over(label, watchdog)
+        removals = {path: removal for path, removal in removals.items() if removal.is_alive()}
         for path in paths or ():
-            ask("DELETE", path)
+            if path not in removals and len(removals) < REMOVALS:
+                removals[path] = threading.Thread(target=ask, args=("DELETE", path), daemon=True)
+                removals[path].start()
         if paths is not None:
             answered = time.monotonic()
         elif time.monotonic() > answered + PATIENCE:
@@ -85,6 +95,14 @@ def main(lease: str, label: str, watchdog: str) -> None:
         if paths != []:
             busy = time.monotonic()
         time.sleep(0.3)
+
+
+def main(lease: str, label: str, watchdog: str) -> None:
+    print("watchdog ready" if ask("GET", "_ping")[0] == 200 else "watchdog without an engine", flush=True)
+    again = STARTED.exists()
+    STARTED.touch()
+    watch(min(float(lease), LEASE_AGAIN) if again else float(lease))
+    remove_all(label, watchdog)
     while True:
         ask("DELETE", f"containers/{watchdog}?force=1&v=1")
         time.sleep(5)

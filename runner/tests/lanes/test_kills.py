@@ -1,5 +1,7 @@
 """Runners that are killed: what they leave goes within seconds, and what others need stays."""
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -23,6 +25,8 @@ from runner.lanes.watchdog import Watchdog
 from runner.tests.lanes.conftest import containers_of, made_by
 
 pytestmark = pytest.mark.docker
+
+ATTACHED_S = 12.0  # two signs of life: after this time the runner has attached to a watchdog that was killed
 
 CHILD = """
     import os, sys
@@ -79,6 +83,24 @@ def test_a_runner_that_is_killed_alone_leaves_nothing_within_seconds(
     owners = {container["Labels"][LABEL_OWNER] for container in containers_of(engine, run="tests")}
     assert str(Owner.current()) in owners, "the plumber of the lanes that live is untouched"
     assert lanes.sweep() == 0
+
+
+@pytest.mark.usefixtures("stranger")
+def test_a_watchdog_that_was_killed_before_its_runner_removes_everything(
+    engine: docker.DockerClient, tmp_path: Path
+) -> None:
+    child = _child_at_work(engine, tmp_path)
+    (watchdog,) = containers_of(engine, run="tests-child", role="watchdog")
+    first = engine.api.inspect_container(watchdog["Id"])["State"]["Pid"]
+    os.kill(first, signal.SIGKILL)
+    _until(lambda: engine.api.inspect_container(watchdog["Id"])["State"]["Pid"] not in (0, first), seconds=20)
+    time.sleep(ATTACHED_S)
+    assert len(made_by(engine, "tests-child")) > 8, "its runner lives"
+    child.kill()
+    child.wait()
+    assert child.stdout is not None
+    child.stdout.close()
+    _until(lambda: made_by(engine, "tests-child") == [], seconds=20)  # a lease takes 35 s and more
 
 
 @pytest.mark.usefixtures("stranger")
