@@ -23,10 +23,17 @@ EPOCH = 1_767_225_600  # 2026-01-01T00:00:00Z; every guest starts at this time, 
 
 
 def chosen(option: str | None, path: Path) -> str:
-    """The clock of `--clock`; without it the clock of the stored run at `path`; without both the real clock."""
-    if option is None and (path / "run.json").is_file():
-        return RunFolder.open(path).run.clock
-    return option or REAL
+    """The clock of `--clock`; without it the clock of the stored run at `path`; without both the real clock. Raises
+    UsageError when the stored run has another clock than `option`."""
+    if not (path / "run.json").is_file():
+        return option or REAL
+    stored = RunFolder.open(path).run.clock
+    if option not in (None, stored):
+        raise UsageError(
+            f"{path} began with --clock {stored}, and its numbers can't be pooled with those of another clock: start a "
+            "new --run."
+        )
+    return stored
 
 
 def charge(clock: str, cpu_model: str | None, path: Path) -> str:

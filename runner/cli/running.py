@@ -30,7 +30,7 @@ from runner.cli.selection import clock_option, cpu_model_option, links_file_opti
 from runner.config.names import split
 from runner.config.options import MatrixOptions
 from runner.errors import UsageError
-from runner.model.estimate import estimate
+from runner.model.estimate import REAL, estimate
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.protocol import HTTP09
@@ -282,13 +282,15 @@ def check(implementations: Path, /, image: str | None, client: str | None, serve
 
 @main.command()
 @lanes_option("auto")
-@click.option("--run", "name", default="demo", show_default=True, metavar="NAME|DIR", help="Name of the run.")
+@click.option("--run", "name", metavar="NAME|DIR", help="Name of the run. [demo; demo-virtual with --clock virtual]")
 @clock_option
 @yes_option
 @cas_option
 @click.pass_obj
 def demo(implementations: Path, /, **parsed: Any) -> None:
     """Set everything up, run three stacks against each other over three links, and draw the site."""
+    clock = parsed["clock"]
+    parsed["name"] = parsed["name"] or ("demo" if clock in (None, REAL) else f"demo-{clock}")
     options = MatrixOptions(
         implementations=implementations,
         servers=DEMO_STACKS,

@@ -151,11 +151,6 @@ def extend_run(folder: RunFolder, selected: Run) -> Run:
                 f"The image of {name} has changed since {folder.path} began "
                 f"({before.image_id[:19]} → {entry.image_id[:19]}): start a new --run, or restore the image."
             )
-    if stored.clock != selected.clock:
-        raise UsageError(
-            f"{folder.path} began with --clock {stored.clock}, and its numbers can't be pooled with those of another "
-            f"clock: start a new --run."
-        )
     if stored.guest != selected.guest:
         raise UsageError(
             f"{folder.path} began with another epoch or CPU model: start a new --run, or leave out --cpu-model."

@@ -22,7 +22,6 @@ from runner.model.link_record import LinkParameters, LinkRecord
 from runner.model.middlebox import BOXES, Middlebox
 from runner.model.run import Run
 from runner.model.topology import Topology
-from runner.plan.runs import extend_run
 from runner.store import RunFolder
 
 LINK = LinkParameters(data_rate=10_000_000, delay=0.3, queue_packets=25, loss=0.01)
@@ -207,7 +206,7 @@ def test_a_run_keeps_its_clock(tmp_path: Path) -> None:
     assert clocks.chosen(None, folder.path) == "virtual"
     assert clocks.chosen(None, tmp_path / "new") == "real"
     with pytest.raises(UsageError, match="can't be pooled"):
-        extend_run(folder, run_of("real"))
+        clocks.chosen("real", folder.path)
 
 
 def test_runs_of_two_clocks_are_compared_only_by_who_knows(catalog: Catalog) -> None:
