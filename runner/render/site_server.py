@@ -12,6 +12,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 
@@ -52,6 +53,11 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
 
     def __init__(self, request: socket.socket, address: tuple[str, int], server: SiteServer) -> None:
         super().__init__(request, address, server, directory=str(server.site))
+
+    def handle(self) -> None:
+        """Answer the requests of one connection. A client may leave at any time."""
+        with suppress(ConnectionError):
+            super().handle()
 
     def send_head(self):  # type: ignore[no-untyped-def]
         """Open the requested file and send its headers, or an error."""

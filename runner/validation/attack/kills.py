@@ -20,11 +20,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import docker
 
 from runner.config.catalog import ROOT, load_catalog
-from runner.engine.containers import LABEL_LANES, LABEL_RUN
+from runner.engine.containers import LABEL_LANES, LABEL_ROLE, LABEL_RUN, WATCHDOG_ROLE
 from runner.errors import SetupError
 from runner.images import base_image
 from runner.images.building import build
@@ -43,6 +44,9 @@ _ORPHANS_S = 120.0
 _INTERRUPTED_S = 60.0  # the longest time until an interrupted run ends
 _ALONE = 3  # after one of this many deaths, no other runner removes the leftovers
 _END_S = 400.0  # the longest duration of a run without further strikes
+_ABORT_S = 5.0  # the longest time until an aborted runner has printed its stacks
+_UNNOTICED_S = 15.0  # the longest time until dockerd notices the end of a process; it gives up a removal after 12 s
+_STACKS_PRINTED = 12000  # characters of the output that show the stacks of an aborted runner
 _SECOND_S = 60.0  # the longest time until a second runner refuses
 _PATIENCE_S = 25.0  # the longest wait for a target
 _LONGEST_PAUSE_S = 2.5  # between strikes, and after the start of the command
@@ -119,6 +123,9 @@ class _Run:
     _stored: dict[str, str] = field(default_factory=dict)  # digests of results by folder
     _dead: dict[str, float] = field(default_factory=dict)  # container or volume of a dead runner → time of death
     _blamed: int = 0  # endpoints that were killed
+    _without: dict[str, float] = field(default_factory=dict)  # id of a container without a process → since when
+    _lost: set[str] = field(default_factory=set)  # ids of containers that dockerd lost
+    _states: dict[str, str] = field(default_factory=dict)  # container → last state, as `docker ps` prints it
 
     def strike_until_done(self, count: int, deadline: float) -> None:
         """Strike one target after another until the run ends, `count` strikes are done, or `deadline` is reached. Then
@@ -149,9 +156,9 @@ class _Run:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(1 if target == "memory" else _INTERRUPTED_S)
                 if process.poll() is None and target != "memory":
-                    self._add(attack, Verdict.LOST, "time", f"not ended after {_INTERRUPTED_S:.0f} s")
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
+                    self._abort(process)
+                    why = f"not ended after {_INTERRUPTED_S:.0f} s\n{self._printed(_STACKS_PRINTED)}"
+                    self._add(attack, Verdict.LOST, "time", why)
                 if process.poll() is not None:
                     self._mourn()
                     self._look(attack)
@@ -177,11 +184,22 @@ class _Run:
             time.sleep(_POLL_S)
         return ""
 
+    @staticmethod
+    def _abort(process: "subprocess.Popen[bytes]") -> None:
+        """Let a runner print the stacks of its threads, and end it with its children."""
+        process.send_signal(signal.SIGABRT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_ABORT_S)
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
     def _finish(self, process: "subprocess.Popen[bytes]") -> None:
         attack = f"kills --seed {self.seed}, run up to {self.tally.tried - 1}"
         code = self._end(process)
         if code is None:
-            self._add(attack, Verdict.LOST, "time", f"the run did not end in {_END_S:.0f} s\n{self._printed()}")
+            why = f"the run did not end in {_END_S:.0f} s\n{self._printed(_STACKS_PRINTED)}"
+            self._add(attack, Verdict.LOST, "time", why)
         if code != 0:
             self._look(attack)
             self._mourn()
@@ -205,7 +223,8 @@ class _Run:
             time.sleep(_POLL_S)
             left = self._left()
         if left:
-            self._add(attack, Verdict.ESCAPED, "orphan", f"after {_ORPHANS_S:.0f} s: {', '.join(left)}")
+            states = ", ".join(f"{name} ({self._states.get(name, '')})" for name in left)
+            self._add(attack, Verdict.ESCAPED, "orphan", f"after {_ORPHANS_S:.0f} s: {states}")
             self._dead.clear()
 
     def _await_engine(self) -> None:
@@ -250,7 +269,7 @@ class _Run:
         options = ("--lanes", "2", "--clock", self.clock, "--seed", "1", "--yes")
         command = [sys.executable, "-m", "runner", "run", "--run", str(self.folder), *selection, *options]
         environment = {**os.environ, "DOCKER_HOST": f"unix://{self.host.socket}"}
-        environment |= {"LD_PRELOAD": str(self.shim), "CLOCK_OFFSET": str(self.offset)}
+        environment |= {"LD_PRELOAD": str(self.shim), "CLOCK_OFFSET": str(self.offset), "PYTHONFAULTHANDLER": "1"}
         with (output or self.folder.with_name(f"{self.folder.name}.txt")).open("ab") as printed:
             return subprocess.Popen(
                 command,
@@ -262,15 +281,12 @@ class _Run:
                 start_new_session=True,
             )
 
-    @staticmethod
-    def _end(process: "subprocess.Popen[bytes]") -> int | None:
+    def _end(self, process: "subprocess.Popen[bytes]") -> int | None:
         """Wait for the end of a command. Returns its exit code; None when it took too long and was killed."""
         try:
             return process.wait(_END_S)
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            self._abort(process)
             return None
 
     def _printed(self, most: int = 1500) -> str:
@@ -305,17 +321,32 @@ class _Run:
         try:
             containers = engine.api.containers(all=True, filters=filters)
             volumes = engine.api.volumes(filters=filters)["Volumes"] or []
+            lost = self._lost_now({container["Id"] for container in containers if _has_no_process(engine, container)})
         except (docker.errors.DockerException, OSError):
             return {name for name in self._dead if not name.startswith("process ")}
         finally:
             engine.close()
-        # After a death of containerd, dockerd may need a restart to end the removal of a container without a process.
-        alive = {
-            f"{container['Labels'].get(LABEL_LANES)} {container['Names'][0]}"
+        # The watchdog and the volumes stay as long as the lost container stays.
+        waiting = {container["Labels"][LABEL_LANES] for container in containers if container["Id"] in lost}
+        left = {
+            f"{container['Labels'][LABEL_LANES]} {container['Names'][0]}": container["Status"]
             for container in containers
-            if container["State"] != "removing"
+            if container["Id"] not in lost
+            and not (container["Labels"][LABEL_ROLE] == WATCHDOG_ROLE and container["Labels"][LABEL_LANES] in waiting)
         }
-        return alive | {f"{volume['Labels'].get(LABEL_LANES)} {volume['Name']}" for volume in volumes}
+        self._states |= left
+        names = {volume["Name"]: volume["Labels"][LABEL_LANES] for volume in volumes}
+        return set(left) | {f"{lanes} {name}" for name, lanes in names.items() if lanes not in waiting}
+
+    def _lost_now(self, without_process: set[str]) -> set[str]:
+        """The containers, among those without a process, that dockerd has not noticed for some time."""
+        now = time.monotonic()
+        self._without = {name: self._without.get(name, now) for name in without_process}
+        lost = {name for name, since in self._without.items() if now - since > _UNNOTICED_S}
+        for _ in lost - self._lost:
+            self.tally.of_kind("(a container that dockerd lost)")
+        self._lost |= lost
+        return lost
 
     def _look(self, attack: str) -> None:
         """Check that no stored result is gone or changed."""
@@ -360,3 +391,17 @@ class _Run:
 
 def _processes() -> list[int]:
     return [int(path.name) for path in Path("/proc").glob("[0-9]*") if int(path.name) != os.getpid()]
+
+
+def _has_no_process(engine: docker.DockerClient, container: dict[str, Any]) -> bool:
+    """Whether a container that dockerd calls running, or is removing, has no process. After a death of containerd,
+    dockerd 20.10 may never notice the end of a process. Then it can't remove the container until its own restart."""
+    if container["State"] == "removing":
+        return True
+    if container["State"] != "running":
+        return False
+    try:
+        pid = int(engine.api.inspect_container(container["Id"])["State"]["Pid"])
+    except docker.errors.NotFound:
+        return False
+    return pid > 0 and not Path(f"/proc/{pid}").exists()
