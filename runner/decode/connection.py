@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
 
 from cryptography.exceptions import InvalidTag
 
@@ -20,7 +19,7 @@ from runner.decode.protection import (
     reconstruct,
 )
 from runner.decode.schema import CLIENT, SERVER
-from runner.decode.transport_parameters import Value
+from runner.decode.transport_parameters import TransportParameters
 
 INITIAL_SPACE, HANDSHAKE_SPACE, APPLICATION_SPACE = 0, 1, 2
 
@@ -224,9 +223,9 @@ class Connection:
     early_data_accepted: bool | None = None
     client_hello_count: int = 0
     certificate: bool = False
-    transport_parameters: list[dict[str, Value] | None] = field(default_factory=lambda: [None, None])
-    messages: list[dict[str, Any]] = field(default_factory=list)
-    """The TLS messages of both endpoints."""
+    transport_parameters: list[TransportParameters | None] = field(default_factory=lambda: [None, None])
+    messages: list[str] = field(default_factory=list)
+    """The TLS messages of both endpoints as JSON."""
     reset_tokens: set[bytes] = field(default_factory=set)
     sides: tuple[Side, Side] = field(init=False)
     _initial_options: dict[tuple[int, int], list[Protection]] = field(default_factory=dict)

@@ -99,8 +99,10 @@ def _vector(data: bytes, position: int, size: int) -> tuple[bytes, int]:
     return data[start:end], end
 
 
+@lru_cache(maxsize=64)
 def _numbers(data: bytes) -> list[int]:
-    """`data` as numbers of two bytes each. Raises IndexError when a byte is left over."""
+    """`data` as numbers of two bytes each. The result is cached, so callers must not change it. Raises IndexError when
+    a byte is left over."""
     if len(data) % 2:
         raise IndexError
     return list(struct.unpack(f">{len(data) // 2}H", data))
@@ -196,14 +198,9 @@ def _extensions(data: bytes, hello: Hello) -> None:
             continue
         value = data[start:position]
         if kind == _SERVER_NAME and value:
-            names, _ = _vector(value, 0, 2)
-            hello.sni = _vector(names, 1, 2)[0].decode("ascii", "replace")
+            hello.sni = _server_name(value)
         elif kind == _ALPN:
-            names, _ = _vector(value, 0, 2)
-            at = 0
-            while at < len(names):
-                name, at = _vector(names, at, 1)
-                hello.alpn.append(name.decode("ascii", "backslashreplace"))
+            hello.alpn.extend(_protocols(value))
         elif kind == _SUPPORTED_VERSIONS and len(value) > 2:  # a ServerHello has a single version
             hello.versions = _numbers(_vector(value, 0, 1)[0])
         elif kind == _EARLY_DATA:
@@ -212,3 +209,23 @@ def _extensions(data: bytes, hello: Hello) -> None:
             hello.pre_shared_key = True
         elif kind == _QUIC_TRANSPORT_PARAMETERS:
             hello.transport_parameters = value
+
+
+# These values are cached, because a flood of connections usually offers the same values.
+
+
+@lru_cache(maxsize=64)
+def _server_name(value: bytes) -> str:
+    names, _ = _vector(value, 0, 2)
+    return _vector(names, 1, 2)[0].decode("ascii", "replace")
+
+
+@lru_cache(maxsize=64)
+def _protocols(value: bytes) -> tuple[str, ...]:
+    """The protocols of an ALPN extension (RFC 7301 §3.1)."""
+    names, _ = _vector(value, 0, 2)
+    protocols, at = [], 0
+    while at < len(names):
+        name, at = _vector(names, at, 1)
+        protocols.append(name.decode("ascii", "backslashreplace"))
+    return tuple(protocols)

@@ -2,18 +2,12 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
 
 from runner.decode.connection import APPLICATION_SPACE, HANDSHAKE_SPACE, INITIAL_SPACE, MOST_DCIDS, Connection, Side
 from runner.decode.frames import CRYPTO, Event
-from runner.decode.handshake import (
-    Message,
-    early_data_size,
-    parse_client_hello,
-    parse_encrypted_extensions,
-    parse_server_hello,
-)
+from runner.decode.handshake import Message, parse_client_hello, parse_encrypted_extensions, parse_server_hello
 from runner.decode.keylog import Session
+from runner.decode.messages import message_text
 from runner.decode.network import Flow
 from runner.decode.packets import LongHeader, PacketType
 from runner.decode.protection import SUITES, VERSION_1
@@ -195,7 +189,9 @@ class Registry:
                 first_flight = first_flight or number == 0
                 for message, body in side.crypto(space).feed(number, payload):
                     self._message(side, space, message, body)
-                    self._note(side, space, row, message, body)
+                    if len(connection.messages) < _MOST_MESSAGES:
+                        text = message_text(message, body, sender=side.sender, space=space, packet=row)
+                        connection.messages.append(text)
             else:
                 self.issue(payload[:-16], side)
                 connection.reset_tokens.add(payload[-16:])
@@ -212,26 +208,6 @@ class Registry:
                 self._encrypted_extensions(side.connection, body)
             elif kind in (Message.CERTIFICATE, Message.COMPRESSED_CERTIFICATE):
                 side.connection.certificate = True
-
-    def _note(self, side: Side, space: int, row: int, kind: int, body: bytes) -> None:
-        """Keep the parts of a TLS message that rules need. `row`: the row of the packet that completed the message."""
-        if len(side.connection.messages) >= _MOST_MESSAGES:
-            return
-        message: dict[str, Any] = {"sender": side.sender, "space": space, "type": kind, "packet": row}
-        if kind in (Message.CLIENT_HELLO, Message.ENCRYPTED_EXTENSIONS):
-            client = kind == Message.CLIENT_HELLO
-            hello = parse_client_hello(body) if client else parse_encrypted_extensions(body)
-            if hello is not None:
-                message["alpn"] = hello.alpn
-                message["session_id"] = hello.session_id_length
-                message["versions"] = hello.versions
-                data = hello.transport_parameters
-                message["parameters"] = None if data is None else parse_transport_parameters(data).sent
-        elif kind == Message.SERVER_HELLO and (hello := parse_server_hello(body)) is not None:
-            message["suite"] = hello.suites[0]
-        elif kind == Message.NEW_SESSION_TICKET:
-            message["early_data_size"] = early_data_size(body)
-        side.connection.messages.append(message)
 
     def _client_hello(self, connection: Connection, body: bytes) -> None:
         hello = parse_client_hello(body)
@@ -264,7 +240,8 @@ class Registry:
         connection.early_data_accepted = hello.early_data
         self._transport_parameters(connection, SERVER, hello.transport_parameters)
         # Initial keys are derived from these IDs. When a capture lacks the first flight, only this message shows them.
-        parameters = connection.transport_parameters[SERVER] or {}
+        known = connection.transport_parameters[SERVER]
+        parameters = {} if known is None else known.values
         for name in ("retry_source_connection_id", "original_destination_connection_id"):
             cid = parameters.get(name)
             dcids = connection.initial_dcids
@@ -277,8 +254,8 @@ class Registry:
     def _transport_parameters(self, connection: Connection, sender: int, data: bytes | None) -> None:
         if data is None:
             return
-        parameters = parse_transport_parameters(data).values
-        connection.transport_parameters[sender] = parameters
+        connection.transport_parameters[sender] = known = parse_transport_parameters(data)
+        parameters = known.values
         preferred = parameters.get("preferred_address")
         tokens = [parameters.get("stateless_reset_token")]
         if isinstance(preferred, dict):

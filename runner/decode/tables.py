@@ -26,7 +26,7 @@ from runner.decode.schema import (
     SPACES,
     STREAM_FRAMES,
 )
-from runner.decode.transport_parameters import to_json, to_text
+from runner.decode.transport_parameters import TransportParameters
 
 _NAMES = [*dict.fromkeys(FRAME_NAMES.values()), "unknown"]
 _UNKNOWN_NAME = len(_NAMES) - 1
@@ -169,10 +169,12 @@ class TableBuilder:
 
     def _scaled_delay(self, packet: Integers, raw: Integers) -> Integers:
         """ACK Delays in µs (RFC 9000 §19.3). A forged delay that does not fit becomes the largest int64."""
+        if not len(raw):
+            return raw
         exponents = np.full((len(self._connections) + 1, 3), _DEFAULT_ACK_DELAY_EXPONENT, dtype=np.int64)
         for connection in self._connections:
             for sender, parameters in enumerate(connection.transport_parameters):
-                exponent = (parameters or {}).get("ack_delay_exponent")
+                exponent = None if parameters is None else parameters.values.get("ack_delay_exponent")
                 if isinstance(exponent, int) and exponent <= 20:
                     exponents[connection.number, sender] = exponent
         shift = exponents[self._owner[packet], self._sender[packet]]
@@ -329,9 +331,12 @@ def _connection_row(connection: Connection) -> tuple[Any, ...]:
         connection.early_data_accepted,
         connection.client_hello_count,
         connection.certificate,
-        to_text(connection.transport_parameters[0]),
-        to_text(connection.transport_parameters[1]),
-        to_json(connection.messages),
+        *map(_text, connection.transport_parameters),
+        f"[{', '.join(connection.messages)}]",
         sorted(connection.secrets),
         connection.retry_integrity_ok,
     )
+
+
+def _text(parameters: TransportParameters | None) -> str | None:
+    return None if parameters is None else parameters.text

@@ -74,6 +74,8 @@ _IDENTIFIERS = {
 }
 """Parameters whose value is text in hexadecimal."""
 
+_LONGEST_INTEGER = 8  # bytes
+
 
 @dataclass(frozen=True, slots=True)
 class TransportParameters:
@@ -83,16 +85,19 @@ class TransportParameters:
     """Name → value: an integer, or a hexadecimal string for connection IDs and tokens. An unknown parameter has its
     number as name, `0x…`. Reading stops at a parameter that is cut off or contradicts its length. A malformed value is
     left out."""
-    sent: list[list[int | str]]
-    """Number and hexadecimal value of every parameter as it was sent, including repeated parameters. When the list is
-    cut off, the last pair has the number -1."""
+    text: str
+    """`values` as JSON, sorted by name."""
+    sent: str
+    """JSON: number and hexadecimal value of every parameter as it was sent, including repeated parameters. When the
+    list is cut off, the last pair has the number -1."""
 
 
 @lru_cache(maxsize=8)
 def parse_transport_parameters(data: bytes) -> TransportParameters:
     """Read the body of the extension. The result is cached, so callers must not change it. Never raises."""
     values: dict[str, Value] = {}
-    sent: list[list[int | str]] = []
+    texts: dict[str, str] = {}
+    sent: list[str] = []
     position, size = 0, len(data)
     while position < size:
         try:
@@ -106,31 +111,39 @@ def parse_transport_parameters(data: bytes) -> TransportParameters:
             else:
                 length, position = varint(data, position)
         except IndexError:
-            sent.append([-1, ""])
+            sent.append('[-1, ""]')
             break
         value = data[position : position + length]
         position += length
         if position > size:
-            sent.append([-1, ""])
+            sent.append('[-1, ""]')
             break
-        text = value.hex()
-        sent.append([code, text])
-        name = _IDENTIFIERS.get(code)
-        if name is not None:
-            values[name] = text
-            continue
-        known = _PARAMETERS.get(code)
-        if known is None:
-            values[f"0x{code:x}"] = text
-            continue
-        name, read = known
-        try:
-            values[name] = read(value)
-        except IndexError:
-            continue
-    return TransportParameters(values, sent)
+        read = _usual_parameter if length <= _LONGEST_INTEGER and code in _PARAMETERS else _parameter
+        name, meaning, text, pair = read(code, value)
+        sent.append(pair)
+        if meaning is not None:
+            values[name] = meaning
+            texts[name] = text
+    # A text begins with its name, so that sorting the texts sorts the names.
+    return TransportParameters(values, f"{{{', '.join(sorted(texts.values()))}}}", f"[{', '.join(sent)}]")
 
 
-def to_text(parameters: dict[str, Value] | None) -> str | None:
-    """The JSON text of the connections table."""
-    return None if parameters is None else to_json(parameters)
+def _parameter(code: int, value: bytes) -> tuple[str, Value | None, str, str]:
+    """Name and value of a parameter, both as JSON, and the JSON of the pair in `TransportParameters.sent`. When the
+    value is malformed, it is None."""
+    text = value.hex()
+    pair = f'[{code}, "{text}"]'
+    if code not in _PARAMETERS:
+        name = _IDENTIFIERS.get(code) or f"0x{code:x}"
+        return name, text, f'"{name}": "{text}"', pair
+    name, read = _PARAMETERS[code]
+    try:
+        meaning = read(value)
+    except IndexError:
+        return name, None, "", pair
+    return name, meaning, f'"{name}": {to_json(meaning)}', pair
+
+
+_usual_parameter = lru_cache(maxsize=1024)(_parameter)
+"""`_parameter` with a cache: endpoints send the same few limits on every connection. The cache gets short values only,
+and no identifiers, because these differ."""
