@@ -263,6 +263,8 @@ class Connection:
     def use_session(self, session: Session, version: int) -> None:
         """Derive possible keys from the secrets of a key log. 1-RTT keys that decrypted a packet, and known 0-RTT keys,
         stay the same."""
+        if not session:
+            return
         self.secrets |= session.keys()
         for side in self.sides:
             if secrets := session.get(HANDSHAKE[side.sender]):

@@ -207,19 +207,21 @@ class Decoder:
         elif packet.missing:
             header.complete = False
         rows = self.rows
+        if header.token:
+            rows.tokens[packet.row] = header.token
+        protected = header.complete and header.type in _PROTECTED
+        if protected and self._attempt_long(packet, header, flow):
+            return header.end
         length = packet.end - packet.start + packet.missing
         token = NONE if header.token is None else len(header.token)
         shown = (header.version, rows.cid(header.dcid), rows.cid(header.scid), token)
         row = rows.add(packet.datagram, packet.index, int(header.type), length, shown)
-        if header.token:
-            rows.tokens[row] = header.token
         if header.supported_versions is not None:
             rows.supported_versions[row] = header.supported_versions
         if not header.complete:
             return end
-        if header.type in _PROTECTED:
-            if not self._attempt_long(packet, header, flow):
-                flow.pending.append(packet)
+        if protected:
+            flow.pending.append(packet)
         elif header.type is PacketType.VERSION_NEGOTIATION:
             self._version_negotiation(packet, header, flow)
         elif header.type is PacketType.RETRY:
@@ -240,10 +242,10 @@ class Decoder:
     def _attempt_long(self, packet: Packet, header: LongHeader, flow: FlowState) -> bool:
         space, registry = SPACE_OF[header.type], self.registry
         by_cid = registry.cids.get(header.dcid)
-        sides = list(flow.sides) if by_cid is None else [by_cid, *(side for side in flow.sides if side is not by_cid)]
         begins = header.type is PacketType.INITIAL and by_cid is None and len(header.dcid) >= _LEAST_FIRST_DCID
         if begins and not packet.failed and self._first_initial(packet, header, flow):
             return True
+        sides = list(flow.sides) if by_cid is None else [by_cid, *(side for side in flow.sides if side is not by_cid)]
         for side in sides:
             if begins and len(packet.failed) >= _STRANGERS:
                 break
@@ -375,7 +377,7 @@ class Decoder:
     def _retry_pending(self, flow: FlowState, *, short: bool = True) -> None:
         """Try to decrypt the waiting packets of a flow again. Without `short`, packets with short headers keep
         waiting."""
-        if self.registry.credit <= 0:
+        if self.registry.credit <= 0 or not (flow.pending or flow.pending_short):
             return
         self.registry.credit -= len(flow.pending)
         if flow.pending:

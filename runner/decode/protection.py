@@ -17,6 +17,7 @@ VERSIONS = (VERSION_1, VERSION_2)
 
 TAG_LENGTH = 16
 SAMPLE_LENGTH = 16
+_IV_LENGTH = 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,9 +33,13 @@ class Hash:
     def hmac(self, key: bytes, message: bytes) -> bytes:
         """HMAC (RFC 2104) with a key of at most one block. Python's `hmac.digest` takes three times as long, and a
         flood of Initial packets needs five HMACs for each packet."""
+        return self.hmacs(key, (message,))[0]
+
+    def hmacs(self, key: bytes, messages: tuple[bytes, ...]) -> list[bytes]:
+        """The HMACs of several messages with the same key."""
         padded = key.ljust(self.block_length, b"\0")
-        inner = self.new(padded.translate(_INNER_PAD) + message).digest()
-        return self.new(padded.translate(_OUTER_PAD) + inner).digest()
+        inner, outer, new = padded.translate(_INNER_PAD), padded.translate(_OUTER_PAD), self.new
+        return [new(outer + new(inner + message).digest()).digest() for message in messages]
 
     def expand_label(self, secret: bytes, label: bytes, length: int) -> bytes:
         """HKDF-Expand-Label with an empty context (RFC 8446 §7.1); `length` is at most one digest."""
@@ -94,23 +99,32 @@ def _label_info(label: bytes, length: int) -> bytes:
     return length.to_bytes(2) + bytes((len(full),)) + full + b"\0\1"
 
 
+@lru_cache(maxsize=8)
+def _key_infos(version: int, key_length: int) -> tuple[bytes, bytes, bytes]:
+    """The messages from which key, IV and header protection key are expanded (RFC 9001 §5.1)."""
+    prefix = _CONSTANTS[version].label_prefix
+    return (
+        _label_info(prefix + b"key", key_length),
+        _label_info(prefix + b"iv", _IV_LENGTH),
+        _label_info(prefix + b"hp", key_length),
+    )
+
+
 class Protection:
     """The keys of one sender at one encryption level; for 1-RTT, of one key generation."""
 
     __slots__ = ("iv", "mask", "open", "secret", "suite", "version")
 
     def __init__(self, suite: Suite, version: int, secret: bytes, mask: Callable[[bytes], bytes] | None = None) -> None:
-        prefix = _CONSTANTS[version].label_prefix
         self.suite = suite
         self.secret = secret
         self.version = version
-        key = suite.hash.expand_label(secret, prefix + b"key", suite.key_length)
-        self.iv = int.from_bytes(suite.hash.expand_label(secret, prefix + b"iv", 12))
-        self.open: Callable[[bytes, bytes, bytes], bytes] = suite.aead(key).decrypt
+        length = suite.key_length
+        key, iv, header_key = suite.hash.hmacs(secret, _key_infos(version, length))
+        self.iv = int.from_bytes(iv[:_IV_LENGTH])
+        self.open: Callable[[bytes, bytes, bytes], bytes] = suite.aead(key[:length]).decrypt
         """(nonce, ciphertext with tag, associated data) → plaintext; InvalidTag when any of them is wrong."""
-        self.mask: Callable[[bytes], bytes] = mask or _header_protection(
-            suite, suite.hash.expand_label(secret, prefix + b"hp", suite.key_length)
-        )
+        self.mask: Callable[[bytes], bytes] = mask or _header_protection(suite, header_key[:length])
         """Sample of 16 bytes → header protection mask of at least 5 bytes."""
 
     def next_generation(self) -> "Protection":
