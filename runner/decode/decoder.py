@@ -114,7 +114,7 @@ class Decoder:
             cause = side.circumstances(self._data, packet.start, packet.end, side.cid_length)
             packet.note(side.short_keys(side.cid_length), cause)
         self.rows.add(packet.datagram, packet.index, _ONE_RTT, packet.end - packet.start + packet.missing)
-        if not packet.missing and not self._attempt_short(packet, flow):
+        if not packet.missing and not (self.registry.can_read_short and self._attempt_short(packet, flow)):
             flow.pending_short.append(packet)
 
     def _attempt_short(self, packet: Packet, flow: FlowState) -> bool:
@@ -189,8 +189,10 @@ class Decoder:
     def _is_stateless_reset(self, packet: Packet, flow: FlowState) -> bool:
         """Whether the last 16 bytes are a stateless reset token that the sender had issued (RFC 9000 §10.3.1)."""
         token = self._data[packet.end - 16 : packet.end]
+        if packet.end - packet.start < 21 or token not in self.registry.reset_tokens:
+            return False
         for side in flow.sides:
-            if packet.end - packet.start >= 21 and token in side.connection.reset_tokens:
+            if token in side.connection.reset_tokens:
                 self._fill(packet.row, side, PacketType.STATELESS_RESET)
                 return True
         return False
@@ -384,7 +386,8 @@ class Decoder:
             flow.pending = [packet for packet in flow.pending if not self._attempt(packet, flow)]
         if short and flow.pending_short:
             self.registry.credit -= len(flow.pending_short)
-            flow.pending_short = [packet for packet in flow.pending_short if not self._attempt(packet, flow)]
+            if self.registry.can_read_short:
+                flow.pending_short = [packet for packet in flow.pending_short if not self._attempt(packet, flow)]
 
     def _rescue_pending(self, flow: FlowState, rescue: Rescue) -> None:
         """At the end of the file, try to decrypt the waiting packets of a flow in other ways: the capture may lack the
@@ -392,6 +395,9 @@ class Decoder:
         pending = sorted((*flow.pending, *flow.pending_short), key=lambda packet: packet.row)
         flow.pending, flow.pending_short = [], []
         for packet in pending:
+            if packet.header is None and not self.registry.can_read_short:
+                flow.pending_short.append(packet)
+                continue
             packet.begin_pass()
             if self._attempt(packet, flow):
                 continue

@@ -119,11 +119,19 @@ class Registry:
         self.credit = _CREDIT + _CREDIT_OF_PACKET * packets
         """Number of attempts that are left. The first attempts for each packet are not counted. This limit keeps the
         decoding time of hostile captures linear."""
+        self.reset_tokens: set[bytes] = set()
+        """The stateless reset tokens of all connections."""
         self.news = False
         """True when there is new knowledge with which waiting packets may be decrypted. The decoder sets it back to
         False."""
         self.short_news = False
         """True when such knowledge may also help with waiting packets that have short headers."""
+
+    @property
+    def can_read_short(self) -> bool:
+        """Whether anything is known with which a packet with a short header could be read. Keys come only from key
+        logs, so a capture without a key log needs no attempts."""
+        return bool(self.sessions or self.reset_tokens)
 
     def reverse(self, state: FlowState) -> FlowState:
         """The opposite direction of a flow."""
@@ -194,7 +202,7 @@ class Registry:
                         connection.messages.append(text)
             else:
                 self.issue(payload[:-16], side)
-                connection.reset_tokens.add(payload[-16:])
+                self._add_reset_token(connection, payload[-16:])
         if first_flight and space == INITIAL_SPACE and side.sender == CLIENT:
             connection.client_hello_count += 1
 
@@ -256,12 +264,16 @@ class Registry:
             return
         connection.transport_parameters[sender] = known = parse_transport_parameters(data)
         parameters = known.values
-        preferred = parameters.get("preferred_address")
-        tokens = [parameters.get("stateless_reset_token")]
+        preferred, token = parameters.get("preferred_address"), parameters.get("stateless_reset_token")
+        if isinstance(token, str):
+            self._add_reset_token(connection, bytes.fromhex(token))
         if isinstance(preferred, dict):
             self.issue(bytes.fromhex(str(preferred["connection_id"])), connection.sides[sender])
-            tokens.append(preferred["stateless_reset_token"])
-        connection.reset_tokens.update(bytes.fromhex(token) for token in tokens if isinstance(token, str))
+            self._add_reset_token(connection, bytes.fromhex(str(preferred["stateless_reset_token"])))
+
+    def _add_reset_token(self, connection: Connection, token: bytes) -> None:
+        connection.reset_tokens.add(token)
+        self.reset_tokens.add(token)
 
 
 SPACE_OF = {
