@@ -37,12 +37,14 @@ OneRtt = tuple[int, bytes, int, int, int]
 class KeyRing:
     """The 1-RTT keys of one sender: all generations so far (RFC 9001 §6)."""
 
-    __slots__ = ("_generations", "_mask", "_start", "current", "suite", "version")
+    __slots__ = ("_generations", "_mask", "_start", "_unmasked", "_unmasked_at", "current", "suite", "version")
 
     def __init__(self, protection: Protection) -> None:
         self._mask = protection.mask
         self._generations = [protection]
         self._start = 0  # lowest packet number seen in the current generation
+        self._unmasked_at = -1, -1
+        self._unmasked = 0, 0, 0  # the last result of `unmask`
         self.current = 0
         self.suite = protection.suite
         self.version = protection.version
@@ -50,10 +52,13 @@ class KeyRing:
     def unmask(self, data: Data, start: int, at: int) -> tuple[int, int, int]:
         """The first byte, the encoded packet number and the size of this number in bytes. The short header begins at
         `start`, its packet number at `at`."""
-        mask = self._mask(data[at + 4 : at + 20])
-        first = data[start] ^ mask[0] & 0x1F
-        size = (first & 3) + 1
-        return first, int.from_bytes(data[at : at + size]) ^ int.from_bytes(mask[1 : 1 + size]), size
+        if self._unmasked_at != (start, at):
+            mask = self._mask(data[at + 4 : at + 20])
+            first = data[start] ^ mask[0] & 0x1F
+            size = (first & 3) + 1
+            encoded = int.from_bytes(data[at : at + size]) ^ int.from_bytes(mask[1 : 1 + size])
+            self._unmasked_at, self._unmasked = (start, at), (first, encoded, size)
+        return self._unmasked
 
     def open(self, data: Data, start: int, at: int, end: int, largest: int) -> OneRtt | None:
         """The decrypted short header packet at data[start:end]; None when no near key generation fits."""
@@ -73,12 +78,15 @@ class KeyRing:
         return self._open_other(header, data[at + size : end], number, first)
 
     def _open_other(self, header: bytes, sealed: bytes, number: int, first: int) -> OneRtt | None:
-        phase = first >> 2 & 1
-        after = [self.current + step for step in range(1, _GENERATIONS_AHEAD + 1)]
-        before = [self.current - step for step in range(1, self.current + 1)][:_GENERATIONS_AHEAD]
+        """Try the other near generations that have the key phase of the packet."""
+        phase, current = first >> 2 & 1, self.current
+        nearest = 2 - ((current ^ phase) & 1)  # distance to the nearest other generation with this phase
+        after = range(current + nearest, current + _GENERATIONS_AHEAD + 1, 2)
+        before = range(current - nearest, max(current - _GENERATIONS_AHEAD, 0) - 1, -2)
         for generation in (*before, *after) if number < self._start else (*after, *before):
-            if generation & 1 == phase and (plain := self.open_with(generation, header, sealed, number)) is not None:
-                if generation > self.current:
+            plain = self.open_with(generation, header, sealed, number)
+            if plain is not None:
+                if generation > current:
                     self.current, self._start = generation, number
                 return number, plain, phase, generation, first
         return None

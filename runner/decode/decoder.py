@@ -114,8 +114,11 @@ class Decoder:
             cause = side.circumstances(self._data, packet.start, packet.end, side.cid_length)
             packet.note(side.short_keys(side.cid_length), cause)
         self.rows.add(packet.datagram, packet.index, _ONE_RTT, packet.end - packet.start + packet.missing)
-        if not packet.missing and not (self.registry.can_read_short and self._attempt_short(packet, flow)):
-            flow.pending_short.append(packet)
+        if packet.missing or (self.registry.can_read_short and self._attempt_short(packet, flow)):
+            return
+        if flow.sides and self.registry.credit > 0:
+            packet.failed_at = self.registry.changes
+        flow.pending_short.append(packet)
 
     def _attempt_short(self, packet: Packet, flow: FlowState) -> bool:
         """Try to decrypt a packet with a short header. Returns False when no keys fit and the packet must wait.
@@ -160,6 +163,7 @@ class Decoder:
     def _accept_short(self, packet: Packet, side: Side, cid_length: int, opened: OneRtt) -> None:
         number, plain, phase, generation, first = opened
         rows, row, start = self.rows, packet.row, packet.start
+        self.registry.changes += 1
         suite = side.ring.suite if side.ring else None
         fields = (
             packet.datagram,
@@ -316,6 +320,7 @@ class Decoder:
         """Write the row and the frames of a decrypted packet, and update the connection."""
         number, plain, first, protection = opened
         space = SPACE_OF[header.type]
+        self.registry.changes += 1
         rows, row = self.rows, packet.row
         fields = (
             packet.datagram,
@@ -373,7 +378,7 @@ class Decoder:
 
     def _attempt(self, packet: Packet, flow: FlowState) -> bool:
         if packet.header is None:
-            return self._attempt_short(packet, flow)
+            return packet.failed_at != self.registry.changes and self._attempt_short(packet, flow)
         return self._attempt_long(packet, packet.header, flow)
 
     def _retry_pending(self, flow: FlowState, *, short: bool = True) -> None:
@@ -398,7 +403,8 @@ class Decoder:
             if packet.header is None and not self.registry.can_read_short:
                 flow.pending_short.append(packet)
                 continue
-            packet.begin_pass()
+            if packet.failed_at != self.registry.changes:
+                packet.begin_pass()
             if self._attempt(packet, flow):
                 continue
             if not (rescue.search(packet, flow, self._time_ns(packet.datagram)) and self._attempt(packet, flow)):

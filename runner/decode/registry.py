@@ -87,6 +87,9 @@ class Packet:
     cause further attempts."""
     failed_before: Failures = field(default_factory=lambda: _NO_FAILURES)
     """Failed attempts of the previous pass."""
+    failed_at: int = -1
+    """`Registry.changes` when all attempts for this packet with a short header failed. -1: it was not attempted, or not
+    with all keys."""
     first_failed: int | None = None
     """The client's highest Initial packet number (-1 without a connection) at the last failed attempt with the Initial
     keys of the packet's own destination connection ID. The attempt is not repeated while this number stays the same.
@@ -119,6 +122,8 @@ class Registry:
         self.credit = _CREDIT + _CREDIT_OF_PACKET * packets
         """Number of attempts that are left. The first attempts for each packet are not counted. This limit keeps the
         decoding time of hostile captures linear."""
+        self.changes = 0
+        """Number of changes of what is known. As long as it stays the same, attempts that failed would fail again."""
         self.reset_tokens: set[bytes] = set()
         """The stateless reset tokens of all connections."""
         self.news = False
@@ -156,6 +161,7 @@ class Registry:
 
     def link(self, state: FlowState, side: Side) -> None:
         """Record that `side` sends on this flow, and its peer on the reverse flow."""
+        self.changes += 1
         for flow, each in ((state, side), (self.reverse(state), side.connection.sides[1 - side.sender])):
             if each in flow.sides:
                 flow.sides.remove(each)
