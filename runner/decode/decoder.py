@@ -291,14 +291,14 @@ class Decoder:
             return False
         if connection is None:
             time_ns = self._time_ns(packet.datagram)
-            connection = self.registry.add_connection(flow, CLIENT, time_ns)
+            connection = self.registry.add_connection(flow, CLIENT, time_ns, header.dcid)
             orphan = None if flow.orphan is None or flow.orphan.dcid == header.dcid else flow.orphan
             flow.orphan = None
             connection.original_version = header.version if orphan is None else orphan.version
             connection.odcid = header.dcid if orphan is None else orphan.dcid
         else:  # after a Retry the client sends its ClientHello again; a faulty client sends a different ClientHello
             connection.sides[CLIENT].crypto(INITIAL_SPACE).restart()
-        connection.add_initial_dcid(header.dcid)
+            connection.add_initial_dcid(header.dcid)
         client = connection.sides[CLIENT]
         self.registry.cids[header.dcid] = client
         self.registry.news = True
@@ -308,7 +308,7 @@ class Decoder:
     def _continued(self, header: LongHeader, flow: FlowState) -> Connection | None:
         """The connection that this first flight continues after a Retry or a Version Negotiation packet; None when
         there is none."""
-        for side in flow.sides:
+        for side in flow.sides if self.registry.may_continue else ():
             connection = side.connection
             if side.sender == CLIENT and (header.dcid in connection.retry_scids or not connection.initial_dcids):
                 return connection
@@ -371,6 +371,7 @@ class Decoder:
                 valid = retry_tag_is_valid(header.version, connection.initial_dcids[-1], whole)
                 connection.retry_integrity_ok = valid and connection.retry_integrity_ok is not False
                 connection.retry_scids.add(header.scid)
+                self.registry.may_continue = True
                 self._fill(packet.row, side, PacketType.RETRY)
                 return
 

@@ -51,29 +51,24 @@ def parse_long_header(data: Data, start: int, end: int) -> LongHeader:
     """The long header at `start` of a datagram that ends at `end`. Never raises."""
     header = LongHeader(PacketType.UNKNOWN, int.from_bytes(data[start + 1 : start + 5]), start, end)
     try:
-        position = _connection_ids(data, start + 5, end, header)
-        if header.version == 0:
+        position = start + 6 + data[start + 5]
+        header.dcid = data[start + 6 : position]
+        scid_at = position + 1
+        position = scid_at + data[position]
+        if position > end:
+            header.dcid = b""
+            raise IndexError
+        header.scid = data[scid_at:position]
+        types = _TYPES.get(header.version)
+        if types is not None:
+            header.type = types[data[start] >> 4 & 3]
+            _rest(data, position, end, header)
+        elif header.version == 0:
             header.type = PacketType.VERSION_NEGOTIATION
             header.supported_versions = [int.from_bytes(data[at : at + 4]) for at in range(position, end - 3, 4)]
-        elif header.version in _TYPES:
-            header.type = _TYPES[header.version][data[start] >> 4 & 3]
-            _rest(data, position, end, header)
     except IndexError:
         header.complete = False
     return header
-
-
-def _connection_ids(data: Data, position: int, end: int, header: LongHeader) -> int:
-    size = data[position]
-    header.dcid = data[position + 1 : position + 1 + size]
-    position += 1 + size
-    size = data[position]
-    header.scid = data[position + 1 : position + 1 + size]
-    position += 1 + size
-    if position > end:
-        header.dcid = header.scid = b""
-        raise IndexError
-    return position
 
 
 def _rest(data: Data, position: int, end: int, header: LongHeader) -> None:
@@ -84,7 +79,7 @@ def _rest(data: Data, position: int, end: int, header: LongHeader) -> None:
         return
     if header.type is PacketType.INITIAL:
         size, position = varint(data, position)
-        header.token = data[position : min(position + size, end)]
+        header.token = data[position : min(position + size, end)] if size else b""
         position += size
     length, position = varint(data, position)
     header.number_at = position

@@ -122,6 +122,9 @@ class Registry:
         self.credit = _CREDIT + _CREDIT_OF_PACKET * packets
         """Number of attempts that are left. The first attempts for each packet are not counted. This limit keeps the
         decoding time of hostile captures linear."""
+        self.may_continue = False
+        """Whether a first flight may continue a connection: after a Retry packet, or when a connection began without an
+        Initial packet that could be read."""
         self.changes = 0
         """Number of changes of what is known. As long as it stays the same, attempts that failed would fail again."""
         self.reset_tokens: set[bytes] = set()
@@ -142,12 +145,19 @@ class Registry:
         """The opposite direction of a flow."""
         return self.flows[state.flow.reverse]
 
-    def add_connection(self, state: FlowState, sender: int, time_ns: int) -> Connection:
-        """A new connection, first seen in a packet of `sender` on this flow."""
+    def add_connection(
+        self, state: FlowState, sender: int, time_ns: int, initial_dcid: bytes | None = None
+    ) -> Connection:
+        """A new connection, first seen in a packet of `sender` on this flow. `initial_dcid`: the connection ID whose
+        Initial keys opened this packet; None: the packet is no readable Initial packet."""
         flow = state.flow
         ends = (flow.src, flow.src_port), (flow.dst, flow.dst_port)
         client, server = ends if sender == CLIENT else ends[::-1]
         connection = Connection(len(self.connections), client, server, time_ns)
+        if initial_dcid is None:
+            self.may_continue = True
+        else:
+            connection.initial_dcids.append(initial_dcid)
         self.connections.append(connection)
         self.link(state, connection.sides[sender])
         return connection
