@@ -11,13 +11,14 @@ from runner.decode.connection import APPLICATION_SPACE, INITIAL_SPACE, Connectio
 from runner.decode.file_bytes import release
 from runner.decode.frames import NONE, parse_frames
 from runner.decode.keylog import Session
+from runner.decode.negotiation import Negotiation
 from runner.decode.network import Datagrams
 from runner.decode.packets import LongHeader, PacketType, parse_long_header
-from runner.decode.protection import SUITES, Protection, initial_protection, retry_tag_is_valid
+from runner.decode.protection import SUITES, Protection, initial_protection
 from runner.decode.registry import SPACE_OF, FlowState, Packet, Registry
 from runner.decode.rescue import Rescue
 from runner.decode.rows import Rows
-from runner.decode.schema import CLIENT, MTU, SERVER
+from runner.decode.schema import CLIENT, MTU
 
 _LONG_FORM = 0x80
 _PIECE = 1 << 13  # datagrams that are read before the memory of their bytes is released
@@ -25,7 +26,7 @@ _LEAST_FIRST_DCID = 8  # bytes of the destination connection ID in a client's fi
 _LATELY = 64  # newest connections whose keys are tried for a packet of an unknown flow
 _STRANGERS = 4  # senders whose keys are tried for an Initial packet with an unknown connection ID of usual length
 _SPLITS = 8  # failed splits of super-datagrams on a flow; afterwards, only the last known size is tried
-_CLIENT_INITIAL = 1200  # least bytes of UDP payload of a client's first datagram (RFC 9000 §14.1)
+_PADDING = bytes(1 << 16)  # as long as the largest datagram
 _ONE_RTT = int(PacketType.ONE_RTT)  # numpy reads plain integers much faster
 _SUITE_NUMBERS = {suite: number for number, suite in enumerate(SUITES.values())}
 _PROTECTED = (PacketType.INITIAL, PacketType.ZERO_RTT, PacketType.HANDSHAKE)
@@ -40,16 +41,14 @@ class Decoder:
         self._datagrams = datagrams
         self._data = datagrams.data
         self._times: Integers = no_integers()
-        self._lengths: Integers = no_integers()
-        """Time in ns and bytes of UDP payload of the selected datagrams."""
-        self._tried: set[bytes] = set()
-        """Connection IDs of first flights with an unknown version that were answered by Version Negotiation."""
+        """Times in ns of the selected datagrams."""
 
     def run(self, selected: Sequence[int] | Integers) -> None:
         """Decode the datagrams with these numbers. Their rows count from 0. The content of packets raises no error."""
         source, registry = self._datagrams, self.registry
         numbers = np.asarray(selected, dtype=np.int64)
-        self._times, self._lengths = source.time_ns[numbers], source.payload_length[numbers]
+        self._times, lengths = source.time_ns[numbers], source.payload_length[numbers]
+        self._negotiation = Negotiation(self._data, self.rows, registry, self._times, lengths)
         for first in range(0, len(numbers), _PIECE):
             self._decode(first, numbers[first : first + _PIECE])
             self.rows.settle()
@@ -61,7 +60,7 @@ class Decoder:
         registry.credit = max(registry.credit, 0) + len(self.rows)
         for flow in registry.flows:
             self._retry_pending(flow)
-        self._adopt_orphans()
+        self._negotiation.adopt_orphans()
         attribute(self.rows, source, numbers, registry)
 
     def _decode(self, first: int, numbers: Integers) -> None:
@@ -92,7 +91,7 @@ class Decoder:
             elif position == start:
                 self._short(whole, flow)
                 return index + 1
-            elif data[position] == 0 and not data[position:end].lstrip(b"\0"):
+            elif data[position] == 0 and _PADDING.startswith(data[position:end]):
                 break  # padding behind the last packet
             else:
                 self._short(Packet(len(rows), datagram, index, position, end, missing), flow)
@@ -197,7 +196,7 @@ class Decoder:
             return False
         for side in flow.sides:
             if token in side.connection.reset_tokens:
-                self._fill(packet.row, side, PacketType.STATELESS_RESET)
+                self.rows.fill(packet.row, side.connection.number, side.sender, PacketType.STATELESS_RESET)
                 return True
         return False
 
@@ -228,27 +227,17 @@ class Decoder:
             return end
         if protected:
             flow.pending.append(packet)
-        elif header.type is PacketType.VERSION_NEGOTIATION:
-            self._version_negotiation(packet, header, flow)
-        elif header.type is PacketType.RETRY:
-            self._retry(packet, header, flow)
-        elif flow.orphan is None and (not flow.sides or self._is_another_first_flight(packet, header)):
-            flow.orphan, flow.orphan_datagram = header, packet.datagram
+        else:
+            self._negotiation.read(packet, header, flow)
         return header.end
-
-    def _is_another_first_flight(self, packet: Packet, header: LongHeader) -> bool:
-        """Whether a packet of an unknown version begins another connection on a flow that has connections. Then its
-        connection ID is new, and its datagram is large enough for a first datagram. Otherwise the link has corrupted a
-        version field."""
-        length = self._lengths[packet.datagram]
-        return (
-            bool(length >= _CLIENT_INITIAL) and header.dcid not in self.registry.cids and header.dcid not in self._tried
-        )
 
     def _attempt_long(self, packet: Packet, header: LongHeader, flow: FlowState) -> bool:
         space, registry = SPACE_OF[header.type], self.registry
         by_cid = registry.cids.get(header.dcid)
         begins = header.type is PacketType.INITIAL and by_cid is None and len(header.dcid) >= _LEAST_FIRST_DCID
+        if begins and len(packet.failed) >= _STRANGERS:
+            packet.needs_cid = True
+            return self._first_initial(packet, header, flow)
         if begins and not packet.failed and self._first_initial(packet, header, flow):
             return True
         sides = list(flow.sides) if by_cid is None else [by_cid, *(side for side in flow.sides if side is not by_cid)]
@@ -280,7 +269,7 @@ class Decoder:
     def _first_initial(self, packet: Packet, header: LongHeader, flow: FlowState) -> bool:
         """Decrypt an Initial packet with keys from its own destination connection ID. If the keys fit, the packet
         begins a client's first flight, and True is returned."""
-        connection = self._continued(header, flow)
+        connection = self._continued(header, flow) if self.registry.may_continue else None
         largest = connection.sides[CLIENT].largest[INITIAL_SPACE] if connection else -1
         if packet.first_failed == largest:
             return False
@@ -308,7 +297,7 @@ class Decoder:
     def _continued(self, header: LongHeader, flow: FlowState) -> Connection | None:
         """The connection that this first flight continues after a Retry or a Version Negotiation packet; None when
         there is none."""
-        for side in flow.sides if self.registry.may_continue else ():
+        for side in flow.sides:
             connection = side.connection
             if side.sender == CLIENT and (header.dcid in connection.retry_scids or not connection.initial_dcids):
                 return connection
@@ -348,51 +337,28 @@ class Decoder:
         if events:
             self.registry.learn(side, space, events, row)
 
-    def _version_negotiation(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
-        """Assign a Version Negotiation packet to a connection. The packet contains the two connection IDs of the
-        client's packet in swapped order (RFC 9000 §17.2.1)."""
-        registry = self.registry
-        orphan = registry.reverse(flow).orphan
-        if orphan is not None and (orphan.scid, orphan.dcid) == (header.dcid, header.scid):
-            registry.reverse(flow).orphan = None
-            self._tried.add(orphan.dcid)
-            connection = registry.add_connection(flow, SERVER, self._time_ns(packet.datagram))
-            connection.original_version, connection.odcid = orphan.version, orphan.dcid
-        if flow.sides and flow.sides[0].sender == SERVER:
-            self._fill(packet.row, flow.sides[0], PacketType.VERSION_NEGOTIATION)
-        self.rows.set(packet.row, columns.DECRYPTED, 1)
-
-    def _retry(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
-        self.rows.set(packet.row, columns.DECRYPTED, 1)
-        for side in flow.sides:
-            connection = side.connection
-            if side.sender == SERVER and connection.initial_dcids:
-                whole = self._data[header.start : header.end]
-                valid = retry_tag_is_valid(header.version, connection.initial_dcids[-1], whole)
-                connection.retry_integrity_ok = valid and connection.retry_integrity_ok is not False
-                connection.retry_scids.add(header.scid)
-                self.registry.may_continue = True
-                self._fill(packet.row, side, PacketType.RETRY)
-                return
-
     # Packets that wait for keys
 
     def _attempt(self, packet: Packet, flow: FlowState) -> bool:
+        registry = self.registry
         if packet.header is None:
-            return packet.failed_at != self.registry.changes and self._attempt_short(packet, flow)
+            return packet.failed_at != registry.changes and self._attempt_short(packet, flow)
+        if packet.needs_cid and not registry.may_continue and packet.header.dcid not in registry.cids:
+            return False
         return self._attempt_long(packet, packet.header, flow)
 
     def _retry_pending(self, flow: FlowState, *, short: bool = True) -> None:
         """Try to decrypt the waiting packets of a flow again. Without `short`, packets with short headers keep
         waiting."""
-        if self.registry.credit <= 0 or not (flow.pending or flow.pending_short):
+        registry = self.registry
+        if registry.credit <= 0 or not (flow.pending or flow.pending_short):
             return
-        self.registry.credit -= len(flow.pending)
+        registry.credit -= len(flow.pending)
         if flow.pending:
             flow.pending = [packet for packet in flow.pending if not self._attempt(packet, flow)]
         if short and flow.pending_short:
-            self.registry.credit -= len(flow.pending_short)
-            if self.registry.can_read_short:
+            registry.credit -= len(flow.pending_short)
+            if registry.can_read_short:
                 flow.pending_short = [packet for packet in flow.pending_short if not self._attempt(packet, flow)]
 
     def _rescue_pending(self, flow: FlowState, rescue: Rescue) -> None:
@@ -410,15 +376,6 @@ class Decoder:
                 continue
             if not (rescue.search(packet, flow, self._time_ns(packet.datagram)) and self._attempt(packet, flow)):
                 (flow.pending_short if packet.header is None else flow.pending).append(packet)
-
-    def _adopt_orphans(self) -> None:
-        """Create a connection for each first flight of an unknown version that no server answered."""
-        orphans = [(flow.orphan_datagram, flow, flow.orphan) for flow in self.registry.flows if flow.orphan is not None]
-        for datagram, flow, orphan in sorted(orphans, key=lambda each: each[0]):
-            length = self._lengths[datagram]
-            if not flow.sides and length >= _CLIENT_INITIAL:
-                connection = self.registry.add_connection(flow, CLIENT, self._time_ns(datagram))
-                connection.original_version, connection.odcid = orphan.version, orphan.dcid
 
     def _split(self, whole: Packet, index: int, flow: FlowState) -> None:
         """Decode a super-datagram: one record that contains several datagrams, because it was captured before
@@ -453,10 +410,3 @@ class Decoder:
 
     def _time_ns(self, datagram: int) -> int:
         return int(self._times[datagram])
-
-    def _fill(self, row: int, side: Side, kind: PacketType) -> None:
-        """Fill in connection, sender and type of a packet without packet protection."""
-        self.rows.set(row, columns.CONNECTION, side.connection.number)
-        self.rows.set(row, columns.SENDER, side.sender)
-        self.rows.set(row, columns.DECRYPTED, 1)
-        self.rows.set(row, columns.TYPE, kind)

@@ -87,6 +87,9 @@ class Packet:
     cause further attempts."""
     failed_before: Failures = field(default_factory=lambda: _NO_FAILURES)
     """Failed attempts of the previous pass."""
+    needs_cid: bool = False
+    """Whether enough keys failed for an Initial packet. It stays closed until a connection has its connection ID, or
+    until a first flight may continue a connection."""
     failed_at: int = -1
     """`Registry.changes` when all attempts for this packet with a short header failed. -1: it was not attempted, or not
     with all keys."""
@@ -107,6 +110,7 @@ class Packet:
     def begin_pass(self) -> None:
         """Allow all attempts again: the highest packet numbers may have changed."""
         self.failed_before, self.failed = self.failed, _NO_FAILURES
+        self.needs_cid = False
 
 
 class Registry:

@@ -73,6 +73,11 @@ class Rows:
         """Fill in one field of a packet."""
         self.packets[row, column] = value
 
+    def fill(self, row: int, connection: int, sender: int, kind: int) -> None:
+        """Fill in connection, sender and type of a packet without packet protection."""
+        for column, value in ((CONNECTION, connection), (SENDER, sender), (DECRYPTED, 1), (TYPE, kind)):
+            self.packets[row, column] = value
+
     def get(self, row: int, column: int) -> int:
         """One field of a packet."""
         return self.packets[row, column]
