@@ -2,6 +2,7 @@
 
 import ipaddress
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
@@ -247,11 +248,17 @@ def _add_flow(key: bytes, flow_of: dict[bytes, int], flows: list[Flow]) -> int:
             Flow(
                 number=flow,
                 reverse=number + 1 if flow == number else number,
-                src=str(ipaddress.ip_address(way[:size])),
-                dst=str(ipaddress.ip_address(way[size:-4])),
+                src=_address(way[:size]),
+                dst=_address(way[size:-4]),
                 src_port=int.from_bytes(way[-4:-2]),
                 dst_port=int.from_bytes(way[-2:]),
                 ip_version=4 if size == 4 else 6,
             )
         )
     return number
+
+
+@lru_cache(maxsize=64)
+def _address(packed: bytes) -> str:
+    """The text of an IP address. It is cached, because an address usually has many flows."""
+    return str(ipaddress.ip_address(packed))

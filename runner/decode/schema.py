@@ -150,7 +150,7 @@ CONNECTIONS = pa.schema(
         ("certificate", pa.bool_()),  # the server sent a Certificate message
         ("client_transport_parameters", pa.string()),  # JSON, names of RFC 9000 §18.2; null when not seen
         ("server_transport_parameters", pa.string()),
-        ("messages", pa.string()),  # JSON: TLS messages of both ends (runner.decode.registry); null in older tables
+        ("messages", pa.string()),  # JSON: TLS messages of both ends (runner.decode.messages); null in older tables
         ("secrets", pa.list_(pa.string())),  # labels of secrets in key logs for the client random; null in older tables
         ("retry_integrity_ok", pa.bool_()),  # null without a Retry; False when any Retry had a wrong tag
     ]

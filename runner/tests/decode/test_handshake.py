@@ -1,5 +1,7 @@
 """CRYPTO data in any order, and TLS messages with anything in them."""
 
+import json
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -9,6 +11,7 @@ from runner.decode.handshake import (
     parse_encrypted_extensions,
     parse_server_hello,
 )
+from runner.decode.messages import message_text
 from runner.decode.transport_parameters import parse_transport_parameters
 
 
@@ -63,7 +66,10 @@ def test_transport_parameters() -> None:
         + bytes.fromhex("0a 01 40")  # a value that contradicts its length is left out
         + bytes.fromhex("01 05 00")  # this parameter is cut off
     )
-    assert parse_transport_parameters(data).values == {
+    parameters = parse_transport_parameters(data)
+    assert parameters.sent.endswith('[10, "40"], [-1, ""]]')
+    assert parameters.text == json.dumps(parameters.values, sort_keys=True)
+    assert parameters.values == {
         "initial_max_data": 0x100000,
         "disable_active_migration": True,
         "preferred_address": {
@@ -78,3 +84,26 @@ def test_transport_parameters() -> None:
         "version_information": ["0x00000001", "0x6b3343cf"],
         "0x3f01": "99",
     }
+
+
+@given(st.binary(max_size=200))
+def test_the_texts_of_transport_parameters_are_json(data: bytes) -> None:
+    parameters = parse_transport_parameters(data)
+    assert parameters.text == json.dumps(parameters.values, sort_keys=True)
+    assert json.dumps(json.loads(parameters.sent)) == parameters.sent
+
+
+@given(st.sampled_from([1, 2, 4, 8, 11]), st.binary(max_size=200))
+def test_the_text_of_a_message_is_sorted_json(kind: int, body: bytes) -> None:
+    text = message_text(kind, body, sender=1, space=1, packet=7)
+    message = json.loads(text)
+    assert json.dumps(message, sort_keys=True) == text
+    assert {"sender": 1, "space": 1, "type": kind, "packet": 7}.items() <= message.items()
+
+
+def test_the_text_of_a_message_escapes_protocols() -> None:
+    protocol = b'a"\\\x80\n'
+    alpn = bytes((0, len(protocol) + 1, len(protocol))) + protocol
+    extension = bytes((0, 16, 0, len(alpn))) + alpn
+    message = json.loads(message_text(8, bytes((0, len(extension))) + extension, sender=1, space=1, packet=0))
+    assert message["alpn"] == ['a"\\\\x80\n']
