@@ -59,6 +59,7 @@ class ContainerSpec:
     hostname: str | None = None
     stdin: bool = False  # True: the stream of `follow` can write to stdin; the container ends with this stream
     user: str | None = None  # None: the user of the image
+    foreign: bool = False  # True: the image is not trusted, so it gets less CPU time than our own containers
     root_quota: int | None = None  # most bytes written to the root file system, if the engine has quotas
     ports: tuple[tuple[int, str], ...] = ()  # the ports that `port_bindings` in `host` publishes, such as (443, "udp")
 
@@ -139,7 +140,7 @@ class Engine:
         self._labels = dict(labels)
         with understood("describe itself"):
             info = client.info()
-            self._cgroup_parent = cgroup_parent(info)
+            self._cgroups = {foreign: cgroup_parent(info, foreign=foreign) for foreign in (False, True)}
             self._disk = Path(str(info.get("DockerRootDir", ""))) if url is None else None
             self._is_overlay = str(info.get("Driver", "")).startswith("overlay")
         self._has_quotas = True  # True until the engine reports that root file systems can't have quotas
@@ -215,7 +216,7 @@ class Engine:
                 ports=list(spec.ports) or None,
                 labels=self._labels | {LABEL_ROLE: spec.role},
                 host_config=api.create_host_config(
-                    mounts=mounts, cgroup_parent=self._cgroup_parent, **storage, **spec.host
+                    mounts=mounts, cgroup_parent=self._cgroups[spec.foreign], **storage, **spec.host
                 ),
             )
             return identifier(made)

@@ -89,6 +89,7 @@ class ContainerHouse:
             image=IMAGE,
             role="house",
             command=("/guest/house",),
+            foreign=True,
             stdin=True,
             host={
                 "network_mode": "none",

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from runner.engine.containers import Usage
+from runner.engine.priority import FOREIGN, OWN
 
 _ROOT = Path("/sys/fs/cgroup")
-# The cgroup of a container, below the parent that bentpipe sets or below the engine's parent for each cgroup driver.
-GROUPS = ("bentpipe/{0}", "docker/{0}", "system.slice/docker-{0}.scope")
+# The cgroup of a container, below a parent that bentpipe sets or below the engine's parent for each cgroup driver.
+GROUPS = (f"{FOREIGN}/{{0}}", f"{OWN}/{{0}}", "docker/{0}", "system.slice/docker-{0}.scope")
 
 
 def usage_of(container: str) -> Usage | None:

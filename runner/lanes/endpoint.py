@@ -103,6 +103,7 @@ class Endpoint:
             entrypoint=self._spec.entrypoint,
             environment=self.environment,
             volumes=volumes,
+            foreign=True,
             root_quota=self._limits.root + self._limits.root // 8,  # more than the limit: the watch acts first
             host=self._fence(quota) | self._bounded_volumes(volumes) | dict(host),
         )

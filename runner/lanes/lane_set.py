@@ -11,7 +11,7 @@ import docker
 from runner.engine import engine as host_engine
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
 from runner.engine.owner import Owner
-from runner.engine.priority import raise_weight
+from runner.engine.priority import set_weights
 from runner.engine.sweep import remove_own, sweep
 from runner.errors import LaneError
 from runner.lanes.holders import engine_test, plumber
@@ -82,7 +82,7 @@ class LaneSet:
         container = self._engine.create(f"{self._prefix}-plumber", plumber())
         self._plumber = Holder(self._engine, container, Bell(self._stop))
         self._plumber.start()
-        raise_weight()
+        set_weights()
 
     def run(self, job: LaneJob) -> Evidence:
         """Run one job and fill its folder, `evidence.json` last. All errors, also errors of the harness, are in the
