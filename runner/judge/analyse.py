@@ -12,6 +12,7 @@ from runner.judge.evidence import gaps, missing_secrets, unread_types
 from runner.judge.execution import execution_findings, job_protocol, silent_client, unsupported
 from runner.judge.file_faults import with_file_faults
 from runner.judge.harness import harness, harness_fault, incomplete_captures, with_record
+from runner.judge.interfaces import broken_link, deaf_endpoint
 from runner.judge.job_traces import JobTraces, corrupts, read_traces
 from runner.judge.judge import JudgedJob
 from runner.judge.provocation import provocations
@@ -49,6 +50,14 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     evidence = store.load_evidence(artifacts)
     if evidence is None:
         return result.ending(Outcome.ERROR, harness("no-evidence", "evidence.json is missing or broken"))
+    result = _analyse(result, artifacts, case, record, evidence)
+    if result.outcome is Outcome.FAILED and (cause := deaf_endpoint(evidence, record)):
+        others = (finding for finding in result.findings if finding.code != cause.code)
+        return result.ending(Outcome.FAILED, cause, *others)
+    return result
+
+
+def _analyse(result: Result, artifacts: Artifacts, case: Case, record: CaseRecord, evidence: Evidence) -> Result:
     truth = load_truth(artifacts.link_truth)
     result = replace(
         with_record(result, evidence),
@@ -61,9 +70,12 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
         return result.ending(Outcome.UNSUPPORTED, finding)
     if finding := flood(artifacts, record, evidence, truth):
         return result.ending(Outcome.FAILED, finding)
+    broken = broken_link(evidence, truth)
     traces = read_traces(artifacts, record, evidence, truth, tcp=result.protocol in OVER_TCP)
     unread = _unread(traces, case, record)
     result = _with_traces(result, traces, artifacts, evidence, readable=not unread)
+    if broken is not None:
+        return result.ending(Outcome.FAILED, broken)
     if finding := harness_fault(evidence, (truth, result.ground), record) or incomplete_captures(traces.missed):
         return result.ending(Outcome.ERROR, finding)
     failures = tuple(execution_findings(evidence, record, artifacts))

@@ -56,7 +56,9 @@ def load_truth(path: Path) -> LinkTruth | None:
             socket_drops=sum(int(side["kernel_drops"]) for side in sockets),
             spoofed_client=int(document["sockets"].get("left", {}).get("spoofed", 0)),
             spoofed_server=int(document["sockets"].get("right", {}).get("spoofed", 0)),
-            malformed=sum(int(side["too_long"]) + int(side["checksum_missing"]) for side in sockets),
+            malformed=sum(map(_malformed, sockets)),
+            malformed_client=_malformed(document["sockets"].get("left", {})),
+            malformed_server=_malformed(document["sockets"].get("right", {})),
             send_errors=sum(int(document[way]["send_errors"]) for way in ("forward", "return")),
             first_1rtt=None if document.get("first_1rtt_s") is None else float(document["first_1rtt_s"]),
             mappings=tuple(
@@ -72,6 +74,10 @@ def load_truth(path: Path) -> LinkTruth | None:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
+
+
+def _malformed(side: dict[str, int]) -> int:
+    return int(side.get("too_long", 0)) + int(side.get("checksum_missing", 0))
 
 
 def _direction(document: dict[str, float]) -> DirectionTruth:

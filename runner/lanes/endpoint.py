@@ -16,7 +16,7 @@ from runner.lanes.lane_base import LaneBase
 from runner.lanes.request import EndpointSpec, Limits
 from runner.lanes.root_watch import watch_root
 from runner.lanes.supervised import Supervised, Watched
-from runner.model.artifacts import EndpointRecord
+from runner.model.artifacts import EndpointRecord, InterfaceChange
 from runner.model.beside import BesideRole
 from runner.model.implementation import Role
 from runner.model.middlebox import Box
@@ -48,6 +48,7 @@ class Endpoint:
         self.stopped_by_us = False
         self.skipped: list[str] = []
         self.volumes_full: list[str] = []
+        self.interface_changes: tuple[InterfaceChange, ...] = ()
         self.clock_ahead = 0.0  # seconds by which the clock of its host is ahead of this host's clock
         self._spec = spec
         self._image_id = ""
@@ -221,4 +222,5 @@ class Endpoint:
             cpu_pressure=self._pressure,
             skipped_files=tuple(self.skipped),
             volumes_full=tuple(self.volumes_full),
+            interface_changes=self.interface_changes,
         )

@@ -8,9 +8,11 @@ from concurrent.futures import Executor
 from runner.engine.containers import ContainerSpec, Engine, Volume
 from runner.errors import LaneError
 from runner.lanes.end_capture import EndCapture
+from runner.lanes.interface_watch import InterfaceWatch, begin_watch
 from runner.lanes.resident import Holder
 from runner.lanes.segment import Segment
 from runner.lanes.supervised import Bell, Supervised
+from runner.model.implementation import Role
 
 _LISTENS = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 0A ", re.MULTILINE)  # a line of /proc/net/tcp
 
@@ -95,7 +97,9 @@ class LaneBase:
     def _hold_role(self, role: str) -> None:
         for volume, quota in self._volumes[role].items():
             self.engine.create_volume(volume.name, role=role, quota=quota)
-        self.hold(role, self._holder(role))
+        holder = self.hold(role, self._holder(role))
+        if role in tuple(Role):
+            begin_watch(holder)
 
     def _holder(self, role: str) -> ContainerSpec:
         """The holder of an endpoint's namespace and volumes."""
@@ -142,6 +146,10 @@ class LaneBase:
     def namespace(self, role: str) -> str:
         """The network mode of a container that joins the holder of `role`."""
         return f"container:{self._holders[role].container}"
+
+    def watch_interface(self, role: Role) -> InterfaceWatch:
+        """A watch of the endpoint's interface, after the wiring."""
+        return InterfaceWatch(self._holders[role.value])
 
     def execute(self, role: str, command: list[str]) -> tuple[int, str]:
         """Run a command in the holder of `role`. Returns its exit code and its output."""

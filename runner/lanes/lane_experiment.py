@@ -11,6 +11,7 @@ from runner.lanes.beside import Beside
 from runner.lanes.endpoint import Endpoint
 from runner.lanes.experiment import SERVER_READY_SECONDS, Experiment, Step, downloads_quota
 from runner.lanes.holders import CAPTURE_LIMIT, CAPTURES
+from runner.lanes.interface_watch import InterfaceWatch
 from runner.lanes.lane import Lane, Shape
 from runner.lanes.lane_base import together
 from runner.lanes.link_document import LOGS, link_documents
@@ -19,8 +20,9 @@ from runner.lanes.request import LaneJob
 from runner.lanes.resident import Holder
 from runner.lanes.segment import LINK_LOGS, Segment
 from runner.lanes.served import Served
-from runner.model.artifacts import Evidence
+from runner.model.artifacts import Evidence, InterfaceChangeKind
 from runner.model.beside import BesideRole
+from runner.model.implementation import Role
 from runner.model.middlebox import Box
 from runner.model.topology import CLIENT, SERVER, TERMINAL
 
@@ -59,6 +61,7 @@ class LaneExperiment(Experiment):
         both = job.topology.link.end_to_end
         self._forward_delay, self._return_delay = both.forward.delay, both.return_.delay
         self._opened = False
+        self._watches: dict[Endpoint, InterfaceWatch] = {}
         self._server_udp_ports: tuple[int, ...] = ()
         self._flooded = False
 
@@ -83,6 +86,10 @@ class LaneExperiment(Experiment):
                 ),
             )
             self._lane.open_to_client()
+            self._watches = {
+                endpoint: self._lane.watch_interface(role)
+                for role, endpoint in ((Role.CLIENT, self._client), (Role.SERVER, self._server))
+            }
         self._opened = True
 
     def _serve(self) -> Mapping[str, tuple[Volume, ...]]:
@@ -198,6 +205,7 @@ class LaneExperiment(Experiment):
             *(("beside stop", beside.stop) for beside in self._besides),
             ("client files", self._collect_client),
             ("server stop", self._stop_server),
+            ("interfaces", self._look_at_interfaces),
             *([("middlebox stop", self._stop_boxes)] if self._boxes else []),
             ("captures", self._stop_captures),
             ("collect", self._collect_rest),
@@ -228,6 +236,19 @@ class LaneExperiment(Experiment):
 
     def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
         return self._lane.archive(endpoint.role.value, path)
+
+    def _look_at_interfaces(self) -> None:
+        """Note the changes that endpoints made to their interfaces."""
+        for endpoint, watch in self._watches.items():
+            changes = watch.changes(self._stages.began_unix)
+            if self._may_vanish() and any(change.kind is InterfaceChangeKind.DELETED for change in changes):
+                continue  # the kernel reports that the interface was switched off, lost its addresses and was deleted
+            endpoint.interface_changes = changes
+
+    def _may_vanish(self) -> bool:
+        """Whether others than the endpoint may have deleted its interface: a box of a middlebox may delete the other
+        end of the cable, and with the namespace of a simulator this end vanishes."""
+        return self._job.topology.routed or any(segment.is_gone for segment in self._lane.segments)
 
     def _stop_captures(self) -> None:
         self._capture_drops = self._lane.stop_captures()

@@ -97,6 +97,11 @@ class Segment:
         return any(part.ended for part in self._parts()) or self._exit_code() is not None
 
     @property
+    def is_gone(self) -> bool:
+        """True when the holder or the simulator has ended, so that the namespace may have ended."""
+        return any(part.ended for part in self._parts())
+
+    @property
     def flooded(self) -> bool:
         """True when the simulator reported a flood in this job."""
         link, _ = self._parts()

@@ -1,6 +1,7 @@
 """The files of a job under fixed names, and the harness's record of the job."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from runner.model.implementation import Role
@@ -8,6 +9,26 @@ from runner.model.middlebox import Middlebox
 from runner.model.real_link import RealLinkEvidence
 
 EVIDENCE_SCHEMA = 3
+
+
+class InterfaceChangeKind(StrEnum):
+    """A change of an endpoint's interface eth0 that can keep packets from the endpoint."""
+
+    OFF = "off"
+    DELETED = "deleted"
+    MTU = "mtu"
+    MAC = "mac"
+    ADDRESS = "address"  # an address was removed
+    OVERRUN = "overrun"  # more changes than can be noted
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterfaceChange:
+    """A change that was made while the endpoint ran. In a lane, only the endpoint can have made it."""
+
+    kind: InterfaceChangeKind
+    value: str = ""  # the new MTU in bytes, the new MAC address, or the removed address
+    time: float  # seconds since the job began
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +50,7 @@ class EndpointRecord:
     cpu_pressure: float | None = None  # share of its time until the last measurement in which it waited for a CPU
     skipped_files: tuple[str, ...] = ()  # files that were not copied from its folders: links, devices, over the limit
     volumes_full: tuple[str, ...] = ()  # folders whose quota was used up, such as `/logs`
+    interface_changes: tuple[InterfaceChange, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,8 @@ _NO_FILE = {
     "client-not-started": "The engine could not start the client's first process.",
     "client-silent": "The client ended with exit code 0, without a connection and without the requested files.",
     "files-differ": "A requested file is missing, or differs from the server's.",
+    "interface-changed": "An endpoint changed its network interface, so that packets could not reach it.",
+    "malformed-frames": "An endpoint sent frames that are too long for the link or have no checksum.",
     "output-flood": "An endpoint printed more than the limit.",
     "packet-flood": "An endpoint sent many times more bytes than the files need.",
     "server-exit": "The server ended before the client.",
@@ -159,6 +161,9 @@ CODES = {
     )
 }
 """Code by name."""
+
+LINK_BROKEN = ("link-died", "link-failed", "captures-died", "captures-not-ended", "no-truth")
+"""Codes of the harness that an endpoint can cause: the interface of the simulator ends together with the endpoint's."""
 
 
 def another_attempt_helps(name: str) -> bool:

@@ -248,6 +248,8 @@ class LinkTruth:
     receive_lateness_max: float = 0.0
     socket_drops: int = 0  # packets that the kernel dropped before the simulator read them
     malformed: int = 0  # packets longer than the MTU, or without a checksum: an offload was not switched off
+    malformed_client: int = 0  # those of them that came from the client's side
+    malformed_server: int = 0
     send_errors: int = 0
     spoofed_client: int = 0  # dropped packets from the client's side with an address of the server's side
     spoofed_server: int = 0

@@ -54,6 +54,10 @@ for _ in range(10):
     raw.send(there + here + b"\x81\x00\x00\x05\x08\x00" + v4)
     raw.send(there + here + b"\x86\xdd" + v6)
 time.sleep(0.2)' ;;
+    small-mtu) ip link set eth0 mtu 68; (sleep 1.5; ip link set eth0 mtu 1500) & fetch; wait ;;
+    link-off) ip link set eth0 down; sleep 1 ;;
+    delete-link) ip link delete eth0; sleep 1 ;;
+    flap) for _ in $(seq 200); do ip link set eth0 down; ip link set eth0 up; done ;;
     flood-logs) fetch; dd if=/dev/zero of=/logs/big bs=1M count=1000; exit 1 ;;
     flood-downloads) fetch; dd if=/dev/zero of=/downloads/big bs=1M count=1000; exit 1 ;;
     fill-root) fetch; exec dd if=/dev/zero of=/filling bs=1M ;;

@@ -235,6 +235,138 @@ def small_mtu():
     run("ip link set eth0 mtu 68")
 
 
+@behaviour(BESIDE)
+def small_mtu_later():
+    time.sleep(0.3)
+    run("ip link set eth0 mtu 68")
+
+
+@behaviour(BESIDE)
+def small_mtu_for_a_while():
+    time.sleep(0.2)
+    run("ip link set eth0 mtu 68")
+    time.sleep(2)
+    run("ip link set eth0 mtu 1500")
+
+
+@behaviour(BESIDE)
+def flap_link():
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        run("ip link set eth0 down; ip link set eth0 up")
+
+
+@behaviour(BEFORE)
+def link_down_first():
+    run("ip link set eth0 down")
+
+
+@behaviour(BEFORE)
+def large_mtu():
+    """Frames that are longer than any frame of the link, and frames without a checksum."""
+    run("ethtool -K eth0 tx on sg on gso on tso on; ip link set eth0 mtu 9000; ip route flush cache")
+    sender = socket.socket(type=socket.SOCK_DGRAM)
+    for size in (100, 4000, 8000):
+        for _ in range(5):
+            with suppress(OSError):
+                sender.sendto(bytes(size), (PEER, 9))
+
+
+@behaviour(BEFORE)
+def delete_interface():
+    run("ip link delete eth0")
+
+
+@behaviour(BESIDE)
+def delete_interface_later():
+    time.sleep(0.3)
+    run("ip link delete eth0")
+
+
+@behaviour(BEFORE)
+def rename_interface():
+    run("ip link set eth0 down; ip link set eth0 name other; ip link set other up")
+
+
+@behaviour(BEFORE)
+def change_mac():
+    run("ip link set eth0 address 02:00:00:00:00:99")
+
+
+@behaviour(BEFORE)
+def remove_addresses():
+    run("ip address flush dev eth0")
+
+
+@behaviour(BESIDE)
+def remove_addresses_later():
+    time.sleep(0.3)
+    run("ip address flush dev eth0")
+
+
+@behaviour(BEFORE)
+def delete_routes():
+    run("ip route flush table main; ip -6 route flush table main")
+
+
+@behaviour(BESIDE)
+def forbid_packets():
+    time.sleep(0.3)
+    run("ip rule add prohibit pref 1; ip -6 rule add prohibit pref 1")
+
+
+@behaviour(BEFORE)
+def forbid_packets_first():
+    run("ip rule add to 193.167.0.0/16 prohibit pref 1; ip -6 rule add to fd00:cafe:cafe::/48 prohibit pref 1")
+
+
+@behaviour(BEFORE)
+def filter_packets():
+    run("nft 'add table inet f; add chain inet f i { type filter hook input priority 0; iif eth0 drop; }'")
+
+
+@behaviour(BESIDE)
+def filter_packets_later():
+    time.sleep(0.3)
+    run("nft 'add table inet f; add chain inet f o { type filter hook output priority 0; oif eth0 drop; }'")
+
+
+@behaviour(BEFORE)
+def filter_at_the_interface():
+    run("nft 'add table netdev f; add chain netdev f i { type filter hook ingress device eth0 priority 0; drop; }'")
+
+
+@behaviour(BEFORE)
+def false_neighbours():
+    for address in ("193.167.0.2", "193.167.100.2"):
+        run(f"ip neighbour replace {address} lladdr 02:00:00:00:00:99 dev eth0 nud permanent")
+    run("ip link set eth0 arp off")
+
+
+@behaviour(BEFORE)
+def kernel_settings():
+    for name, value in (("net/ipv4/conf/eth0/forwarding", "1"), ("net/ipv6/conf/all/disable_ipv6", "1")):
+        with suppress(OSError), open(f"/proc/sys/{name}", "w") as file:
+            file.write(value)
+            escaped(f"wrote {name}")
+
+
+@behaviour(BESIDE)
+def many_interfaces():
+    lines = "\n".join(f"link add v{number} type veth peer name w{number}" for number in range(2000))
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run("ip -force -batch -", shell=True, input=lines.encode(), capture_output=True, timeout=20)
+
+
+@behaviour(BESIDE)
+def busy_interfaces():
+    end = time.monotonic() + 10
+    lines = "link add v type veth peer name w\nlink delete v\n" * 200
+    while time.monotonic() < end:
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run("ip -force -batch -", shell=True, input=lines.encode(), capture_output=True, timeout=10)
+
+
 @behaviour(BEFORE)
 def take_the_peers_address():
     run(f"ip address add {PEER}/32 dev lo")
@@ -242,4 +374,6 @@ def take_the_peers_address():
 
 @behaviour(BEFORE)
 def shape_own_link():
-    run("tc qdisc add dev eth0 root netem delay 2s loss 60%")
+    run("tc qdisc add dev eth0 root netem delay 2s loss 60%") or run(
+        "tc qdisc add dev eth0 root tbf rate 8kbit burst 1600 latency 9s"
+    )
