@@ -12,7 +12,7 @@ from runner.judge.evidence import gaps, missing_secrets, unread_types
 from runner.judge.execution import execution_findings, job_protocol, silent_client, unsupported
 from runner.judge.file_faults import with_file_faults
 from runner.judge.harness import harness, harness_fault, incomplete_captures, with_record
-from runner.judge.interfaces import broken_link, deaf_endpoint
+from runner.judge.interfaces import broken_link, deaf_endpoint, misaddressed_frames
 from runner.judge.job_traces import JobTraces, corrupts, read_traces
 from runner.judge.judge import JudgedJob
 from runner.judge.provocation import provocations
@@ -50,14 +50,6 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     evidence = store.load_evidence(artifacts)
     if evidence is None:
         return result.ending(Outcome.ERROR, harness("no-evidence", "evidence.json is missing or broken"))
-    result = _analyse(result, artifacts, case, record, evidence)
-    if result.outcome is Outcome.FAILED and (cause := deaf_endpoint(evidence, record)):
-        others = (finding for finding in result.findings if finding.code != cause.code)
-        return result.ending(Outcome.FAILED, cause, *others)
-    return result
-
-
-def _analyse(result: Result, artifacts: Artifacts, case: Case, record: CaseRecord, evidence: Evidence) -> Result:
     truth = load_truth(artifacts.link_truth)
     result = replace(
         with_record(result, evidence),
@@ -70,21 +62,34 @@ def _analyse(result: Result, artifacts: Artifacts, case: Case, record: CaseRecor
         return result.ending(Outcome.UNSUPPORTED, finding)
     if finding := flood(artifacts, record, evidence, truth):
         return result.ending(Outcome.FAILED, finding)
-    broken = broken_link(evidence, truth)
     traces = read_traces(artifacts, record, evidence, truth, tcp=result.protocol in OVER_TCP)
     unread = _unread(traces, case, record)
     result = _with_traces(result, traces, artifacts, evidence, readable=not unread)
-    if broken is not None:
-        return result.ending(Outcome.FAILED, broken)
+    if finding := broken_link(evidence, truth):
+        return result.ending(Outcome.FAILED, finding)
     if finding := harness_fault(evidence, (truth, result.ground), record) or incomplete_captures(traces.missed):
         return result.ending(Outcome.ERROR, finding)
+    result = _verdict(result, traces, artifacts, case, record, evidence=evidence)
+    cut_off = deaf_endpoint(evidence, record) or misaddressed_frames(traces.misaddressed, truth)
+    if result.outcome is Outcome.FAILED and cut_off is not None:
+        return result.ending(Outcome.FAILED, cut_off, *result.findings)
+    return result
+
+
+def _verdict(
+    result: Result, traces: JobTraces, artifacts: Artifacts, case: Case, record: CaseRecord, *, evidence: Evidence
+) -> Result:
+    """The verdict on a job that the harness did not spoil."""
+    unread = _unread(traces, case, record)
     failures = tuple(execution_findings(evidence, record, artifacts))
     if traces.facts is None or (traces.missing is not None and not failures):
         missing = () if traces.missing is None else (traces.missing,)
         if traces.facts is not None and not failures:
             failures = tuple(silent_client(evidence, artifacts))
         return result.ending(Outcome.FAILED if failures else Outcome.ERROR, *(failures or missing))
-    context = CaseEvidence(facts=traces.facts, evidence=evidence, case=record, truth=truth, protocol=result.protocol)
+    context = CaseEvidence(
+        facts=traces.facts, evidence=evidence, case=record, truth=result.truth, protocol=result.protocol
+    )
     if not unread and result.protocol not in OVER_TCP:
         result = replace(result, public=public_verdict(record, traces.facts, evidence))
     if failures:

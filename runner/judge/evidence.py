@@ -131,6 +131,20 @@ def missed_datagrams(client_side: Trace, server_side: Trace, truth: LinkTruth | 
     return missed
 
 
+def misaddressed_datagrams(client_side: Trace, server_side: Trace, truth: LinkTruth | None) -> dict[str, int]:
+    """By role, the number of datagrams in the sender's own capture that did not enter the link: their frames have a MAC
+    address that the link does not know. Kernel drops at the simulator don't count."""
+    if truth is None:
+        return {}
+    recording = Recording(client_side, server_side)
+    misaddressed = {}
+    for sender, link in ((CLIENT, truth.return_), (SERVER, truth.forward)):
+        if (near := recording.near(sender)) is not None:
+            sent = int((near.datagrams["sender"] == sender).sum())
+            misaddressed[near.role] = max(0, sent - link.packets_in - truth.socket_drops)
+    return misaddressed
+
+
 def _before_last_arrival(near: Vantage, far: Vantage, sender: int) -> int:
     """The number of datagrams that `sender` sent up to the last datagram that is in both captures."""
     mine = near.packets["sender"] == sender

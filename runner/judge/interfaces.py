@@ -1,7 +1,7 @@
 """Blames an endpoint that used NET_ADMIN against its own interface: packets can't reach it, or it sends frames that no
 link carries. Without these findings, the host would seem to be disturbed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from runner.model.artifacts import Evidence, InterfaceChange, InterfaceChangeKind
 from runner.model.codes import LINK_BROKEN
@@ -42,6 +42,23 @@ def deaf_endpoint(evidence: Evidence, record: CaseRecord) -> Finding | None:
         return True
 
     return _first(evidence, is_deaf)
+
+
+def misaddressed_frames(counts: Mapping[str, int], truth: LinkTruth | None) -> Finding | None:
+    """The finding when most datagrams of an endpoint did not enter the link, because of their MAC address; None
+    otherwise. `counts`: these datagrams by role. It is a cause only in a job that failed."""
+    entered = {"client": truth.return_.packets_in, "server": truth.forward.packets_in} if truth is not None else {}
+    for role, count in counts.items():
+        if count > entered.get(role, count):
+            return Finding(
+                code="misaddressed-frames",
+                requirement="An endpoint sends its packets to the MAC address of its gateway.",
+                expected="frames that enter the link",
+                actual=f"{count} datagrams of the {role} have another MAC address, {entered[role]} packets entered",
+                role=role,
+                section=_SECTION,
+            )
+    return None
 
 
 def _stops_sending(change: InterfaceChange) -> bool:

@@ -1,7 +1,7 @@
 """Decodes both captures of a job, and establishes facts and numbers from both traces together."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from runner.diagnose import Explanation
 from runner.diagnose.over_tcp import over_tcp
 from runner.diagnose.transfer_diagnoses import explained, marks, measured, window_of
 from runner.errors import CaptureError
-from runner.judge.evidence import missed_datagrams
+from runner.judge.evidence import misaddressed_datagrams, missed_datagrams
 from runner.judge.invariants import protocol_findings
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.implementation import Role
@@ -35,6 +35,8 @@ class JobTraces:
     problem: str = ""
     missed: int = 0
     """Number of datagrams that the link delivered but that are not in the receiver's capture."""
+    misaddressed: Mapping[str, int] = field(default_factory=dict)
+    """By role, the number of datagrams that the endpoint sent to a MAC address that the link does not know."""
     tcp: bool = False
     """True for a job over TCP, where most packets have no protection."""
 
@@ -105,6 +107,7 @@ def read_traces(
     # With several segments, the truth of one segment doesn't show which packets arrived at the other end.
     whole_way = not evidence.boxes and not artifacts.ground_truth.is_file()
     missed = missed_datagrams(client_side, server_side, truth) if whole_way else 0
+    misaddressed = misaddressed_datagrams(client_side, server_side, truth) if whole_way else {}
     violations = () if missed or tcp else protocol_findings(client_side, server_side)
     if split:  # the client's peer is the proxy, not the server
         violations = tuple(violation for violation in violations if violation.role == Role.CLIENT)
@@ -115,6 +118,7 @@ def read_traces(
         violations=violations,
         explanation=explanation,
         missed=missed,
+        misaddressed=misaddressed,
         tcp=tcp,
     )
 

@@ -45,6 +45,7 @@ _NO_FILE = {
     "files-differ": "A requested file is missing, or differs from the server's.",
     "interface-changed": "An endpoint changed its network interface, so that packets could not reach it.",
     "malformed-frames": "An endpoint sent frames that are too long for the link or have no checksum.",
+    "misaddressed-frames": "An endpoint sent its packets to a MAC address that the link does not know.",
     "output-flood": "An endpoint printed more than the limit.",
     "packet-flood": "An endpoint sent many times more bytes than the files need.",
     "server-exit": "The server ended before the client.",

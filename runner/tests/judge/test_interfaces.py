@@ -99,3 +99,22 @@ def test_a_link_that_died_with_an_interface_blames_who_switched_it_off(catalog: 
     assert codes(judge(catalog, artifacts, "handshake")) == {"captures-died"}
     with_changes(artifacts, "client", OFF)
     assert codes(judge(catalog, artifacts, "handshake")) == {"interface-changed"}
+
+
+def test_packets_that_did_not_enter_the_link_are_the_senders_fault(catalog: Catalog, recorded: Recorded) -> None:
+    """The server's packets are in the capture at its end. So the link seemed to have lost them, and the client that
+    waited for them was blamed."""
+    artifacts = recorded(RECORDING)
+    edit(artifacts, lambda evidence: evidence["client"].update(timed_out=True, exit_code=137))
+    assert judge(catalog, artifacts, "handshake").findings[0].role == "client"
+    edit_truth(artifacts, lambda truth: truth["forward"].update(packets_in=1, packets_out=1))
+    result = judge(catalog, artifacts, "handshake")
+    assert (result.findings[0].code, result.findings[0].role) == ("misaddressed-frames", "server")
+
+
+def test_packets_that_did_not_enter_the_link_are_no_failure_when_all_is_well(
+    catalog: Catalog, recorded: Recorded
+) -> None:
+    artifacts = recorded(RECORDING)
+    edit_truth(artifacts, lambda truth: truth["forward"].update(packets_in=1, packets_out=1))
+    assert judge(catalog, artifacts, "handshake").outcome is not Outcome.FAILED
