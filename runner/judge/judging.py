@@ -38,6 +38,8 @@ def can_judge(artifacts: Artifacts, case: Case | None, record: CaseRecord) -> bo
     their captures, because tables exist only for stacks."""
     if store.load_evidence(artifacts) is None:
         return False
+    if record.client is ClientKind.STACK and case is None:
+        return False
     if record.client is not ClientKind.STACK or record.beside:
         return artifacts.link_captures[0].is_file()
-    return case is not None
+    return True

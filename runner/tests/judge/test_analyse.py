@@ -10,6 +10,7 @@ import pytest
 
 from runner.config.catalog import Catalog
 from runner.judge.analyse import analyse, causes_first
+from runner.judge.judging import can_judge
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
@@ -353,3 +354,13 @@ def test_a_client_that_reports_success_without_a_connection_is_blamed(
     edit(artifacts, plant)
     result = judge(catalog, artifacts, "handshake")
     assert (result.outcome is Outcome.FAILED, result.findings[0].role) == (bool(role), role)
+
+
+def test_a_job_beside_another_flow_needs_its_case(catalog: Catalog, recorded: Recorded) -> None:
+    """For example the case of a run from another version of bentpipe."""
+    artifacts = recorded("quic-go_quic-go/handshake")
+    artifacts.link_captures[0].parent.mkdir(exist_ok=True)
+    artifacts.link_captures[0].touch()
+    record = catalog.cases["crosstraffic"].record()
+    assert can_judge(artifacts, catalog.cases["crosstraffic"], record)
+    assert not can_judge(artifacts, None, record)
