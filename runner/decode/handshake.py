@@ -99,7 +99,7 @@ def _vector(data: bytes, position: int, size: int) -> tuple[bytes, int]:
     return data[start:end], end
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _numbers(data: bytes) -> list[int]:
     """`data` as numbers of two bytes each. The result is cached, so callers must not change it. Raises IndexError when
     a byte is left over."""
@@ -211,16 +211,17 @@ def _extensions(data: bytes, hello: Hello) -> None:
             hello.transport_parameters = value
 
 
-# These values are cached, because a flood of connections usually offers the same values.
+# These values are cached, because a flood of connections usually offers the same values. The caches are small, because
+# a hostile value has up to 64 KiB.
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _server_name(value: bytes) -> str:
     names, _ = _vector(value, 0, 2)
     return _vector(names, 1, 2)[0].decode("ascii", "replace")
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _protocols(value: bytes) -> tuple[str, ...]:
     """The protocols of an ALPN extension (RFC 7301 §3.1)."""
     names, _ = _vector(value, 0, 2)
