@@ -5,6 +5,7 @@ Exit code 1: bentpipe lost against an attack, or an attack escaped. Exit code 3:
 command continues it.
 """
 
+import signal
 import sys
 import time
 from pathlib import Path
@@ -119,6 +120,8 @@ def kills(count: int, seed: int, seconds: float, *, scratch: Path, clock: str, o
     from runner.validation.attack.kills import attack_kills  # noqa: PLC0415 - docker is slow to import
 
     stop_with_parent()
+    # A shell starts background commands with Ctrl-C ignored. The runners would inherit this.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     family = "kills" if clock == "real" else "kills, virtual time"
     tally = verdicts.load(state).get(family, Tally())
     progress = Progress(family, state, count)
