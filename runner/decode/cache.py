@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from runner.decode.decode import decode_capture
 from runner.decode.file_bytes import file_bytes, sha256
+from runner.decode.keylog import LARGEST_KEY_LOG
 from runner.decode.schema import (
     DECODER_VERSION,
     PACKET_TYPES,
@@ -24,6 +25,7 @@ from runner.decode.schema import (
     TraceCheck,
 )
 from runner.errors import CaptureError
+from runner.files.safe_files import read_head
 
 _META = b"bentpipe.trace"
 _KEY = b"bentpipe.key"
@@ -142,7 +144,8 @@ def _key(captures: Sequence[Path], key_logs: Sequence[Path], kernel_drops: int |
     digest = hashlib.sha256(f"{DECODER_VERSION} {kernel_drops} {names}".encode())
     for path in (*captures, *key_logs):
         try:
-            digest.update(bytes.fromhex(sha256(file_bytes(path))))
+            read = read_head(path, size=LARGEST_KEY_LOG) if path in key_logs else file_bytes(path)
+            digest.update(bytes.fromhex(sha256(read)))
         except OSError as error:
             raise CaptureError(
                 f"{path} can't be read ({error.strerror}): give the path of an existing file."
