@@ -1,5 +1,7 @@
 """The container that removes the leftovers of a killed runner, which can't clean up after itself."""
 
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -36,8 +38,12 @@ def start_watchdog(engine: Engine, prefix: str, stop: threading.Event) -> str:
 
 class Watchdog:
     """Removes all containers and volumes with the label `LABEL_LANES=prefix`, itself included, when this process dies.
-    It notices this immediately, because its standard input then ends. When the watchdog itself is killed, the engine
-    starts it again, and this process attaches to it again.
+    It notices this immediately, because its standard input then ends.
+
+    The watchdog is a container and a process of this host. The container also works when all processes of the runner's
+    session or control group are killed. When the container itself is killed, the engine starts it again, and this
+    process attaches to it again. But the engine gives up when it can't start the container at once, for example after
+    the death of containerd. The process of the host does not need the engine to run.
     """
 
     def __init__(self, engine: Engine, prefix: str, stop: threading.Event) -> None:
@@ -68,6 +74,7 @@ class Watchdog:
         self._bell = Bell(stop)
         self._resident = Resident(engine, self._container, self._bell)
         self._stop = stop
+        self._command = (sys.executable, "-ISB", str(_SCRIPT), str(LEASE_SECONDS), f"{LABEL_LANES}={prefix}", str(path))
 
     def start(self) -> None:
         """Start the watchdog. Raises LaneError when it doesn't work: then nothing would remove the containers of a
@@ -78,11 +85,25 @@ class Watchdog:
         if "watchdog ready" not in resident.printed:
             printed = resident.last_lines(3) or "it printed nothing"
             raise LaneError(_NO_WATCHDOG, "The watchdog over the lanes did not start.", printed=printed)
-        threading.Thread(target=self._give_signs, name="watchdog", daemon=True).start()
+        process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # a signal to the runner's group must not end it
+            cwd="/",
+        )
+        threading.Thread(target=self._give_signs, args=(process,), name="watchdog", daemon=True).start()
 
-    def _give_signs(self) -> None:
-        again: Stream | None = None  # to a watchdog that the engine has started again
+    def _give_signs(self, process: "subprocess.Popen[bytes]") -> None:
+        """Write signs of life until the runner ends. Then the process looks once more whether something is left, and
+        ends."""
+        again: Stream | None = None  # to a container that the engine has started again
+        assert process.stdin is not None
         while not self._stop.wait(_SIGN_SECONDS):
+            with suppress(OSError):  # it was killed
+                process.stdin.write(b".")
+                process.stdin.flush()
             try:
                 if again is None:
                     self._resident.say(b".")
@@ -93,3 +114,6 @@ class Watchdog:
                     again.close()
                 with suppress(LaneError):  # jobs notice when the engine doesn't answer
                     again = self._engine.follow(self._container, stdin=True)
+        with suppress(OSError):
+            process.stdin.close()
+        process.wait()

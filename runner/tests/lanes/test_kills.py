@@ -23,6 +23,8 @@ from runner.engine.sweep import remove_own, sweep
 from runner.lanes.lanes import Lanes
 from runner.lanes.watchdog import Watchdog
 from runner.tests.lanes.conftest import containers_of, made_by
+from runner.validation.attack.processes import family
+from runner.validation.attack.strikes import command_line
 
 pytestmark = pytest.mark.docker
 
@@ -54,7 +56,11 @@ CHILD = """
 def _child_at_work(engine: docker.DockerClient, folder: Path) -> subprocess.Popen[str]:
     """A runner of its own whose client and server run."""
     child = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(CHILD), str(folder)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+        [sys.executable, "-c", textwrap.dedent(CHILD), str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
     )
     assert child.stdout is not None
     assert int(child.stdout.readline()) == child.pid
@@ -104,12 +110,29 @@ def test_a_watchdog_that_was_killed_before_its_runner_removes_everything(
 
 
 @pytest.mark.usefixtures("stranger")
+def test_a_killed_runner_whose_watchdog_the_engine_has_lost_leaves_nothing(
+    engine: docker.DockerClient, tmp_path: Path
+) -> None:
+    """After the death of containerd, the engine may not start the container again."""
+    child = _child_at_work(engine, tmp_path)
+    (watchdog,) = containers_of(engine, run="tests-child", role="watchdog")
+    engine.api.stop(watchdog["Id"], timeout=0)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+    assert child.stdout is not None
+    child.stdout.close()
+    _until(lambda: made_by(engine, "tests-child") == [], seconds=30)
+
+
+@pytest.mark.usefixtures("stranger")
 def test_what_dead_runners_left_without_a_watchdog_is_swept_and_nothing_else(
     engine: docker.DockerClient, lanes: Lanes, tmp_path: Path
 ) -> None:
     child = _child_at_work(engine, tmp_path)
     (watchdog,) = containers_of(engine, run="tests-child", role="watchdog")
     engine.api.remove_container(watchdog["Id"], force=True)
+    (process,) = (other for other in family(child.pid) if b"lane_watchdog" in command_line(other))
+    os.kill(process, signal.SIGKILL)
     lanes.sweep()
     assert len(made_by(engine, "tests-child")) > 7, "its owner lives"
     child.kill()

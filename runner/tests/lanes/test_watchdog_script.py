@@ -18,8 +18,7 @@ LEASE, MORE_TIME = 0.5, 20.0
 _WATCH = f"""
 import runpy, sys
 script = runpy.run_path({str(SCRIPT)!r})
-script["watch"].__globals__["SOCKET"] = sys.argv[1]
-script["watch"](float(sys.argv[2]), float(sys.argv[3]))
+script["watch"](script["Engine"](sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
 """
 
 
@@ -85,8 +84,8 @@ def test_a_runner_that_stays_silent_is_dead(engine: tuple[Path, threading.Event]
 
 def test_a_container_that_the_engine_is_removing_is_left_to_it(engine: tuple[Path, threading.Event]) -> None:
     script = runpy.run_path(str(SCRIPT))
-    script["ask"].__globals__["SOCKET"] = str(engine[0])
-    assert script["left_over"]("lanes=lane", "lane-watchdog") == ["containers/1?force=1&v=1", "volumes/logs?force=1"]
+    paths = script["Engine"](str(engine[0])).left_over("lanes=lane", "lane-watchdog")
+    assert paths == ["containers/1?force=1&v=1", "volumes/logs?force=1"]
 
 
 def test_without_an_engine_a_silent_runner_is_dead(tmp_path: Path) -> None:
