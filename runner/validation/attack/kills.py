@@ -218,6 +218,9 @@ class _Run:
 
     def _await_the_end_of_all(self, attack: str) -> None:
         """Check that the containers, volumes and processes of dead runners disappear without another runner."""
+        present = self._names()
+        # It is unknown when the others disappeared.
+        self._dead = {name: died for name, died in self._dead.items() if name in present}
         left = self._left()
         while left and time.monotonic() - max(left.values()) < _ORPHANS_S:
             time.sleep(_POLL_S)
