@@ -14,7 +14,7 @@ from runner.decode.file_bytes import NumbersAt, release, sha256
 from runner.decode.keylog import Session, read_key_logs
 from runner.decode.network import LINK_TYPES, Datagrams, read_datagrams
 from runner.decode.protection import VERSIONS
-from runner.decode.schema import DECODER_VERSION, CaptureMeta, Trace
+from runner.decode.schema import DECODER_VERSION, MOST_SOURCES, CaptureMeta, Trace
 from runner.decode.tables import TableBuilder
 from runner.decode.trace_checks import trace_checks
 from runner.errors import CaptureError
@@ -74,6 +74,7 @@ def _decode(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None) -
         first_time_ns=datagrams.first_time_ns,
         decoder_version=DECODER_VERSION,
         skipped_udp=_skipped(datagrams, selected),
+        fragment_sources=dict(datagrams.fragment_sources.most_common(MOST_SOURCES)),
     )
     return Trace(**tables, meta=meta, checks=trace_checks(tables, meta))
 

@@ -1,6 +1,7 @@
 """Finds UDP datagrams in captured frames: reads link layers, IPv4, IPv6 and UDP."""
 
 import ipaddress
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -68,11 +69,19 @@ class Datagrams:
     ecn: Integers = field(default_factory=no_integers)
     records: int = 0
     fragments: int = 0
+    fragment_sources: Counter[str] = field(default_factory=Counter)
+    """Source address → number of IP fragments of UDP packets."""
     snapped: int = 0
     link_types: set[int] = field(default_factory=set)
     first_time_ns: int | None = None
     skipped: dict[str, int] = field(default_factory=dict)
     """Reason why UDP packets are not among the datagrams → number of packets."""
+
+    def skip_fragment(self, source: bytes, count: int = 1) -> None:
+        """Count IP fragments from an address. They are not read."""
+        self.fragments += count
+        self.fragment_sources[_address(source)] += count
+        self.skip("IP fragments", count)
 
     def skip(self, why: str, count: int = 1) -> None:
         """Count UDP packets that are not read, by reason."""
@@ -157,8 +166,10 @@ class _Reader:
         protocol = np.where(is_v4, numbers_at(ip + 9), numbers_at(ip + 6))
         # An IPv4 fragment has the flag More Fragments or an offset (RFC 791).
         fragment = is_v4 & (protocol == _UDP) & (numbers_at(ip + 6, 2) & 0x3FFF != 0)
-        self._result.fragments += int(fragment.sum())
-        self._result.skip("IP fragments", int(fragment.sum()))
+        if fragment.any():
+            sources, counts = np.unique(numbers_at.rows(ip[fragment] + 12, 4), axis=0, return_counts=True)
+            for source, count in zip(sources, counts.tolist(), strict=True):
+                self._result.skip_fragment(source.tobytes(), count)
         udp = ip + np.where(is_v4, (numbers_at(ip) & 15) * 4, 40)
         ip_length = np.where(is_v4, numbers_at(ip + 2, 2), numbers_at(ip + 4, 2) + 40)
         udp[(protocol != _UDP) | fragment] = -1
@@ -225,8 +236,7 @@ def _ipv6(data: Data, ip: int, end: int, result: Datagrams) -> tuple[int, int]:
             # An atomic fragment (RFC 6946) has offset 0 and no flag More Fragments: it is a whole packet.
             if data[position + 2] or data[position + 3] & 0xF9:
                 if data[position] == _UDP:
-                    result.fragments += 1
-                    result.skip("IP fragments")
+                    result.skip_fragment(data[ip + 8 : ip + 24])
                 return -1, 0
             size = 8
         elif header == _IPV6_AUTHENTICATION:

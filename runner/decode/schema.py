@@ -8,17 +8,20 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-DECODER_VERSION = 7
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7)
+DECODER_VERSION = 8
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8)
 """Versions of tables that can be read. Columns that an older version lacks are null. Version 2 added `record` and
 `supported_versions`. Version 3 added connections that used only unknown QUIC versions. Version 4 added flows of
 preferred addresses. Version 5 added `token`, `data` and `early_data_accepted`. Version 6 added `first_byte`,
 `key_version`, `reset_token`, `type_length`, `messages`, and Retire Prior To in `offset`. Version 7 added `secrets`, and
-unread packets are attributed to connections by their connection IDs."""
+unread packets are attributed to connections by their connection IDs. Version 8 added `fragment_sources`."""
 
 BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD = 1024, 1 << 16
 """Number of bytes at the beginning of a stream that the column `data` keeps. They are enough for the HTTP/3 frames
 before the content, and for control streams (RFC 9114 §6.2, §7)."""
+
+MOST_SOURCES = 16
+"""Number of source addresses for which a capture's IP fragments are counted, those with the most fragments."""
 
 MTU = 1500
 """Largest IP packet in bytes on the emulated and the real links. Larger packets in a capture are super-datagrams of
@@ -186,6 +189,8 @@ class CaptureMeta:
     decoder_version: int
     skipped_udp: dict[str, int] = field(default_factory=dict)
     """Reason why UDP packets were not read as QUIC → number of packets."""
+    fragment_sources: dict[str, int] = field(default_factory=dict)
+    """Source address → number of IP fragments, for at most `MOST_SOURCES` addresses; empty in older tables."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,10 @@ endpoint."""
 from collections.abc import Iterable
 
 import numpy as np
+import pyarrow.compute as pc
 
 from runner.decode.schema import CLIENT, SERVER, Trace
+from runner.model.implementation import Role
 from runner.model.result import Finding, LinkTruth
 from runner.trace import TraceFacts, UnreadPackets
 from runner.trace.vantage import NULL, Recording, Vantage
@@ -143,6 +145,18 @@ def misaddressed_datagrams(client_side: Trace, server_side: Trace, truth: LinkTr
             sent = int((near.datagrams["sender"] == sender).sum())
             misaddressed[near.role] = max(0, sent - link.packets_in - truth.socket_drops)
     return misaddressed
+
+
+def fragmented_packets(client_side: Trace, server_side: Trace) -> dict[Role, int]:
+    """By role, the number of IP fragments of the sender in its peer's capture. QUIC forbids them (RFC 9000 §14). The
+    decoder doesn't read them, so it is unknown what the peer received."""
+    fragments = {}
+    for role, far, peer in ((Role.CLIENT, server_side, SERVER), (Role.SERVER, client_side, CLIENT)):
+        sources = far.datagrams["src"].filter(pc.equal(far.datagrams["sender"], peer))
+        own = set(pc.unique(sources).to_pylist())
+        if own:
+            fragments[role] = sum(count for source, count in far.meta.fragment_sources.items() if source not in own)
+    return fragments
 
 
 def _before_last_arrival(near: Vantage, far: Vantage, sender: int) -> int:

@@ -12,7 +12,7 @@ from runner.diagnose import Explanation
 from runner.diagnose.over_tcp import over_tcp
 from runner.diagnose.transfer_diagnoses import explained, marks, measured, window_of
 from runner.errors import CaptureError
-from runner.judge.evidence import misaddressed_datagrams, missed_datagrams
+from runner.judge.evidence import fragmented_packets, misaddressed_datagrams, missed_datagrams
 from runner.judge.invariants import protocol_findings
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.implementation import Role
@@ -108,13 +108,21 @@ def read_traces(
     whole_way = not evidence.boxes and not artifacts.ground_truth.is_file()
     missed = missed_datagrams(client_side, server_side, truth) if whole_way else 0
     misaddressed = misaddressed_datagrams(client_side, server_side, truth) if whole_way else {}
+    fragments = fragmented_packets(client_side, server_side)
     violations = () if missed or tcp else protocol_findings(client_side, server_side)
+    # What the peer of an endpoint that sends fragments received is unknown, so the peer is not accused.
+    innocent = {role for role in Role if any(count for sender, count in fragments.items() if sender is not role)}
+    violations = tuple(violation for violation in violations if violation.role not in innocent)
     if split:  # the client's peer is the proxy, not the server
         violations = tuple(violation for violation in violations if violation.role == Role.CLIENT)
     return JobTraces(
         facts=trace_facts,
         sample=sample,
-        invariants=(*_invariants(client_side, server_side, trace_facts, record), *_spoofed(truth)),
+        invariants=(
+            *_invariants(client_side, server_side, trace_facts, record),
+            *_spoofed(truth),
+            *_fragmented(fragments),
+        ),
         violations=violations,
         explanation=explanation,
         missed=missed,
@@ -139,6 +147,18 @@ def _spoofed(truth: LinkTruth | None) -> Iterator[Invariant]:
                 holds=False,
                 expected="0",
                 actual=f"the link dropped {count} packets from the {role} with an address of the other end",
+            )
+
+
+def _fragmented(fragments: Mapping[Role, int]) -> Iterator[Invariant]:
+    """An invariant for each endpoint that sent IP fragments."""
+    for role, count in fragments.items():
+        if count:
+            yield Invariant(
+                name=f"{role}_side.fragmented_packets",
+                holds=False,
+                expected="0",
+                actual=f"{count} IP fragments of the {role} arrived, which QUIC forbids (RFC 9000 §14)",
             )
 
 

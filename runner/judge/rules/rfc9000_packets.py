@@ -90,7 +90,11 @@ _unseen(
 
 # 14 Datagram size
 _unchecked(
-    "14", "fragmented", ENDPOINT, "Datagrams are not fragmented.", "fragments are counted only for the whole capture"
+    "14",
+    "fragmented",
+    ENDPOINT,
+    "Datagrams are not fragmented.",
+    "shown as an invariant of its own, `fragmented_packets`",
 )
 _every("14.1", "client-initial-small", CLIENT, "Datagrams with Initial packets of the client have at least 1200 B.")
 _every(
