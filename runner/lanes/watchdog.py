@@ -27,6 +27,7 @@ def start_watchdog(engine: Engine, prefix: str, stop: threading.Event) -> str:
     """Start a watchdog. Returns the reason why it can't work here; empty when it works. Containers of an engine behind
     TCP, or of an engine with user namespaces, may be unable to use the engine's socket. Raises LaneError when the
     engine doesn't answer."""
+    start_process(prefix, stop)  # first, because the runner may die before the container has started
     try:
         Watchdog(engine, prefix, stop).start()
     except LaneError as error:
@@ -36,14 +37,38 @@ def start_watchdog(engine: Engine, prefix: str, stop: threading.Event) -> str:
     return ""
 
 
+def start_process(prefix: str, stop: threading.Event) -> None:
+    """Start a process of this host that does the same as the container of `Watchdog`. It runs without the engine.
+
+    After `stop` was set, it looks once more whether something is left, and ends. Without a local engine nothing is
+    started.
+    """
+    path = host_engine.socket_path()
+    if path is None or not path.exists():
+        return
+    process = subprocess.Popen(
+        (sys.executable, "-ISB", _SCRIPT, f"{LABEL_LANES}={prefix}", path.absolute()),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # a signal to the runner's group must not end it
+        cwd="/",
+    )
+
+    def end() -> None:
+        stop.wait()
+        process.communicate()
+
+    threading.Thread(target=end, name="watchdog-process", daemon=True).start()
+
+
 class Watchdog:
     """Removes all containers and volumes with the label `LABEL_LANES=prefix`, itself included, when this process dies.
     It notices this immediately, because its standard input then ends.
 
-    The watchdog is a container and a process of this host. The container also works when all processes of the runner's
-    session or control group are killed. When the container itself is killed, the engine starts it again, and this
-    process attaches to it again. But the engine gives up when it can't start the container at once, for example after
-    the death of containerd. The process of the host does not need the engine to run.
+    It also works when all processes of the runner's control group are killed. When the watchdog itself is killed, the
+    engine starts it again, and this process attaches to it again. But the engine gives up when it can't start the
+    container at once, for example after the death of containerd: see `start_process`.
     """
 
     def __init__(self, engine: Engine, prefix: str, stop: threading.Event) -> None:
@@ -74,7 +99,6 @@ class Watchdog:
         self._bell = Bell(stop)
         self._resident = Resident(engine, self._container, self._bell)
         self._stop = stop
-        self._command = (sys.executable, "-ISB", str(_SCRIPT), str(LEASE_SECONDS), f"{LABEL_LANES}={prefix}", str(path))
 
     def start(self) -> None:
         """Start the watchdog. Raises LaneError when it doesn't work: then nothing would remove the containers of a
@@ -85,25 +109,11 @@ class Watchdog:
         if "watchdog ready" not in resident.printed:
             printed = resident.last_lines(3) or "it printed nothing"
             raise LaneError(_NO_WATCHDOG, "The watchdog over the lanes did not start.", printed=printed)
-        process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a signal to the runner's group must not end it
-            cwd="/",
-        )
-        threading.Thread(target=self._give_signs, args=(process,), name="watchdog", daemon=True).start()
+        threading.Thread(target=self._give_signs, name="watchdog", daemon=True).start()
 
-    def _give_signs(self, process: "subprocess.Popen[bytes]") -> None:
-        """Write signs of life until the runner ends. Then the process looks once more whether something is left, and
-        ends."""
+    def _give_signs(self) -> None:
         again: Stream | None = None  # to a container that the engine has started again
-        assert process.stdin is not None
         while not self._stop.wait(_SIGN_SECONDS):
-            with suppress(OSError):  # it was killed
-                process.stdin.write(b".")
-                process.stdin.flush()
             try:
                 if again is None:
                     self._resident.say(b".")
@@ -114,6 +124,3 @@ class Watchdog:
                     again.close()
                 with suppress(LaneError):  # jobs notice when the engine doesn't answer
                     again = self._engine.follow(self._container, stdin=True)
-        with suppress(OSError):
-            process.stdin.close()
-        process.wait()

@@ -1,11 +1,12 @@
 """Removes every container and volume of a runner that has died, through the engine's socket.
 
     lane_watchdog.py LEASE LABEL OWN_NAME      in a container; LABEL as name=value
-    lane_watchdog.py LEASE LABEL SOCKET        as a process of the host, which ends when nothing is left
+    lane_watchdog.py LABEL SOCKET              as a process of the host, which ends when nothing is left
 
-The runner is dead when standard input ends. The runner also counts as dead when no byte has come from standard input
-for LEASE seconds, although the engine answers: the host may have lost power. The bytes come through the engine, which
-passes them on late when the host is overloaded. So the runner gets more time after the engine has answered.
+The runner is dead when standard input ends. For the container, the runner also counts as dead when no byte has come
+from standard input for LEASE seconds, although the engine answers: the host may have lost power. The bytes come through
+the engine, which passes them on late when the host is overloaded. So the runner gets more time after the engine has
+answered.
 
 The engine starts the container again after the container or the engine was killed. Standard input then doesn't end
 until a living runner has attached to it again, which takes seconds. So the lease is shorter.
@@ -123,14 +124,15 @@ def run_in_container(lease: float, label: str, watchdog: str) -> None:
         time.sleep(5)
 
 
-def run_as_process(lease: float, label: str, path: str) -> None:
-    """Watch, and remove everything through the engine's socket `path`."""
-    engine = Engine(path)
-    watch(engine, lease)
+def run_as_process(label: str, path: str) -> None:
+    """Wait for the runner's death, and remove everything through the engine's socket `path`."""
+    sys.stdin.buffer.read()
     time.sleep(GRACE)
-    remove_all(engine, label, "", PATIENCE_OF_PROCESS)
+    remove_all(Engine(path), label, "", PATIENCE_OF_PROCESS)
 
 
 if __name__ == "__main__":
-    run = run_as_process if "/" in sys.argv[3] else run_in_container
-    run(float(sys.argv[1]), sys.argv[2], sys.argv[3])
+    if len(sys.argv) == 3:
+        run_as_process(*sys.argv[1:])
+    else:
+        run_in_container(float(sys.argv[1]), *sys.argv[2:])

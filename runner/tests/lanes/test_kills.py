@@ -121,7 +121,7 @@ def test_a_killed_runner_whose_watchdog_the_engine_has_lost_leaves_nothing(
     child.wait()
     assert child.stdout is not None
     child.stdout.close()
-    _until(lambda: made_by(engine, "tests-child") == [], seconds=30)
+    _until(lambda: made_by(engine, "tests-child") == [], seconds=60)
 
 
 @pytest.mark.usefixtures("stranger")
