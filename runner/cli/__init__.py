@@ -3,6 +3,7 @@
 Exit codes: 0 success · 1 a job failed (`--strict`) · 2 bad input · 3 this host lacks something, or the run did not end.
 """
 
+import signal
 import sys
 
 import click
@@ -19,6 +20,8 @@ def entry() -> None:
         error.show()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
+        # Python now waits for threads. Another Ctrl-C ends the process, and a watchdog removes what is left.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         _print("interrupted.")
         sys.exit(3)
     except BentpipeError as error:

@@ -7,6 +7,7 @@ import shutil
 import socket
 import tarfile
 import threading
+import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from runner.errors import LaneError
 
 LABEL_OWNER, LABEL_RUN, LABEL_ROLE, LABEL_LANES = "bentpipe.owner", "bentpipe.run", "bentpipe.role", "bentpipe.lanes"
 WATCHDOG_ROLE = "watchdog"  # role of the containers that remove the leftovers of a dead runner
+_KILL_SECONDS = 60.0  # the longest time in which SIGKILL is repeated
 _CALL_SECONDS = 60
 _BLOCK = 1 << 20
 # Docker's error for a storage without quotas. With overlay2, only xfs mounted with pquota has them.
@@ -227,15 +229,20 @@ class Engine:
             api.start(container)
 
     def signal(self, container: str, name: str) -> bool:
-        """Send a signal to the first process. Returns False when the container has ended."""
-        try:
-            with self._call(f"send {name}") as api:
-                api.kill(container, name)
-        except LaneError:
-            if self.state(container).exit_code is None:
-                raise
-            return False
-        return True
+        """Send a signal to the first process. Returns False when the container has ended. SIGKILL is repeated for a
+        while, because dockerd gives up after 12 s, and a container with thousands of processes needs longer to end."""
+        deadline = time.monotonic() + (_KILL_SECONDS if name == "SIGKILL" else 0.0)
+        while True:
+            try:
+                with self._call(f"send {name}") as api:
+                    api.kill(container, name)
+            except LaneError:
+                if self.state(container).exit_code is not None:
+                    return False
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return True
 
     def state(self, container: str) -> State:
         """The engine's present record of a container."""
