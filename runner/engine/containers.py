@@ -30,6 +30,7 @@ from runner.errors import LaneError
 
 LABEL_OWNER, LABEL_RUN, LABEL_ROLE, LABEL_LANES = "bentpipe.owner", "bentpipe.run", "bentpipe.role", "bentpipe.lanes"
 WATCHDOG_ROLE = "watchdog"  # role of the containers that remove the leftovers of a dead runner
+_NO_EXIT_EVENT = "did not receive an exit event"
 _KILL_SECONDS = 60.0  # the longest time in which SIGKILL is repeated
 _CALL_SECONDS = 60
 _BLOCK = 1 << 20
@@ -236,10 +237,10 @@ class Engine:
             try:
                 with self._call(f"send {name}") as api:
                     api.kill(container, name)
-            except LaneError:
+            except LaneError as error:
                 if self.state(container).exit_code is not None:
                     return False
-                if time.monotonic() > deadline:
+                if _NO_EXIT_EVENT not in str(error) or time.monotonic() > deadline:
                     raise
             else:
                 return True
