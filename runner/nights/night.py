@@ -25,8 +25,9 @@ from runner.units import format_count, format_size
 
 _RESUMABLE = 24 * 3600  # seconds after its beginning in which a killed night can be resumed
 _PATIENCE = 180  # seconds that a run has to store its jobs after Ctrl-C
-# setpriv(1) of util-linux: the command gets SIGINT when the night's own process is killed.
-_DIES_WITH_US = ("setpriv", "--pdeathsig", "INT")
+# setpriv(1) of util-linux: the command gets SIGTERM when the night's own process is killed. A shell starts background
+# commands with SIGINT ignored, and the command would inherit this.
+_DIES_WITH_US = ("setpriv", "--pdeathsig", "TERM")
 
 
 @dataclass
