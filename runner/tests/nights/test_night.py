@@ -101,12 +101,8 @@ def test_a_killed_night_takes_its_command_along(tmp_path: Path) -> None:
     )
     (tmp_path / "index.html").touch()
     code = code.replace("'0'", "str(18457)")
-    as_in_the_background = (
-        "sh",
-        "-c",
-        'trap "" INT; exec "$@"',
-        "sh",
-    )  # a shell ignores Ctrl-C for background commands
+    # A shell ignores Ctrl-C for background commands.
+    as_in_the_background = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
     command = [*as_in_the_background, sys.executable, "-c", code, str(path), str(tmp_path)]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}) as night:
         child = _child_of(night.pid)
