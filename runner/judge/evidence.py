@@ -147,10 +147,10 @@ def misaddressed_datagrams(client_side: Trace, server_side: Trace, truth: LinkTr
     return misaddressed
 
 
-def fragmented_packets(client_side: Trace, server_side: Trace) -> dict[Role, int]:
+def fragmented_packets(client_side: Trace, server_side: Trace) -> dict[str, int]:
     """By role, the number of IP fragments of the sender in its peer's capture. QUIC forbids them (RFC 9000 §14). The
     decoder doesn't read them, so it is unknown what the peer received."""
-    fragments = {}
+    fragments: dict[str, int] = {}
     for role, far, peer in ((Role.CLIENT, server_side, SERVER), (Role.SERVER, client_side, CLIENT)):
         sources = far.datagrams["src"].filter(pc.equal(far.datagrams["sender"], peer))
         own = set(pc.unique(sources).to_pylist())

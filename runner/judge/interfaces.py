@@ -1,5 +1,5 @@
-"""Blames an endpoint that used NET_ADMIN against its own interface: packets can't reach it, or it sends frames that no
-link carries. Without these findings, the host would seem to be disturbed."""
+"""Blames an endpoint that used NET_ADMIN against its own interface. Packets then can't reach the endpoint, or the
+endpoint sends frames that no link carries. Without these findings, the host would seem to be disturbed."""
 
 from collections.abc import Callable, Mapping
 

@@ -111,7 +111,7 @@ def read_traces(
     fragments = fragmented_packets(client_side, server_side)
     violations = () if missed or tcp else protocol_findings(client_side, server_side)
     # What the peer of an endpoint that sends fragments received is unknown, so the peer is not accused.
-    innocent = {role for role in Role if any(count for sender, count in fragments.items() if sender is not role)}
+    innocent = {role for role in Role if any(count for sender, count in fragments.items() if sender != role)}
     violations = tuple(violation for violation in violations if violation.role not in innocent)
     if split:  # the client's peer is the proxy, not the server
         violations = tuple(violation for violation in violations if violation.role == Role.CLIENT)
@@ -139,27 +139,23 @@ def corrupts(record: CaseRecord) -> bool:
 def _spoofed(truth: LinkTruth | None) -> Iterator[Invariant]:
     """An invariant for each endpoint that sent packets with an address of the other end. The link drops such packets.
     They are in no capture and change no verdict."""
-    spoofed = {"client": truth.spoofed_client, "server": truth.spoofed_server} if truth is not None else {}
-    for role, count in spoofed.items():
-        if count:
-            yield Invariant(
-                name=f"{role}_side.spoofed_packets",
-                holds=False,
-                expected="0",
-                actual=f"the link dropped {count} packets from the {role} with an address of the other end",
-            )
+    counts = {"client": truth.spoofed_client, "server": truth.spoofed_server} if truth is not None else {}
+    text = "the link dropped {count} packets from the {role} with an address of the other end"
+    return _forbidden("spoofed_packets", counts, text)
 
 
-def _fragmented(fragments: Mapping[Role, int]) -> Iterator[Invariant]:
-    """An invariant for each endpoint that sent IP fragments."""
-    for role, count in fragments.items():
+def _fragmented(counts: Mapping[str, int]) -> Iterator[Invariant]:
+    """An invariant for each endpoint that sent IP fragments. `counts`: fragments by sender."""
+    text = "{count} IP fragments of the {role} arrived, which QUIC forbids (RFC 9000 §14)"
+    return _forbidden("fragmented_packets", counts, text)
+
+
+def _forbidden(name: str, counts: Mapping[str, int], text: str) -> Iterator[Invariant]:
+    """A broken invariant for each role with a count above 0. `text` has places for the count and the role."""
+    for role, count in counts.items():
         if count:
-            yield Invariant(
-                name=f"{role}_side.fragmented_packets",
-                holds=False,
-                expected="0",
-                actual=f"{count} IP fragments of the {role} arrived, which QUIC forbids (RFC 9000 §14)",
-            )
+            actual = text.format(count=count, role=role)
+            yield Invariant(name=f"{role}_side.{name}", holds=False, expected="0", actual=actual)
 
 
 def _invariants(

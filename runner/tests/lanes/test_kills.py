@@ -69,6 +69,12 @@ def _child_at_work(engine: docker.DockerClient, folder: Path) -> subprocess.Pope
     return child
 
 
+def _kill(child: subprocess.Popen[str]) -> None:
+    """Kill a runner and its process group."""
+    os.killpg(child.pid, signal.SIGKILL)
+    child.communicate()
+
+
 def _until(holds: Callable[[], bool], *, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
@@ -82,9 +88,7 @@ def test_a_runner_that_is_killed_alone_leaves_nothing_within_seconds(
 ) -> None:
     child = _child_at_work(engine, tmp_path)
     child.kill()
-    child.wait()
-    assert child.stdout is not None
-    child.stdout.close()
+    child.communicate()
     _until(lambda: made_by(engine, "tests-child") == [], seconds=20)
     owners = {container["Labels"][LABEL_OWNER] for container in containers_of(engine, run="tests")}
     assert str(Owner.current()) in owners, "the plumber of the lanes that live is untouched"
@@ -102,10 +106,7 @@ def test_a_watchdog_that_was_killed_before_its_runner_removes_everything(
     _until(lambda: engine.api.inspect_container(watchdog["Id"])["State"]["Pid"] not in (0, first), seconds=20)
     time.sleep(ATTACHED_S)
     assert len(made_by(engine, "tests-child")) > 8, "its runner lives"
-    child.kill()
-    child.wait()
-    assert child.stdout is not None
-    child.stdout.close()
+    _kill(child)
     _until(lambda: made_by(engine, "tests-child") == [], seconds=20)  # a lease takes 35 s and more
 
 
@@ -117,10 +118,7 @@ def test_a_killed_runner_whose_watchdog_the_engine_has_lost_leaves_nothing(
     child = _child_at_work(engine, tmp_path)
     (watchdog,) = containers_of(engine, run="tests-child", role="watchdog")
     engine.api.stop(watchdog["Id"], timeout=0)
-    os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-    assert child.stdout is not None
-    child.stdout.close()
+    _kill(child)
     _until(lambda: made_by(engine, "tests-child") == [], seconds=60)
 
 
@@ -135,10 +133,7 @@ def test_what_dead_runners_left_without_a_watchdog_is_swept_and_nothing_else(
     os.kill(process, signal.SIGKILL)
     lanes.sweep()
     assert len(made_by(engine, "tests-child")) > 7, "its owner lives"
-    child.kill()
-    child.wait()
-    assert child.stdout is not None
-    child.stdout.close()
+    _kill(child)
     assert lanes.sweep() > 7
     assert made_by(engine, "tests-child") == []
     owners = {container["Labels"][LABEL_OWNER] for container in containers_of(engine, run="tests")}

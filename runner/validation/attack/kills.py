@@ -342,7 +342,7 @@ class _Run:
         return set(left) | {f"{lanes} {name}" for name, lanes in names.items() if lanes not in waiting}
 
     def _lost_now(self, without_process: set[str]) -> set[str]:
-        """The containers, among those without a process, that dockerd has not noticed for some time."""
+        """The containers whose process ended some time ago, while dockerd still calls them running."""
         now = time.monotonic()
         self._without = {name: self._without.get(name, now) for name in without_process}
         lost = {name for name, since in self._without.items() if now - since > _UNNOTICED_S}
