@@ -4,12 +4,10 @@ import io
 import queue
 import re
 import shutil
-import socket
 import tarfile
-import threading
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.types import Mount
 from docker.utils import kwargs_from_env
-from docker.utils.socket import frames_iter
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
@@ -26,13 +23,14 @@ from runner.engine.answers import Timed, identifier, understood, unframed, unix
 from runner.engine.client import BoundedApi
 from runner.engine.layers import BoundedLayer, bound_layer, may_bound
 from runner.engine.priority import cgroup_parent
+from runner.engine.stream import Stream
 from runner.errors import LaneError
 
 LABEL_OWNER, LABEL_RUN, LABEL_ROLE, LABEL_LANES = "bentpipe.owner", "bentpipe.run", "bentpipe.role", "bentpipe.lanes"
 WATCHDOG_ROLE = "watchdog"  # role of the containers that remove the leftovers of a dead runner
 _NO_EXIT_EVENT = "did not receive an exit event"
 _KILL_SECONDS = 60.0  # the longest time in which SIGKILL is repeated
-_CALL_SECONDS = 60
+_CALL_SECONDS = 60  # the longest wait for the next byte of an answer
 _BLOCK = 1 << 20
 # Docker's error for a storage without quotas. With overlay2, only xfs mounted with pquota has them.
 _NO_QUOTAS = re.compile(r"storage-opt|pquota", re.IGNORECASE)
@@ -84,41 +82,6 @@ class Usage:
 
     cpu: float
     throttled: float
-
-
-class Stream:
-    """A container's output, and its stdin if the container has a stdin. Thread-safe: one thread iterates while others
-    write."""
-
-    def __init__(self, api: docker.APIClient, stream: Any) -> None:
-        self._api = api
-        self._stream = stream
-        self._socket: socket.socket = stream._sock  # docker-py returns a file that is open for reading only
-        self._writing = threading.Lock()
-
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """Yields pairs: 1 for stdout or 2 for stderr, and the printed bytes."""
-        try:
-            yield from frames_iter(self._stream, tty=False)  # type: ignore[no-untyped-call]
-        except (DockerException, OSError, ValueError):
-            return  # the end of this stream doesn't prove that the container ended: the caller reads its state
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """End reading and writing; the container reads the end of its stdin."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # otherwise docker-py's response keeps the socket open
-        self._stream.close()
-        self._api.close()
-
-    def write(self, data: bytes) -> None:
-        """Write to stdin. Raises LaneError when nothing reads stdin any more."""
-        try:
-            with self._writing:
-                self._socket.sendall(data)
-        except OSError as error:
-            raise LaneError("engine-silent", f"The engine could not write to a container: {error}") from error
 
 
 class Engine:

@@ -5,8 +5,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from runner.engine.containers import Engine, State, Stream
+from runner.engine.containers import Engine, State
 from runner.engine.output import Output
+from runner.engine.stream import Stream
 from runner.errors import LaneError
 
 STOPPED = "stopped"  # code of the LaneError for a job that was running when the run was stopped

@@ -7,7 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from runner.engine import engine as host_engine
-from runner.engine.containers import LABEL_LANES, WATCHDOG_ROLE, ContainerSpec, Engine, Stream
+from runner.engine.containers import LABEL_LANES, WATCHDOG_ROLE, ContainerSpec, Engine
+from runner.engine.stream import Stream
 from runner.errors import LaneError
 from runner.lanes.holders import TOOLS, bounded
 from runner.lanes.resident import Resident
