@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -24,17 +24,15 @@ from typing import Any
 
 import docker
 
-from runner.config.catalog import ROOT, load_catalog
+from runner.config.catalog import ROOT
 from runner.engine.containers import LABEL_LANES, LABEL_ROLE, LABEL_RUN, WATCHDOG_ROLE
 from runner.errors import SetupError
-from runner.images import base_image
-from runner.images.building import build
-from runner.images.images import images_of
 from runner.lanes.holders import TOOLS
 from runner.model.result import Outcome
 from runner.plan.jobs import GATE
 from runner.store import RunFolder
-from runner.tests.remote.hosts import Host, free_number, lacking
+from runner.tests.remote.hosts import Host, lacking
+from runner.validation.attack.private_host import private_host
 from runner.validation.attack.strikes import ENDS_RUNNER, SECOND, TARGETS, Striker, build_shim, environment
 from runner.validation.attack.verdicts import Finding, Tally, Verdict
 
@@ -50,7 +48,6 @@ _STACKS_PRINTED = 12000  # characters of the output that show the stacks of an a
 _SECOND_S = 60.0  # the longest time until a second runner refuses
 _PATIENCE_S = 25.0  # the longest wait for a target
 _LONGEST_PAUSE_S = 2.5  # between strikes, and after the start of the command
-_DISK = 4 << 30  # bytes of the run's file system, sparse
 _POLL_S = 0.2
 
 
@@ -79,33 +76,12 @@ def attack_kills(
     scratch.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(dir=scratch, ignore_cleanup_errors=True) as folder,
-        _private_host(Path(folder), guests=clock == "virtual") as host,
+        private_host(Path(folder), stacks=_STACKS, guests=clock == "virtual") as host,
     ):
         shim = build_shim(Path(folder))
         while tally.tried < count and time.monotonic() - began < seconds:
             run = _Run(host, Path(folder) / "disk" / f"run{tally.tried}", clock, targets, seed, tally, progress, shim)
             run.strike_until_done(count, began + seconds)
-
-
-@contextlib.contextmanager
-def _private_host(folder: Path, *, guests: bool) -> Iterator[Host]:
-    """A host with the images, and a file system of its own in `folder`/disk. `guests`: the host also gets the images
-    for virtual time."""
-    host = Host(folder, free_number())
-    image, disk = folder / "disk.ext4", folder / "disk"
-    disk.mkdir()
-    try:
-        host.open()  # before the mount; otherwise the host's namespace would get a copy of the mount
-        for words in (f"truncate -s {_DISK} {image}", f"mkfs.ext4 -q -m 0 {image}", f"mount -o loop {image} {disk}"):
-            subprocess.run(words.split(), check=True)
-        implementations = load_catalog().implementations
-        needed = images_of((implementations[stack] for stack in _STACKS), guests=guests)
-        build(docker.from_env(), needed, report=lambda _: None)  # a private engine reaches no mirror
-        host.load(base_image.TAG, *(image.tag for image in needed))
-        yield host
-    finally:
-        host.close()
-        subprocess.run(["umount", "--lazy", disk], check=False)  # a child of a killed runner may still use the disk
 
 
 @dataclass
