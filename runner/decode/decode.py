@@ -11,9 +11,11 @@ from runner.decode.capture import open_capture
 from runner.decode.columns import Bools, Integers
 from runner.decode.decoder import Decoder
 from runner.decode.file_bytes import NumbersAt, release, sha256
+from runner.decode.frames import NONE
 from runner.decode.keylog import Session, read_key_logs
 from runner.decode.network import LINK_TYPES, Datagrams, read_datagrams
 from runner.decode.protection import VERSIONS
+from runner.decode.rows import CONNECTION, DATAGRAM
 from runner.decode.schema import DECODER_VERSION, MOST_SOURCES, CaptureMeta, Trace
 from runner.decode.tables import TableBuilder
 from runner.decode.trace_checks import trace_checks
@@ -80,12 +82,32 @@ def _decode(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None) -
 
 
 def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tuple[Decoder, Integers]:
-    """Decode the QUIC datagrams. Returns the decoder and the numbers of the QUIC datagrams. Never raises."""
-    quic = np.array(_quic_flows(datagrams), dtype=bool)
-    selected = np.flatnonzero(quic[datagrams.flow])
+    """Decode the QUIC datagrams. Returns the decoder and the numbers of the QUIC datagrams. Never raises.
+
+    Flows that could be QUIC are decoded, too. When none of their packets belongs to a connection, they are another
+    protocol, and all other flows are decoded again, because such packets cost attempts to decrypt.
+    """
+    quic, possible = _quic_flows(datagrams)
+    selected = np.flatnonzero((quic | possible)[datagrams.flow])
     decoder = Decoder(datagrams, sessions)
     decoder.run(selected)
+    if possible.any():
+        quic |= possible & _flows_of_connections(datagrams, decoder, selected)
+        remaining = np.flatnonzero(quic[datagrams.flow])
+        if len(remaining) < len(selected):
+            selected, decoder = remaining, Decoder(datagrams, sessions)
+            decoder.run(selected)
     return decoder, selected
+
+
+def _flows_of_connections(datagrams: Datagrams, decoder: Decoder, selected: Integers) -> Bools:
+    """Per flow: whether a packet of the flow, or of its reverse flow, belongs to a connection."""
+    packets = decoder.rows.packets
+    flow = datagrams.flow[selected[packets.column(DATAGRAM)[packets.column(CONNECTION) != NONE]]]
+    owned = np.zeros(len(datagrams.flows), dtype=bool)
+    owned[flow] = True
+    owned |= owned[[each.reverse for each in datagrams.flows]]
+    return owned
 
 
 def _skipped(datagrams: Datagrams, selected: Integers) -> dict[str, int]:
@@ -96,31 +118,32 @@ def _skipped(datagrams: Datagrams, selected: Integers) -> dict[str, int]:
     for flow in np.flatnonzero(left_out).tolist():
         ends = datagrams.flows[flow]
         other = sorted({ends.src_port, ends.dst_port}.intersection(_OTHER_PORTS))
-        why = f"port {other[0]} of another protocol" if other else "no QUIC packets on these addresses and ports"
+        why = f"port {other[0]} of another protocol" if other else "no QUIC connection on these addresses and ports"
         skipped[why] = skipped.get(why, 0) + int(left_out[flow])
     return skipped
 
 
-def _quic_flows(datagrams: Datagrams) -> list[bool]:
-    """Per flow: whether it is QUIC. A flow that uses a QUIC port is QUIC. Any other flow that uses no port of another
-    protocol is QUIC when a datagram begins with a long header of QUIC, or when every datagram could be QUIC (RFC 9000
-    §17).
+def _quic_flows(datagrams: Datagrams) -> tuple[Bools, Bools]:
+    """Per flow: whether it is QUIC, and whether it could be QUIC.
 
-    Decryption does not decide this, because the counts include packets without keys.
+    A flow that uses a QUIC port is QUIC. Any other flow that uses no port of another protocol is QUIC when a datagram
+    begins with a long header of QUIC. It could be QUIC when every datagram in both directions has the form of a short
+    header (RFC 9000 §17): a connection that migrated, or whose beginning is not in the capture. Text has this form,
+    too.
     """
     begins, could_be = _forms(datagrams)
     ends = [((flow.src, flow.src_port), (flow.dst, flow.dst_port)) for flow in datagrams.flows]
     # A client that sends to a QUIC port may also send QUIC to the server's preferred address. These packets may lack
     # the fixed bit (RFC 9000 §9.6, RFC 9287).
     clients = {end for here, there in ends for end, other in ((here, there), (there, here)) if other[1] in _QUIC_PORTS}
-    quic = []
-    for flow_, both_ends in zip(datagrams.flows, ends, strict=True):
-        ports = {flow_.src_port, flow_.dst_port}
-        known = not ports.isdisjoint(_QUIC_PORTS) or not clients.isdisjoint(both_ends)
-        known = known or begins[flow_.number] or begins[flow_.reverse]
-        both = could_be[flow_.number] and could_be[flow_.reverse]
-        quic.append(not ports.isdisjoint(_QUIC_PORTS) or ((known or both) and ports.isdisjoint(_OTHER_PORTS)))
-    return quic
+    quic, possible = np.zeros(len(ends), dtype=bool), np.zeros(len(ends), dtype=bool)
+    for number, (flow, both_ends) in enumerate(zip(datagrams.flows, ends, strict=True)):
+        ports = {flow.src_port, flow.dst_port}
+        known = begins[number] or begins[flow.reverse] or not clients.isdisjoint(both_ends)
+        other = not ports.isdisjoint(_OTHER_PORTS)
+        quic[number] = not ports.isdisjoint(_QUIC_PORTS) or (known and not other)
+        possible[number] = could_be[number] and could_be[flow.reverse] and not other and not quic[number]
+    return quic, possible
 
 
 def _forms(datagrams: Datagrams) -> tuple[Bools, Bools]:

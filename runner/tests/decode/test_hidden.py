@@ -68,7 +68,7 @@ def test_decode_says_what_it_skipped(tmp_path: Path) -> None:
     records = [datagram(START_NS + number, bytes(40), client_port=5000, from_client=True) for number in range(3)]
     capture = write_pcap(tmp_path / "other.pcap", [_ported(record, 7777) for record in records])
     shown = CliRunner().invoke(main, ["decode", str(capture)])
-    assert "3 UDP packets not read: no QUIC packets on these addresses and ports." in shown.output
+    assert "3 UDP packets not read: no QUIC connection on these addresses and ports." in shown.output
     empty = write_pcap(tmp_path / "empty.pcap", [])
     assert "have no UDP packet" in CliRunner().invoke(main, ["decode", str(empty)]).output
 
