@@ -19,6 +19,7 @@ class State(StrEnum):
     BETTER = "better"
     OTHER = "other"  # from one outcome without success to another
     SMALL = "smaller than --least"  # but statistically significant
+    UNKNOWN = "not known yet"  # the two runs differ, but runs of the same images may differ as much
     ALIKE = "no change shown"
     TOO_FEW = "too few iterations"
 
@@ -27,7 +28,8 @@ class State(StrEnum):
 class NumberChange:
     """One metric of one cell. `p`: the p of the rank test or, when the variation between runs is known, the larger p of
     the rank test and the test against this variation. `q`: p after the correction; None when the test was left out of
-    the correction."""
+    the correction. `known`: False when iterations of one run share conditions such as the host's load, and the
+    variation between runs is unknown; a difference is then no change."""
 
     server: str
     client: str
@@ -35,6 +37,7 @@ class NumberChange:
     metric: str
     shift: Shift
     p: float
+    known: bool = True
     q: float | None = None
     state: State = State.TOO_FEW
 

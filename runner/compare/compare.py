@@ -65,7 +65,7 @@ def compare(
     if not shared:
         raise UsageError(f"{before.path} and {after.path} can't be compared: they have no pair and case in common.")
     between = between_runs(run_means(before), run_means(after), others)
-    cells = _Cells(Outdated(before.name, after.name), between, same_hosts="host" not in despite)
+    cells = _Cells(before.run, Outdated(before.name, after.name), between, same_hosts="host" not in despite)
     for key in shared:
         cells.compare(key, after.run.cases[key[2]], old[key], new[key])
     notes = [*_notes(before, after, old, new), *cells.notes()]
@@ -91,11 +91,13 @@ class _Cells:
     """Compares the cells of two runs one after another, and keeps the changes before the correction. `same_hosts`:
     numbers are compared on the hosts that both runs have."""
 
-    def __init__(self, outdated: Outdated, between: Mapping[tuple[str, str], BetweenRuns], *, same_hosts: bool) -> None:
+    def __init__(
+        self, run: Run, outdated: Outdated, between: Mapping[tuple[str, str], BetweenRuns], *, same_hosts: bool
+    ) -> None:
         self.numbers: list[NumberChange] = []
         self.rates: list[RateChange] = []
         self.verdicts: list[VerdictChange] = []
-        self._outdated, self._between, self._same_hosts = outdated, between, same_hosts
+        self._run, self._outdated, self._between, self._same_hosts = run, outdated, between, same_hosts
         self._reused = 0
         self._left_out: list[str] = []  # sentences
         self._undecided: dict[str, list[str]] = {}  # runs without a verdict → cells
@@ -115,7 +117,8 @@ class _Cells:
             if sentence := hosts_sentence(old, new):
                 self._hosts.setdefault(sentence, []).append(title(key))
             sides = _on_same_hosts(earlier, later) if self._same_hosts else (earlier, later)
-            self.numbers += _numbers(key, *sides, self._between, self._outdated)
+            alone = _independent_iterations(self._run, key[2])
+            self.numbers += _numbers(key, *sides, self._between, self._outdated, alone=alone)
         if is_random(case) and earlier.judged[1] and later.judged[1]:
             self.rates.append(_rate(key, earlier, later))
         elif earlier.outcome and later.outcome:
@@ -175,9 +178,22 @@ def _some(names: Sequence[str], separator: str = "; ") -> str:
     return separator.join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
+def _independent_iterations(run: Run, case: str) -> bool:
+    """Whether the iterations of a case vary as much as runs do. In virtual time, no condition of the host is common to
+    the iterations of a run, unless its CPU time is charged."""
+    return run.clock_of(case) == "virtual" and not run.guest.get("charge")
+
+
 def _numbers(
-    key: Key, earlier: Side, later: Side, between: Mapping[tuple[str, str], BetweenRuns], outdated: Outdated
+    key: Key,
+    earlier: Side,
+    later: Side,
+    between: Mapping[tuple[str, str], BetweenRuns],
+    outdated: Outdated,
+    *,
+    alone: bool,
 ) -> Iterable[NumberChange]:
+    """The changes of a cell's numbers. `alone`: the rank test suffices where the variation between runs is unknown."""
     for metric in METRICS:
         before, after = outdated.values(metric, earlier, later)
         if not before or not after:
@@ -187,7 +203,8 @@ def _numbers(
         means = [cell_mean(scaled(metric, values, RATIOS)) for values in (before, after)]
         if known is not None and means[0] is not None and means[1] is not None:
             p = max(p, known.p(means[0], means[1]))
-        yield NumberChange(server=key[0], client=key[1], case=key[2], metric=metric, shift=change, p=p)
+        sure = alone or known is not None
+        yield NumberChange(server=key[0], client=key[1], case=key[2], metric=metric, shift=change, p=p, known=sure)
 
 
 def _between_sentences(
@@ -201,10 +218,10 @@ def _between_sentences(
             f"{case}: delivery time deviates by {100 * deviation.deviation:.2g} % between runs of the same images "
             f"({_some(deviation.runs, ', ')}; {deviation.cells} cells). A change must exceed that."
         )
-    if unknown := [case for case in cases if case not in known]:
+    if unknown := list(dict.fromkeys(number.case for number in numbers if not number.known)):
         yield (
-            f"{', '.join(unknown)}: it is unknown how much runs of the same images differ, so a change may come from "
-            "the run and not from the stack. ./bentpipe run … --repeat-runs 5 measures it."
+            f"{', '.join(unknown)}: no number counts as changed, because it is not known yet how much runs of the same "
+            "images differ. Earlier nights of this selection tell it, or ./bentpipe run … --repeat-runs 5."
         )
 
 
@@ -249,7 +266,12 @@ def _corrected(
         _with_q(change, q, better=change.after[0] * change.before[1] > change.before[0] * change.after[1])
         for change, q in zip(rates, q_values[len(numbers) :], strict=True)
     ]
-    return judged_numbers, judged_rates, sum(q is not None for q in q_values)
+    return [_if_known(change) for change in judged_numbers], judged_rates, sum(q is not None for q in q_values)
+
+
+def _if_known(change: NumberChange) -> NumberChange:
+    significant = change.state in (State.WORSE, State.BETTER)
+    return replace(change, state=State.UNKNOWN) if significant and not change.known else change
 
 
 def _with_q(change: _Change, q: float | None, *, better: bool) -> _Change:
@@ -304,7 +326,7 @@ def _enough(numbers: Sequence[NumberChange], tests: int) -> list[str]:
         need = least_n(FALSE_DISCOVERY_RATE)
         notes.append(
             f"{len(few)} of {len(numbers)} numbers have too few iterations to show any change ({counts}): "
-            f"at least {need} and {need} are needed."
+            f"{need} in each run are enough."
         )
     smallest = min(
         (min(number.shift.before, number.shift.after) for number in numbers if number.q is not None), default=0

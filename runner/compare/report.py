@@ -30,6 +30,7 @@ _SIGNS = {
     State.BETTER: ("▲ better", "green"),
     State.OTHER: ("● other", "yellow"),
     State.SMALL: ("~ below --least", "dim"),
+    State.UNKNOWN: ("? not known yet", "dim"),
     State.ALIKE: ("= no change shown", "dim"),
     State.TOO_FEW: ("? too few iterations", "dim"),
 }
@@ -123,9 +124,11 @@ def sentence(comparison: Comparison) -> str:
         if comparison.least
         else ""
     )
+    unknown = states.count(State.UNKNOWN)
+    differ = f"; {unknown} numbers differ, but whether they changed is not known yet" if unknown else ""
     return (
         f"{comparison.before} → {comparison.after}: {worse} worse, {better} better{more}, of {compared}; "
-        f"{comparison.tests} tests at a false discovery rate of {comparison.rate:.0%}{small}."
+        f"{comparison.tests} tests at a false discovery rate of {comparison.rate:.0%}{small}{differ}."
     )
 
 
