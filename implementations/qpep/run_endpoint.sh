@@ -9,5 +9,7 @@ case ${CCA:-} in newreno | cubic | bbr) ;; *) unset CCA ;; esac
 if [[ $ROLE == client ]]; then
     exec qpep client ${CLIENT_PARAMS:-} $REQUESTS
 else
+    # Clients of other stacks verify the server's certificate.
+    export CERTIFICATE=/certs/cert.pem KEY=/certs/priv.key
     exec qpep server ${SERVER_PARAMS:-}
 fi
