@@ -192,15 +192,20 @@ class Recording:
 
     @cached_property
     def origin_ns(self) -> int | None:
-        """The time when the client sent its first Initial packet. When there is none, the time of its first packet of
-        an unknown version. None without a capture at the client."""
+        """The time when the client sent its first packet: an Initial packet, or a packet of an unknown version that
+        the server answered with Version Negotiation. Without either, the time of its first packet of any unknown
+        version. None without a capture at the client."""
         if self.client is None:
             return None
         packets = self.client.packets
-        initials = packets.named("type", "initial") & (packets["sender"] == CLIENT)
-        if not initials.any():
-            initials = packets.named("type", "unknown") & (packets["sender"] == CLIENT)
-        return int(self.client.packet_time[initials].min()) if initials.any() else None
+        mine = packets["sender"] == CLIENT
+        unknown = packets.named("type", "unknown") & mine
+        negotiated = packets["connection"][packets.named("type", "version_negotiation")]
+        first = packets.named("type", "initial") & mine
+        first |= unknown & (packets["connection"] >= 0) & np.isin(packets["connection"], negotiated)
+        if not first.any():
+            first = unknown
+        return int(self.client.packet_time[first].min()) if first.any() else None
 
     def place(self, vantage: Vantage, datagram: int) -> Place | None:
         """The place of a datagram, by its row. None when the tables are too old."""

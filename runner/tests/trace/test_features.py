@@ -64,6 +64,9 @@ def test_an_unknown_version_is_answered_by_version_negotiation() -> None:
     assert (answer.offered, answer.ids_echoed) == (0x1A2A3A4A, True)
     assert answer.listed is not None
     assert 0x1 in answer.listed
+    # Times count from the client's first packet, which had the unknown version: a user waits for the negotiation, too.
+    assert connection.first_initial is not None
+    assert connection.first_initial > 0.0
     assert connection.handshake_completed
 
 
