@@ -20,7 +20,7 @@ from pydantic_core import from_json
 
 from runner.errors import UsageError
 from runner.files.folder_lock import locked_folder
-from runner.files.safe_files import RefusedFileError, beneath, foreign_entry, read_regular
+from runner.files.safe_files import beneath, foreign_entry, read_regular
 from runner.model import migrations
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.job import Job
@@ -98,16 +98,22 @@ def to_json(value: object, adapter: TypeAdapter[Any]) -> bytes:
 def _load(path: Path, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -> Any:
     try:
         text = read_regular(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.") from error
+    return _read_document(text, str(path), kind, adapter, steps)
+
+
+def _read_document(text: bytes, path: str, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -> Any:
+    """The value in a JSON document. `path` names the document in errors. Raises UsageError."""
+    try:
         # The usual file: `to_json` wrote it, and its numbers are plain.
         if f'\n "schema": {_CURRENT[kind]},\n'.encode() in text and not _ODD_NUMBER.search(text):
             with suppress(ValueError):  # the code below accepts lone surrogates of endpoints, and reports errors
                 return adapter.validate_json(text)  # takes a third of the time
         document = _parse_all(text)
-    except FileNotFoundError:
-        raise
-    except RefusedFileError as error:
-        raise UsageError(f"{path} can't be read: {error}.") from error
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise UsageError(f"{path} can't be read as JSON ({error}): restore it, or delete it and run again.") from error
     if not isinstance(document, dict) or type(document.get("schema")) is not int:
         raise UsageError(f"{path} has no schema number: it isn't a {kind} file of bentpipe.")
@@ -144,7 +150,7 @@ def _parse_all(text: bytes) -> Any:
         return document
 
 
-def _check_run(path: Path, run: Run) -> None:
+def _check_run(path: str, run: Run) -> None:
     """Raises UsageError when a name can't be a folder name, or when parts of the document contradict each other."""
     named: list[tuple[str, str]] = [("name", run.name)]
     named += [(f"clients[{index}]", name) for index, name in enumerate(run.clients)]
@@ -174,6 +180,40 @@ def _check_run(path: Path, run: Run) -> None:
             raise UsageError(f"{path}, field 'order[{index}]': {problem}.")
         if job.case_link not in run.cases:
             raise UsageError(f"{path}, field 'order[{index}].case': {_quoted(job.case_link)} is not in 'cases'.")
+
+
+def _check_result(path: str, result: Result) -> None:
+    """Raises UsageError when a result contains a name, a time or a number that no job can have."""
+    if problem := _job_problem(result.job):
+        raise UsageError(f"{path}: {problem}.")
+    if not (result.started_unix_s >= 0 and result.wall_s >= 0 and result.started_unix_s + result.wall_s < _LATEST):
+        raise UsageError(f"{path}, field 'started_unix_s': {result.started_unix_s:g} is no time of a job.")
+    if problem := _sample_problem(result.sample):
+        raise UsageError(f"{path}, field 'sample.{problem}': it must be more than 0.")
+
+
+def run_line(run: Run) -> bytes:
+    """A run as one line of JSON, without the line's end."""
+    return json.dumps(_RUN.dump_python(run, mode="json"), sort_keys=True, allow_nan=False).encode()
+
+
+def result_line(result: Result) -> bytes:
+    """A result as one line of JSON, without the line's end."""
+    return json.dumps(_RESULT.dump_python(result, mode="json"), sort_keys=True, allow_nan=False).encode()
+
+
+def read_run(text: bytes, where: str) -> Run:
+    """The run in one line of a file of results. `where` names the line in errors. Raises UsageError."""
+    run: Run = _read_document(text, where, "run", _RUN, {})
+    _check_run(where, run)
+    return run
+
+
+def read_result(text: bytes, where: str) -> Result:
+    """The result in one line of a file of results. `where` names the line in errors. Raises UsageError."""
+    result: Result = _read_document(text, where, "result", _RESULT, {})
+    _check_result(where, result)
+    return result
 
 
 def _job_problem(job: Job) -> str | None:
@@ -281,7 +321,7 @@ class RunFolder:
             run = _load(path / "run.json", "run", _RUN, RUN_MIGRATIONS)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(f"{path} contains no run: there is no run.json in it.") from error
-        _check_run(path / "run.json", run)
+        _check_run(str(path / "run.json"), run)
         return cls(path, run, skip)
 
     @property
@@ -323,13 +363,8 @@ class RunFolder:
         path = beneath(self.path, relative)
         steps = {1: lambda document: migrations.result_1(document, self.run.old_folders), 2: migrations.result_2}
         result: Result = _load(path, "result", _RESULT, steps)
+        _check_result(str(path), result)
         job = result.job
-        if problem := _job_problem(job):
-            raise UsageError(f"{path}: {problem}.")
-        if not (result.started_unix_s >= 0 and result.wall_s >= 0 and result.started_unix_s + result.wall_s < _LATEST):
-            raise UsageError(f"{path}, field 'started_unix_s': {result.started_unix_s:g} is no time of a job.")
-        if problem := _sample_problem(result.sample):
-            raise UsageError(f"{path}, field 'sample.{problem}': it must be more than 0.")
         if self.run.folder(job) != relative.parent:
             raise UsageError(
                 f"{path} is for the job {_quoted(str(job))}, but its folder belongs to another job: move or delete it."

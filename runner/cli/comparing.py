@@ -12,6 +12,7 @@ from runner.cli.group import main
 from runner.compare import TOPICS, RunMeans, clocks, compare, report, run_means
 from runner.compare.between import between_runs
 from runner.compare.conditions import differences
+from runner.compare.exchange import export_results, import_results
 from runner.compare.history import history
 from runner.compare.vias import compare_vias
 from runner.config.names import split
@@ -19,6 +20,7 @@ from runner.errors import UsageError
 from runner.judge.renewal import RenewedRun
 from runner.plan.runs import LOGS, run_path
 from runner.store import RunFolder, find_runs
+from runner.units import format_count
 
 _MOST_OTHERS = 20  # number of runs; more runs would hardly improve the estimate
 file_type = click.Path(dir_okay=False, path_type=Path)
@@ -146,3 +148,27 @@ def history_(logs: Path, everything: bool) -> None:
     Runs under other conditions than the newest run are left out.
     """
     out.print(report.history_renderable(history(find_runs(logs, Skipped())), everything=everything))
+
+
+@main.command("export")
+@click.argument("name", metavar="RUN")
+@click.option("--results", "target", type=file_type, required=True, metavar="FILE", help="File to write.")
+def export_(name: str, target: Path) -> None:
+    """Write the plan and all results of a run, without packets and logs, into one compressed file."""
+    count = export_results(RunFolder.open(run_path(name)), target)
+    size = target.stat().st_size
+    out.print(f"{target}: {format_count(count, 'result')}, {size:,} B. `./bentpipe import {target}` reads it.")
+
+
+@main.command("import")
+@click.argument("path", type=file_type, metavar="FILE")
+@click.option("--run", "name", metavar="NAME|DIR", help="Run to make or to extend. [the name of FILE]")
+def import_(path: Path, name: str | None) -> None:
+    """Make a run of a file of results, or add the file to the run NAME."""
+    target = run_path(name or path.name.split(".")[0])
+    done = import_results(path, target)
+    out.print(
+        f"{target.name}: {format_count(done.new, 'new result')}, {done.replaced} in place of an error, "
+        f"{done.known} known before. {format_count(done.without_evidence, 'job')} without packets on this host: "
+        "they can be shown and compared, and not judged again."
+    )

@@ -15,7 +15,7 @@ from runner.model.numbers import DEFINITIONS
 from runner.model.result import Result
 from runner.model.run import Run
 from runner.store import RunFolder
-from runner.tests.compare.test_compare import Fill, folder, same
+from runner.tests.compare.test_compare import Fill, folder
 
 
 def known_images(run: Run) -> Run:
