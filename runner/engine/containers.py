@@ -39,16 +39,23 @@ _LARGEST_LOG = 32 << 20  # bytes; twice what an endpoint may print
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """A volume, and its path in a container."""
+    """A volume, and its path in a container. `file`: the container gets only this file of the volume, at `path`."""
 
     name: str
     path: str
     read_only: bool = False
+    file: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerSpec:
-    """The description of a container to be created. `host` is the engine's HostConfig with docker-py's names."""
+    """The description of a container to be created. `host` is the engine's HostConfig with docker-py's names.
+
+    With `network_mode` none, the container is outside of the engine's network code (libnetwork): in Docker Engine
+    20.10, two containers of one network that end at the same time can deadlock there, and then no call of any user is
+    answered (moby issue 46661). Such a container has a network namespace with only a loopback interface, and the engine
+    writes no /etc/hosts and no /etc/resolv.conf.
+    """
 
     image: str
     role: str
@@ -113,6 +120,7 @@ class Engine:
         self._idle: queue.LifoQueue[docker.APIClient] = queue.LifoQueue()
         self._images: dict[str, str] = {}
         self._inspected: dict[str, dict[str, Any]] = {}
+        self._folders: dict[str, str] = {}  # name of a volume → its folder on the engine's host
 
     @contextmanager
     def _call(self, action: str) -> Iterator[docker.APIClient]:
@@ -164,11 +172,7 @@ class Engine:
 
     def _create(self, name: str, spec: ContainerSpec, storage: Mapping[str, Any]) -> str:
         image = self.image_id(spec.image)
-        # no_copy: an image must not fill the volumes with its own files.
-        mounts = [
-            Mount(volume.path, volume.name, type="volume", read_only=volume.read_only, no_copy=True)
-            for volume in spec.volumes
-        ]
+        mounts = [self._mount(volume) for volume in spec.volumes]
         with self._call(f"make the container {spec.role} of {spec.image}") as api:
             made: dict[str, str] = api.create_container(
                 image,
@@ -179,6 +183,7 @@ class Engine:
                 hostname=spec.hostname,
                 user=spec.user,
                 stdin_open=spec.stdin,
+                network_disabled=spec.host.get("network_mode") == "none",
                 ports=list(spec.ports) or None,
                 labels=self._labels | {LABEL_ROLE: spec.role},
                 host_config=api.create_host_config(
@@ -186,6 +191,16 @@ class Engine:
                 ),
             )
             return identifier(made)
+
+    def _mount(self, volume: Volume) -> Mount:
+        if not volume.file:
+            # no_copy: an image must not fill the volumes with its own files.
+            return Mount(volume.path, volume.name, type="volume", read_only=volume.read_only, no_copy=True)
+        if volume.name not in self._folders:
+            with self._call("inspect a volume") as api:
+                self._folders[volume.name] = str(api.inspect_volume(volume.name)["Mountpoint"])
+        source = f"{self._folders[volume.name]}/{volume.file}"
+        return Mount(volume.path, source, type="bind", read_only=volume.read_only)
 
     def start(self, container: str) -> None:
         """Start a container; returns when its first process runs."""

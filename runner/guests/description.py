@@ -13,6 +13,7 @@ from runner.lanes.addresses import (
     SERVER4,
     SERVER6,
     SERVER_HOSTS,
+    hosts_file,
 )
 from runner.lanes.experiment import downloads_quota
 from runner.lanes.holders import NAMESPACE_SETTINGS, ROUTER_SETTINGS
@@ -77,14 +78,8 @@ class Description:
         """Add an endpoint: its root, host names, /logs of `logs` bytes, and its first process."""
         self.add("root", role, disk.path.name)
         self.add("tmpfs", role, LOGS, logs)
-        hosts = [tuple(reversed(entry.split(":", 1))) for entry in _HOSTS.get(role, ())]
-        named = [
-            ("127.0.0.1", "localhost"),
-            ("::1", "localhost"),
-            *((alias, role) for alias in _OWN.get(role, ())),
-            *hosts,
-        ]
-        self.add("file", role, "/etc/hosts", "".join(f"{address}\t{name}\n" for address, name in named))
+        own = (f"{role}:{address}" for address in _OWN.get(role, ()))
+        self.add("file", role, "/etc/hosts", hosts_file((*own, *_HOSTS.get(role, ()))))
         self.add("file", role, "/etc/hostname", f"{role}\n")
         self.add("file", role, "/etc/resolv.conf", "")
         entry = list(spec.entrypoint) if spec.entrypoint is not None else disk.command

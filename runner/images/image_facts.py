@@ -84,7 +84,7 @@ def _files(client: docker.DockerClient, image: str) -> frozenset[str]:
 def _container(client: docker.DockerClient, image: str) -> Iterator[Container]:
     """A container that is never started: only its files are read."""
     try:
-        container = client.containers.create(image, command="-", network_mode="none")
+        container = client.containers.create(image, command="-", network_disabled=True)
     except DockerException as error:
         raise SetupError(f"The engine can't make a container of {image}: {error}.") from error
     try:

@@ -1,5 +1,7 @@
 """Addresses of a lane (docs/contract.md). All lanes have the same addresses, each lane in its own namespaces."""
 
+from collections.abc import Sequence
+
 READY_PORT = 57832  # TCP, on the simulator: it accepts connections when the link is open
 CLIENT4, CLIENT6 = "193.167.0.100", "fd00:cafe:cafe:0::100"
 SERVER4, SERVER6 = "193.167.100.100", "fd00:cafe:cafe:100::100"
@@ -27,3 +29,9 @@ _SERVERS = (f"server4:{SERVER4}", f"server6:{SERVER6}", f"server46:{SERVER4}", f
 CLIENT_HOSTS = (*_SERVERS, f"sim:{LEFT4}", f"client4:{CLIENT4}", f"client6:{CLIENT6}")
 BESIDE_HOSTS = (f"server4:{BESIDE_SERVER4}", f"sim:{BESIDE_LEFT4}", f"client4:{BESIDE_CLIENT4}")
 SERVER_HOSTS = (*_SERVERS, f"sim:{RIGHT4}", f"client4:{CLIENT4}", f"client6:{CLIENT6}")
+
+
+def hosts_file(names: Sequence[str]) -> str:
+    """The contents of /etc/hosts with localhost and `names`, `name:address` each."""
+    entries = [name.split(":", 1) for name in ("localhost:127.0.0.1", "localhost:::1", *names)]
+    return "".join(f"{address}\t{name}\n" for name, address in entries)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.engine.containers import ContainerSpec, Volume
-from runner.lanes.addresses import BESIDE_HOSTS, CLIENT_HOSTS, LEFT_NETS, READY_PORT, RIGHT_NETS, SERVER4, SERVER_HOSTS
+from runner.lanes.addresses import LEFT_NETS, READY_PORT, RIGHT_NETS, SERVER4
 from runner.units import MIB
 
 TOOLS = "bentpipe/tools"
@@ -75,20 +75,20 @@ def _holder(
 
 
 def client_holder(volumes: tuple[Volume, ...]) -> ContainerSpec:
-    """The holder of the client's namespace, volumes and host names."""
-    return _holder("client", [], volumes=volumes, extra_hosts=list(CLIENT_HOSTS))
+    """The holder of the client's namespace and volumes."""
+    return _holder("client", [], volumes=volumes)
 
 
 def server_holder(volumes: tuple[Volume, ...], *, ask: bool) -> ContainerSpec:
-    """The holder of the server's namespace, volumes and host names. With `ask`, it prints `server ready` once in each
-    job, when UDP port 443 answers."""
+    """The holder of the server's namespace and volumes. With `ask`, it prints `server ready` once in each job, when UDP
+    port 443 answers."""
     command = ["hold-server", SERVER4] if ask else []
-    return _holder("server", command, volumes=volumes, extra_hosts=list(SERVER_HOSTS))
+    return _holder("server", command, volumes=volumes)
 
 
 def beside_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
-    """The holder of the namespace, volumes and host names of an endpoint of the second flow."""
-    return _holder(role, [], volumes=volumes, extra_hosts=list(BESIDE_HOSTS))
+    """The holder of the namespace and volumes of an endpoint of the second flow."""
+    return _holder(role, [], volumes=volumes)
 
 
 def router_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:

@@ -100,7 +100,7 @@ class LaneExperiment(Experiment):
         volumes |= {box.value: (self._served.path_keys(), *of_boxes) for box in self._boxes}
         for beside in self._besides:
             volumes |= beside.volumes(self._served)
-        return volumes
+        return {role: (self._served.hosts(role), *others) for role, others in volumes.items()}
 
     def _link_starts(self) -> list[Callable[[], None]]:
         """Functions that start the simulators."""

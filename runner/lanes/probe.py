@@ -51,7 +51,8 @@ class Probe:
         for segment in lane.segments:
             segment.start(link_document(forward=_LINK, return_=_LINK, seed=1))
         try:
-            endpoint.create(lane, (www, certs) if self._role is Role.SERVER else (certs,))
+            hosts = self._served.hosts(self._role.value)
+            endpoint.create(lane, (hosts, www, certs) if self._role is Role.SERVER else (hosts, certs))
             endpoint.start()
         except LaneError as error:
             # When the engine refuses a call, for example without an ENTRYPOINT, the image causes the error. Otherwise,

@@ -1,4 +1,5 @@
-"""The volumes that jobs of a run read: a /www for each set of files, a /certs for each chain length, and /keys."""
+"""The volumes that jobs of a run read: a /www for each set of files, a /certs for each chain length, /keys, and
+/etc/hosts for each role."""
 
 import hashlib
 import itertools
@@ -8,7 +9,20 @@ from collections.abc import Callable, Mapping
 from runner.collect import Expected
 from runner.engine.containers import ContainerSpec, Engine, Volume
 from runner.inputs.inputs import ServedFile, certificates, path_keys
+from runner.lanes.addresses import BESIDE_HOSTS, CLIENT_HOSTS, SERVER_HOSTS, hosts_file
 from runner.lanes.holders import TOOLS
+from runner.model.beside import BesideRole
+from runner.model.topology import CLIENT, SERVER
+
+_HOSTS = {
+    **{CLIENT: CLIENT_HOSTS, SERVER: SERVER_HOSTS},
+    **{role.value: BESIDE_HOSTS for role in BesideRole},
+}
+_BOXES = "boxes"  # the file of boxes, which only know themselves
+
+
+def _hosts_files() -> dict[str, bytes]:
+    return {role: hosts_file(names).encode() for role, names in {**_HOSTS, _BOXES: ()}.items()}
 
 
 class Served:
@@ -23,6 +37,7 @@ class Served:
         self._www: dict[tuple[ServedFile, ...], str] = {}
         self._certs: dict[int, str] = {}
         self._keys = ""  # name of the volume; empty: not made yet
+        self._hosts = ""  # name of the volume, as for `_keys`
         self._expected: dict[ServedFile, Expected] = {}
 
     def www(self, files: tuple[ServedFile, ...]) -> Volume:
@@ -44,6 +59,13 @@ class Served:
         with self._lock:
             self._keys = self._keys or self._fill("keys", path_keys)
             return Volume(name=self._keys, path="/keys", read_only=True)
+
+    def hosts(self, role: str) -> Volume:
+        """/etc/hosts of an endpoint or of a box of a middlebox."""
+        with self._lock:
+            self._hosts = self._hosts or self._fill("hosts", _hosts_files)
+            file = role if role in _HOSTS else _BOXES
+            return Volume(name=self._hosts, path="/etc/hosts", read_only=True, file=file)
 
     def expected(self, files: tuple[ServedFile, ...]) -> dict[str, Expected]:
         """Size and digest of the files that a client must have, by name. `www` must have been called for them."""

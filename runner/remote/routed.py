@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from runner.engine.containers import Engine, Volume
 from runner.errors import LaneError
-from runner.lanes.addresses import CLIENT_HOSTS, LANE6, RIGHT4, RIGHT6, SERVER4, SERVER_HOSTS
+from runner.lanes.addresses import CLIENT_HOSTS, LANE6, RIGHT4, RIGHT6, SERVER4, SERVER_HOSTS, hosts_file
 from runner.lanes.endpoint import Endpoint
 from runner.lanes.holders import NAMESPACE_SETTINGS, ROUTER_SETTINGS, plumber
 from runner.lanes.lane import look_for
@@ -86,7 +86,6 @@ class RoutedStation(Station):
                 **SIDE_RIGHTS,
                 "network_mode": "none",
                 "sysctls": NAMESPACE_SETTINGS,
-                "extra_hosts": list(CLIENT_HOSTS if self.role is Role.CLIENT else SERVER_HOSTS),
             },
         )
         published = {f"{self._way.port}/{protocol}": self._way.port for protocol in ("tcp", "udp")}
@@ -137,7 +136,8 @@ class RoutedStation(Station):
         assert self._inner is not None, "open_network() comes first"
         host = {"network_mode": f"container:{self._inner.container}", "log_config": LOG}
         spec = self.endpoint.container((*super().volumes, *volumes), quota=quota, host=host)
-        container = self._make(f"{self.name}-endpoint", spec, files)
+        named = hosts_file(CLIENT_HOSTS if self.role is Role.CLIENT else SERVER_HOSTS).encode()
+        container = self._make(f"{self.name}-endpoint", spec, {"/etc/hosts": named, **files})
         self.endpoint.join(self.engine, Watched(self.engine, container, self._bell))
 
     def create_box(self, files: Mapping[str, bytes], *, quota: int) -> None:

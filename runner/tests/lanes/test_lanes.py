@@ -120,7 +120,7 @@ def test_a_lane_that_waits_for_its_job_stays_fit(lanes: Lanes, engine: docker.Do
         ("fetch", True),
         ("litter-files", True),
         ("litter-mode", False),
-        ("litter-hosts", False),
+        ("litter-hosts", True),
         ("litter-rules", False),
         ("litter-routes", False),
         ("litter-filters", False),

@@ -105,7 +105,7 @@ for place in ("/downloads", "/logs"):
         ip route add 10.9.9.0/24 dev eth0
         ;;
     litter-mode) fetch; chmod 755 /logs ;;
-    litter-hosts) fetch; echo 10.9.9.9 server4 >> /etc/hosts ;;
+    litter-hosts) fetch; ! echo 10.9.9.9 server4 >> /etc/hosts ;;
     litter-rules) fetch; ip rule add from 10.9.9.9 lookup 99 ;;
     litter-routes) fetch; ip route add blackhole 10.9.9.0/24 ;;
     litter-filters) fetch; nft add table inet litter ;;
