@@ -110,9 +110,11 @@ def build(
 
 
 def image_sizes(tags: Iterable[str]) -> dict[str, int] | None:
-    """Sizes of the images on this host, in bytes by tag. None when no engine answers."""
+    """Sizes of the images on this host, in bytes by tag. None when no engine runs. Raises SilentEngineError."""
     try:
         client = engine.client()
+    except engine.SilentEngineError:
+        raise
     except SetupError:
         return None
     held = {tag: images.held(client, tag) for tag in tags}

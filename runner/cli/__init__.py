@@ -11,6 +11,8 @@ import click
 from runner.cli.group import main
 from runner.errors import BentpipeError
 
+_ENGINE_PACKAGES = ("docker", "requests", "urllib3")  # which only the engine's client uses
+
 
 def entry() -> None:
     """Run the command line; a BentpipeError becomes one sentence and its exit code."""
@@ -29,6 +31,11 @@ def entry() -> None:
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
+        sys.exit(3)
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _ENGINE_PACKAGES:
+            raise
+        _print(f"The Docker Engine failed ({error}): `./bentpipe doctor` tells what is wrong.")
         sys.exit(3)
 
 

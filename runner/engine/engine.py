@@ -9,9 +9,14 @@ import time
 from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import docker
 from docker.errors import DockerException
+from docker.utils import kwargs_from_env
+from requests import Response
+from requests.exceptions import ConnectionError as BrokenConnectionError
+from requests.exceptions import Timeout
 
 from runner.errors import SetupError
 
@@ -28,6 +33,7 @@ _PID_FILES = {
 }
 _PACKAGES = ("docker.io", "iptables", "ca-certificates")
 _ANSWER_SECONDS = 30.0
+PATIENCE = 30.0  # the longest wait for an answer to a first call, which takes less than a second on an idle host
 _CALL_SECONDS = 120
 
 
@@ -182,26 +188,67 @@ def _tail(path: Path, lines: int = 8) -> str:
         return f"({path} can't be read: {error.strerror})"
 
 
-def client() -> docker.DockerClient:
-    """A client of a running engine. Raises SetupError when no engine answers, when the user may not use it, or when
-    it is too old."""
+class SilentEngineError(SetupError):
+    """An engine accepts connections and does not answer."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"The Docker Engine at {_where()} accepts connections and does not answer, so it hangs for every program "
+            "and user. Restart it (`sudo systemctl restart docker`; without systemd, kill dockerd and run "
+            "`sudo ./bentpipe build`), which ends its containers, and run this command again: "
+            "`./bentpipe doctor` tells in 10 s whether it answers."
+        )
+
+
+class _Api(docker.APIClient):
+    """docker-py's client; a call that the engine does not answer is a SetupError instead of an error of requests."""
+
+    def send(self, *arguments: Any, **options: Any) -> Response:
+        """Like requests.Session.send. Raises SetupError."""
+        try:
+            return super().send(*arguments, **options)
+        except Timeout as error:
+            raise SilentEngineError from error
+        except BrokenConnectionError as error:
+            raise _no_answer(error) from error
+
+
+class _Client(docker.DockerClient):
+    def __init__(self, **options: Any) -> None:
+        self.api = _Api(**options)
+
+
+def _where() -> str:
+    return os.environ.get("DOCKER_HOST") or str(SOCKET)
+
+
+def _no_answer(error: BaseException) -> SetupError:
+    while error.__context__ is not None:
+        error = error.__context__
+    if isinstance(error, TimeoutError):
+        return SilentEngineError()
+    fix = "start it, or fix DOCKER_HOST" if os.environ.get("DOCKER_HOST") else "start it"
+    return SetupError(f"No Docker Engine answers at {_where()} ({error}): {fix}.")
+
+
+def client(*, patience: float = PATIENCE) -> docker.DockerClient:
+    """A client of a running engine. Raises SilentEngineError when the engine does not answer a call within `patience`
+    seconds, SetupError when there is no engine, when the user may not use it, or when it is too old. Later calls of the
+    client raise the same errors after two minutes."""
     path = socket_path()
     if path is not None and socket_state(path) is SocketState.FORBIDDEN:
         raise SetupError(forbidden(path))
-    where = os.environ.get("DOCKER_HOST") or str(SOCKET)
     try:
-        client = docker.from_env(timeout=_CALL_SECONDS)
+        client = _Client(timeout=patience, **kwargs_from_env())
         api = client.version()["ApiVersion"]
+        client.info()  # an engine whose containers or networks are in a deadlock still tells its version
     except (DockerException, OSError) as error:
-        cause: BaseException = error
-        while cause.__context__ is not None:
-            cause = cause.__context__
-        fix = "start it, or fix DOCKER_HOST" if os.environ.get("DOCKER_HOST") else "start it"
-        raise SetupError(f"No Docker Engine answers at {where} ({cause}): {fix}.") from error
+        raise _no_answer(error) from error
     if tuple(int(part) for part in api.split(".")) < MINIMUM_API:
         raise SetupError(
-            f"The Docker Engine at {where} speaks API {api}: Docker Engine 20.10 (API 1.41) or newer is needed."
+            f"The Docker Engine at {_where()} speaks API {api}: Docker Engine 20.10 (API 1.41) or newer is needed."
         )
+    client.api.timeout = _CALL_SECONDS
     return client
 
 

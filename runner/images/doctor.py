@@ -28,6 +28,7 @@ IMAGE_BYTES = GIB // 2  # bytes of an image with its build layers, on average
 RUN_BYTES = GIB
 MEMORY_BYTES = 2 * GIB
 NAMES = 6  # most names in a line
+_PATIENCE = 8.0  # the longest wait for the engine, in seconds
 CORES = 2  # the endpoints share one core, so that the simulator is not late
 
 
@@ -136,9 +137,10 @@ def _engine() -> tuple[docker.DockerClient | None, Check]:
         fix = "Run `./bentpipe build` as root: it installs and starts what is missing."
         return None, Check(name="Docker Engine", ok=False, what=installed, fix=fix)
     try:
-        client = engine.client()
+        client = engine.client(patience=_PATIENCE)
     except BentpipeError as error:
-        return None, Check(name="Docker Engine", ok=False, what="can't be used", fix=str(error))
+        what = "doesn't answer" if isinstance(error, engine.SilentEngineError) else "can't be used"
+        return None, Check(name="Docker Engine", ok=False, what=what, fix=str(error))
     user = "root" if os.geteuid() == 0 else f"{engine.user()}, who may use it"
     return client, Check(name="Docker Engine", ok=True, what=f"{client.version()['Version']}, as {user}")
 

@@ -13,7 +13,7 @@ from docker.utils import parse_repository_tag
 from urllib3.exceptions import HTTPError
 
 from runner.engine import engine
-from runner.errors import SetupError
+from runner.errors import BentpipeError, SetupError
 from runner.images import images
 from runner.images.images import Event, Held, State
 from runner.model.implementation import Implementation
@@ -30,10 +30,12 @@ _LAYER_DONE = ("Pull complete", "Already exists")
 
 def absent(stacks: Iterable[Implementation]) -> dict[str, str]:
     """A sentence for each stack whose published image is missing, by name of the stack. Starts no engine. When no
-    engine answers, every image counts as missing."""
+    engine runs, every image counts as missing. Raises SilentEngineError."""
     published = [stack for stack in stacks if stack.build is None]
     try:
         client = engine.client() if published else None
+    except engine.SilentEngineError:
+        raise
     except SetupError:
         client = None
     missing = [stack for stack in published if client is None or images.held(client, stack.image) is None]
@@ -82,7 +84,7 @@ def pull(
             host = registry(tag)
             if host in away:
                 failed[tag] = away[host]
-            elif reason := _pull_image(client, tag, report, silence):
+            elif reason := _attempt(client, tag, report, silence):
                 failed[tag] = reason
                 report(Event(tag=tag, state=State.FAILED))
                 if _AWAY.search(reason):
@@ -115,6 +117,14 @@ def _sentences(failed: Mapping[str, str], away: Mapping[str, str], names: Mappin
         sentences.append(f"The registry {host} can't be reached ({reason}); not pulled: {', '.join(lost)}.")
     sentences += [f"{', '.join(names[tag])}: {why}" for tag, why in failed.items() if registry(tag) not in away]
     return "\n".join(sentences)
+
+
+def _attempt(client: docker.DockerClient, tag: str, report: Callable[[Event], None], silence: float) -> str:
+    """`_pull_image`, with the reason also when the engine fails."""
+    try:
+        return _pull_image(client, tag, report, silence)
+    except (BentpipeError, DockerException, OSError) as error:
+        return f"the image {tag} can't be pulled: {error}"
 
 
 def _pull_image(client: docker.DockerClient, tag: str, report: Callable[[Event], None], silence: float) -> str:
@@ -165,7 +175,7 @@ def _events(client: docker.DockerClient, repository: str, name: str, silence: fl
         try:
             for event in client.api.pull(repository, tag=name, stream=True, decode=True):
                 heard.put(event)
-        except (DockerException, HTTPError, OSError) as error:
+        except (BentpipeError, DockerException, HTTPError, OSError) as error:
             heard.put({"error": getattr(error, "explanation", None) or error})
         heard.put(None)
 
