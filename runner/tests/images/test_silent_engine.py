@@ -54,6 +54,7 @@ def silent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         server.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.usefixtures("silent")
 @pytest.mark.parametrize(
     "command",
     [
@@ -74,7 +75,7 @@ def silent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_command_ends_with_one_sentence(
-    command: str, silent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["bentpipe", *command.format(run=tmp_path / "run").split()])
     with pytest.raises(SystemExit) as ended:
