@@ -130,6 +130,20 @@ def kills(count: int, seed: int, seconds: float, *, scratch: Path, clock: str, o
 
 
 @main.command()
+@click.option("--count", default=2000, show_default=True, help="Removals, including those of earlier calls.")
+@click.option("--seconds", default=500.0, show_default=True, help="Start nothing after this time. The next call does.")
+@click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), default=LOGS / "attack", show_default=True)
+@state_option
+def removals(count: int, seconds: float, scratch: Path, state: Path) -> None:
+    """Remove containers on a private engine under load; the engine must go on answering."""
+    from runner.validation.attack.removals import attack_removals  # noqa: PLC0415 - docker is slow to import
+
+    tally = verdicts.load(state).get("removals", Tally())
+    attack_removals(tally, scratch, count=count, seconds=seconds, progress=Progress("removals", state, count))
+    finish("removals", tally, state)
+
+
+@main.command()
 @click.option("--only", default="", metavar="TEXT", help="Only behaviours whose names contain this text.")
 @state_option
 def hosts(only: str, state: Path) -> None:
