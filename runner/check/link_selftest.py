@@ -22,9 +22,10 @@ from runner.model.check import Check
 from runner.model.job import Job
 from runner.model.link_record import LinkParameters, LinkRecord
 from runner.model.topology import Topology
+from runner.paths import ROOT
 from runner.units import format_data_rate
 
-IMAGE = Image(tag="bentpipe/selftest", context=images.ROOT / "sim" / "selftest")
+IMAGE = Image(tag="bentpipe/selftest", context=ROOT / "sim" / "selftest")
 FORWARD_RATE, RETURN_RATE = 20_000_000, 2_000_000  # bit/s, thesis table 4.3
 DELAY = 0.3  # s, each way
 ECHO_LENGTH = 84  # bytes of IP

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.segment import Segment
 
-from runner.config.catalog import ROOT
 from runner.errors import UsageError
 from runner.nights.record import newest_records
+from runner.paths import ROOT
 from runner.plan.runs import LOGS
 from runner.store import RunFolder
 

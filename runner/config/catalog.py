@@ -21,9 +21,9 @@ from runner.model.implementation import Implementation, Role
 from runner.model.knob import FORMS, Knob
 from runner.model.middlebox import BOXES, NO_VIA, Box, Middlebox
 from runner.model.run import ClientKind, Kind
+from runner.paths import ROOT
 from testcases.base import Case
 
-ROOT = Path(__file__).resolve().parents[2]
 IMPLEMENTATIONS = ROOT / "implementations.json"
 CATALOG_SCHEMA = 1
 

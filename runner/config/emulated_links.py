@@ -6,10 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from runner.config.catalog import ROOT, Whole, read_as
+from runner.config.catalog import Whole, read_as
 from runner.errors import UsageError
 from runner.model.impairments import NO_PATH_IMPAIRMENTS, PathImpairments
 from runner.model.link import Direction, Link, Segment
+from runner.paths import ROOT
 from testcases.links import LINKS
 
 EMULATED_LINKS = ROOT / "emulated-links.json"

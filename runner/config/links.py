@@ -14,11 +14,12 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from pydantic import BaseModel, ConfigDict, Field
 
-from runner.config.catalog import ROOT, Number, Truth, Whole, read_as
+from runner.config.catalog import Number, Truth, Whole, read_as
 from runner.errors import UsageError
 from runner.model.implementation import Role
 from runner.model.pause import Pause
 from runner.model.real_link import RealLink, RemoteHost
+from runner.paths import ROOT
 
 LINKS = ROOT / "links.json"
 LINKS_SCHEMA = 1

@@ -19,9 +19,9 @@ from runner.images.images import State
 from runner.images.kernel import examine_kernel
 from runner.model.check import Check
 from runner.model.implementation import Implementation
+from runner.paths import ROOT
 from runner.units import format_size
 
-ROOT = images.ROOT
 GIB = 1024**3
 MACHINES = ("x86_64", "amd64")  # the images are built for this kind of machine and were tried on it
 IMAGE_BYTES = GIB // 2  # bytes of an image with its build layers, on average

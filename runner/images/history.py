@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from runner.images.images import ROOT, Event, State
+from runner.images.images import Event, State
+from runner.paths import ROOT
 
 PATH = ROOT / "logs" / "builds.json"
 

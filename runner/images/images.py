@@ -20,8 +20,8 @@ from docker.utils import exclude_paths
 
 from runner.errors import SetupError
 from runner.model.implementation import Implementation
+from runner.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 OWN_PREFIX = "bentpipe/"
 SOURCE_LABEL = "bentpipe.source"
 

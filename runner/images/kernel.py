@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from runner.model.check import Check
+from runner.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ETH_P_ALL = 3  # linux/if_ether.h
 
 _TRIAL_SECONDS = 20.0

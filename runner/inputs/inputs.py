@@ -14,11 +14,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from runner.model.implementation import Role
 from runner.model.middlebox import BOXES
 from runner.model.variant import PARAMETERS
+from runner.units import MIB
 
 SERVER_NAMES = ("server", "server4", "server6", "server46")
 VALIDITY = timedelta(days=10)
 _FILLING_NAMES = 9  # number of unused names in each intermediate certificate
 _CLOCK_SKEW = timedelta(hours=1)  # a container has the host's clock, but a stack may use another time zone
+_LEAST_LIMIT = 16 * MIB  # much more than cases with small files need; decoding takes about ten times as much memory
+_LIMIT_PER_BYTE = 8  # bytes of a capture per byte of the files
 _NAME_LENGTH = 16  # letters of a file's name
 # No digits and no hexadecimal letters: when a path is a number, quicly and aioquic answer with that number of bytes.
 _NAME_LETTERS = "ghijklmnopqrstuvwxyz"
@@ -55,6 +58,11 @@ def served_files(seed: int, sizes: Sequence[int], *, name_length: int = _NAME_LE
     advance."""
     names = (_file_name(f"{seed}/{index}/{size}", name_length) for index, size in enumerate(sizes))
     return tuple(ServedFile(name=name, size=size, seed=seed) for name, size in zip(names, sizes, strict=True))
+
+
+def flood_limit(file_sizes: Sequence[int]) -> int:
+    """The most bytes that a capture of a case with these files needs. A job whose link carries more is ended."""
+    return max(_LEAST_LIMIT, _LIMIT_PER_BYTE * sum(file_sizes))
 
 
 def _file_name(seed: str, length: int) -> str:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from runner import store
 from runner.decode import embed_secrets
-from runner.decode.flood import flood
 from runner.judge.disturbance import load_truth
 from runner.judge.evidence import gaps, missing_secrets, unread_types
 from runner.judge.execution import execution_findings, job_protocol, silent_client, unsupported
 from runner.judge.file_faults import with_file_faults
+from runner.judge.flood import flood
 from runner.judge.harness import harness, harness_fault, incomplete_captures, with_record
 from runner.judge.interfaces import broken_link, deaf_endpoint, misaddressed_frames
 from runner.judge.job_traces import JobTraces, corrupts, read_traces

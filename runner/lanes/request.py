@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.decode.flood import flood_limit
-from runner.inputs.inputs import ServedFile
+from runner.inputs.inputs import ServedFile, flood_limit
 from runner.model.beside import BesideRole
 from runner.model.impairments import PathImpairments
 from runner.model.job import Job

@@ -4,9 +4,9 @@ import getpass
 import shlex
 from pathlib import Path
 
-from runner.config.catalog import ROOT
 from runner.errors import SetupError
 from runner.nights.plan import Night
+from runner.paths import ROOT
 from runner.store import write_atomically
 
 SYSTEMD = Path("/etc/systemd/system")

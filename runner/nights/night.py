@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from runner.config.catalog import ROOT
 from runner.errors import BentpipeError, InUseError, SetupError, UsageError
 from runner.files.folder_lock import locked_folder
 from runner.model.night import NightRecord, Stage, State, run_stage
@@ -20,6 +19,7 @@ from runner.nights.plan import Night, NightRun
 from runner.nights.publish import publish
 from runner.nights.record import load_records, night_folder, save_record
 from runner.nights.tell import tell
+from runner.paths import ROOT
 from runner.store import RunFolder
 from runner.units import format_count, format_size
 

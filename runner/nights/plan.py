@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from runner.config.catalog import ROOT, Whole, read_as
+from runner.config.catalog import Whole, read_as
 from runner.errors import UsageError
 from runner.model.names import name_problem
 from runner.model.night import run_name
+from runner.paths import ROOT
 
 NIGHT = ROOT / "night.json"
 NIGHT_SCHEMA = 1

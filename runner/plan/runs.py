@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from runner.config.catalog import ROOT, Catalog
+from runner.config.catalog import Catalog
 from runner.config.selection import Selection
 from runner.errors import UsageError
 from runner.model.host import host_facts
@@ -15,6 +15,7 @@ from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Run
+from runner.paths import ROOT
 from runner.plan.jobs import declared_unsupported, fits, jobs, protocol
 from runner.store import RunFolder
 

@@ -3,11 +3,11 @@ programs don't know CSS variables."""
 
 import re
 from functools import lru_cache
-from pathlib import Path
 
+from runner.paths import ROOT
 from runner.render.charts import GROUPS
 
-_STYLE = Path(__file__).resolve().parents[2] / "web" / "static" / "style.css"
+_STYLE = ROOT / "web" / "static" / "style.css"
 _PAIR = re.compile(r"light-dark\((#[0-9a-f]+),\s*#[0-9a-f]+\)")
 _PROPERTY = re.compile(r"(--[\w-]+):\s*([^;]+);")
 _RULE = re.compile(r"^((?:svg\.(?:chart|offset|heat)|svg |\.mark|\.g\d)[^{\n]*)\{([^}]*)\}", re.MULTILINE)

@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from runner.files.safe_files import remove_tree
 from runner.model.link_words import real_link_sentences
+from runner.paths import ROOT
 from runner.render import charts, colour, drawing, words
 from runner.render.cells import SIGNS
 from runner.render.manifest import MARKER
@@ -19,7 +20,7 @@ from runner.render.pages import navigation
 from runner.render.view import RunView, case_href, stack_href
 from runner.units import format_data_rate, format_duration, format_size
 
-WEB = Path(__file__).resolve().parents[2] / "web"
+WEB = ROOT / "web"
 STATIC = "static"
 BADGES = "badges"
 LATEST = "latest"  # a page for each stack; the public runner's page also loads the newest result.json from here

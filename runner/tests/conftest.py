@@ -9,11 +9,10 @@ from hypothesis import settings
 
 from runner.config.catalog import Catalog, load_catalog
 from runner.model.artifacts import Artifacts
+from runner.tests.recordings.nouns import RECORDINGS
 
 settings.register_profile("bentpipe", deadline=None)  # with a time limit per example, tests would fail on a busy host
 settings.load_profile("bentpipe")
-
-RECORDINGS = Path(__file__).parent / "recordings"
 
 
 @pytest.fixture(scope="session")

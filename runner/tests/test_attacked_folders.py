@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from runner.config.catalog import ROOT
 from runner.decode import decode_capture, embed_secrets
 from runner.decode.cache import load_tables
 from runner.errors import CaptureError, UsageError
 from runner.judge.disturbance import load_truth
 from runner.model.artifacts import Artifacts
+from runner.paths import ROOT
 from runner.render import UndrawableRunError, render
 from runner.render.series import load_series
 from runner.store import RunFolder, load_evidence
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 from runner.tests.render.folders import rare_run, recorded_run, vias_run
 from runner.tests.test_hostile_folders import ALPHA, bentpipe, rewrite
 from runner.validation.attack.folders import mutations

@@ -16,8 +16,7 @@ from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.model.run import Kind
 from runner.store import load_evidence
-from runner.tests.judge.test_analyse import GOOD_ONES
-from runner.tests.recordings.conformance import BAD, GOOD
+from runner.tests.recordings.conformance import BAD, GOOD, GOOD_ONES
 from runner.tests.recordings.nouns import Bad, Changes, Good, changed
 from runner.tests.records import directed
 from runner.trace import Close, TraceFacts, facts

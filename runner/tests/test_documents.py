@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT
+from runner.paths import ROOT
 
 FOLDERS = ("docs", "runner", "testcases", "implementations", "sim", "guest", "web", "ci")
 # a file with a folder of the repository, in prose or in code

@@ -16,20 +16,21 @@ from typing import Any
 import pytest
 
 from runner.campaign.retention import Retention, apply_retention
-from runner.config.catalog import ROOT, load_catalog
+from runner.config.catalog import load_catalog
 from runner.decode import decode_capture, embed_secrets
-from runner.decode.flood import flood
 from runner.decode.keylog import LARGEST_KEY_LOG
 from runner.errors import UsageError
 from runner.files.safe_files import RefusedFileError, beneath, foreign_entry, read_regular, remove_tree
+from runner.judge.flood import flood
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.names import name_problem
+from runner.paths import ROOT
 from runner.render import render
 from runner.render.site_server import SiteServer
 from runner.render.writer import Writer
 from runner.store import RunFolder, find_runs, load_evidence, write_atomically
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 from runner.tests.render.folders import rare_run
 
 ESCAPES = ("..", "../../precious", "/precious", "a/b", "", ".hidden", "a\nb", "x" * 300, "\x1b[31m", "a\\b")

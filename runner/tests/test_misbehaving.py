@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT, load_implementations
+from runner.config.catalog import load_implementations
 from runner.model.result import Outcome
+from runner.paths import ROOT
 from runner.store import RunFolder
 from runner.tests.recordings.conformance import BAD
 

@@ -16,7 +16,7 @@ from runner.model.job import Job
 from runner.model.result import Outcome
 from runner.render import render
 from runner.store import RunFolder, load_evidence
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 
 OLD = RECORDINGS / "schema_1"
 RUNS = ("pairs", "pairs-with-variant", "paths", "paths-with-pages", "real", "real-own")

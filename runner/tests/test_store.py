@@ -13,7 +13,7 @@ from runner.model.result import RESULT_SCHEMA, Finding, Outcome, Result, Sample
 from runner.model.run import Run
 from runner.plan import runs
 from runner.store import RunFolder
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 from runner.tests.records import directed, select
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from runner.config.catalog import ROOT
 from runner.model.load_numbers import DOWNLOAD_NUMBERS, PAGE_NUMBERS
 from runner.model.number import Number
 from runner.model.numbers import PAIR_NUMBERS
+from runner.paths import ROOT
 
 README = ROOT / "testcases" / "README.md"
 TABLES = {"pairs": PAIR_NUMBERS, "downloads": DOWNLOAD_NUMBERS, "pages": PAGE_NUMBERS}

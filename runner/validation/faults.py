@@ -31,9 +31,10 @@ from docker.errors import DockerException
 from rich.console import Console
 from rich.table import Table
 
-from runner.config.catalog import ROOT, load_catalog
+from runner.config.catalog import load_catalog
 from runner.model.job import Job
 from runner.model.result import Outcome, Sample
+from runner.paths import ROOT
 from runner.remote.station import CONTRACT_PORT
 from runner.store import RunFolder
 from runner.tests.remote.hosts import Host

@@ -17,7 +17,7 @@ from runner.campaign.campaign import Campaign
 from runner.campaign.retention import Retention
 from runner.campaign.signals import stopping
 from runner.campaign.width import Width
-from runner.config.catalog import ROOT, Catalog, load_catalog, load_implementations
+from runner.config.catalog import Catalog, load_catalog, load_implementations
 from runner.config.selection import Selection
 from runner.config.variants import RequestedVariants, place
 from runner.errors import BentpipeError, UsageError
@@ -26,6 +26,7 @@ from runner.lanes.emulated import Emulated
 from runner.model.job import Job
 from runner.model.result import Outcome
 from runner.model.run import Kind, Run
+from runner.paths import ROOT
 from runner.plan import runs
 from runner.plan.jobs import remaining
 from runner.store import RunFolder

@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.config.catalog import ROOT
 from runner.decode import cached_decode
 from runner.errors import BentpipeError, SetupError
 from runner.inputs.inputs import certificates
@@ -32,6 +31,7 @@ from runner.model.job import Job, job_seed
 from runner.model.link_record import LinkParameters
 from runner.model.result import DirectionTruth, Outcome, Result
 from runner.model.run import CaseRecord, Run
+from runner.paths import ROOT
 from runner.store import RunFolder, save_evidence
 from runner.tests.decode.rewrite import RAW, Record, write_pcap
 from runner.trace.packets import CE, ECT0, NOT_ECT

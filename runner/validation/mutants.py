@@ -25,8 +25,8 @@ from runner.model.job import Job
 from runner.tests.mutate.making import make
 from runner.tests.mutate.mutants import MUTANTS, Mutant
 from runner.tests.mutate.recording import Recording
+from runner.tests.recordings.nouns import RECORDINGS
 
-RECORDINGS = Path(__file__).parents[1] / "tests" / "recordings"
 # Cases whose recordings have damaged packets, which can't be edited.
 UNEDITED = ("transfercorruption", "handshakecorruption")
 KILLED, WRONG, SURVIVED, UNFIT = "killed", "wrong", "survived", "unfit"

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from runner.inputs.inputs import certificates
+from runner.paths import ROOT
 from runner.validation.proxy import CLIENT_SIDE
 
-_ROOT = Path(__file__).resolve().parents[2]
 _ADDRESS = {"client": "193.167.0.100", "server": "193.167.100.100"}
 _NEXT = {"client": "193.167.0.2", "server": "193.167.100.2"}
 _FILE = "response"
@@ -139,7 +139,7 @@ def _wire(between: str, role: str, pid: int) -> None:
 @contextmanager
 def _running(namespace: str, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
-        ["ip", "netns", "exec", namespace, *command], cwd=_ROOT, env=os.environ | {"PYTHONPATH": str(_ROOT)}
+        ["ip", "netns", "exec", namespace, *command], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}
     )
     try:
         yield process

@@ -24,9 +24,8 @@ from runner.judge.public import public_verdict
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.result import Outcome
 from runner.model.run import CaseRecord
-from runner.tests.judge.test_analyse import GOOD_ONES
-from runner.tests.recordings.conformance import GOOD
-from runner.tests.recordings.nouns import changed, sizes
+from runner.tests.recordings.conformance import GOOD, GOOD_ONES
+from runner.tests.recordings.nouns import RECORDINGS, changed, sizes
 from runner.trace import facts
 from runner.validation.tshark_layers import (
     CLIENT,
@@ -42,7 +41,6 @@ from runner.validation.tshark_layers import (
     usable_key_log,
 )
 
-RECORDINGS = Path(__file__).parents[1] / "tests" / "recordings"
 _V1 = 1
 _CHAIN = 7500
 _NAMES = 40 * 250  # bytes of the names of the requested files

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import SetupError
+from runner.paths import ROOT
 from runner.workers.invitation import Address, Invitation
 
 LANE = "lane"  # the Dask resource of which each job takes 1
-_ROOT = Path(__file__).resolve().parents[2]
 _LOCAL = "127.0.0.1:0"  # Dask's own HTTP server can't be left out: it listens on this host only
 _SETTINGS = {
     "distributed.comm.compression": False,  # archives are compressed
@@ -98,7 +98,7 @@ def source_digest() -> str:
     """A digest of this checkout's source. A runner and its workers must have the same source."""
     digest = hashlib.sha256()
     for folder in ("runner", "testcases"):
-        for path in sorted((_ROOT / folder).rglob("*")):
+        for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and path.suffix != ".pyc" and "tests" not in path.parts:
-                digest.update(f"{path.relative_to(_ROOT)}\0".encode() + path.read_bytes())
+                digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]

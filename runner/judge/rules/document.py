@@ -1,11 +1,11 @@
 """Writes the table of rules as docs/rules.md: `python -m runner.judge.rules.document`."""
 
 from itertools import groupby
-from pathlib import Path
 
 from runner.judge.rules import RULES, Rule, Where
+from runner.paths import ROOT
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "rules.md"
+PAGE = ROOT / "docs" / "rules.md"
 
 _HEAD = """# Rules of the RFCs, and where they are checked
 

@@ -16,7 +16,7 @@ from runner.model.run import Run
 from runner.plan import runs
 from runner.plan.jobs import remaining
 from runner.store import RunFolder
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 from runner.tests.records import select
 
 

@@ -16,18 +16,19 @@ from runner.campaign.campaign import Campaign
 from runner.campaign.execution import MAX_ATTEMPTS
 from runner.campaign.retention import Retention
 from runner.campaign.width import Width
-from runner.config.catalog import ROOT, Catalog
+from runner.config.catalog import Catalog
 from runner.errors import LaneError, SetupError
 from runner.judge.limits import Limits
 from runner.lanes.replay import Replay
 from runner.model.job import Job
 from runner.model.progress import Progress
 from runner.model.result import Outcome, Result
+from runner.paths import ROOT
 from runner.plan import runs
 from runner.plan.jobs import gate, remaining
 from runner.store import RunFolder
 from runner.tests.campaign.recorded import execute, recorded_run
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 from runner.tests.records import select
 
 
@@ -219,7 +220,7 @@ from pathlib import Path
 from runner.config.catalog import load_catalog
 from runner.lanes.replay import Replay
 from runner.store import RunFolder
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 from runner.tests.campaign.recorded import execute
 folder = RunFolder.open(Path(sys.argv[1]))
 with folder.locked():
@@ -280,7 +281,7 @@ from runner.campaign.width import Width
 from runner.config.catalog import load_catalog
 from runner.lanes.replay import Replay
 from runner.store import RunFolder
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 
 folder = RunFolder.open(Path(sys.argv[1]))
 work = Campaign(

@@ -20,7 +20,7 @@ from runner.model.progress import Progress
 from runner.remote.real import resting
 from runner.store import RunFolder
 from runner.tests.campaign.recorded import recorded_run
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 from runner.tests.remote.test_volume import LINK
 
 

@@ -20,7 +20,7 @@ from runner.plan import runs
 from runner.plan.jobs import GATE
 from runner.store import RunFolder
 from runner.tests.campaign.recorded import Events, execute, recorded_run
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 
 
 def test_jobs_that_wait_run_beside_a_full_house_but_no_measurement(tmp_path: Path, catalog: Catalog) -> None:

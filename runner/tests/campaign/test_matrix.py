@@ -12,10 +12,10 @@ from pathlib import Path
 import docker
 import pytest
 
-from runner.config.catalog import ROOT
 from runner.engine.engine import connect
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
+from runner.paths import ROOT
 from runner.store import RunFolder
 
 pytestmark = pytest.mark.docker

@@ -18,7 +18,7 @@ from runner.model.progress import Observer, Progress
 from runner.model.result import Outcome
 from runner.store import RunFolder
 from runner.tests.campaign.recorded import recorded_run
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own needs root")
 

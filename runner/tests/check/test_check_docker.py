@@ -15,8 +15,8 @@ import docker
 import pytest
 
 from runner.check.cell import MOST
-from runner.config.catalog import ROOT
 from runner.engine.engine import connect
+from runner.paths import ROOT
 
 pytestmark = pytest.mark.docker
 

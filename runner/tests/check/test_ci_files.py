@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.group import main
-from runner.config.catalog import ROOT
+from runner.paths import ROOT
 
 CI = ROOT / "ci"
 VALIDATOR = "check_jsonschema"  # this package contains the schemas that GitHub and GitLab publish

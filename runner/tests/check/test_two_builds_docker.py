@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT
 from runner.engine.engine import connect
+from runner.paths import ROOT
 from runner.validation.planted import WRAPPED
 
 pytestmark = pytest.mark.docker

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT
+from runner.paths import ROOT
 
 
 def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,7 @@ from importlib import import_module
 import click
 
 from runner.cli.group import COMMANDS, main
-from runner.config.catalog import ROOT
+from runner.paths import ROOT
 
 
 def test_the_table_of_commands_is_that_of_the_modules() -> None:

@@ -5,20 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import (
-    ROOT,
-    Catalog,
-    load_cases,
-    load_catalog,
-    load_implementations,
-    load_knobs,
-    load_middleboxes,
-)
+from runner.config.catalog import Catalog, load_cases, load_catalog, load_implementations, load_knobs, load_middleboxes
 from runner.errors import SetupError, UsageError
 from runner.model.beside import KERNEL_CONTROLLERS
 from runner.model.implementation import Role
 from runner.model.knob import Knob
 from runner.model.run import ClientKind
+from runner.paths import ROOT
 
 
 def test_the_shipped_catalogue_is_valid() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.config.catalog import ROOT, load_catalog
+from runner.config.catalog import load_catalog
 from runner.config.choice import Choice, choose
 from runner.config.options import MatrixOptions
 from runner.config.questions import Question
@@ -18,6 +18,7 @@ from runner.inputs import page as reference_page
 from runner.inputs.loads import load, served
 from runner.model.middlebox import Box
 from runner.model.run import Run
+from runner.paths import ROOT
 from runner.plan import runs
 from runner.plan.jobs import declared_unsupported
 from runner.store import RunFolder

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from runner.config.catalog import ROOT
 from runner.config.emulated_links import emulated_links_schema, load_emulated_links
 from runner.errors import UsageError
 from runner.model.impairments import LinkChange, Outage
 from runner.model.link import Queue
+from runner.paths import ROOT
 
 GOOD: dict[str, Any] = {
     "schema": 1,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runner.config.catalog import ROOT
 from runner.config.links import links_schema, load_links, select_links
 from runner.errors import UsageError
+from runner.paths import ROOT
 from runner.tests.cli.test_cli import bentpipe
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIP3VOk5NGiuDOzE49FjV43ENMEkS4Cj3iLUlw4v3wYCd"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT
+from runner.paths import ROOT
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]  # a tunnel counts as broken after 30 s
 

@@ -10,7 +10,7 @@ import pytest
 from runner.decode import decode_capture, embed_secrets
 from runner.decode.capture import Record, open_capture
 from runner.model.artifacts import Artifacts
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 
 JOB = RECORDINGS / "quinn_quinn" / "transfer" / "1"
 KEYS = (JOB / "client/keys.log", JOB / "server/keys.log")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT
 from runner.errors import UsageError
 from runner.files.folder_lock import locked_folder
+from runner.paths import ROOT
 
 # It forks a child that outlives it with a copy of every descriptor, as a judge or a pool of processes once did.
 _RUNNER = """

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from runner.config.catalog import ROOT
+from runner.paths import ROOT
 from runner.tests.fuzz.campaign import Limits, State, campaign
 from runner.tests.fuzz.target import Target, load, scratch
 

@@ -23,10 +23,11 @@ from runner.decode.rows import CONNECTION, DATAGRAM, DECRYPTED, GENERATION, INDE
 from runner.judge.disturbance import load_truth
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.result import LinkTruth
+from runner.paths import ROOT
 from runner.store import load_evidence
 
 PCAP_HEADER, RECORD_HEADER = 24, 16  # bytes, draft-ietf-opsawg-pcap
-_TESTS = Path(__file__).parents[1]
+_TESTS = ROOT / "runner/tests"
 # A recording of each kind of handshake, header and frame. They have at most 27 kB, so that a million inputs are fast.
 RECORDINGS = (
     "quinn_quinn/handshake",

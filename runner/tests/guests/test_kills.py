@@ -10,11 +10,11 @@ import docker
 import pytest
 from docker.errors import DockerException, ImageNotFound
 
-from runner.config.catalog import ROOT
 from runner.errors import LaneError
 from runner.guests.deployment import GuestHost
 from runner.guests.experiment import Setting
 from runner.guests.house import IMAGE
+from runner.paths import ROOT
 from runner.tests.lanes.conftest import made_by
 
 pytestmark = pytest.mark.docker

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from docker.errors import ImageNotFound
 
-from runner.config.catalog import ROOT
 from runner.engine.engine import connect
 from runner.guests.house import IMAGE
 from runner.images.images import SIMULATOR
 from runner.model.result import Outcome
+from runner.paths import ROOT
 from runner.store import RunFolder
 
 pytestmark = pytest.mark.docker

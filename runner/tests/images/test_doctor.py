@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT, load_implementations
+from runner.config.catalog import load_implementations
 from runner.errors import SetupError
 from runner.images import doctor, kernel, setup
 from runner.images.images import SIMULATOR, State
 from runner.model.check import Check
+from runner.paths import ROOT
 
 
 def test_this_host_can_run_jobs() -> None:

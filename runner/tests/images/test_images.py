@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT, load_implementations
+from runner.config.catalog import load_implementations
 from runner.engine import engine
 from runner.errors import SetupError
 from runner.images import base_image, images
@@ -173,7 +173,3 @@ def test_builder_without_a_folder_is_one_sentence(root: Path) -> None:
 def test_missing_image_is_told_with_the_command_that_makes_it() -> None:
     with pytest.raises(SetupError, match=r"The image bentpipe/never is missing: run `\./bentpipe build`"):
         images.image_ids(engine.connect(), ["bentpipe/never"])
-
-
-def test_project_root_is_the_checkout() -> None:
-    assert images.ROOT == ROOT

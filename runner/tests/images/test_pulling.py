@@ -18,13 +18,14 @@ import docker
 import pytest
 from rich.console import Console
 
-from runner.config.catalog import ROOT, load_catalog
+from runner.config.catalog import load_catalog
 from runner.config.selection import Selection
 from runner.engine import engine
 from runner.errors import SetupError
 from runner.images import images, pulling, setup
 from runner.images.images import Event, State
 from runner.model.implementation import Implementation
+from runner.paths import ROOT
 from runner.plan import runs
 from runner.store import RunFolder
 

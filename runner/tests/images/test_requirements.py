@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT
+from runner.paths import ROOT
 
 _PINNED = re.compile(r"[A-Za-z0-9_.-]+==\S+( +--hash=sha256:[0-9a-f]{64})+")
 FILES = [ROOT / "requirements.txt", ROOT / "runner" / "tests" / "requirements.txt"]

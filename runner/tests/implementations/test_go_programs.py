@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from runner.config.catalog import ROOT
+from runner.paths import ROOT
 
 
 @pytest.mark.docker

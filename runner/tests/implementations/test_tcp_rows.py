@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
+from runner.paths import ROOT
 from runner.store import RunFolder
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]  # missing images are built

@@ -20,11 +20,9 @@ from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord
-from runner.tests.conftest import RECORDINGS
 from runner.tests.judge.key_logs import Lines, mutated, secrets
-from runner.tests.judge.test_analyse import GOOD_ONES
-from runner.tests.recordings.conformance import GOOD
-from runner.tests.recordings.nouns import changed
+from runner.tests.recordings.conformance import GOOD, GOOD_ONES
+from runner.tests.recordings.nouns import RECORDINGS, changed
 
 JOB = Job(server="s", client="c", case="x", iteration=1)
 ROLES = ("client", "server")

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from runner.config.catalog import ROOT
 from runner.decode import Trace, decode_capture
 from runner.decode.schema import CLIENT, SERVER, TABLES
 from runner.judge.invariants import protocol_findings
+from runner.paths import ROOT
 
 RECORDINGS = ROOT / "runner" / "tests" / "recordings"
 Row = dict[str, Any]

@@ -16,8 +16,7 @@ from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
-from runner.tests.judge.test_analyse import GOOD_ONES
-from runner.tests.recordings.conformance import BAD, GOOD
+from runner.tests.recordings.conformance import BAD, GOOD, GOOD_ONES
 from runner.tests.recordings.nouns import changed
 
 Recorded = Callable[[str], Artifacts]

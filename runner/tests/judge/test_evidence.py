@@ -10,12 +10,11 @@ from runner.config.catalog import Catalog, load_catalog
 from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.result import Outcome, Result
-from runner.tests.conftest import RECORDINGS
 from runner.tests.judge.evidence_campaign import JOB, Recorded, campaign, expected, judged, originals, recordings
 from runner.tests.judge.key_logs import CUTS
 from runner.tests.mutate.recording import Recording as Mutated
 from runner.tests.recordings.conformance import SHORT_CHAIN
-from runner.tests.recordings.nouns import changed
+from runner.tests.recordings.nouns import RECORDINGS, changed
 
 Copy = Callable[[str], Artifacts]
 EVERY = recordings(load_catalog())

@@ -13,11 +13,11 @@ from runner.inputs.inputs import ServedFile
 from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.result import Finding, Outcome
-from runner.tests.conftest import RECORDINGS
 from runner.tests.judge.test_analyse import JOB, edit
 from runner.tests.judge.test_crafted import Change, Tables, craft
 from runner.tests.mutate.frames import F
 from runner.tests.mutate.recording import Recording
+from runner.tests.recordings.nouns import RECORDINGS
 
 Recorded = Callable[[str], Artifacts]
 PAIRS = ("quic-go_quic-go", "quinn_quinn", "aioquic_aioquic")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT
 from runner.decode import decode_capture
 from runner.judge.invariants import protocol_findings
+from runner.paths import ROOT
 
 RECORDINGS = ROOT / "runner" / "tests" / "recordings"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from runner.config.catalog import Catalog
-from runner.decode.flood import flood
 from runner.judge.analyse import analyse
 from runner.judge.disturbance import load_truth
+from runner.judge.flood import flood
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT
 from runner.errors import UsageError
 from runner.judge.limits import Limits
 from runner.judge.process import SPARE, AnalysisLimitError, Judges, StoppedError
+from runner.paths import ROOT
 from runner.units import MIB
 
 LIMITS = Limits(cpu_s=20.0, wall_s=60.0, memory=512 * MIB)

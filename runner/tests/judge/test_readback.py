@@ -12,7 +12,7 @@ from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Reading, Result
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 
 Recorded = Callable[[str], Artifacts]
 QLOGS = RECORDINGS.parent / "decode" / "recordings"

@@ -14,7 +14,6 @@ from pathlib import Path
 import docker
 import pytest
 
-from runner.config.catalog import ROOT
 from runner.engine import containers
 from runner.engine import engine as host_engine
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER
@@ -22,6 +21,7 @@ from runner.engine.owner import Owner
 from runner.engine.sweep import remove_own, sweep
 from runner.lanes.lanes import Lanes
 from runner.lanes.watchdog import Watchdog
+from runner.paths import ROOT
 from runner.tests.lanes.conftest import containers_of, made_by
 from runner.validation.attack.processes import family
 from runner.validation.attack.strikes import command_line

@@ -11,9 +11,9 @@ from importlib import import_module
 import pytest
 
 import testcases
-from runner.config.catalog import ROOT
 from runner.diagnose import find_patterns
 from runner.model.codes import CODES, Matter, another_attempt_helps
+from runner.paths import ROOT
 
 MAKERS = {"LaneError", "harness"}  # their first argument is a code
 BUILT = re.compile(

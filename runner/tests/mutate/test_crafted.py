@@ -12,15 +12,13 @@ from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
-from runner.tests.conftest import RECORDINGS
-from runner.tests.judge.test_analyse import GOOD_ONES
 from runner.tests.mutate.frames import F
 from runner.tests.mutate.mutants import MUTANTS
 from runner.tests.mutate.mutation import Mutation, Sent
 from runner.tests.mutate.packets import Kind
 from runner.tests.mutate.recording import CLIENT, SERVER, Recording
-from runner.tests.recordings.conformance import GOOD
-from runner.tests.recordings.nouns import changed, sizes
+from runner.tests.recordings.conformance import GOOD, GOOD_ONES
+from runner.tests.recordings.nouns import RECORDINGS, changed, sizes
 from runner.validation.mutants import violations
 
 CERTIFICATE = 11

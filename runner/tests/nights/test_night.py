@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import pytest
 
 from runner.compare.history import history
-from runner.config.catalog import ROOT, Catalog
+from runner.config.catalog import Catalog
 from runner.errors import SetupError, UsageError
 from runner.files.folder_lock import locked_folder
 from runner.model.night import NightRecord, Stage, State
@@ -30,6 +30,7 @@ from runner.nights.plan import Keep, Night, Recipient, load_night
 from runner.nights.publish import publish
 from runner.nights.record import load_records, night_folder, save_record
 from runner.nights.tell import tell
+from runner.paths import ROOT
 from runner.render import render
 from runner.store import RunFolder, find_runs
 from runner.tests.campaign.recorded import execute, recorded_run

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from runner.config.catalog import ROOT
 from runner.errors import UsageError
 from runner.nights.plan import load_night
+from runner.paths import ROOT
 
 RUN = {"name": "sat", "options": "--server quinn --case sat --iterations 2"}
 

@@ -76,3 +76,28 @@ GOOD = (
     Good(server="ngtcp2", client="ngtcp2", case="rebind-addr", changes={**ADDRESS, **_LONGER}),
     Good(server="misbehaving", client="aioquic", case="connectionmigration", changes=MIGRATION),
 )
+
+GOOD_ONES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
+    ("quic-go_quic-go/handshake", "handshake", ()),
+    ("quinn_quinn/handshake", "handshake", ()),
+    ("aioquic_aioquic/handshake", "handshake", ()),
+    ("quic-go_quinn/longrtt", "longrtt", ()),
+    ("quinn_aioquic/chacha20", "chacha20", (1024,)),
+    ("quinn_quic-go/multiplexing", "multiplexing", (32,) * 250),
+    ("quic-go_quinn/retry", "retry", (1024,)),
+    ("ngtcp2_quinn/retry", "retry", (1024,)),
+    ("quinn_quic-go/credit", "transfer", (81920, 81920, 122880)),
+    ("ngtcp2_ngtcp2/v2", "v2", ()),
+    ("quic-go_quinn/resumption", "resumption", (1024, 1024)),
+    ("quic-go_quinn/zerortt", "zerortt", (1024, 1024)),
+    ("ngtcp2_ngtcp2/zerortt", "zerortt", (1024, 1024)),
+    ("quic-go_quinn/http3", "http3", (1024,)),
+    ("quinn_aioquic/keyupdate", "keyupdate", (20480,)),
+    ("quinn_quic-go/ecn", "ecn", (20480,)),
+    ("quinn_aioquic/ipv6", "ipv6", (5120, 10240)),
+    ("quinn_quinn/lossy", "transferloss", (102400,)),
+    ("quic-go_quic-go/lossy", "goodput", (102400,)),
+    ("quinn_quinn/lossy", "goodput", (102400,)),
+    ("aioquic_aioquic/lossy", "goodput", (102400,)),
+)
+"""Good recordings of the other cases: folder, case, sizes of the files that were transferred."""

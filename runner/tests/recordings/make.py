@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from runner.config.catalog import ROOT, Catalog, load_catalog, load_implementations
+from runner.config.catalog import Catalog, load_catalog, load_implementations
 from runner.config.variants import RequestedVariants, place
 from runner.engine.engine import connect
 from runner.images.images import image_ids
@@ -21,6 +21,7 @@ from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.run import CaseRecord, Run
 from runner.model.variant import Variant
+from runner.paths import ROOT
 from runner.plan import runs
 from runner.tests.recordings.conformance import BAD, GOOD
 from runner.tests.recordings.nouns import Bad, changed

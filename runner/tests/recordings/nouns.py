@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.model.run import CaseRecord
+from runner.paths import ROOT
 from runner.tests.records import directed
 
+RECORDINGS = ROOT / "runner/tests/recordings"
 Changes = Mapping[str, Any]
 
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT, Catalog
+from runner.config.catalog import Catalog
 from runner.errors import LaneError, SetupError
 from runner.model.result import Outcome, Result
+from runner.paths import ROOT
 from runner.plan.runs import LEDGER
 from runner.remote.engine import HOST_LOST
 from runner.remote.real import FIND_BYTES, expected_volume

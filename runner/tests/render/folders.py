@@ -17,7 +17,7 @@ from runner.model.result import Finding, Invariant, Outcome, Reading, Result, Sa
 from runner.model.run import CaseRecord, ImplementationRecord, Kind, Run
 from runner.plan.runs import new_run, presets
 from runner.store import RunFolder
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 from runner.units import KIB
 
 STACKS = ("quinn", "quic-go", "aioquic")

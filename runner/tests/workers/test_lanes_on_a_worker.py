@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from runner.config.catalog import ROOT
 from runner.engine.engine import connect
 from runner.model.result import Outcome
+from runner.paths import ROOT
 from runner.plan.runs import LOGS
 from runner.store import RunFolder, load_evidence
 from runner.tests.workers.test_workers import wait_until

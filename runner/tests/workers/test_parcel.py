@@ -16,7 +16,7 @@ from runner.config.options import MatrixOptions
 from runner.errors import LaneError
 from runner.model.beside import BesideFlow
 from runner.plan import runs
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 from runner.tests.records import select
 from runner.workers.parcel import Parcel, pack, part_of, unpack
 

@@ -18,7 +18,7 @@ from runner.errors import SetupError
 from runner.model.result import Outcome
 from runner.store import RunFolder
 from runner.tests.campaign.recorded import execute, recorded_run
-from runner.tests.conftest import RECORDINGS
+from runner.tests.recordings.nouns import RECORDINGS
 from runner.validation.workers.recorded import Processes, processes
 from runner.workers.cluster import schedule, use_dask
 from runner.workers.invitation import Address, Invitation

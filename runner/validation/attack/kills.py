@@ -24,11 +24,11 @@ from typing import Any
 
 import docker
 
-from runner.config.catalog import ROOT
 from runner.engine.containers import LABEL_LANES, LABEL_ROLE, LABEL_RUN, WATCHDOG_ROLE
 from runner.errors import SetupError
 from runner.lanes.holders import TOOLS
 from runner.model.result import Outcome
+from runner.paths import ROOT
 from runner.plan.jobs import GATE
 from runner.store import RunFolder
 from runner.tests.remote.hosts import Host, lacking

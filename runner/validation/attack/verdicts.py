@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from runner.config.catalog import ROOT
+from runner.paths import ROOT
 from runner.store import write_atomically
 
 STATE = ROOT / "logs" / "attack.json"

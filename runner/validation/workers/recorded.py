@@ -23,13 +23,14 @@ import click
 from runner.campaign.campaign import Campaign
 from runner.campaign.retention import Retention
 from runner.campaign.worker_place import WorkerWidth
-from runner.config.catalog import ROOT, load_catalog
+from runner.config.catalog import load_catalog
 from runner.config.selection import Selection
 from runner.lanes.replay import Replay
 from runner.model.deployment import Deployment
 from runner.model.job import Job
 from runner.model.progress import Observer, Progress
 from runner.model.run import Run
+from runner.paths import ROOT
 from runner.plan import runs
 from runner.plan.jobs import remaining
 from runner.store import RunFolder

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from runner.config.catalog import ROOT
+from runner.paths import ROOT
 
 WORK = Path("/media/work")
 CANARIES = Path("/srv/canary")

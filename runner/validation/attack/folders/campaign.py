@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from runner.config.catalog import ROOT
+from runner.paths import ROOT
 from runner.validation.attack.folders import cage
 from runner.validation.attack.verdicts import Finding, Tally, Verdict
 

@@ -1,22 +1,13 @@
 """Detects endpoints that flood the link. The captures of such a job are too large to decode."""
 
-from collections.abc import Sequence
-
 from runner.decode.keylog import LARGEST_KEY_LOG
+from runner.inputs.inputs import flood_limit
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.result import Finding, LinkTruth
 from runner.model.run import CaseRecord
-from runner.units import MIB
 
-_LEAST = 16 * MIB  # much more than cases with small files need; decoding takes about ten times as much memory
-_PER_BYTE = 8  # bytes of a capture per byte of the files
 _HEADERS = 4  # most bytes of a capture file per byte of its packets
 _CLEARLY = 1.5  # ratio of sent bytes above which one endpoint is at fault
-
-
-def flood_limit(file_sizes: Sequence[int]) -> int:
-    """The most bytes that a capture of a case with these files needs. A job whose link carries more is ended."""
-    return max(_LEAST, _PER_BYTE * sum(file_sizes))
 
 
 def flood(artifacts: Artifacts, record: CaseRecord, evidence: Evidence, truth: LinkTruth | None) -> Finding | None:
