@@ -14,7 +14,7 @@ from runner.units import format_duration
 NONE, CALIBRATED, MEASURED = "none", "calibrated", "measured"
 """`measured`: CPU work is measured but takes no time; the calibration needs such runs."""
 
-CALIBRATE = ".venv/bin/python -m runner.validation.cpu_model"
+CALIBRATE = ".venv/bin/python -m lab.cpu_model"
 _MEASURE_ONLY = "0,0,0,0"
 
 

@@ -9,9 +9,9 @@ from runner.model.run import CaseRecord, ClientKind, Kind
 
 REAL, VIRTUAL = "real", "virtual"  # clocks
 # Seconds per job in addition to the transfer: the lane's containers and wiring, readiness of the server, tear-down.
-# benchmarks/line.py measures this value.
+# lab/speed/line.py measures this value.
 _OVERHEAD = 2.0
-# The same for a job over a real link: probes before and after the transfer, SSH, files. benchmarks/real_link.py
+# The same for a job over a real link: probes before and after the transfer, SSH, files. lab/speed/real_link.py
 # measures this value.
 _REAL_OVERHEAD = 14.0
 _REAL_RTT = 0.6  # seconds, RTT of a geostationary satellite; a real link's RTT is unknown before its first job
@@ -22,7 +22,7 @@ _TRANSFER_FACTOR = 1.6
 _FLIGHTS, _TIME_OUT = 4, 1.0
 _WAITING, _LITTLE = 4 * _OVERHEAD, 1_000_000  # seconds of a transfer; bytes of files
 _DATAGRAM = 1200  # bytes, RFC 9000 §14: every path carries datagrams of this size
-# Bytes on disk, measured over 27 cases of five stacks. `python -m runner.benchmarks.disk RUN` compares them with a run.
+# Bytes on disk, measured over 27 cases of five stacks. `python -m lab.speed.disk RUN` compares them with a run.
 _CAPTURES_PER_BYTE = 2.2  # bytes of both captures per byte of file, with headers, ACKs and retransmissions
 _CAPTURES_PER_CONNECTION = 25_000
 _CAPTURES_PER_FILE = 280  # bytes of a request

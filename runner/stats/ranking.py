@@ -12,7 +12,7 @@ from runner.stats.distributions import student_tail
 from runner.stats.summary import CONFIDENCE, NORMAL_QUANTILE, Summary, summarise
 
 _LEAST_ITERATIONS, _LEAST_OTHERS = 2, 2
-LEAST_PAIRS = 16  # with fewer pairs, less than 95 % of the intervals contain ρ (runner.validation.coverage)
+LEAST_PAIRS = 16  # with fewer pairs, less than 95 % of the intervals contain ρ (lab.coverage)
 _ROUNDING = 1e-12  # differences of logarithms below this value come from rounding
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from lab.recordings.recordings import RECORDINGS
 from runner.config.catalog import Catalog, load_catalog
 from runner.model.artifacts import Artifacts
-from runner.tests.recordings.nouns import RECORDINGS
 
 settings.register_profile("bentpipe", deadline=None)  # with a time limit per example, tests would fail on a busy host
 settings.load_profile("bentpipe")

@@ -1,4 +1,4 @@
-"""What the campaign of mutated run folders (`runner.validation.attack`) found, a test for each, which fails without its
+"""What the campaign of mutated run folders (`lab.attack`) found, a test for each, which fails without its
 fix; and a short part of that campaign."""
 
 import json
@@ -15,6 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lab.attack.folders import mutations
+from lab.attack.folders.campaign import attack_folders
+from lab.attack.verdicts import Tally, Verdict
+from lab.recordings.recordings import RECORDINGS
+from lab.run_folders import rare_run, recorded_run, vias_run
 from runner.decode import decode_capture, embed_secrets
 from runner.decode.cache import load_tables
 from runner.errors import CaptureError, UsageError
@@ -24,12 +29,7 @@ from runner.paths import ROOT
 from runner.render import UndrawableRunError, render
 from runner.render.series import load_series
 from runner.store import RunFolder, load_evidence
-from runner.tests.recordings.nouns import RECORDINGS
-from runner.tests.render.folders import rare_run, recorded_run, vias_run
 from runner.tests.test_hostile_folders import ALPHA, bentpipe, rewrite
-from runner.validation.attack.folders import mutations
-from runner.validation.attack.folders.campaign import attack_folders
-from runner.validation.attack.verdicts import Tally, Verdict
 
 _SHORT = 20  # number of folders in the short campaign of the test suite
 
@@ -262,7 +262,7 @@ _MAY = (
 
 @pytest.mark.skipif(not _MAY, reason="namespaces need root")
 def test_a_short_campaign() -> None:
-    """Seed and numbers are fixed: the long one is `python -m runner.validation.attack folders`."""
+    """Seed and numbers are fixed: the long one is `python -m lab.attack folders`."""
     tally = Tally()
     attack_folders(tally, seed=5, numbers=range(_SHORT), progress=lambda _: None, patience=2.0)
     assert tally.tried == _SHORT

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.recordings.conformance import BAD, GOOD, GOOD_ONES
+from lab.recordings.recordings import Bad, Changes, Good, changed
+from lab.records import directed
 from runner.config.catalog import Catalog, load_catalog
 from runner.decode import cached_decode
 from runner.decode.capture import open_capture
@@ -16,9 +19,6 @@ from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.model.run import Kind
 from runner.store import load_evidence
-from runner.tests.recordings.conformance import BAD, GOOD, GOOD_ONES
-from runner.tests.recordings.nouns import Bad, Changes, Good, changed
-from runner.tests.records import directed
 from runner.trace import Close, TraceFacts, facts
 from testcases.base import CaseEvidence
 from testcases.rebinding import new_paths_are_validated

@@ -14,7 +14,7 @@ MOST_ROOMS = 24
 MOST_FLOORS = 9
 BELOW_ALL = ("errors", "paths", "units")  # modules that every room may import and that import no room
 LOOSE = {"__init__", "__main__", "collect", "store", *BELOW_ALL}  # modules of `runner/` itself
-OUTSIDE = {"tests", "benchmarks", "validation"}  # they import whatever they examine
+OUTSIDE = {"tests"}  # they import whatever they examine
 
 JOBS = ("runner.lanes", "runner.guests", "runner.remote", "runner.workers", "runner.engine", "runner.images")
 LOOP = ("runner.campaign", "runner.check", "runner.terminal", "runner.cli")
@@ -122,3 +122,10 @@ def test_the_model_needs_the_standard_library_alone() -> None:
     for path in (ROOT / "runner" / "model").glob("*.py"):
         outside = {name.split(".")[0] for name in _imports(path)} - sys.stdlib_module_names - {"runner"}
         assert not outside, f"{path.name} imports {outside}"
+
+
+def test_lab_examines_the_product_and_is_no_part_of_it() -> None:
+    for path in SOURCES:
+        assert not any(_inside(name, "lab") for name in _imports(path)), f"{path} must not import lab"
+    for path in (ROOT / "lab").rglob("*.py"):
+        assert not any(_inside(name, "runner.tests") for name in _imports(path)), f"{path} must not import tests"

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from lab.recordings.recordings import RECORDINGS
+from lab.run_folders import rare_run
 from runner.campaign.retention import Retention, apply_retention
 from runner.config.catalog import load_catalog
 from runner.decode import decode_capture, embed_secrets
@@ -30,8 +32,6 @@ from runner.render import render
 from runner.render.site_server import SiteServer
 from runner.render.writer import Writer
 from runner.store import RunFolder, find_runs, load_evidence, write_atomically
-from runner.tests.recordings.nouns import RECORDINGS
-from runner.tests.render.folders import rare_run
 
 ESCAPES = ("..", "../../precious", "/precious", "a/b", "", ".hidden", "a\nb", "x" * 300, "\x1b[31m", "a\\b")
 ALPHA = Job(server="alpha", client="alpha", case="sat", iteration=1)
@@ -166,7 +166,7 @@ def test_retention_deletes_no_capture_behind_a_link(stranger: RunFolder, preciou
 
 
 def test_analyse_leaves_a_job_with_links_alone(tmp_path: Path, precious: Path) -> None:
-    from runner.tests.render.folders import recorded_run  # noqa: PLC0415 - slow to make
+    from lab.run_folders import recorded_run  # noqa: PLC0415 - slow to make
 
     folder = recorded_run(tmp_path / "logs/run")
     job = folder.path / "quinn_quinn/goodput/1"

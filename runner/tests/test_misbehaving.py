@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.recordings.conformance import BAD
 from runner.config.catalog import load_implementations
 from runner.model.result import Outcome
 from runner.paths import ROOT
 from runner.store import RunFolder
-from runner.tests.recordings.conformance import BAD
 
 FOLDER = ROOT / "implementations" / "_misbehaving"
 SOURCE = FOLDER / "source"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lab.recordings.recordings import RECORDINGS
 from runner.compare import compare
 from runner.compare.history import history
 from runner.config.catalog import load_catalog
@@ -16,7 +17,6 @@ from runner.model.job import Job
 from runner.model.result import Outcome
 from runner.render import render
 from runner.store import RunFolder, load_evidence
-from runner.tests.recordings.nouns import RECORDINGS
 
 OLD = RECORDINGS / "schema_1"
 RUNS = ("pairs", "pairs-with-variant", "paths", "paths-with-pages", "real", "real-own")

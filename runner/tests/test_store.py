@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.recordings.recordings import RECORDINGS
+from lab.records import directed, select
 from runner import store
 from runner.config.catalog import load_catalog
 from runner.errors import UsageError
@@ -13,8 +15,6 @@ from runner.model.result import RESULT_SCHEMA, Finding, Outcome, Result, Sample
 from runner.model.run import Run
 from runner.plan import runs
 from runner.store import RunFolder
-from runner.tests.recordings.nouns import RECORDINGS
-from runner.tests.records import directed, select
 
 
 def new(path: Path, cases: tuple[str, ...] = ("handshake",), **images: str) -> Run:

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+from lab.recordings.recordings import RECORDINGS
+from lab.records import select
+from lab.replay import Replay
 from runner.campaign.campaign import Campaign
 from runner.campaign.retention import Retention
 from runner.campaign.width import Width
 from runner.config.catalog import Catalog
-from runner.lanes.replay import Replay
 from runner.model.deployment import Deployment
 from runner.model.job import Job
 from runner.model.progress import Progress
@@ -16,8 +18,6 @@ from runner.model.run import Run
 from runner.plan import runs
 from runner.plan.jobs import remaining
 from runner.store import RunFolder
-from runner.tests.recordings.nouns import RECORDINGS
-from runner.tests.records import select
 
 
 def recorded_run(path: Path, catalog: Catalog, iterations: int = 6) -> Run:

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.recordings.recordings import RECORDINGS
+from lab.records import select
+from lab.replay import Replay
 from runner.campaign.campaign import Campaign
 from runner.campaign.execution import MAX_ATTEMPTS
 from runner.campaign.retention import Retention
@@ -19,7 +22,6 @@ from runner.campaign.width import Width
 from runner.config.catalog import Catalog
 from runner.errors import LaneError, SetupError
 from runner.judge.limits import Limits
-from runner.lanes.replay import Replay
 from runner.model.job import Job
 from runner.model.progress import Progress
 from runner.model.result import Outcome, Result
@@ -28,8 +30,6 @@ from runner.plan import runs
 from runner.plan.jobs import gate, remaining
 from runner.store import RunFolder
 from runner.tests.campaign.recorded import execute, recorded_run
-from runner.tests.recordings.nouns import RECORDINGS
-from runner.tests.records import select
 
 
 def test_the_line_from_recordings_to_results(tmp_path: Path, catalog: Catalog) -> None:
@@ -218,9 +218,9 @@ _CHILD = """
 import sys
 from pathlib import Path
 from runner.config.catalog import load_catalog
-from runner.lanes.replay import Replay
+from lab.replay import Replay
 from runner.store import RunFolder
-from runner.tests.recordings.nouns import RECORDINGS
+from lab.recordings.recordings import RECORDINGS
 from runner.tests.campaign.recorded import execute
 folder = RunFolder.open(Path(sys.argv[1]))
 with folder.locked():
@@ -279,9 +279,9 @@ from runner.campaign.retention import Retention
 from runner.campaign.signals import stopping
 from runner.campaign.width import Width
 from runner.config.catalog import load_catalog
-from runner.lanes.replay import Replay
+from lab.replay import Replay
 from runner.store import RunFolder
-from runner.tests.recordings.nouns import RECORDINGS
+from lab.recordings.recordings import RECORDINGS
 
 folder = RunFolder.open(Path(sys.argv[1]))
 work = Campaign(

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
+from lab.recordings.recordings import RECORDINGS
+from lab.replay import Replay
 from runner.campaign.campaign import Campaign
 from runner.campaign.retention import Retention
 from runner.campaign.width import Width
 from runner.config.catalog import Catalog
 from runner.errors import BudgetError, HostRefusedError
-from runner.lanes.replay import Replay
 from runner.model.job import Job
 from runner.model.progress import Progress
 from runner.remote.real import resting
 from runner.store import RunFolder
 from runner.tests.campaign.recorded import recorded_run
-from runner.tests.recordings.nouns import RECORDINGS
 from runner.tests.remote.test_volume import LINK
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.recordings.recordings import RECORDINGS
+from lab.replay import Replay
 from runner.campaign.campaign import Campaign
 from runner.campaign.retention import Retention
 from runner.campaign.width import Width
 from runner.config.catalog import Catalog
-from runner.lanes.replay import Replay
 from runner.model import estimate
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
@@ -20,7 +21,6 @@ from runner.plan import runs
 from runner.plan.jobs import GATE
 from runner.store import RunFolder
 from runner.tests.campaign.recorded import Events, execute, recorded_run
-from runner.tests.recordings.nouns import RECORDINGS
 
 
 def test_jobs_that_wait_run_beside_a_full_house_but_no_measurement(tmp_path: Path, catalog: Catalog) -> None:

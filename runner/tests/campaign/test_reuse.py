@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.run_folders import case, measured, run
 from runner.campaign.reuse import take_over
 from runner.compare import compare
 from runner.compare.trust import trust
@@ -13,7 +14,6 @@ from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Kind, Run
 from runner.plan.jobs import remaining
 from runner.store import RunFolder
-from runner.tests.render.folders import case, measured, run
 
 STACKS = ("a", "b", "c")
 ORDER = tuple(

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from lab.recordings.recordings import RECORDINGS
+from lab.replay import Replay
 from runner.campaign import space
 from runner.campaign.campaign import Campaign
 from runner.campaign.retention import Retention
 from runner.campaign.space import LEAST_FREE
 from runner.campaign.width import Width
 from runner.config.catalog import Catalog
-from runner.lanes.replay import Replay
 from runner.model.progress import Observer, Progress
 from runner.model.result import Outcome
 from runner.store import RunFolder
 from runner.tests.campaign.recorded import recorded_run
-from runner.tests.recordings.nouns import RECORDINGS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own needs root")
 

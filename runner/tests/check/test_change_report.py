@@ -7,6 +7,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
+from lab.records import select
 from runner.check.cell import Place
 from runner.check.change import Change
 from runner.check.change_report import ChangeReport
@@ -17,7 +18,6 @@ from runner.model.implementation import Role
 from runner.plan import runs
 from runner.store import RunFolder
 from runner.tests.check.test_change import results
-from runner.tests.records import select
 
 
 def place(case: str, peer: str, role: Role = Role.SERVER) -> Place:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.planted import WRAPPED
 from runner.engine.engine import connect
 from runner.paths import ROOT
-from runner.validation.planted import WRAPPED
 
 pytestmark = pytest.mark.docker
 

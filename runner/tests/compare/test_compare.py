@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from lab.records import directed
+from lab.run_folders import case, link, run
 from runner.compare import Comparison, compare, report
 from runner.compare.changes import State
 from runner.errors import UsageError
@@ -18,8 +20,6 @@ from runner.model.result import Finding, Outcome, Result, Sample
 from runner.model.run import CaseRecord, Kind, Run
 from runner.store import RunFolder
 from runner.tests.cli.test_cli import bentpipe
-from runner.tests.records import directed
-from runner.tests.render.folders import case, link, run
 
 Fill = Callable[[Job, Result], Result]
 RANDOM = np.random.default_rng(11)

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.run_folders import case
 from runner.compare.history import change_point, history, least_runs
 from runner.errors import UsageError
 from runner.model.run import Kind
 from runner.stats import Attempts
 from runner.store import RunFolder
 from runner.tests.compare.test_compare import failing, folder, same, slower
-from runner.tests.render.folders import case
 
 
 def nights(path: Path, number: int, change_at: int) -> list[RunFolder]:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from lab.run_folders import vias_run
 from runner.cli.group import main
 from runner.compare.vias import compare_vias, pairs_of
 from runner.errors import UsageError
 from runner.model.job import Job
 from runner.model.result import Outcome, Result, Sample
 from runner.store import RunFolder
-from runner.tests.render.folders import vias_run
 
 JOB = Job(server="origin", client="curl", case="download", iteration=1)
 

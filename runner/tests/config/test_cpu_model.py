@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.cpu_model import Work, fit, held_out, predicted
 from runner.campaign import clocks
 from runner.config.cpu_model import CALIBRATED, MEASURED, NONE, CpuModel, charge_of, host_cpu, mode_of
 from runner.errors import UsageError
 from runner.store import RunFolder
 from runner.tests.guests.test_description import run_of
-from runner.validation.cpu_model import Work, fit, held_out, predicted
 
 MODEL = CpuModel(
     syscall_s=1.5e-6,
@@ -39,9 +39,7 @@ def test_each_charge_tells_its_mode(tmp_path: Path) -> None:
 
 def test_a_missing_a_broken_and_a_foreign_model_are_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "cpu-model.json"
-    with pytest.raises(
-        UsageError, match=r"not calibrated yet; run `\.venv/bin/python -m runner\.validation\.cpu_model`"
-    ):
+    with pytest.raises(UsageError, match=r"not calibrated yet; run `\.venv/bin/python -m lab\.cpu_model`"):
         charge_of(CALIBRATED, path)
     path.write_text('{"syscall_s": "much"}')
     with pytest.raises(UsageError, match="can't be read as a CPU model"):

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from lab.records import over_real
 from runner.config.catalog import Catalog
 from runner.config.over_links import declaration, with_measurements
 from runner.errors import UsageError
 from runner.model.real_link import RealLink
-from runner.tests.records import over_real
 from runner.tests.remote.test_volume import LINK
 
 SKY = replace(LINK, name="sky", provider="Sky", tariff="L", iterations=3, forward_rate=7_000_000)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.records import select
 from runner.config.catalog import Catalog, load_cases, load_implementations
 from runner.config.variants import RequestedVariants, doubts, parse, place, with_variants_of
 from runner.errors import UsageError
@@ -17,7 +18,6 @@ from runner.model.run import Run
 from runner.model.variant import PARAMETERS, Variant
 from runner.plan import runs
 from runner.store import RunFolder
-from runner.tests.records import select
 
 STACKS = {
     "fast": {

@@ -10,13 +10,13 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from lab.records import select
 from runner.config.catalog import load_catalog
 from runner.engine.engine import connect
 from runner.images.images import image_ids
 from runner.lanes.emulated import Emulated
 from runner.model.job import Job
 from runner.plan import runs
-from runner.tests.records import select
 from runner.units import KIB
 
 HERE = Path(__file__).parent / "recordings"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.pairs import datagram
+from lab.rewrite import Record, read, write_pcap
 from runner.decode import decode_capture
 from runner.tests.decode.decoded import own, undecrypted
-from runner.tests.decode.pairs import datagram
-from runner.tests.decode.rewrite import Record, read, write_pcap
 from runner.tests.decode.test_oracle_tshark import key_logs
 
 CAPTURE = own("quic-go_transfer")

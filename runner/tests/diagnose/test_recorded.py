@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.causes import Labelled, recorded
+from lab.labelled import case_of
 from runner.decode import load_tables
 from runner.decode.schema import CLIENT, SERVER
 from runner.diagnose import Explanation, detectors
@@ -17,8 +19,6 @@ from runner.model.diagnosis import Limit
 from runner.tests.recordings.causes import artifacts_of
 from runner.trace import facts
 from runner.trace.vantage import Recording
-from runner.validation.causes import Labelled, recorded
-from runner.validation.labelled import case_of
 
 RECORDED = {recording.name: recording for recording in recorded()}
 

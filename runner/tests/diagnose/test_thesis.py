@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from lab.causes import CELL, labelled
+from lab.labelled_diagnoses import explain_again
+from lab.labelled_virtual import make
 from runner import diagnose
 from runner.stats.modes import two_modes
 from runner.store import RunFolder
 from runner.tests.diagnose.test_recorded import RECORDED, codes
-from runner.validation.causes import CELL, labelled
-from runner.validation.labelled_diagnoses import explain_again
-from runner.validation.labelled_virtual import make
 
 PACKAGE = Path(diagnose.__file__).parent
 ROW = re.compile(r"^\| §(5\.6\.[\d.]+).*\| `([a-z-]+)` \| (?:`([a-z-]+)` )?\|$", re.MULTILINE)

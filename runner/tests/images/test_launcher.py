@@ -216,8 +216,8 @@ def test_every_third_party_import_is_pinned() -> None:
     """A package that merely happens to be in a developer's environment must not reach a fresh one by luck."""
     pinned = {line.split("==")[0].lower().replace("-", "_") for line in _pins("requirements.txt")}
     pinned_for_tests = pinned | {line.split("==")[0].lower() for line in _pins("runner/tests/requirements.txt")}
-    for path in [*(ROOT / "runner").rglob("*.py"), *(ROOT / "testcases").rglob("*.py")]:
-        allowed = pinned_for_tests if {"tests", "benchmarks", "validation"} & set(path.parts) else pinned
+    for path in (path for package in ("runner", "testcases", "lab") for path in (ROOT / package).rglob("*.py")):
+        allowed = pinned_for_tests if {"tests", "lab"} & set(path.relative_to(ROOT).parts) else pinned
         for node in ast.walk(ast.parse(path.read_text())):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level:
@@ -225,7 +225,9 @@ def test_every_third_party_import_is_pinned() -> None:
             beside = {
                 neighbour.stem for neighbour in path.parent.glob("*.py")
             }  # programs of an image import each other by these names
-            roots = {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"runner", "testcases"}
+            roots = (
+                {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"runner", "testcases", "lab"}
+            )
             roots -= set() if (path.parent / "__init__.py").is_file() else beside
             assert {name.lower() for name in roots} - EXTRAS <= allowed, path
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lab.recordings.conformance import GOOD_ONES
 from runner.config.catalog import Catalog
 from runner.judge.analyse import analyse, causes_first
 from runner.judge.judging import can_judge
@@ -15,7 +16,6 @@ from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord
-from runner.tests.recordings.conformance import GOOD_ONES
 
 Recorded = Callable[[str], Artifacts]
 JOB = Job(server="s", client="c", case="x", iteration=1)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.rewrite import Record, write_pcap
 from runner.config.catalog import Catalog
 from runner.decode.ip_packets import TCP, UDP, Packet, read_packets
 from runner.judge.beside import beside_verdict, downloads, shared
@@ -16,7 +17,6 @@ from runner.judge.ends import BESIDE, addresses
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result, Sample
-from runner.tests.decode.rewrite import Record, write_pcap
 
 OWN = addresses("server4", ())
 SECOND = 1_000_000_000

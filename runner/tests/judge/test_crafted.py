@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lab.recordings.conformance import BAD, GOOD, GOOD_ONES
+from lab.recordings.recordings import changed
 from runner.config.catalog import Catalog
 from runner.decode.cache import load_tables, save_tables
 from runner.decode.schema import CLIENT, SERVER, TABLES
@@ -16,8 +18,6 @@ from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
-from runner.tests.recordings.conformance import BAD, GOOD, GOOD_ONES
-from runner.tests.recordings.nouns import changed
 
 Recorded = Callable[[str], Artifacts]
 Row = dict[str, Any]

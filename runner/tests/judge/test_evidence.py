@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from lab.changed_key_logs import CUTS
+from lab.evidence_campaign import JOB, Recorded, campaign, expected, judged, originals, recordings
+from lab.mutate.recording import Recording as Mutated
+from lab.recordings.conformance import SHORT_CHAIN
+from lab.recordings.recordings import RECORDINGS, changed
 from runner.config.catalog import Catalog, load_catalog
 from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.result import Outcome, Result
-from runner.tests.judge.evidence_campaign import JOB, Recorded, campaign, expected, judged, originals, recordings
-from runner.tests.judge.key_logs import CUTS
-from runner.tests.mutate.recording import Recording as Mutated
-from runner.tests.recordings.conformance import SHORT_CHAIN
-from runner.tests.recordings.nouns import RECORDINGS, changed
 
 Copy = Callable[[str], Artifacts]
 EVERY = recordings(load_catalog())
@@ -42,7 +42,7 @@ def test_a_cut_key_log_is_an_error_that_says_what_is_missing(
 
 
 def test_mutated_key_logs_give_no_wrong_verdict(catalog: Catalog, tmp_path: Path) -> None:
-    """A part of `python -m runner.validation.key_logs`, whose seed is another one."""
+    """A part of `python -m lab.key_logs`, whose seed is another one."""
     outcomes: list[frozenset[Outcome]] = []
     wrong = campaign(catalog, seed="suite", inputs=range(120), folder=tmp_path / "job", tell=outcomes.append)
     assert [str(number) for number in wrong] == []

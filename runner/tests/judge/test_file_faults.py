@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from lab.mutate.frames import F
+from lab.mutate.recording import Recording
+from lab.recordings.recordings import RECORDINGS
 from runner.config.catalog import Catalog
 from runner.decode.schema import CLIENT, SERVER
 from runner.inputs.inputs import ServedFile
@@ -15,9 +18,6 @@ from runner.model.artifacts import Artifacts
 from runner.model.result import Finding, Outcome
 from runner.tests.judge.test_analyse import JOB, edit
 from runner.tests.judge.test_crafted import Change, Tables, craft
-from runner.tests.mutate.frames import F
-from runner.tests.mutate.recording import Recording
-from runner.tests.recordings.nouns import RECORDINGS
 
 Recorded = Callable[[str], Artifacts]
 PAIRS = ("quic-go_quic-go", "quinn_quinn", "aioquic_aioquic")

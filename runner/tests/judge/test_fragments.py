@@ -4,6 +4,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 
+from lab.rewrite import Record, read, write_pcap
 from runner.config.catalog import Catalog
 from runner.decode import decode_capture
 from runner.judge.analyse import analyse
@@ -12,7 +13,6 @@ from runner.judge.invariants import protocol_findings
 from runner.model.artifacts import Artifacts
 from runner.model.implementation import Role
 from runner.model.job import Job
-from runner.tests.decode.rewrite import Record, read, write_pcap
 
 JOB = Job(server="quic-go", client="quic-go", case="transfer", iteration=1)
 WHOLE = 2  # datagrams of the client that are not fragmented

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.run_folders import recorded_run
 from runner.config.catalog import Catalog
 from runner.judge.analyse import analyse
 from runner.judge.disturbance import load_truth
@@ -15,7 +16,6 @@ from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.store import RunFolder, load_evidence
-from runner.tests.render.folders import recorded_run
 
 Recorded = Callable[[str], Artifacts]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from lab.recordings.recordings import RECORDINGS
 from runner.config.catalog import Catalog
 from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Reading, Result
-from runner.tests.recordings.nouns import RECORDINGS
 
 Recorded = Callable[[str], Artifacts]
 QLOGS = RECORDINGS.parent / "decode" / "recordings"

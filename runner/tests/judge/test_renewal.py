@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.run_folders import recorded_run
 from runner.compare import compare
 from runner.judge.renewal import RenewedRun
 from runner.model.job import Job
@@ -15,7 +16,6 @@ from runner.model.result import Result
 from runner.render import render
 from runner.store import RunFolder
 from runner.tests.cli.test_cli import bentpipe
-from runner.tests.render.folders import recorded_run
 
 JOB = Job(server="quinn", client="quinn", case="goodput", iteration=1)
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import docker
 import pytest
 
+from lab.testbed.hosts import Host, free_number, lacking
 from runner.errors import SetupError
 from runner.lanes import lanes as lanes_module
 from runner.lanes.lanes import Lanes
 from runner.model.implementation import Role
 from runner.tests.lanes.conftest import STRANGER, Ask, made_by
-from runner.tests.remote.hosts import Host, free_number, lacking
 
 pytestmark = [pytest.mark.docker, pytest.mark.skipif(bool(lacking()), reason=lacking())]
 

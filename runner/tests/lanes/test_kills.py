@@ -14,6 +14,8 @@ from pathlib import Path
 import docker
 import pytest
 
+from lab.attack.processes import family
+from lab.attack.strikes import command_line
 from runner.engine import containers
 from runner.engine import engine as host_engine
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER
@@ -23,8 +25,6 @@ from runner.lanes.lanes import Lanes
 from runner.lanes.watchdog import Watchdog
 from runner.paths import ROOT
 from runner.tests.lanes.conftest import containers_of, made_by
-from runner.validation.attack.processes import family
-from runner.validation.attack.strikes import command_line
 
 pytestmark = pytest.mark.docker
 

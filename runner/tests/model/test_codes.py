@@ -19,7 +19,7 @@ MAKERS = {"LaneError", "harness"}  # their first argument is a code
 BUILT = re.compile(
     r"^(client|server)-(exit|not-started)$|^(terminal|gateway|server)-ended$"
 )  # codes that the program puts together from two parts
-OUTSIDE = {"tests", "benchmarks", "validation", "render"}
+OUTSIDE = {"tests", "render"}
 
 
 def _texts(node: ast.expr) -> Iterator[str]:

@@ -7,19 +7,19 @@ from random import Random
 
 import pytest
 
+from lab.mutants import violations
+from lab.mutate.frames import F
+from lab.mutate.mutants import MUTANTS
+from lab.mutate.mutation import Mutation, Sent
+from lab.mutate.packets import Kind
+from lab.mutate.recording import CLIENT, SERVER, Recording
+from lab.recordings.conformance import GOOD, GOOD_ONES
+from lab.recordings.recordings import RECORDINGS, changed, sizes
 from runner.config.catalog import Catalog
 from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
-from runner.tests.mutate.frames import F
-from runner.tests.mutate.mutants import MUTANTS
-from runner.tests.mutate.mutation import Mutation, Sent
-from runner.tests.mutate.packets import Kind
-from runner.tests.mutate.recording import CLIENT, SERVER, Recording
-from runner.tests.recordings.conformance import GOOD, GOOD_ONES
-from runner.tests.recordings.nouns import RECORDINGS, changed, sizes
-from runner.validation.mutants import violations
 
 CERTIFICATE = 11
 

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from runner.tests.mutate import tls
-from runner.tests.mutate.frames import F, frame
-from runner.tests.mutate.mutation import Mutation
-from runner.tests.mutate.packets import Kind
-from runner.tests.mutate.recording import CLIENT, ROLES, SERVER, Recording
-from runner.tests.mutate.tls import P
-from runner.tests.recordings.nouns import RECORDINGS
+from lab.mutate import tls
+from lab.mutate.frames import F, frame
+from lab.mutate.mutation import Mutation
+from lab.mutate.packets import Kind
+from lab.mutate.recording import CLIENT, ROLES, SERVER, Recording
+from lab.mutate.tls import P
+from lab.recordings.recordings import RECORDINGS
 
 GOOD = sorted(folder for folder in RECORDINGS.glob("*_*/*/1"))
 # Datagrams that the link damaged, and packets of versions that nobody knows, can't be opened.

@@ -1,14 +1,14 @@
-"""A seeded part of the mutants is found, and nothing else; the whole is `python -m runner.validation.mutants`."""
+"""A seeded part of the mutants is found, and nothing else; the whole is `python -m lab.mutants`."""
 
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from lab.mutants import KILLED, good_recordings, try_mutant, unchanged
+from lab.mutate.mutants import MUTANTS, Mutant
 from runner.config.catalog import Catalog
 from runner.judge.rules import BY_ID
-from runner.tests.mutate.mutants import MUTANTS, Mutant
-from runner.validation.mutants import KILLED, good_recordings, try_mutant, unchanged
 
 # One for each kind of edit: a frame, a parameter, a TLS message, a header, a key, a path, a stream, HTTP/3.
 PART = (

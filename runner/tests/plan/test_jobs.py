@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.records import select
 from runner.config.catalog import Catalog, load_catalog, load_implementations
 from runner.config.selection import Selection
 from runner.errors import UsageError
@@ -16,7 +17,6 @@ from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord
 from runner.plan import runs
 from runner.plan.jobs import GATE, GATE_FAILED, declared_unsupported, gate, gated, jobs, protocol, remaining
-from runner.tests.records import select
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.records import over_real, select
 from runner.config.catalog import Catalog
 from runner.config.over_links import with_measurements
 from runner.model.link_plan import LinkPlan
@@ -18,7 +19,6 @@ from runner.remote.real import FIND_BYTES, expected_volume
 from runner.remote.volume import Ledger
 from runner.tests.cli.test_cli import bentpipe
 from runner.tests.config.test_links import GOOD
-from runner.tests.records import over_real, select
 from runner.tests.remote.test_volume import LINK
 from runner.units import MIB
 

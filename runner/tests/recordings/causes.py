@@ -1,7 +1,7 @@
 """Make the recordings of known causes again: `.venv/bin/python -m runner.tests.recordings.causes [NAME…]` (3 minutes).
 
-They are the part `recorded` of the labelled set (runner/validation/causes.py): small transfers between two misbehaving
-endpoints, each with one cause. They run in virtual time (runner/validation/labelled_virtual.py), so other load on the
+They are the part `recorded` of the labelled set (lab/causes.py): small transfers between two misbehaving
+endpoints, each with one cause. They run in virtual time (lab/labelled_virtual.py), so other load on the
 host can't disturb them. `causes/NAME` keeps the tables of both sides and the truth about the link.
 """
 
@@ -10,11 +10,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from lab.causes import Labelled, recorded
+from lab.labelled import jobs_of
+from lab.labelled_virtual import make
 from runner.model.artifacts import Artifacts
 from runner.store import RunFolder
-from runner.validation.causes import Labelled, recorded
-from runner.validation.labelled import jobs_of
-from runner.validation.labelled_virtual import make
 
 HERE = Path(__file__).parent / "causes"
 

@@ -11,6 +11,9 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from lab.recordings.conformance import BAD, GOOD
+from lab.recordings.recordings import Bad, changed
+from lab.records import directed, select
 from runner.config.catalog import Catalog, load_catalog, load_implementations
 from runner.config.variants import RequestedVariants, place
 from runner.engine.engine import connect
@@ -23,9 +26,6 @@ from runner.model.run import CaseRecord, Run
 from runner.model.variant import Variant
 from runner.paths import ROOT
 from runner.plan import runs
-from runner.tests.recordings.conformance import BAD, GOOD
-from runner.tests.recordings.nouns import Bad, changed
-from runner.tests.records import directed, select
 from runner.units import KIB
 
 HERE = Path(__file__).parent

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab.testbed.hosts import Host, free_number, lacking
+from lab.testbed.jobs import STACK
 from runner.lanes.holders import TOOLS
-from runner.tests.remote.hosts import Host, free_number, lacking
-from runner.tests.remote.jobs import STACK
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.testbed.hosts import Host, free_number
+from lab.testbed.jobs import FORWARD_RATE, RETURN_RATE, STACK, Work, link_to, working
+from lab.testbed.satellite import INTERFACE, Satellite
+from lab.testbed.sky import LINK, write_links
 from runner.config.catalog import Catalog
 from runner.errors import LaneError, SetupError
 from runner.model.result import Outcome, Result
@@ -23,10 +27,6 @@ from runner.remote.real import FIND_BYTES, expected_volume
 from runner.remote.station import LEASE_SECONDS
 from runner.remote.volume import Ledger
 from runner.store import RunFolder
-from runner.tests.remote.hosts import Host, free_number
-from runner.tests.remote.jobs import FORWARD_RATE, RETURN_RATE, STACK, Work, link_to, working
-from runner.tests.remote.satellite import INTERFACE, Satellite
-from runner.tests.remote.sky import LINK, write_links
 from runner.tests.remote.test_real_link import _parameters, images  # noqa: F401 - a fixture
 from runner.units import format_size
 

@@ -6,6 +6,8 @@ import docker
 import pytest
 from docker.errors import DockerException, ImageNotFound
 
+from lab.testbed.hosts import Host
+from lab.testbed.sky import LINK, write_links
 from runner.config.catalog import Catalog
 from runner.config.choice import choose
 from runner.config.options import MatrixOptions
@@ -15,8 +17,6 @@ from runner.model.artifacts import Artifacts
 from runner.plan.runs import new_run
 from runner.remote.real import RealLinks
 from runner.store import load_evidence
-from runner.tests.remote.hosts import Host
-from runner.tests.remote.sky import LINK, write_links
 
 pytestmark = pytest.mark.docker
 

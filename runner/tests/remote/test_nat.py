@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from lab.testbed import nat, satellite
+from lab.testbed.hosts import Host
+from lab.testbed.jobs import link_to, working
 from runner.config.catalog import Catalog
 from runner.decode.cache import load_tables
 from runner.model.link_record import LinkParameters
 from runner.model.result import Outcome
-from runner.tests.remote import nat, satellite
-from runner.tests.remote.hosts import Host
-from runner.tests.remote.jobs import link_to, working
 from runner.tests.remote.test_real_link import images  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.docker

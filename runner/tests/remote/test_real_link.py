@@ -12,6 +12,9 @@ import docker
 import pytest
 from docker.errors import DockerException, ImageNotFound
 
+from lab.testbed.hosts import Host, shifted_clock
+from lab.testbed.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
+from lab.testbed.satellite import INTERFACE, Satellite
 from runner.config.catalog import Catalog
 from runner.errors import BudgetError, SetupError
 from runner.images.images import SIMULATOR
@@ -24,9 +27,6 @@ from runner.remote.engine import RemoteEngine
 from runner.remote.probes import clock, parse
 from runner.remote.shipping import Shipping
 from runner.remote.station import SCRIPTS
-from runner.tests.remote.hosts import Host, shifted_clock
-from runner.tests.remote.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
-from runner.tests.remote.satellite import INTERFACE, Satellite
 
 pytestmark = pytest.mark.docker
 

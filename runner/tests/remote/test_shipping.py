@@ -10,6 +10,8 @@ from pathlib import Path
 import docker
 import pytest
 
+from lab.testbed.hosts import Host
+from lab.testbed.jobs import STACK, link_to, working
 from runner.config.catalog import Catalog
 from runner.errors import BudgetError, SetupError
 from runner.lanes.holders import TOOLS
@@ -18,8 +20,6 @@ from runner.remote.engine import RemoteEngine
 from runner.remote.real import expected_volume
 from runner.remote.shipping import Shipping
 from runner.remote.volume import Ledger
-from runner.tests.remote.hosts import Host
-from runner.tests.remote.jobs import STACK, link_to, working
 from runner.tests.remote.test_real_link import images  # noqa: F401 - a fixture
 from runner.units import MIB
 

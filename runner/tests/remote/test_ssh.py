@@ -9,11 +9,11 @@ import docker
 import pytest
 from docker.errors import DockerException
 
+from lab.testbed.hosts import USER, Host
 from runner.errors import HostRefusedError, LaneError
 from runner.remote.engine import HOST_LOST, RemoteEngine
 from runner.remote.ssh import Connection, HostLostError
 from runner.remote.tunnel import Tunnel
-from runner.tests.remote.hosts import USER, Host
 
 pytestmark = pytest.mark.docker
 

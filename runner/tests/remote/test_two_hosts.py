@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from lab.testbed.hosts import Host, free_number
+from lab.testbed.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
+from lab.testbed.satellite import INTERFACE, Satellite
 from runner.config.catalog import Catalog
 from runner.lanes.holders import TOOLS
 from runner.model.link_record import LinkParameters
 from runner.model.result import Outcome
-from runner.tests.remote.hosts import Host, free_number
-from runner.tests.remote.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
-from runner.tests.remote.satellite import INTERFACE, Satellite
 from runner.tests.remote.test_real_link import images  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]

@@ -1,12 +1,12 @@
 from dataclasses import replace
 
+from lab.records import directed
+from lab.run_folders import case, link, run
 from runner.model.job import Job
 from runner.model.result import Outcome, Result, Sample
 from runner.model.run import Kind
 from runner.render import words
 from runner.render.cells import cells, ordered_cases
-from runner.tests.records import directed
-from runner.tests.render.folders import case, link, run
 
 
 def job(iteration: int, client: str = "c", name: str = "sat") -> Job:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.run_folders import case, measured, run
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.model.run import Run
@@ -12,7 +13,6 @@ from runner.render import render
 from runner.render.cells import Cells, cells
 from runner.render.deciding import agreements, decisions
 from runner.store import RunFolder
-from runner.tests.render.folders import case, measured, run
 
 STACKS = ("a", "b", "c")
 

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lab.run_folders import case, measured, run
 from runner.model.diagnosis import Diagnosis
 from runner.model.job import Job
 from runner.model.night import NightRecord, Stage, State
@@ -16,7 +17,6 @@ from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Kind, Run
 from runner.render import render
 from runner.store import RunFolder
-from runner.tests.render.folders import case, measured, run
 
 BEGAN = 1.8e9
 DAY = 86_400

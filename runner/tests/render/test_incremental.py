@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.run_folders import rare_run, recorded_run, two_protocols_run
 from runner.errors import UsageError
 from runner.model.job import Job
 from runner.render import render
 from runner.store import RunFolder
-from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run
 
 JOB = Job(server="quinn", client="quinn", case="goodput", iteration=1)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from lab.run_folders import case, measured, rare_run, recorded_run, run, variants_run, vias_run
 from runner.model.job import Job
 from runner.model.result import DirectionTruth, Finding, LinkTruth, Outcome, PublicVerdict, Result
 from runner.model.run import Kind
@@ -18,7 +19,6 @@ from runner.render.view import RunView, StoredRun, previous
 from runner.stats.shares import Share
 from runner.store import RunFolder
 from runner.terminal.tables import show_result
-from runner.tests.render.folders import case, measured, rare_run, recorded_run, run, variants_run, vias_run
 
 STACKS = ("a", "b", "c")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.run_folders import rare_run, recorded_run, two_protocols_run, variants_run, vias_run
 from runner.model.result import Outcome
 from runner.render import render
 from runner.render.public import public_result
 from runner.render.view import RunView, StoredRun
 from runner.store import RunFolder
-from runner.tests.render.folders import rare_run, recorded_run, two_protocols_run, variants_run, vias_run
 
 PLAIN = re.compile(r"[A-Za-z0-9_-]+")  # characters that a class selector accepts without an escape
 

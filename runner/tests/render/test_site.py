@@ -8,11 +8,11 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from lab.run_folders import STACKS, rare_run, recorded_run, two_protocols_run, variants_run
 from runner.errors import UsageError
 from runner.model.result import Outcome
 from runner.render import render
 from runner.store import RunFolder
-from runner.tests.render.folders import STACKS, rare_run, recorded_run, two_protocols_run, variants_run
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 

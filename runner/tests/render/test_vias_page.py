@@ -7,12 +7,12 @@ from urllib.parse import unquote
 
 import pytest
 
+from lab.run_folders import VIAS, vias_run
 from runner.model.result import Outcome
 from runner.render import ahead, render
 from runner.render.pages.vias import rows_of
 from runner.render.view import RunView, StoredRun
 from runner.store import RunFolder
-from runner.tests.render.folders import VIAS, vias_run
 
 
 @pytest.fixture(scope="module")

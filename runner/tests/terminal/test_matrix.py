@@ -6,13 +6,13 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from lab.records import select
 from runner.config.catalog import Catalog
 from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result, Sample
 from runner.model.run import Run
 from runner.plan import runs
 from runner.terminal.matrix import markdown_matrix, print_matrix, sentence
-from runner.tests.records import select
 
 STACKS = ("quic-go", "quinn")
 

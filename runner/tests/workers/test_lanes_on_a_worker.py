@@ -14,13 +14,13 @@ import pytest
 
 pytest.importorskip("distributed")
 
+from lab.workers.recorded import Processes, processes
 from runner.engine.engine import connect
 from runner.model.result import Outcome
 from runner.paths import ROOT
 from runner.plan.runs import LOGS
 from runner.store import RunFolder, load_evidence
 from runner.tests.workers.test_workers import wait_until
-from runner.validation.workers.recorded import Processes, processes
 from runner.workers.invitation import invitation_folder
 
 pytestmark = pytest.mark.docker

@@ -10,14 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from lab.recordings.recordings import RECORDINGS
+from lab.records import select
 from runner.config.catalog import Catalog, load_catalog
 from runner.config.choice import choose
 from runner.config.options import MatrixOptions
 from runner.errors import LaneError
 from runner.model.beside import BesideFlow
 from runner.plan import runs
-from runner.tests.recordings.nouns import RECORDINGS
-from runner.tests.records import select
 from runner.workers.parcel import Parcel, pack, part_of, unpack
 
 RECORDED = RECORDINGS / "quinn_quinn" / "lossy" / "1"

@@ -12,14 +12,14 @@ import pytest
 
 pytest.importorskip("distributed")
 
+from lab.recordings.recordings import RECORDINGS
+from lab.workers.recorded import Processes, processes
 from runner.campaign.worker_place import WorkerWidth
 from runner.config.catalog import Catalog
 from runner.errors import SetupError
 from runner.model.result import Outcome
 from runner.store import RunFolder
 from runner.tests.campaign.recorded import execute, recorded_run
-from runner.tests.recordings.nouns import RECORDINGS
-from runner.validation.workers.recorded import Processes, processes
 from runner.workers.cluster import schedule, use_dask
 from runner.workers.invitation import Address, Invitation
 from runner.workers.roster import Spread

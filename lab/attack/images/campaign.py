@@ -1,0 +1,362 @@
+"""Runs, for every behaviour in both roles, a job with a hostile endpoint and then an honest job in the same lane."""
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import docker
+
+from lab.attack.processes import family, largest_resident
+from lab.attack.verdicts import Finding, Tally, Verdict
+from runner.campaign.campaign import Campaign, Extension, NoExtension
+from runner.campaign.retention import Retention
+from runner.campaign.width import Width
+from runner.config.catalog import Catalog, load_catalog
+from runner.engine.containers import LABEL_ROLE, LABEL_RUN
+from runner.lanes.emulated import Emulated
+from runner.model.artifacts import Artifacts
+from runner.model.host import host_facts
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+from runner.model.run import CaseRecord, ImplementationRecord, Run
+from runner.plan.runs import VERSION
+from runner.store import RunFolder
+from runner.units import MIB
+
+_HERE = Path(__file__).parent
+IMAGE = "bentpipe-test/hostile"
+_DISK = Path("/var/lib/docker")  # of the engine
+_HONEST = ImplementationRecord(name="honest", version="", url="", image="bentpipe/quinn")
+_CASE = "handshake"
+_LOSSY_CASE, _LIES_CASE = "transferloss", "transfer"  # for lies in ACK frames, which a handshake doesn't show
+_LOSSY = ("ack-gaps",)
+_TIMEOUTS = {_CASE: 12.0, _LIES_CASE: 40.0, _LOSSY_CASE: 40.0}  # s
+_FORGING = ("forge-close", "forge-initial-close")  # packets with the peer's address, which the link drops and counts
+_CONTROL = "control"  # no attack: the image is honest
+_HARMLESS = ("ack-delay-none",)  # lies that no rule can find: an ideal endpoint also sends ACKs without delay
+_LONGEST_S = 60.0  # the longest time that a hostile job may take in addition to its own time-out
+_MOST_MEMORY = 1536 * MIB  # for all our processes together
+_MOST_DISK = 1024 * MIB  # for the layer of an endpoint's container
+_MOST_FILES = 700 * MIB  # for a job's folder
+_POLL_S = 0.5
+_MOST_VIOLATIONS = 4  # the most violations of a result that are shown
+_ONLY = {"ignore-sigterm": ("server",), "never-end": ("client",), "end-at-once": ("client",)}
+
+
+def behaviours() -> list[tuple[str, str]]:
+    """Role and name of each behaviour. The first two are controls."""
+    names = (_CONTROL, *_names(), *_variants())
+    return [(role, name) for name in names for role in _ONLY.get(name, ("client", "server"))]
+
+
+@cache
+def _variants() -> list[str]:
+    """Images that attack by their configuration."""
+    return re.findall(r"^FROM \S+ AS (image-\S+)", (_HERE / "image" / "Dockerfile").read_text(), re.MULTILINE)
+
+
+def _image(name: str) -> str:
+    return f"{IMAGE}:{name}" if name in _variants() else IMAGE
+
+
+@cache
+def _lies() -> list[str]:
+    return _names("LIE")
+
+
+def _names(when: str = r"\w+") -> list[str]:
+    text = "".join(path.read_text() for path in sorted((_HERE / "image").glob("*.py")))
+    names = re.findall(rf"^@behaviour\({when}\)\ndef (\w+)", text, re.MULTILINE)
+    return [name.replace("_", "-") for name in names]
+
+
+def build() -> None:
+    """Build the images. Raises CalledProcessError."""
+    for tag, stage in {IMAGE: "hostile", **{_image(name): name for name in _variants()}}.items():
+        command = ["docker", "build", "-q", "-t", tag, "--target", stage, str(_HERE / "image")]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+def attack_images(tally: Tally, scratch: Path, *, seconds: float, only: str, progress: Callable[[Tally], None]) -> None:
+    """Try the behaviours that `tally` lacks, in a run below `scratch`, until all are done or `seconds` have passed."""
+    build()
+    catalog = load_catalog()
+    every = behaviours()
+    path = scratch / "images"
+    known = (path / "run.json").is_file()
+    folder = RunFolder.open(path) if known else RunFolder.create(path, _run(path, catalog, every))
+    with Emulated.open(folder.run, lanes=1) as deployment:
+        usual = _usual_violations(folder, catalog, deployment)
+        left = [
+            (role, name, *jobs)
+            for number, (role, name) in enumerate(every)
+            if re.search(only, name) and folder.result((jobs := _jobs(role, name, number))[1]) is None
+        ]
+        attacks = _Attacks(folder, left, usual, tally, progress, time.monotonic() + seconds)
+        _execute(folder, catalog, deployment, *attacks.begin(), extension=attacks)
+
+
+class _Attacks:
+    """Adds jobs to a campaign: a hostile job, then an honest job in the same lane, then the next hostile job."""
+
+    def __init__(  # noqa: PLR0917
+        self,
+        folder: RunFolder,
+        left: list[tuple[str, str, Job, Job]],
+        usual: set[str],
+        tally: Tally,
+        progress: Callable[[Tally], None],
+        deadline: float,
+    ) -> None:
+        self._folder, self._usual, self._tally, self._progress = folder, usual, tally, progress
+        self._left = iter(left)
+        self._deadline = deadline
+        self._began = self._took = 0.0
+        self._role = self._name = ""
+        self._hostile: Job | None = None
+        self._honest: Job | None = None
+        self._sampler = Sampler(folder.name)
+
+    def begin(self) -> tuple[Job, ...]:
+        """The next hostile job; none after the last, or after the deadline."""
+        following = next(self._left, None) if time.monotonic() < self._deadline else None
+        if following is None:
+            return ()
+        self._role, self._name, self._hostile, self._honest = following
+        self._began = time.monotonic()
+        self._sampler = Sampler(self._folder.name)
+        self._sampler.start()
+        return (self._hostile,)
+
+    def further(self, job: Job, results: Mapping[Job, Result]) -> Sequence[Job]:
+        """Return the job after `job`."""
+        assert self._hostile is not None and self._honest is not None
+        if job == self._hostile:
+            self._sampler.stop()
+            self._took = time.monotonic() - self._began
+            return (self._honest,)
+        hostile, tally = results[self._hostile], self._tally
+        tally.tried += 1
+        tally.seconds += time.monotonic() - self._began
+        tally.of_kind(f"{self._role} {self._name}: {_shown(hostile)}")
+        attack = f"images --only {self._name} ({self._role})"
+        for verdict, kind, text in _problems(
+            self._folder, self._role, self._hostile, hostile, results[job], self._sampler, self._took, self._usual
+        ):
+            tally.add(Finding(attack=attack, verdict=verdict, what=kind, text=text))
+        for kind, value in self._sampler.peaks.items():
+            tally.peak(kind, value)
+        self._progress(tally)
+        return self.begin()
+
+
+def _usual_violations(folder: RunFolder, catalog: Catalog, deployment: Emulated) -> set[str]:
+    """Rules that the honest stack breaks without an attack."""
+    controls = [_jobs(role, name, number)[0] for number, (role, name) in enumerate(behaviours()) if name == _CONTROL]
+    lacking = [job for job in controls if folder.result(job) is None]
+    _execute(folder, catalog, deployment, *lacking)
+    results = [folder.result(job) for job in controls]
+    return {violation.code for result in results if result is not None for violation in result.violations}
+
+
+def _run(path: Path, catalog: Catalog, behaviours: list[tuple[str, str]]) -> Run:
+    cases: dict[str, CaseRecord] = {
+        name: replace(catalog.cases[name].record(), timeout=timeout, iterations=len(behaviours))
+        for name, timeout in _TIMEOUTS.items()
+    }
+    jobs = [job for number, (role, name) in enumerate(behaviours) for job in _jobs(role, name, number)]
+    stacks = {
+        f"{role}-{name}": ImplementationRecord(
+            name=f"{role}-{name}", version="", url="", image=_image(name), parameters={f"{role.upper()}_PARAMS": name}
+        )
+        for role, name in behaviours
+    }
+    return Run(
+        name=path.name,
+        started_unix_s=time.time(),
+        bentpipe_version=VERSION,
+        host=host_facts(),
+        seed=1,
+        shuffled=False,
+        clients=tuple(dict.fromkeys(job.client for job in jobs)),
+        servers=tuple(dict.fromkeys(job.server for job in jobs)),
+        cases=cases,
+        implementations={**stacks, _HONEST.name: _HONEST},
+        order=tuple(jobs),
+    )
+
+
+def _jobs(role: str, name: str, number: int) -> tuple[Job, Job]:
+    """The hostile job, and the honest job after it."""
+    sides = {"client": _HONEST.name, "server": _HONEST.name}
+    case = _CASE if name not in _lies() else _LOSSY_CASE if name in _LOSSY else _LIES_CASE
+    hostile = Job(**(sides | {role: f"{role}-{name}"}), case=case, iteration=1)
+    return hostile, Job(**sides, case=_CASE, iteration=number + 1)
+
+
+def _execute(
+    folder: RunFolder, catalog: Catalog, deployment: Emulated, *jobs: Job, extension: Extension | None = None
+) -> None:
+    """Run the jobs, and the jobs that `extension` adds."""
+    if jobs:
+        Campaign(
+            folder=folder,
+            cases=catalog.cases,
+            todo=jobs,
+            presets={},
+            deployment=deployment,
+            width=Width.fixed(1),
+            retention=Retention.ALL,
+            extension=extension or NoExtension(),
+        ).execute()
+
+
+def _shown(result: Result) -> str:
+    shown = (*result.findings[:2], *result.violations[:_MOST_VIOLATIONS])
+    codes = ", ".join(f"{finding.code} ({finding.role})" for finding in shown)
+    return f"{result.outcome}{' ' + codes if codes else ''}"
+
+
+def _is_reported(result: Result, role: str) -> bool:
+    """Whether a finding or violation of a rule on ACK frames blames the role."""
+    return any(
+        finding.role == role and finding.code.startswith(("rfc9000-13.", "rfc9000-19.3"))
+        for finding in (*result.findings, *result.violations)
+    )
+
+
+def _is_counted(result: Result, role: str) -> bool:
+    """Whether the result reports packets with the peer's address."""
+    return any(check.name == f"{role}_side.spoofed_packets" and not check.holds for check in result.invariants)
+
+
+def _problems(  # noqa: PLR0917
+    folder: RunFolder,
+    role: str,
+    job: Job,
+    result: Result,
+    after: Result,
+    sampler: "Sampler",
+    took: float,
+    usual: set[str],
+) -> Iterator[tuple[Verdict, str, str]]:
+    """The findings about one hostile job and the honest job after it."""
+    place = folder.path / job.path
+    marks = place / role / "escaped.txt"
+    if marks.is_file():
+        yield Verdict.ESCAPED, "rights", marks.read_text(errors="replace")[:2000]
+    blamed = result.findings[0].role if result.findings else ""
+    if result.outcome is not Outcome.SUCCEEDED and blamed != role:
+        why = f"{_shown(result)}: {result.findings[0].actual if result.findings else ''}"
+        yield Verdict.LOST, "blame", f"expected {role}: {why}"
+    for violation in result.violations:
+        if violation.role and violation.role != role and violation.code not in usual:
+            yield Verdict.LOST, "blame", f"{violation.code} is blamed on {violation.role}: {violation.actual}"
+    if after.outcome is not Outcome.SUCCEEDED:
+        yield Verdict.LOST, "next job", f"{_shown(after)}: {after.findings[0].actual}"
+    stack = job.client if role == "client" else job.server
+    if stack.removeprefix(f"{role}-") in _FORGING and not _is_counted(result, role):
+        yield Verdict.LOST, "unreported", f"packets in the peer's name: {_shown(result)}"
+    if job.case != _CASE and stack.removeprefix(f"{role}-") not in _HARMLESS and not _is_reported(result, role):
+        yield Verdict.LOST, "unreported", f"a lie in ACK frames: {_shown(result)}"
+    if took > _TIMEOUTS[job.case] + _LONGEST_S:
+        yield Verdict.LOST, "time", f"{took:.0f} s"
+    bounds = {"our memory, MiB": _MOST_MEMORY, "container's disk, MiB": _MOST_DISK}
+    for measurement, most in bounds.items():
+        if (value := sampler.peaks.get(measurement, 0.0) * MIB) > most:
+            yield Verdict.LOST, "memory" if "memory" in measurement else "disk", f"{measurement}: {value / MIB:.0f}"
+    stored = sum(path.lstat().st_blocks * 512 for path in place.rglob("*"))
+    if stored > _MOST_FILES:
+        yield Verdict.LOST, "disk", f"the job's folder has {stored / MIB:.0f} MiB"
+    if not Artifacts(place).result.is_file():
+        yield Verdict.LOST, "result", "no result is stored"
+
+
+class Sampler:
+    """Measures two peaks while a job runs: the memory of this process, its descendants and our containers (simulator,
+    holders, plumber) together, and the bytes that an endpoint's container wrote to its own layer.
+
+    The memory is the sum of the largest resident memory of each process, so it is rather too large than too small.
+    """
+
+    def __init__(self, run: str) -> None:
+        """`run`: the name of the run whose containers count."""
+        self.peaks: dict[str, float] = {}
+        self._run = run
+        self._free = _free_disk()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def start(self) -> None:
+        """Begin to measure."""
+        for pid in family(os.getpid()):
+            with suppress(OSError):
+                Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets the peak of memory (proc(5))
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the measurement."""
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        client = docker.from_env()
+        while not self._stop.wait(_POLL_S):
+            with suppress(docker.errors.DockerException, OSError):
+                self._look(client)
+        client.close()
+
+    def _look(self, client: docker.DockerClient) -> None:
+        resident_bytes = sum(map(largest_resident, family(os.getpid())))
+        for container in client.api.containers(filters={"label": f"{LABEL_RUN}={self._run}"}):
+            about = client.api.inspect_container(container["Id"])
+            if container["Labels"][LABEL_ROLE] not in ("client", "server"):
+                resident_bytes += sum(map(largest_resident, _members(about["State"]["Pid"])))
+            elif layer := about["GraphDriver"]["Data"].get("UpperDir"):
+                written = _written(Path(layer))
+                # Without a count, all of the disk's lost space counts.
+                self._note("container's disk, MiB", self._free - _free_disk() if written is None else written)
+        self._note("our memory, MiB", resident_bytes)
+
+    def _note(self, measurement: str, value: float) -> None:
+        self.peaks[measurement] = max(value / MIB, self.peaks.get(measurement, 0.0))
+
+
+def _members(pid: int) -> list[int]:
+    """All processes of a container, those of `docker exec` included. `pid`: its first process."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if "memory" in controllers.split(",") or not controllers:
+            for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
+                with suppress(OSError):
+                    return [int(member) for member in Path(f"{root}{group}/cgroup.procs").read_text().split()]
+    return family(pid)
+
+
+def _free_disk() -> int:
+    return shutil.disk_usage(_DISK if _DISK.is_dir() else "/").free
+
+
+def _written(upper: Path) -> int | None:
+    """Bytes that a container wrote to its layer; None when counting takes longer than two seconds."""
+    layer = upper.parent
+    if os.path.ismount(layer):
+        about = os.statvfs(layer)
+        return (about.f_blocks - about.f_bfree) * about.f_frsize
+    try:
+        done = subprocess.run(["du", "-sxk", str(upper)], capture_output=True, text=True, timeout=2, check=False)
+    except subprocess.TimeoutExpired:
+        return None
+    return int(done.stdout.split()[0]) * 1024 if done.stdout else 0

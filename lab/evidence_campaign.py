@@ -1,0 +1,153 @@
+"""Judges good recordings with changed key logs, and compares the outcomes with the expected outcomes.
+
+The expectation uses neither the judge nor the decoder's reading of key logs: the original recording shows which secrets
+its packets need, and the changed key logs show which of these secrets are left. If all are left, the outcome must be
+*succeeded*. If a secret is missing, it must be *error*: not *failed*, because no endpoint did anything wrong, and not
+*succeeded*, because there is no proof.
+"""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+
+from lab.changed_key_logs import Lines, mutated, secrets
+from lab.recordings.conformance import GOOD, GOOD_ONES
+from lab.recordings.recordings import RECORDINGS, changed
+from runner.config.catalog import Catalog
+from runner.decode import Trace, decode_capture
+from runner.judge.analyse import analyse
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+from runner.model.run import CaseRecord
+
+JOB = Job(server="s", client="c", case="x", iteration=1)
+ROLES = ("client", "server")
+_LABELS = {
+    (0, "0rtt"): "CLIENT_EARLY_TRAFFIC_SECRET",
+    (0, "handshake"): "CLIENT_HANDSHAKE_TRAFFIC_SECRET",
+    (1, "handshake"): "SERVER_HANDSHAKE_TRAFFIC_SECRET",
+    (0, "1rtt"): "CLIENT_TRAFFIC_SECRET_0",
+    (1, "1rtt"): "SERVER_TRAFFIC_SECRET_0",
+}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A good recording, and the case that it passes."""
+
+    path: str
+    case: str
+    record: CaseRecord
+
+
+def recordings(catalog: Catalog) -> tuple[Recorded, ...]:
+    """All good recordings."""
+    plain = (
+        Recorded(path, case, changed(catalog.cases[case].record(), {"file_sizes": sizes} if sizes else {}))
+        for path, case, sizes in GOOD_ONES
+    )
+    impaired = (
+        Recorded(good.path, good.case, changed(catalog.cases[good.case].record(), good.changes)) for good in GOOD
+    )
+    return (*plain, *impaired)
+
+
+@cache
+def _traces(path: str) -> tuple[Trace, Trace]:
+    artifacts = Artifacts(RECORDINGS / path / "1")
+    client, server = (
+        decode_capture(capture, artifacts.key_logs) for capture in (artifacts.client_capture, artifacts.server_capture)
+    )
+    return client, server
+
+
+@cache
+def needed(path: str, may_miss: frozenset[str]) -> frozenset[tuple[str, str]]:
+    """Label and client random of the secrets that open the recording's packets. Packets of the types `may_miss` are
+    left out."""
+    records = set()
+    for trace in _traces(path):
+        randoms = [random.hex() if random else "" for random in trace.connections["client_random"].to_pylist()]
+        columns = (trace.packets[name].to_pylist() for name in ("connection", "sender", "type", "decrypted"))
+        for connection, sender, kind, opened in set(zip(*columns, strict=True)):
+            if opened and (sender, kind) in _LABELS and kind not in may_miss:
+                records.add((_LABELS[sender, kind], randoms[connection]))
+    return frozenset(records)
+
+
+def originals(path: str) -> dict[str, Lines]:
+    """The lines of a recording's key logs, by role."""
+    logs = {role: RECORDINGS / path / "1" / role / "keys.log" for role in ROLES}
+    return {role: log.read_text().splitlines() for role, log in logs.items() if log.is_file()}
+
+
+def expected(catalog: Catalog, recorded: Recorded, logs: dict[str, Lines]) -> frozenset[Outcome]:
+    """The outcomes that the judge may give with these key logs. Both are allowed when a key log has the right secret
+    under a wrong name, because a packet that it opens is still proof.
+    """
+    right = {secret for lines in originals(recorded.path).values() for secret in secrets(lines)}
+    left = {secret for lines in logs.values() for secret in secrets(lines)}
+    named = {secret[:2] for secret in left & right}
+    values = {secret[2] for secret in left}
+    somewhere = {secret[:2] for secret in right if secret[2] in values}
+    files = needed(recorded.path, catalog.cases[recorded.case].may_miss)
+    if files <= named:
+        return frozenset({Outcome.SUCCEEDED})
+    return frozenset({Outcome.ERROR} if files - somewhere else {Outcome.ERROR, Outcome.SUCCEEDED})
+
+
+def judged(catalog: Catalog, recorded: Recorded, logs: dict[str, Lines], folder: Path) -> Result:
+    """The judge's verdict with these key logs."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(RECORDINGS / recorded.path / "1", folder)
+    for role, lines in logs.items():
+        (folder / role / "keys.log").write_text("\n".join(lines) + "\n", encoding="latin-1")
+    return analyse(JOB, Artifacts(folder), catalog.cases[recorded.case], recorded.record)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A verdict that the evidence does not support."""
+
+    recorded: Recorded
+    number: int
+    expected: frozenset[Outcome]
+    result: Result
+
+    def __str__(self) -> str:
+        codes = ", ".join(finding.code for finding in self.result.findings)
+        outcomes = " or ".join(sorted(self.expected))
+        return f"#{self.number} {self.recorded.path}: {self.result.outcome} ({codes}), expected {outcomes}"
+
+
+def campaign(
+    catalog: Catalog,
+    *,
+    seed: str,
+    inputs: range,
+    folder: Path,
+    tell: Callable[[frozenset[Outcome]], None] = lambda _: None,
+) -> list[Wrong]:
+    """Judge random recordings with mutated key logs; `tell` gets the expected outcomes of each."""
+    every, wrong = recordings(catalog), []
+    for number in inputs:
+        rng = Random(f"{seed}/{number}")
+        recorded = rng.choice(every)
+        logs = {role: list(lines) for role, lines in originals(recorded.path).items()}
+        # In real jobs both logs are mostly equal. If only one log is changed, the other log still has all secrets.
+        if rng.random() < 0.5:
+            text = next(iter(logs.values()))
+            state = rng.getrandbits(64)
+            logs = {role: mutated(Random(state), text) for role in logs}
+        else:
+            logs = {role: mutated(rng, lines) for role, lines in logs.items()}
+        outcomes = expected(catalog, recorded, logs)
+        result = judged(catalog, recorded, logs, folder)
+        tell(outcomes)
+        if result.outcome not in outcomes:
+            wrong.append(Wrong(recorded, number, outcomes, result))
+    return wrong

@@ -1,0 +1,88 @@
+"""Plans, runs and judges jobs over the links of the tests."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import docker
+
+from lab.records import over_real, select
+from lab.testbed.hosts import Host
+from runner.config.catalog import Catalog
+from runner.config.over_links import with_measurements
+from runner.judge.analyse import analyse
+from runner.model.artifacts import Artifacts, Evidence
+from runner.model.job import Job
+from runner.model.real_link import RealLink
+from runner.model.result import Result
+from runner.model.run import Run
+from runner.plan import runs
+from runner.remote.real import RealLinks
+from runner.store import load_evidence
+
+STACK = "quic-go"
+FORWARD_RATE, RETURN_RATE = 20_000_000, 2_000_000
+
+
+def link_to(host: Host, *, name: str = "roof", interface: str = "mgmt0", server: Host | None = None) -> RealLink:
+    """A link to `host` as an entry of links.json."""
+    return RealLink(
+        name=name,
+        client=host.remote(),
+        server=server.remote() if server else None,
+        interface=interface,
+        forward_rate=FORWARD_RATE,
+        return_rate=RETURN_RATE,
+    )
+
+
+@dataclass(frozen=True)
+class Work:
+    """Open real links, and the run whose jobs use them."""
+
+    run: Run
+    catalog: Catalog
+    links: RealLinks
+    folder: Path
+    said: list[str]
+
+    def do(self, job: Job) -> tuple[Result, Evidence]:
+        """Run one job and judge it."""
+        folder = self.folder / job.case_link / str(job.iteration)
+        folder.mkdir(parents=True)
+        self.links.run(job, folder, attempt=1)
+        result = analyse(job, Artifacts(folder), self.catalog.cases[job.case], self.run.case(job))
+        evidence = load_evidence(Artifacts(folder))
+        assert evidence is not None
+        return result, evidence
+
+
+def planned(
+    catalog: Catalog, links: tuple[RealLink, ...], cases: tuple[str, ...], *, stack: str = STACK
+) -> tuple[Catalog, Run]:
+    """A run of one pair."""
+    catalog = with_measurements(catalog, links)
+    records = over_real(catalog, links, cases)
+    selection = replace(select(catalog, servers=(stack,), clients=(stack,)), cases=tuple(records), iterations=3)
+    local = docker.from_env()
+    ids = {stack: str(local.images.get(catalog.implementations[stack].image).id)}
+    run = runs.new_run(
+        Path("real"), catalog, selection, seed=7, shuffled=False, image_ids=ids, timeout_scale=1.0, records=records
+    )
+    return catalog, run
+
+
+@contextmanager
+def working(
+    catalog: Catalog, folder: Path, *links: RealLink, cases: tuple[str, ...] = (), timeout: float | None = None
+) -> Iterator[Work]:
+    """Open the links for jobs of `cases`."""
+    catalog, run = planned(catalog, links, cases)
+    if timeout is not None:
+        run = replace(run, cases={name: replace(case, timeout=timeout) for name, case in run.cases.items()})
+    messages: list[str] = []
+    with RealLinks.open(
+        run, links, ledger=folder / "volume.json", say=messages.append, report=lambda *_: None
+    ) as opened:
+        yield Work(run, catalog, opened, folder, messages)

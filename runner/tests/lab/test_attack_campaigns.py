@@ -1,0 +1,102 @@
+"""The checks of the attack campaigns notice attacks that succeed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.attack import kills
+from lab.attack.images import campaign
+from lab.attack.verdicts import Tally
+from lab.run_folders import rare_run
+from runner.model.job import Job
+from runner.model.result import Finding, Invariant, Outcome, Result
+from runner.store import RunFolder
+
+_IMAGE = Path(campaign.__file__).parent / "image"
+
+
+@pytest.fixture
+def orphan(tmp_path: Path) -> Iterator[int]:
+    process = subprocess.Popen(["sleep", "60"], env={"CLOCK_OFFSET": str(tmp_path / "run0.clock")})
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def test_a_process_of_a_dead_runner_is_an_orphan_whatever_its_command_line(tmp_path: Path, orphan: int) -> None:
+    run = kills._Run(
+        host=None,  # type: ignore[arg-type]
+        folder=tmp_path / "run0",
+        clock="real",
+        targets=(),
+        seed=1,
+        tally=Tally(),
+        progress=lambda _: None,
+        shim=tmp_path,
+    )
+    assert run._processes() == [orphan]
+    assert replace(run, folder=tmp_path / "run1")._processes() == []
+
+
+@pytest.mark.parametrize(
+    ("action", "allowed"),
+    [
+        ("lambda: LIBC.getpid()", True),
+        ("lambda: LIBC.syscall(321, 0, 0, 1 << 20)", os.geteuid() == 0),  # bpf(2) with a size that is too large
+        ("lambda: LIBC.close(-1)", True),  # EBADF: the kernel allowed the call, but its argument is wrong
+        ("lambda: LIBC.kill(1, 0) if os.setuid(65534) is None else 0", False),
+    ],
+)
+def test_an_action_counts_unless_the_kernel_denies_it(action: str, allowed: bool) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("the denied action needs another user")
+    script = f"import os, sys; from rights import *; sys.exit(is_allowed({action}))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=_IMAGE, check=False)
+    assert bool(done.returncode) is allowed
+
+
+def _result(**fields: object) -> Result:
+    job = Job(server="honest", client="client-control", case="handshake", iteration=1)
+    return replace(Result.of(job, Outcome.SUCCEEDED), **fields)  # type: ignore[arg-type]
+
+
+def _losses(folder: RunFolder, hostile: Result) -> set[str]:
+    after = _result()
+    place = folder.path / after.job.path
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "result.json").touch()
+    problems = campaign._problems(
+        folder, "client", hostile.job, hostile, after, campaign.Sampler(folder.name), 1.0, {"usual-violation"}
+    )
+    return {kind for _, kind, _ in problems}
+
+
+def _blame(code: str, role: str) -> Finding:
+    return Finding(code=code, requirement="x", expected="x", actual="x", role=role)
+
+
+def test_only_a_violation_of_the_honest_role_is_a_loss(tmp_path: Path) -> None:
+    folder = rare_run(tmp_path / "run")
+    assert _losses(folder, _result(violations=(_blame("new", "server"),))) == {"blame"}
+    assert _losses(folder, _result(violations=(_blame("new", "client"), _blame("usual-violation", "server")))) == set()
+
+
+def test_forged_packets_that_are_not_reported_are_a_loss(tmp_path: Path) -> None:
+    folder = rare_run(tmp_path / "run")
+    job = Job(server="honest", client="client-forge-initial-close", case="handshake", iteration=1)
+    silent = replace(_result(), client=job.client)
+    reported = Invariant(name="client_side.spoofed_packets", holds=False, expected="0", actual="800")
+    (folder.path / job.path).mkdir(parents=True)
+    (folder.path / job.path / "result.json").touch()
+    assert _losses(folder, silent) == {"unreported"}
+    assert _losses(folder, replace(silent, invariants=(reported,))) == set()
+
+
+def test_images_that_attack_by_their_configuration_are_behaviours_of_both_roles() -> None:
+    assert {("client", "image-no-entrypoint"), ("server", "image-no-entrypoint")} <= set(campaign.behaviours())
+    assert campaign.behaviours()[:2] == [("client", "control"), ("server", "control")]
