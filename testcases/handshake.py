@@ -16,11 +16,13 @@ CASE = Case(
     link=DEFAULT,
     files=(1 * KIB,),
     exercises=(
+        "rfc9000-2.2",
         "rfc9000-7",
         "rfc9000-12.5",
         "rfc9000-14.1",
         "rfc9000-17.2-",
         "rfc9000-18",
+        "rfc9000-19.6",
         "rfc9000-19.20",
         "rfc9000-13.1",
         "rfc9001-4",

@@ -18,6 +18,6 @@ CASE = Case(
     timeout=300.0,
     iterations=3,
     preconditions=(Hit("dropped_loss"),),
-    exercises=("rfc9000-12.3", "rfc9000-13.1", "rfc9001-4.9", "rfc9002-6.2.1"),
+    exercises=("rfc9000-2.2", "rfc9000-12.3", "rfc9000-13.1", "rfc9001-4.9", "rfc9002-6.2.1"),
     checks=(*checks.COMMON, checks.a_handshake_per_file, checks.version_is_1, checks.alpn_of_job),
 )

@@ -75,7 +75,7 @@ CASE = Case(
     link=DEFAULT,
     files=(32,) * _FILES,
     capabilities=(limit_is_met,),
-    exercises=("rfc9000-4",),
+    exercises=("rfc9000-4", "rfc9000-19.11", "rfc9000-19.14"),
     checks=(*checks.ONE_CONNECTION, streams_were_refilled),
     notes=(limit_is_high,),
 )

@@ -20,6 +20,6 @@ CASE = Case(
     preconditions=(Hit("dropped_loss", return_=False),),
     protocols=(HTTP09, *OVER_TCP),
     over_tcp=checks.OVER_TCP,
-    exercises=("rfc9000-12.3", "rfc9000-13.1"),
+    exercises=("rfc9000-2.2", "rfc9000-12.3", "rfc9000-13.1"),
     checks=checks.ONE_CONNECTION,
 )

@@ -310,9 +310,10 @@ def _datagram_to_the_end(plain: bytes, position: int) -> Fields:
     return NONE, NONE, len(plain) - position, NONE, None, len(plain)
 
 
-def _datagram(plain: bytes, position: int) -> Fields:
-    length, position = varint(plain, position)
-    return NONE, NONE, length, NONE, None, position + length
+def _datagram(plain: bytes, start: int) -> Fields:
+    """Read DATAGRAM with a length field. The value is the number of bytes of this field."""
+    length, position = varint(plain, start)
+    return NONE, NONE, length, position - start, None, position + length
 
 
 def _ack_frequency(plain: bytes, start: int) -> Fields:

@@ -120,7 +120,7 @@ FRAMES = pa.schema(
         ("stream_id", pa.int64()),
         ("offset", pa.int64()),  # also: final size of RESET_STREAM, Retire Prior To of NEW_CONNECTION_ID
         ("length", pa.int32()),  # bytes of the data, or of a run of PADDING, which is one row
-        ("value", pa.int64()),  # limit, sequence number or error code
+        ("value", pa.int64()),  # limit, sequence number, error code, or bytes of the length field of DATAGRAM
         ("payload", pa.binary()),  # CRYPTO data, token, path data, new connection ID, reason phrase
         *_OF_THE_PACKET,
         ("reset_token", pa.binary()),  # NEW_CONNECTION_ID only

@@ -137,6 +137,8 @@ class Side:
         self.sent: Ints = np.flatnonzero(mine & (packets["sender"] == sender))
         self.got: Ints = np.flatnonzero(mine & (packets["sender"] == 1 - sender) & (packets["decrypted"] == 1))
         """Packets of the peer that could be read; the endpoint couldn't read a damaged packet either."""
+        self.sent_by_peer: Ints = np.flatnonzero(mine & (packets["sender"] == 1 - sender))
+        """All packets of the peer in this capture, readable or not."""
         self.sent_read: Ints = self.sent[packets["decrypted"][self.sent] == 1]
 
     # How far the evidence reaches

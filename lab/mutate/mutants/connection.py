@@ -142,6 +142,45 @@ def _draining(m: Mutation) -> None:
     edits.insert_packet(m.recording, last, packet, frame(F.PING), after_s=wait)
 
 
+@mutant("rfc9000-10.2.2-sent-while-draining", name="closes")
+def _closes(m: Mutation) -> None:
+    closes = m.frames(F.CLOSE, F.CLOSE_APPLICATION, sender=m.peer)
+    closes = [each for each in closes if each[0].arrived and each[1].kind is Kind.ONE_RTT]
+    datagram, _, _ = m.pick(closes, "the peer didn't close")
+    m.need(not m.frames(F.CLOSE, F.CLOSE_APPLICATION), "it closed, too")
+    wait = (datagram.seen[m.role].time_ns - (sent := m.packets(Kind.ONE_RTT)[-1])[0].sent_ns) / 1e9
+    for at in range(5):
+        sent = edits.insert_packet(m.recording, *sent, frame(F.CLOSE, code=0, frame=0), after_s=0.001 + (not at) * wait)
+
+
+@mutant("rfc9000-7.2-id-not-issued")
+def _not_issued(m: Mutation) -> None:
+    theirs = m.connection.cids[m.peer]
+    datagram, packet = m.pick([each for each in m.hosts() if len(each[0].packets) == 1 and each[1].dcid])
+    del datagram
+    new = m.rng.randbytes(len(packet.dcid))
+    m.need(new not in theirs, "it was issued")
+    packet.dcid, packet.changed = new, True
+
+
+@mutant("rfc9000-7.2-id-not-issued", SERVER, name="handshake")
+def _handshake_not_issued(m: Mutation) -> None:
+    sent = m.packets(Kind.HANDSHAKE, where=lambda datagram, packet: datagram.arrived and len(packet.dcid) > 0)
+    datagram, packet = m.pick(sent)
+    new = m.rng.randbytes(len(packet.dcid))
+    for each in datagram.packets:
+        each.dcid, each.changed = new, True
+
+
+@mutant("rfc9000-7.2-id-not-the-servers", CLIENT, name="initial")
+def _initial_not_the_servers(m: Mutation) -> None:
+    acks = [each for each in m.frames(F.ACK, F.ACK_ECN) if each[1].kind is Kind.INITIAL and each[0].arrived]
+    datagram, _, _ = m.pick(acks)
+    m.need(all(packet.kind is Kind.INITIAL for packet in datagram.packets), "other packets are in it as well")
+    for packet in datagram.packets:
+        packet.dcid, packet.changed = m.connection.original_dcid, True
+
+
 @mutant("rfc9001-4.1.2-handshake-done-missing", SERVER, cases=("mtublackhole", "longrtt"))
 def _no_done(m: Mutation) -> None:
     for _, packet, each in m.frames(F.HANDSHAKE_DONE):

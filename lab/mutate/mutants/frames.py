@@ -282,3 +282,10 @@ def _datagram(m: Mutation) -> None:
 def _large_datagram(m: Mutation) -> None:
     m.set_parameter(P.MAX_DATAGRAM, 100, m.peer)
     m.send(frame(F.DATAGRAM_LENGTH, m.rng.randbytes(m.rng.randrange(101, 400))))
+
+
+@mutant("rfc9221-3-too-large", name="length-field")
+def _length_field(m: Mutation) -> None:
+    """The data fits, but not with the type and the two bytes of the length."""
+    m.set_parameter(P.MAX_DATAGRAM, 100, m.peer)
+    m.send(frame(F.DATAGRAM_LENGTH, m.rng.randbytes(98)))

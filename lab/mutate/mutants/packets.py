@@ -221,6 +221,15 @@ def _not_counted(m: Mutation) -> None:
         m.replace(sent, each, each.but(ect0=min(each["ect0"], 1)))
 
 
+@mutant("rfc9000-13.4.1-ect-not-counted", cases=("ecn",), name="late")
+def _counted_late(m: Mutation) -> None:
+    """The counts stand still for some time, and catch up later."""
+    counts = [each for each in _counts(m) if each[0][1].kind is Kind.ONE_RTT]
+    m.need(len(counts) > 6, "too few counts")
+    for sent, each in counts[2:-2]:
+        m.replace(sent, each, each.but(ect0=min(each["ect0"], counts[1][1]["ect0"])))
+
+
 @mutant("rfc9000-13.4.1-ce-not-counted", cases=("ecn",))
 def _ce(m: Mutation) -> None:
     counts = _counts(m)
@@ -276,6 +285,19 @@ def _above_limit(m: Mutation) -> None:
     largest = max(datagram.size for datagram, _ in sent)
     m.need(largest > 1200, "no datagram above 1200 B")
     m.set_parameter(P.MAX_UDP_PAYLOAD, largest - 1 if largest > 1201 else 1200, m.peer)
+
+
+@mutant("rfc9000-18.2-datagram-above-peer-limit", name="handshake")
+def _handshake_above_limit(m: Mutation) -> None:
+    sizes = [datagram.size for datagram, _ in m.packets()]
+    limit = max([1200, *sizes])
+    m.need(limit < edits.MTU, "the datagrams are as large as possible")
+    sent = m.packets(Kind.HANDSHAKE, where=lambda datagram, packet: datagram.opened and packet.eliciting)
+    datagram, packet = m.pick([each for each in sent if each[0].arrived], "no Handshake packet")
+    packet.pad(limit + 1 - datagram.size)
+    packet.changed = True
+    m.need(datagram.size > limit, "it has no room")
+    m.set_parameter(P.MAX_UDP_PAYLOAD, limit, m.peer)
 
 
 @mutant("rfc9000-17.2.2-token-from-server", SERVER)

@@ -2,6 +2,7 @@
 
 from lab.mutate.frames import F, Frame, frame, stream
 from lab.mutate.mutation import Mutation, Sent, Stream
+from lab.mutate.packets import Kind
 from lab.mutate.recording import CLIENT, SERVER
 from lab.mutate.registry import mutant
 from lab.mutate.tls import P
@@ -104,3 +105,96 @@ def _fewer(m: Mutation) -> None:
     m.need(len(opened) > 1, "one stream alone")
     m.set_parameter(P.MAX_STREAMS_BIDI, len(opened) - 1, SERVER)
     m.need(not m.frames(F.MAX_STREAMS_BIDI, sender=SERVER), "more are granted")
+
+
+def _opens(name: str, kind: F, *, bit: int, **values: int) -> None:
+    def change(m: Mutation) -> None:
+        parameter, granting = (
+            (P.MAX_STREAMS_UNI, F.MAX_STREAMS_UNI) if bit else (P.MAX_STREAMS_BIDI, F.MAX_STREAMS_BIDI)
+        )
+        granted = [each["limit"] for _, _, each in m.frames(granting, sender=m.peer)]
+        first = 4 * max([m.parameter(parameter, m.peer), *granted])
+        m.send(frame(kind, stream=first + 4 * m.rng.randrange(3) + bit + (m.role == SERVER), **values))
+
+    mutant("rfc9000-4.6-too-many-streams", name=name)(change)
+
+
+_opens("by-reset", F.RESET_STREAM, bit=2, code=0, final=0)
+_opens("by-blocked", F.STREAM_DATA_BLOCKED, bit=2, limit=0)
+_opens("by-stop", F.STOP_SENDING, bit=0, code=0)
+_opens("by-credit", F.MAX_STREAM_DATA, bit=0, limit=1000)
+
+
+def _reset_beyond(m: Mutation, limit: int) -> None:
+    m.set_parameter(P.MAX_STREAMS_UNI, 100, m.peer)
+    number = 4 * 60 + 2 + (m.role == SERVER)
+    m.send(frame(F.RESET_STREAM, stream=number, code=0, final=limit + m.rng.randrange(1, 9)))
+
+
+@mutant(
+    "rfc9000-4.1-stream-limit",
+    name="by-reset",
+    along={"rfc9000-4.1-connection-limit": "the limit of the connection may be as low"},
+)
+def _stream_limit_reset(m: Mutation) -> None:
+    _reset_beyond(m, m.parameter(P.MAX_STREAM_DATA_UNI, m.peer))
+
+
+@mutant("rfc9000-4.1-connection-limit", name="by-reset")
+def _connection_limit_reset(m: Mutation) -> None:
+    granted = [each["limit"] for _, _, each in m.frames(F.MAX_DATA, sender=m.peer)]
+    limit = max([m.parameter(P.MAX_DATA, m.peer), *granted])
+    m.set_parameter(P.MAX_STREAM_DATA_UNI, 1 << 40, m.peer)
+    _reset_beyond(m, limit)
+
+
+@mutant("rfc9000-2.2-data-changed", name="stream")
+def _data_changed(m: Mutation) -> None:
+    ended = _done(m)
+    data = m.pick([each for _, _, each in ended.sent if each.offset < 1000 and each.data])
+    changed = bytes([data.data[0] ^ 1]) + data.data[1:20]
+    m.send_after(_after_end(m, ended), stream(ended.id, data.offset, changed))
+
+
+@mutant("rfc9000-2.2-data-changed", name="crypto")
+def _crypto_changed(m: Mutation) -> None:
+    sent = [each for each in m.frames(F.CRYPTO) if each[1].kind is Kind.HANDSHAKE and len(each[2].data) > 9]
+    datagram, packet, old = m.pick([each for each in sent if each[0].arrived])
+    at = m.rng.randrange(len(old.data))
+    changed = old.but(data=old.data[:at] + bytes([old.data[at] ^ 1]) + old.data[at + 1 :])
+    m.send_after((datagram, packet), changed)
+
+
+LOWER = "the earlier connection used more itself"
+
+
+@mutant(
+    "rfc9000-7.4.1-remembered-limits",
+    CLIENT,
+    cases=("zerortt",),
+    name="streams",
+    along={"rfc9000-4.6-too-many-streams": LOWER},
+)
+def _remembered_streams(m: Mutation) -> None:
+    early = {each["stream"] for _, packet, each in m.frames(F.STREAM) if packet.kind is Kind.ZERO_RTT}
+    _remember(m, P.MAX_STREAMS_BIDI, len(early) - 1)
+
+
+@mutant(
+    "rfc9000-7.4.1-remembered-limits",
+    CLIENT,
+    cases=("zerortt",),
+    name="data",
+    along={"rfc9000-4.1-stream-limit": LOWER},
+)
+def _remembered_data(m: Mutation) -> None:
+    early = [each.end for _, packet, each in m.frames(F.STREAM) if packet.kind is Kind.ZERO_RTT]
+    _remember(m, P.MAX_STREAM_DATA_BIDI_REMOTE, max(early) - 1)
+
+
+def _remember(m: Mutation, parameter: int, limit: int) -> None:
+    """Give the earlier connections a lower limit."""
+    earlier = [each for each in m.recording.connections if each is not m.connection]
+    m.need(earlier and limit >= 0, "no earlier connection")
+    for connection in earlier:
+        Mutation(m.recording, connection, SERVER, m.rng).set_parameter(parameter, limit)

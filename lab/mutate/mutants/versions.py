@@ -61,6 +61,17 @@ def _other_token(m: Mutation) -> None:
         packet.token, packet.changed = token, True
 
 
+@mutant("rfc9000-17.2.5.3-token-not-echoed", CLIENT, cases=("retry",), name="later")
+def _no_token_later(m: Mutation) -> None:
+    """The client's last Initial packet, after the server's answer, has no token."""
+    later = _after_retry(m)
+    m.need(len(later) > 1, "one Initial packet alone")
+    datagram, packet = later[-1]
+    size = datagram.size
+    packet.token, packet.changed = b"", True
+    edits.keep_size(datagram, size)
+
+
 @mutant("rfc9000-17.2.5.3-number-reset", CLIENT, cases=("retry",))
 def _number_reset(m: Mutation) -> None:
     later = _after_retry(m)

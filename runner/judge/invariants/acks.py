@@ -104,9 +104,7 @@ def acks_of_acks(side: Side) -> Iterator[Broken]:
     packets = capture.acks["packet"][rows]
     wrong = (high > low) & (eliciting_before[np.maximum(high, low)] == eliciting_before[low])
     wrong &= ~capture.eliciting[packets] & ~capture.closing[packets]
-    peers = np.flatnonzero(
-        (capture.packets["connection"] == side.scope.number) & (capture.packets["sender"] == 1 - side.sender)
-    )
+    peers = side.sent_by_peer
     eliciting_times = side.time(peers[capture.eliciting[peers] | (capture.packets["decrypted"][peers] == 0)])
     times = side.time(packets)
     delay = side.parameters.get("max_ack_delay", _ACK_DELAY_MS)
@@ -178,9 +176,7 @@ def _decreases(side: Side, rows: Ints, name: str) -> Iterator[Broken]:
 
 def _too_high(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
     capture = side.capture
-    peers = np.flatnonzero(
-        (capture.packets["connection"] == side.scope.number) & (capture.packets["sender"] == 1 - side.sender)
-    )
+    peers = side.sent_by_peer
     read = capture.packets["decrypted"][peers] == 1
     counted = peers[~read | (capture.vantage.packet_space[peers] == space)]
     marks = capture.vantage.packet_ecn[counted]
@@ -202,26 +198,59 @@ def _too_high(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]
 
 
 def _too_low(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
+    """Each ACK frame counts at least the marked packets that it and the frames with counts before it acknowledge. A
+    count that stands still and catches up later breaks the rule, too."""
     capture = side.capture
+    acks = capture.acks
+    rows = rows[np.argsort(capture.packets["packet_number"][acks["packet"][rows]], kind="stable")]
     numbers, arrived = _numbers(capture, side.got, space)
+    if not len(numbers):
+        return
     frame, first, last = capture.ranges
     mine = np.isin(frame, rows)
-    steps = np.zeros(len(numbers) + 1, dtype=np.int64)
-    np.add.at(steps, np.searchsorted(numbers, first[mine]), 1)
-    np.add.at(steps, np.searchsorted(numbers, last[mine], side="right"), -1)
-    marks = capture.vantage.packet_ecn[arrived[np.cumsum(steps)[:-1] > 0]]
+    place = np.full(len(acks), NULL)
+    place[rows] = np.arange(len(rows))
+    low, high = np.searchsorted(numbers, first[mine]), np.searchsorted(numbers, last[mine], side="right")
+    earliest = _earliest(place[frame[mine]], low, high, len(numbers), len(rows))
+    marks = capture.vantage.packet_ecn[arrived]
     for column, mark, rule in (
         ("ect0", _ECT0, "ect-not-counted"),
         ("ect1", _ECT1, "ect-not-counted"),
         ("ce", _CE, "ce-not-counted"),
     ):
-        most, owed = int(capture.acks[column][rows].max()), int((marks == mark).sum())
-        if most < owed:
+        owed = np.cumsum(np.bincount(earliest[marks == mark], minlength=len(rows) + 1)[: len(rows)])
+        counted = acks[column][rows]
+        short = np.flatnonzero(counted < owed)
+        if len(short):
+            at = short[0]
             yield Broken(
                 rule=f"rfc9000-13.4.1-{rule}",
-                actual=f"{name} space: {_COUNTS[column]} count {most} after {owed} such packets were acknowledged",
-                packets=shown(capture.acks["packet"][rows[-1:]]),
+                actual=f"{name} space: {_COUNTS[column]} count {counted[at]} after {owed[at]} such packets were "
+                f"acknowledged; {len(short)} ACK frames have too low a count",
+                packets=shown(acks["packet"][rows[short]]),
             )
+
+
+def _earliest(values: Ints, low: Ints, high: Ints, length: int, none: int) -> Ints:
+    """For each place of an array of this length, the smallest of the `values` whose slice `low:high` contains the
+    place; `none` where no slice does.
+
+    Each slice is the union of two slices of 1, 2, 4, … places. These are written first, and then halved again and
+    again.
+    """
+    steps = [np.full(length, none) for _ in range(length.bit_length())]
+    within = high > low
+    values, low, high = values[within], low[within], high[within]
+    power = np.frexp(high - low)[1] - 1
+    for exponent in np.unique(power).tolist():
+        same = power == exponent
+        np.minimum.at(steps[exponent], low[same], values[same])
+        np.minimum.at(steps[exponent], high[same] - (1 << exponent), values[same])
+    for exponent in range(len(steps) - 1, 0, -1):
+        half = 1 << (exponent - 1)
+        np.minimum(steps[exponent - 1], steps[exponent], out=steps[exponent - 1])
+        np.minimum(steps[exponent - 1][half:], steps[exponent][:-half], out=steps[exponent - 1][half:])
+    return steps[0]
 
 
 DETECTORS = (acknowledged, acks_of_acks, delays, ecn)

@@ -77,15 +77,12 @@ def retry_at_client(side: Side) -> Iterator[Broken]:
     source = side.ids("scid", retries[:1])[0]
     initials = side.of_type(INITIAL)
     before, after = initials[initials < retry], side.with_id("dcid", source, initials[initials > retry])
-    later = initials[initials > retry]
-    if not len(after):
-        return
+    theirs = side.sent_by_peer
+    if not len(after) or (side.capture.type[theirs[theirs < retry]] != NEGOTIATION).any():
+        return  # a client drops a Retry that follows another packet of the server
     token = packets.cell("token", retry)
-    servers = side.of_type(INITIAL, got=True)
-    answers = later[later < servers[0]] if len(servers) else later
-    tokens = [
-        row for row in np.union1d(after, answers[answers >= after[0]]).tolist() if packets.cell("token", row) != token
-    ]
+    # The first packet to the new connection ID shows that the client has read the Retry.
+    tokens = [row for row in initials[initials >= after[0]].tolist() if packets.cell("token", row) != token]
     if token is not None and tokens:
         yield Broken(
             rule="rfc9000-17.2.5.3-token-not-echoed",
@@ -129,7 +126,8 @@ def _crypto(side: Side, packets: Ints) -> dict[int, int]:
 
 
 def tokens(side: Side) -> Iterator[Broken]:
-    """All Initial packets before a Retry carry the token of the first Initial packet (RFC 9000 §8.1.3)."""
+    """All Initial packets before a Retry carry the token of the first Initial packet (RFC 9000 §8.1.3). After Version
+    Negotiation, a client leaves out a token of another version (RFC 9369 §5)."""
     if not side.is_client or not side.whole:
         return
     packets = side.capture.packets
@@ -138,6 +136,8 @@ def tokens(side: Side) -> Iterator[Broken]:
     initials = initials[initials < retries[0]] if len(retries) else initials
     if not len(initials):
         return
+    if len(side.of_type(NEGOTIATION, got=True)):
+        initials = initials[packets["version"][initials] == packets["version"][initials[0]]]
     token = packets.cell("token", int(initials[0]))
     other = [int(row) for row in initials if packets.cell("token", int(row)) != token]
     if token and other:
@@ -241,10 +241,7 @@ def backoff(side: Side) -> Iterator[Broken]:
     """The time between probes grows while no packet arrives (RFC 9002 §6.2.1)."""
     if not side.is_client or not side.whole:
         return
-    capture = side.capture
-    theirs = np.flatnonzero(
-        (capture.packets["connection"] == side.scope.number) & (capture.packets["sender"] == 1 - side.sender)
-    )
+    theirs = side.sent_by_peer
     initials = side.of_type(INITIAL)
     initials = initials[initials < theirs[0]] if len(theirs) else initials
     times = np.unique(side.time(initials))

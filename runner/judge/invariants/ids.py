@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from runner.judge.invariants.packets import shown
-from runner.judge.side import EARLY, HANDSHAKE, INITIAL, Broken, Side
+from runner.judge.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, RETRY, Broken, Side
+from runner.trace.vantage import NULL
 
 _SETTLED_NS = 1_000_000_000  # an endpoint may use IDs below Retire Prior To for this time
 
@@ -132,14 +135,16 @@ def retiring(side: Side) -> Iterator[Broken]:
                 packets=(packet,),
             )
             return
+        highest = max([sequence for sequence, _, _, _, row in issued if row < packet], default=0)
+        highest = max(highest, 1 if preferred else 0)
+        if number > highest and side.sound:
+            yield Broken(
+                rule="rfc9000-19.16-retire-unissued",
+                actual=f"RETIRE_CONNECTION_ID of sequence number {number}; the highest issued number is {highest}",
+                packets=(packet,),
+            )
+            continue
         if number not in known:
-            if side.sound and number > max(known, default=0):
-                yield Broken(
-                    rule="rfc9000-19.16-retire-unissued",
-                    actual=f"RETIRE_CONNECTION_ID of sequence number {number}; the highest issued number is "
-                    f"{max(known, default=0)}",
-                    packets=(packet,),
-                )
             continue
         if values[codes[packet]] == known[number]:
             yield Broken(
@@ -211,20 +216,39 @@ def long_headers(side: Side) -> Iterator[Broken]:
             actual=f"source connection ID {other.hex()} after {sources[0].hex()}",
             packets=shown(side.with_id("scid", other, every)),
         )
-    theirs = side.ids("scid", side.of_type(INITIAL, HANDSHAKE, got=True))
-    theirs += [value for _, _, value, _, _ in _issued(side, got=True)]
-    preferred = side.peer_parameters.get("preferred_address")
-    if isinstance(preferred, dict):
-        theirs.append(bytes.fromhex(str(preferred["connection_id"])))
-    handshakes = side.of_type(HANDSHAKE)
-    foreign = [value for value in side.ids("dcid", handshakes) if value not in theirs]
-    if theirs and foreign:
+
+
+def unissued(side: Side) -> Iterator[Broken]:
+    """An endpoint sends its packets to connection IDs that the peer had issued (RFC 9000 §7.2, §19.15)."""
+    if not side.sound:
+        return
+    capture = side.capture
+    issued = {value: packet for _, _, value, _, packet in reversed(_issued(side, got=True))}
+    codes, values = capture.ids("scid")
+    theirs = side.of_type(INITIAL, HANDSHAKE, RETRY, got=True)
+    for packet in theirs[np.sort(np.unique(codes[theirs], return_index=True)[1])].tolist():
+        issued.setdefault(values[codes[packet]], packet)
+        issued[values[codes[packet]]] = min(issued[values[codes[packet]]], packet)
+    preferred, extensions = side.peer_parameters.get("preferred_address"), side.message(8, 1 - side.sender)
+    if isinstance(preferred, dict) and extensions is not None:
+        issued.setdefault(bytes.fromhex(str(preferred["connection_id"])), int(extensions["packet"]))
+    rows = side.of_type(INITIAL, HANDSHAKE, ONE_RTT)
+    if side.is_client:
+        # The client chooses the first destination itself. What it acknowledges, it has read.
+        initials = side.of_type(INITIAL)
+        read = np.isin(initials, capture.acks["packet"][side.ack_frames(space=0)])
+        rows = np.setdiff1d(rows, initials[: int(np.argmax(read)) if read.any() else len(initials)])
+    for value in side.ids("dcid", rows) if issued else ():
+        used = side.with_id("dcid", value, rows)
+        if issued.get(value, NULL) in range(int(used[0])):
+            continue
+        long = capture.type[used] != ONE_RTT
         yield Broken(
-            rule="rfc9000-7.2-id-not-the-servers",
-            actual=f"destination connection ID {foreign[0].hex()}; the server's source connection ID is "
-            f"{theirs[0].hex()}",
-            packets=shown(side.with_id("dcid", foreign[0], handshakes)),
+            rule=f"rfc9000-7.2-{'id-not-the-servers' if side.is_client and long[0] else 'id-not-issued'}",
+            actual=f"{len(used)} packets with the destination connection ID {value.hex()}, "
+            f"which the {'server' if side.is_client else 'client'} had not issued",
+            packets=shown(used),
         )
 
 
-DETECTORS = (issuing, too_many, retiring, long_headers)
+DETECTORS = (issuing, too_many, retiring, long_headers, unissued)

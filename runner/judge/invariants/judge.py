@@ -19,7 +19,7 @@ DETECTORS = tuple(
 )
 """Each detector checks a few rules for one endpoint of one connection."""
 
-_ACROSS = (hello.early_limits, beginning.token_versions)
+_ACROSS = (hello.early_limits, streams.remembered_limits, beginning.token_versions)
 """Detectors that also get the data of the same endpoint in earlier connections."""
 
 _SHOWN = 5  # packets of a finding

@@ -221,14 +221,40 @@ def closing(side: Side) -> Iterator[Broken]:
         done = frames["packet"][side.frames("handshake_done")]
         if not len(done) or done[0] > closes[0]:
             return
-    late = side.sent_read[side.time(side.sent_read) > side.at(int(closes[0])) + _PROCESSED_NS]
+    close = int(closes[0])
+    late = side.sent_read[side.time(side.sent_read) > side.at(close) + _PROCESSED_NS]
     late = late[~capture.closing[late]]
     if len(late):
         yield Broken(
             rule="rfc9000-10.2.2-sent-while-draining",
             actual=f"{len(late)} packets later than 0.5 s after the peer's CONNECTION_CLOSE",
-            packets=(int(closes[0]), *shown(late)),
+            packets=(close, *shown(late)),
         )
+        return
+    own = sent[capture.closing[sent]]
+    if not len(own) or own[0] < close:
+        return  # an endpoint that closed the connection itself answers packets with CONNECTION_CLOSE (§10.2.1)
+    allowed = 1
+    if not _read_close(side, close, int(own[0])):
+        # The endpoint may have closed the connection itself before it read the peer's CONNECTION_CLOSE.
+        allowed += len(np.unique(capture.packets["datagram"][side.sent_by_peer[side.sent_by_peer >= close]]))
+    if len(own) > allowed:
+        yield Broken(
+            rule="rfc9000-10.2.2-sent-while-draining",
+            actual=f"{len(own)} packets with CONNECTION_CLOSE after the peer's CONNECTION_CLOSE",
+            packets=(close, *shown(own)),
+        )
+
+
+def _read_close(side: Side, close: int, packet: int) -> bool:
+    """Whether the endpoint had certainly read the peer's packet `close` when it sent `packet`: it acknowledges the
+    packet by then, or the packet arrived long before."""
+    capture = side.capture
+    acks = side.ack_frames(space=APPLICATION)
+    frame, first, last = capture.ranges
+    number = capture.packets["packet_number"][close]
+    read = frame[np.isin(frame, acks[capture.acks["packet"][acks] <= packet]) & (first <= number) & (number <= last)]
+    return len(read) > 0 or side.at(packet) > side.at(close) + _PROCESSED_NS
 
 
 def done_from_client(side: Side) -> Iterator[Broken]:

@@ -262,7 +262,7 @@ def sizes(side: Side) -> Iterator[Broken]:
         )
     limit = side.peer_parameters.get("max_udp_payload_size")
     if isinstance(limit, int) and limit >= _FULL:
-        rows = side.of_type(ONE_RTT)
+        rows = _after_parameters(side)
         datagrams = packets["datagram"][rows]
         large = rows[(length[datagrams] > limit) & (capture.datagrams["ip_length"][datagrams] <= MTU)]
         if len(large):
@@ -271,6 +271,17 @@ def sizes(side: Side) -> Iterator[Broken]:
                 actual=f"a datagram of {int(length[packets['datagram'][large]].max())} B, limit {limit} B",
                 packets=shown(large),
             )
+
+
+def _after_parameters(side: Side) -> Ints:
+    """The packets that an endpoint sent when it knew the peer's transport parameters. A server learns them with the
+    ClientHello, before its own ServerHello. A client has read them when it sends its Finished or a 1-RTT packet."""
+    if not side.is_client:
+        return side.of_type(INITIAL, HANDSHAKE, ONE_RTT)
+    crypto = side.capture.frames["packet"][side.frames("crypto")]
+    known = np.union1d(crypto[side.capture.type[crypto] == HANDSHAKE], side.of_type(ONE_RTT))
+    datagram = side.capture.packets["datagram"][side.sent_read]
+    return side.sent_read[datagram >= side.capture.packets["datagram"][known[0]]] if len(known) else known
 
 
 def early_after_1rtt(side: Side) -> Iterator[Broken]:

@@ -5,11 +5,16 @@ from runner.judge.rules.nouns import CLIENT, ENDPOINT, SERVER, Document
 DOCUMENT = Document(9000)
 _every, _case, _unchecked, _unseen = DOCUMENT.every, DOCUMENT.case, DOCUMENT.unchecked, DOCUMENT.unseen
 
-_CONTENT = "the decoder keeps only the first bytes of each stream"
 _INSIDE = "it is a decision inside the endpoint, which leaves no trace in packets"
 
 # 2 Streams, 3 Stream states
-_unchecked("2.2", "data-changed", ENDPOINT, "Stream data that is sent again is the same at the same offset.", _CONTENT)
+_every(
+    "2.2",
+    "data-changed",
+    ENDPOINT,
+    "CRYPTO data and stream data that is sent again is the same at the same offset. Checked at the beginning of "
+    "streams: the first 1024 B, or 64 KiB of a unidirectional stream.",
+)
 _unseen("2.2", "data-in-order", ENDPOINT, "Stream data is delivered to the application in order.", _INSIDE)
 _every("3.3", "stream-after-reset", ENDPOINT, "No STREAM frame follows the sender's own RESET_STREAM of that stream.")
 _every(
@@ -34,8 +39,19 @@ _unchecked(
 )
 
 # 4 Flow control
-_every("4.1", "stream-limit", ENDPOINT, "Stream data stays within the peer's limit of the stream (MAX_STREAM_DATA).")
-_every("4.1", "connection-limit", ENDPOINT, "All stream data together stays within the peer's limit (MAX_DATA).")
+_every(
+    "4.1",
+    "stream-limit",
+    ENDPOINT,
+    "Stream data, or the final size of RESET_STREAM, stays within the peer's limit of the stream (MAX_STREAM_DATA).",
+)
+_every(
+    "4.1",
+    "connection-limit",
+    ENDPOINT,
+    "The data of all streams together, with the final sizes of reset streams, stays within the peer's limit "
+    "(MAX_DATA).",
+)
 _unseen(
     "4.1",
     "blocked-needed",
@@ -46,7 +62,12 @@ _unseen(
 _case("4.1", "credit-extended", CLIENT, "A receiver that continues to read extends its limit.", "transfer")
 _every("4.5", "final-size-changed", ENDPOINT, "The final size of a stream, in FIN or RESET_STREAM, stays the same.")
 _every("4.5", "data-beyond-final-size", ENDPOINT, "No stream data lies at or beyond the final size of its stream.")
-_every("4.6", "too-many-streams", ENDPOINT, "The number of opened streams stays within the peer's limit (MAX_STREAMS).")
+_every(
+    "4.6",
+    "too-many-streams",
+    ENDPOINT,
+    "The number of streams that an endpoint opens, with whichever frame, stays within the peer's limit (MAX_STREAMS).",
+)
 _unseen("4.6", "blocked-needed", ENDPOINT, "MAX_STREAMS is sent without waiting for STREAMS_BLOCKED.", _INSIDE)
 
 # 5 Connections
@@ -97,7 +118,14 @@ _every(
     "7.2",
     "id-not-the-servers",
     CLIENT,
-    "After the server's first packet the client uses the server's source connection ID as destination.",
+    "After the server's first packet the client uses the server's source connection ID as destination: in Handshake "
+    "packets, and in Initial packets from its first acknowledgment on.",
+)
+_every(
+    "7.2",
+    "id-not-issued",
+    ENDPOINT,
+    "Every packet of a server and every 1-RTT packet of a client goes to a connection ID that the peer had issued.",
 )
 _every(
     "7.2",
@@ -143,12 +171,12 @@ _every(
     SERVER,
     "A server that accepts 0-RTT keeps every limit at least as high as it was in the remembered connection.",
 )
-_unseen(
+_every(
     "7.4.1",
     "remembered-limits",
     CLIENT,
-    "A client keeps the remembered limits in 0-RTT.",
-    "the rules of §4.1 and §4.6 show violations",
+    "In 0-RTT packets, a client keeps the limits of streams and data that it remembers. Checked against the highest "
+    "limits of all earlier connections, until the server's first Handshake or 1-RTT packet arrives.",
 )
 _unseen("7.5", "crypto-buffer", ENDPOINT, "At least 4096 B of CRYPTO data out of order can be buffered.", _INSIDE)
 
@@ -258,7 +286,8 @@ _every(
     "10.2.2",
     "sent-while-draining",
     ENDPOINT,
-    "An endpoint that received CONNECTION_CLOSE sends at most one CONNECTION_CLOSE, and nothing else.",
+    "An endpoint that received CONNECTION_CLOSE in a 1-RTT packet sends at most one packet with CONNECTION_CLOSE, and "
+    "no other packet later than 0.5 s. An endpoint that closed the connection itself may answer with more of them.",
 )
 _every(
     "10.2.3",

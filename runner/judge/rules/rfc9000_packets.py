@@ -60,9 +60,19 @@ _every(
 )
 _case("13.4.1", "no-ecn-counts", ENDPOINT, "ECN marks that arrive are reported in ACK frames.", "ecn")
 _every(
-    "13.4.1", "ect-not-counted", ENDPOINT, "ECN counts include every packet with ECT that is acknowledged with counts."
+    "13.4.1",
+    "ect-not-counted",
+    ENDPOINT,
+    "The ECT counts of each ACK frame include every packet with ECT that it or an earlier frame with counts "
+    "acknowledges.",
 )
-_every("13.4.1", "ce-not-counted", ENDPOINT, "ECN-CE counts include every acknowledged packet that arrived with CE.")
+_every(
+    "13.4.1",
+    "ce-not-counted",
+    ENDPOINT,
+    "The ECN-CE count of each ACK frame includes every packet with CE that it or an earlier frame with counts "
+    "acknowledges.",
+)
 _every("13.4.2", "ecn-counts-decrease", ENDPOINT, "ECN counts never decrease from an ACK frame to a later one.")
 _every(
     "19.3.2",
@@ -110,7 +120,13 @@ _unchecked(
     "A server drops Initial packets in datagrams below 1200 B.",
     "only a client that sends such datagrams could show this",
 )
-_every("18.2", "datagram-above-peer-limit", ENDPOINT, "Datagrams stay within the peer's max_udp_payload_size.")
+_every(
+    "18.2",
+    "datagram-above-peer-limit",
+    ENDPOINT,
+    "Datagrams stay within the peer's max_udp_payload_size once the endpoint knows it: all of a server; those of a "
+    "client from its first Handshake packet with CRYPTO data on.",
+)
 _case(
     "14.3",
     "black-hole",
@@ -142,7 +158,12 @@ _every(
 _every("17.2.5.1", "retry-destination", SERVER, "Retry is sent to the client's source connection ID.")
 _every("17.2.5.1", "retries-per-datagram", SERVER, "A datagram of the client is answered by at most one Retry.")
 _every("17.2.5.2", "retry-token-empty", SERVER, "Retry has a token.")
-_every("17.2.5.3", "token-not-echoed", CLIENT, "Initial packets after Retry have its token, byte for byte.")
+_every(
+    "17.2.5.3",
+    "token-not-echoed",
+    CLIENT,
+    "All Initial packets from the first answer to the Retry on have its token, byte for byte.",
+)
 _every("17.2.5.3", "number-reset", CLIENT, "Packet numbers continue after Retry.")
 _every("17.2.5.3", "hello-changed", CLIENT, "The ClientHello after a Retry is the same as before the Retry.")
 _unchecked(
