@@ -98,7 +98,7 @@ CASE = Case(
     protocols=(HTTP3,),
     link=DEFAULT,
     files=(5 * KIB, 10 * KIB, 500 * KIB),
-    exercises=("rfc9114",),
+    exercises=("rfc9114", "rfc9204"),
     checks=(
         *checks.COMMON,
         checks.Handshakes(1),

@@ -18,7 +18,7 @@ from runner.decode.protection import SUITES, Protection, initial_protection
 from runner.decode.registry import SPACE_OF, FlowState, Packet, Registry
 from runner.decode.rescue import Rescue
 from runner.decode.rows import Rows
-from runner.decode.schema import CLIENT, MTU
+from runner.decode.schema import CLIENT, HTTP3, MTU
 
 _LONG_FORM = 0x80
 _PIECE = 1 << 13  # datagrams that are read before the memory of their bytes is released
@@ -185,6 +185,7 @@ class Decoder:
         )
         rows.packets.write(row, fields)
         side.largest[APPLICATION_SPACE] = max(side.largest[APPLICATION_SPACE], number)
+        rows.frames.http3 = side.connection.alpn == HTTP3
         events = parse_frames(plain, row, APPLICATION_SPACE, rows.frames)
         if events:
             self.registry.learn(side, APPLICATION_SPACE, events, row)
@@ -333,6 +334,7 @@ class Decoder:
         rows.packets.write(row, fields)
         side.largest[space] = max(side.largest[space], number)
         self.registry.accept_header(side, header)
+        rows.frames.http3 = False  # the first bytes of streams in 0-RTT packets are kept anyway
         events = parse_frames(plain, row, space, rows.frames)
         if events:
             self.registry.learn(side, space, events, row)

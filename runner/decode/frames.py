@@ -57,6 +57,9 @@ Event = tuple[int, int, bytes]
 type, sequence number, connection ID followed by the stateless reset token."""
 
 
+MOST_BODIES = 1 << 26
+"""Most bytes of HTTP/3 streams that are kept while a capture is read."""
+
 STREAM_COLUMNS, ACK_COLUMNS, OTHER_COLUMNS = 6, 10, 7
 
 
@@ -65,12 +68,15 @@ class FrameRows:
 
     __slots__ = (
         "acks",
+        "bodies",
         "heads",
+        "http3",
         "others",
         "packet",
         "payloads",
         "ranges",
         "reset_tokens",
+        "room",
         "space",
         "streams",
         "type_lengths",
@@ -83,6 +89,12 @@ class FrameRows:
         """packet, frame, type, stream id, offset, length"""
         self.heads: dict[int, bytes] = {}
         """Row of `streams` → the part of its data that belongs to the head of the stream."""
+        self.http3 = False
+        """Whether the packet that is being read belongs to a connection that negotiated HTTP/3."""
+        self.bodies: dict[int, bytes] = {}
+        """Row of `streams` → all its data, for HTTP/3 and where `heads` lacks a part."""
+        self.room = MOST_BODIES
+        """Bytes that `bodies` may still keep."""
         self.acks = IntegerRows(ACK_COLUMNS)
         """packet, frame, type, space, largest, unscaled delay, number of ranges in `ranges` up to and including this
         frame, ECT(0), ECT(1), CE"""
@@ -96,6 +108,10 @@ class FrameRows:
         """Row of `others` → bytes of its type, where it has more bytes than needed (RFC 9000 §12.4)."""
         self.payloads: list[bytes | None] = []
         """One per row of `others`."""
+
+    def data(self, row: int) -> bytes:
+        """The data of a STREAM frame, as far as it is kept."""
+        return self.bodies.get(row) or self.heads.get(row, b"")
 
     def settle(self) -> None:
         """Move the rows so far to arrays, which need less memory."""
@@ -172,6 +188,9 @@ def _stream(plain: bytes, position: int, frame: int, rows: FrameRows) -> int:
     head = (UNIDIRECTIONAL_HEAD if stream_id & _UNIDIRECTIONAL else BIDIRECTIONAL_HEAD) - offset
     if head > 0:
         rows.heads[len(rows.streams)] = plain[position : position + min(length, head)]
+    if rows.http3 and length > head and rows.room > 0:
+        rows.bodies[len(rows.streams)] = plain[position : position + length]
+        rows.room -= length
     rows.streams.tail += (rows.packet, frame, kind, stream_id, offset, length)
     return position + length
 

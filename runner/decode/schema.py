@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-DECODER_VERSION = 8
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8)
+DECODER_VERSION = 9
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 """Versions of tables that can be read. Columns that an older version lacks are null. Version 2 added `record` and
 `supported_versions`. Version 3 added connections that used only unknown QUIC versions. Version 4 added flows of
 preferred addresses. Version 5 added `token`, `data` and `early_data_accepted`. Version 6 added `first_byte`,
 `key_version`, `reset_token`, `type_length`, `messages`, and Retire Prior To in `offset`. Version 7 added `secrets`, and
-unread packets are attributed to connections by their connection IDs. Version 8 added `fragment_sources`."""
+unread packets are attributed to connections by their connection IDs. Version 8 added `fragment_sources`.
+Version 9 added `http3` and the length field of DATAGRAM."""
 
 BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD = 1024, 1 << 16
 """Number of bytes at the beginning of a stream that the column `data` keeps. They are enough for the HTTP/3 frames
@@ -26,6 +27,9 @@ MOST_SOURCES = 16
 MTU = 1500
 """Largest IP packet in bytes on the emulated and the real links. Larger packets in a capture are super-datagrams of
 segmentation offload."""
+
+HTTP3 = "h3"
+"""The application protocol (ALPN) of HTTP/3."""
 
 CLIENT = 0
 SERVER = 1
@@ -155,6 +159,7 @@ CONNECTIONS = pa.schema(
         ("server_transport_parameters", pa.string()),
         ("messages", pa.string()),  # JSON: TLS messages of both ends (runner.decode.messages); null in older tables
         ("secrets", pa.list_(pa.string())),  # labels of secrets in key logs for the client random; null in older tables
+        ("http3", pa.string()),  # JSON: frames of HTTP/3 (runner.decode.http3); null without HTTP/3, in older tables
         ("retry_integrity_ok", pa.bool_()),  # null without a Retry; False when any Retry had a wrong tag
     ]
 )

@@ -11,8 +11,10 @@ from runner.decode import rows as columns
 from runner.decode.columns import Integers
 from runner.decode.connection import Connection
 from runner.decode.frames import FRAME_NAMES, NONE, STREAM_COLUMNS, FrameRows
+from runner.decode.http3 import StreamReader
 from runner.decode.integer_rows import IntegerRows
 from runner.decode.network import Datagrams
+from runner.decode.packets import PacketType
 from runner.decode.protection import SUITES
 from runner.decode.rows import PACKET_COLUMNS, Rows
 from runner.decode.schema import (
@@ -21,6 +23,7 @@ from runner.decode.schema import (
     CONNECTIONS,
     DATAGRAMS,
     FRAMES,
+    HTTP3,
     PACKET_TYPES,
     PACKETS,
     SPACES,
@@ -71,9 +74,29 @@ class TableBuilder:
         }
 
     def _connection_table(self) -> pa.Table:
-        rows = list(zip(*map(_connection_row, self._connections), strict=True)) or [()] * len(CONNECTIONS)
+        made = [_connection_row(connection, self._http3(connection)) for connection in self._connections]
+        rows = list(zip(*made, strict=True)) or [()] * len(CONNECTIONS)
         arrays = [pa.array(values, field.type) for values, field in zip(rows, CONNECTIONS, strict=True)]
         return pa.Table.from_arrays(arrays, schema=CONNECTIONS)
+
+    def _http3(self, connection: Connection) -> str | None:
+        """The streams of an HTTP/3 connection as JSON. 0-RTT packets that the server rejected don't count."""
+        if connection.alpn != HTTP3:
+            return None
+        frames, reader = self._rows.frames, StreamReader()
+        packet, _, kind, stream_id, offset, length = (frames.streams.column(at) for at in range(STREAM_COLUMNS))
+        sender = self._sender[packet]
+        rejected = self._rows.packets.column(columns.TYPE)[packet] == PacketType.ZERO_RTT
+        rejected &= connection.early_data_accepted is False
+        mine = np.flatnonzero((self._owner[packet] == connection.number) & ~rejected)
+        mine = mine[np.lexsort((offset[mine], stream_id[mine], sender[mine]))]
+        borders = np.flatnonzero(np.diff(stream_id[mine]) | np.diff(sender[mine])) + 1
+        for rows in np.split(mine, borders) if len(mine) else ():
+            first, fins = rows[0], rows[kind[rows] & 1 == 1]
+            final = int(offset[fins[0]] + length[fins[0]]) if len(fins) else None
+            pieces = ((int(offset[row]), frames.data(int(row))) for row in rows)
+            reader.add(int(sender[first]), int(stream_id[first]), pieces, final)
+        return reader.text()
 
     def _datagram_table(self) -> pa.Table:
         source, count = self._source, len(self._selected)
@@ -309,7 +332,7 @@ def _table(arrays: Sequence[Any], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(made, schema=schema)
 
 
-def _connection_row(connection: Connection) -> tuple[Any, ...]:
+def _connection_row(connection: Connection, http3: str | None) -> tuple[Any, ...]:
     """The values of one connection, in the order of the schema."""
     return (
         connection.number,
@@ -334,6 +357,7 @@ def _connection_row(connection: Connection) -> tuple[Any, ...]:
         *map(_text, connection.transport_parameters),
         f"[{', '.join(connection.messages)}]",
         sorted(connection.secrets),
+        http3,
         connection.retry_integrity_ok,
     )
 

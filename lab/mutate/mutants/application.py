@@ -1,7 +1,9 @@
-"""Mutants of HTTP/3 (RFC 9114): they add or replace frames and streams."""
+"""Mutants of HTTP/3 (RFC 9114) and QPACK (RFC 9204): they add or replace frames and streams."""
+
+from collections.abc import Callable
 
 from lab.mutate.frames import F, frame, stream
-from lab.mutate.mutation import Mutation
+from lab.mutate.mutation import Mutation, Sent
 from lab.mutate.recording import CLIENT, SERVER
 from lab.mutate.registry import mutant
 from lab.mutate.tls import P
@@ -9,7 +11,7 @@ from lab.mutate.wire import Reader, varint
 
 CASES = ("http3",)
 DATA, HEADERS, CANCEL_PUSH, SETTINGS, PUSH_PROMISE, GOAWAY, MAX_PUSH_ID = 0, 1, 3, 4, 5, 7, 13
-CONTROL, PUSH = 0, 1
+CONTROL, PUSH, ENCODER, DECODER = range(4)
 
 
 def h3(kind: int, data: bytes = b"") -> bytes:
@@ -90,7 +92,13 @@ _on_control("rfc9114-7.2.1-data-on-control", h3(DATA, b"abc"), name="data")
 _on_control("rfc9114-7.2.2-headers-on-control", h3(HEADERS, b"\0\0\xd1"), name="headers")
 _on_control("rfc9114-7.2.4-settings-twice", h3(SETTINGS), name="settings")
 _on_control("rfc9114-7.2.5-push-promise-from-client", h3(PUSH_PROMISE, b"\0\0\0\xd1"), CLIENT, name="control")
-_on_control("rfc9114-7.2.5-push-promise-on-control", h3(PUSH_PROMISE, b"\0\0\0\xd1"), SERVER, name="control")
+_on_control(
+    "rfc9114-7.2.5-push-promise-on-control",
+    h3(PUSH_PROMISE, b"\0\0\0\xd1"),
+    SERVER,
+    name="control",
+    along={"rfc9114-4.6-push-not-allowed": "the client allowed no push"},
+)
 _on_control("rfc9114-5.2-goaway-increases", h3(GOAWAY, varint(4)) + h3(GOAWAY, varint(8)), name="goaway")
 _on_control("rfc9114-7.2.6-goaway-id-wrong", h3(GOAWAY, varint(3)), SERVER, name="goaway")
 _on_control("rfc9114-7.2.7-max-push-id-from-server", h3(MAX_PUSH_ID, varint(3)), SERVER, name="push")
@@ -114,7 +122,12 @@ def _data_first(m: Mutation) -> None:
     insert(m, request(m), 0, h3(DATA, b"abc"))
 
 
-@mutant("rfc9114-4.1-frame-after-trailers", SERVER, cases=CASES)
+@mutant(
+    "rfc9114-4.1-frame-after-trailers",
+    SERVER,
+    cases=CASES,
+    along={"rfc9114-4.1.2-content-length-wrong": "the content is longer"},
+)
 def _after_trailers(m: Mutation) -> None:
     number = request(m)
     reader = Reader(contents(m)[number])
@@ -215,7 +228,12 @@ def _push(m: Mutation) -> None:
     _new_stream(m, bytes([PUSH]) + varint(0) + h3(HEADERS, b"\0\0\xd9"))
 
 
-@mutant("rfc9114-6.1-server-bidirectional-stream", SERVER, cases=CASES)
+@mutant(
+    "rfc9114-6.1-server-bidirectional-stream",
+    SERVER,
+    cases=CASES,
+    along={"rfc9114-4.3-pseudo-headers": "the server sends a request"},
+)
 def _bidirectional(m: Mutation) -> None:
     control(m)
     m.set_parameter(P.MAX_STREAMS_BIDI, 100, CLIENT)
@@ -231,3 +249,141 @@ def _bidirectional(m: Mutation) -> None:
 def _few(m: Mutation) -> None:
     control(m)
     m.set_parameter(P.MAX_STREAMS_UNI, 2)
+
+
+# Behind the first bytes of a stream
+
+
+@mutant("rfc9114-7.2.4-settings-on-request", SERVER, cases=CASES, name="behind-content")
+def _settings_behind(m: Mutation) -> None:
+    control(m)
+    number = m.pick([each for each, data in contents(m).items() if each % 4 == 0 and len(data) > 1024], "no long body")
+    insert(m, number, len(contents(m)[number]), h3(SETTINGS))
+
+
+# Fields
+
+
+def _section(m: Mutation, change: Callable[[bytes], bytes]) -> None:
+    """Change the first field section of a request stream."""
+    number = request(m)
+    reader = Reader(contents(m)[number])
+    m.need(reader.varint() == HEADERS, "it doesn't begin with HEADERS")
+    block = reader.block()
+    insert(m, number, 0, h3(HEADERS, change(block)), cut=reader.position)
+
+
+def _line(name: bytes, value: bytes) -> bytes:
+    """A field line with a literal name (RFC 9204 §4.5.6)."""
+    length = bytes([0x20 | len(name)]) if len(name) < 7 else bytes([0x27, len(name) - 7])
+    return length + name + bytes([len(value)]) + value
+
+
+def _adds(rule: str, line: bytes, *roles: str, name: str) -> None:
+    def change(m: Mutation) -> None:
+        _section(m, lambda block: block + line)
+
+    mutant(rule, *roles, cases=CASES, name=name)(change)
+
+
+_adds("rfc9114-4.2-upper-case-name", _line(b"X-Name", b"a"), name="upper")
+_adds("rfc9114-4.2-connection-field", _line(b"upgrade", b"a"), name="upgrade")
+_adds("rfc9114-4.3-pseudo-headers", _line(b":status", b"200"), CLIENT, name="status")
+_adds("rfc9114-4.3-pseudo-headers", _line(b":path", b"/"), SERVER, name="path")
+_adds("rfc9114-4.3-pseudo-headers", _line(b"a", b"b") + b"\xd1", CLIENT, name="late")
+_adds("rfc9204-2.2.3-invalid-reference", b"\x85", name="line")
+_adds("rfc9204-3.1-static-index-high", b"\xff\x40", name="line")
+# A value of Content-Length that no file has.
+_adds("rfc9114-4.1.2-content-length-wrong", b"\x54\x0513579", name="field")
+
+
+@mutant("rfc9114-4.4-connect", CLIENT, cases=CASES)
+def _connect(m: Mutation) -> None:
+    _section(m, lambda _: b"\0\0\xcf\xd7\xc1")  # :method CONNECT, :scheme https, :path /
+
+
+# Pushes
+
+
+def _allow(m: Mutation, most: int) -> Sent:
+    """Let the client allow pushes. Returns a packet that the server sends later."""
+    client = Mutation(m.recording, m.connection, CLIENT, m.rng)
+    sent = client.streams()[control(client)].sent
+    allowed, packet, last = max(sent, key=lambda each: each[2].end)
+    m.need(allowed.arrived, "the control stream was lost")
+    client.replace((allowed, packet), last, last.but(data=last.data + h3(MAX_PUSH_ID, varint(most))))
+    m.set_parameter(P.MAX_STREAMS_UNI, 100, CLIENT)
+    return m.pick([each for each in m.hosts() if each[0].sent_ns > allowed.seen[SERVER].time_ns], "it sends no more")
+
+
+def _unused(m: Mutation, at: int = 1) -> int:
+    return 4 * at + max(number for number in m.streams() if number & 2)
+
+
+def _pushed(identifier: int) -> bytes:
+    return bytes([PUSH]) + varint(identifier) + h3(HEADERS, b"\0\0\xd9")
+
+
+@mutant("rfc9114-7.2.5-push-id-above-limit", SERVER, cases=CASES, name="stream")
+def _push_above(m: Mutation) -> None:
+    m.send_after(_allow(m, 2), stream(_unused(m), 0, _pushed(m.rng.randrange(3, 60))))
+
+
+@mutant("rfc9114-6.2.2-push-id-reused", SERVER, cases=CASES)
+def _push_twice(m: Mutation) -> None:
+    m.send_after(_allow(m, 2), stream(_unused(m), 0, _pushed(1)), stream(_unused(m, 2), 0, _pushed(1)))
+
+
+_on_control("rfc9114-7.2.3-cancel-push-above-limit", h3(CANCEL_PUSH, varint(5)), name="cancel")
+_on_request("rfc9114-4.6-push-not-allowed", h3(PUSH_PROMISE, b"\0\0\0\xd1\xd7\xc1"), SERVER, name="promise")
+
+
+# QPACK
+
+
+def _qpack(m: Mutation, kind: int, data: bytes, *, fin: bool = False) -> None:
+    """Send instructions on the encoder stream or decoder stream of the role, which is opened if there is none."""
+    control(m)
+    streams = [(number, whole) for number, whole in contents(m).items() if number & 2 and whole[:1] == bytes([kind])]
+    if streams:
+        number, whole = streams[0]
+        m.send(stream(number, len(whole), data, fin=fin))
+    else:
+        m.set_parameter(P.MAX_STREAMS_UNI, 100, m.peer)
+        m.send(stream(_unused(m), 0, bytes([kind]) + data, fin=fin))
+
+
+def _instructs(rule: str, kind: int, data: bytes, name: str, *, fin: bool = False) -> None:
+    mutant(rule, cases=CASES, name=name)(lambda m: _qpack(m, kind, data, fin=fin))
+
+
+_instructs("rfc9204-4.3.1-capacity-high", ENCODER, b"\x3f\xff\xff\xff\x7f", "capacity")
+_instructs("rfc9204-3.2.2-entry-too-large", ENCODER, b"\x20\x41a\x01b", "entry")
+_instructs("rfc9204-2.2.3-invalid-reference", ENCODER, b"\x1e", "duplicate")
+_instructs("rfc9204-4.4.3-increment-wrong", DECODER, b"\0", "nothing")
+_instructs("rfc9204-4.4.3-increment-wrong", DECODER, b"\x3f\x40", "beyond")
+_instructs("rfc9204-4.2-stream-closed", ENCODER, b"", "encoder", fin=True)
+_instructs("rfc9204-4.2-stream-closed", DECODER, b"", "decoder", fin=True)
+
+
+def _two_of(rule: str, kind: int) -> None:
+    def change(m: Mutation) -> None:
+        _qpack(m, kind, b"")
+        m.set_parameter(P.MAX_STREAMS_UNI, 100, m.peer)
+        m.send(stream(_unused(m, 2), 0, bytes([kind])))
+
+    mutant(rule, cases=CASES, name="two")(change)
+
+
+_two_of("rfc9204-4.2-two-encoder-streams", ENCODER)
+_two_of("rfc9204-4.2-two-decoder-streams", DECODER)
+
+
+@mutant("rfc9204-4.2-stream-stopped", SERVER, cases=CASES)
+def _qpack_stopped(m: Mutation) -> None:
+    streams = contents(m, m.peer).items()
+    number = m.pick([number for number, data in streams if number & 2 and data[:1] in (b"\2", b"\3")], "no QPACK")
+    opened = m.streams(m.peer)[number].sent[0][0]
+    m.need(opened.arrived, "what opens the stream was lost")
+    after = [each for each in m.hosts() if each[0].sent_ns > opened.seen[m.role].time_ns]
+    m.send_after(m.pick(after, "nothing is sent after it"), frame(F.STOP_SENDING, stream=number, code=0))
