@@ -114,7 +114,7 @@ def _opens(name: str, kind: F, *, bit: int, **values: int) -> None:
         )
         granted = [each["limit"] for _, _, each in m.frames(granting, sender=m.peer)]
         first = 4 * max([m.parameter(parameter, m.peer), *granted])
-        m.send(frame(kind, stream=first + 4 * m.rng.randrange(3) + bit + (m.role == SERVER), **values))
+        m.send(frame(kind, b"", stream=first + 4 * m.rng.randrange(3) + bit + (m.role == SERVER), **values))
 
     mutant("rfc9000-4.6-too-many-streams", name=name)(change)
 

@@ -258,12 +258,10 @@ def _pushes(peers: _Peers) -> Iterator[Broken]:
         break
     for stream in peers.of_type(CONTROL):
         for frame in stream.frames:
-            identifier = _identifier(frame) if frame.kind == CANCEL_PUSH else None
-            at = None if side.is_client else peers.packet(stream.number, frame.at)
-            if identifier is not None and identifier > (allowed := peers.allowed_pushes(at)):
-                actual = (
-                    f"CANCEL_PUSH of push ID {identifier}, MAX_PUSH_ID is {allowed if allowed >= 0 else 'not sent'}"
-                )
+            cancelled = _identifier(frame) if frame.kind == CANCEL_PUSH else None
+            before = None if side.is_client else peers.packet(stream.number, frame.at)
+            if cancelled is not None and cancelled > (allowed := peers.allowed_pushes(before)):
+                actual = f"CANCEL_PUSH of push ID {cancelled}, MAX_PUSH_ID is {allowed if allowed >= 0 else 'not sent'}"
                 yield peers.broken(stream, "rfc9114-7.2.3-cancel-push-above-limit", actual, frame.at)
                 return
 

@@ -95,7 +95,7 @@ def test_ack(ranges: list[tuple[int, int]], delay: int, ecn: tuple[int, int, int
         ("1e", (0x1E, NONE, NONE, NONE, NONE), None),
         ("1f", (0x1F, NONE, NONE, NONE, NONE), None),
         ("30 616263", (0x30, NONE, NONE, 3, NONE), None),
-        ("31 03 616263", (0x31, NONE, NONE, 3, NONE), None),
+        ("31 03 616263", (0x31, NONE, NONE, 3, 1), None),
         ("40af 01 02 4400 03", (0xAF, NONE, NONE, NONE, 1), bytes.fromhex("01 02 4400 03")),
         ("42f5 4400", (0x2F5, NONE, NONE, NONE, 1024), None),
         ("00 00 00", (0x00, NONE, NONE, 3, NONE), None),
