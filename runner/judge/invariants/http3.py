@@ -190,15 +190,14 @@ def _stream_types(peers: _Peers) -> Iterator[Broken]:
     if side.whole and not control and any(not stream.number & 2 for stream in streams):
         actual = "requests or responses, but no control stream"
         yield peers.broken(streams[0], "rfc9114-6.2.1-no-control-stream", actual)
-    for kind, rule, name in (
-        (CONTROL, "rfc9114-6.2.1-two-control-streams", "control"),
-        (ENCODER, "rfc9204-4.2-two-encoder-streams", "encoder"),
-        (DECODER, "rfc9204-4.2-two-decoder-streams", "decoder"),
+    for kind, section, rule, name in (
+        (CONTROL, "rfc9114-6.2.1", "rfc9114-6.2.1-control-stream", "control"),
+        (ENCODER, "rfc9204-4.2", "rfc9204-4.2-stream", "encoder"),
+        (DECODER, "rfc9204-4.2", "rfc9204-4.2-stream", "decoder"),
     ):
         opened = peers.of_type(kind)
         if len(opened) > 1:
-            yield peers.broken(opened[1], rule, f"{len(opened)} {name} streams")
-        rule = "rfc9114-6.2.1-control-stream" if kind == CONTROL else "rfc9204-4.2-stream"
+            yield peers.broken(opened[1], f"{section}-two-{name}-streams", f"{len(opened)} {name} streams")
         for stream in opened:
             if stream.ended:
                 yield peers.broken(stream, f"{rule}-closed", f"{name} stream {stream.number} is closed")
