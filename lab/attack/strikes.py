@@ -48,7 +48,7 @@ _ROLES: dict[str, Callable[[str], bool]] = {
     "plumber": lambda role: role == "plumber",
     "endpoint": lambda role: role in ("client", "server"),
     "watchdog": lambda role: role == "watchdog",
-    "house": lambda role: role == "house",
+    "guest": lambda role: role == "guest",
 }
 # After a strike at these targets the command must be started again.
 ENDS_RUNNER = ("runner", "group", "memory", "interrupt")
@@ -59,7 +59,7 @@ TARGETS = {
         *("containerd", "memory", "disk", "clock", "interrupt", SECOND),
     ),
     "virtual": (
-        *("runner", "judge", "house", "group", "watchdog", "dockerd", "containerd", "memory", "disk", "clock"),
+        *("runner", "judge", "guest", "group", "watchdog", "dockerd", "containerd", "memory", "disk", "clock"),
         *("interrupt", SECOND),
     ),
 }

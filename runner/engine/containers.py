@@ -115,6 +115,7 @@ class Engine:
             info = client.info()
             self._cgroups = {foreign: cgroup_parent(info, foreign=foreign) for foreign in (False, True)}
             self._disk = Path(str(info.get("DockerRootDir", ""))) if url is None else None
+            self.security = tuple(map(str, info.get("SecurityOptions") or ()))
             self._is_overlay = str(info.get("Driver", "")).startswith("overlay")
         self._has_quotas = True  # True until the engine reports that root file systems can't have quotas
         self._idle: queue.LifoQueue[docker.APIClient] = queue.LifoQueue()

@@ -8,13 +8,14 @@ import fcntl
 import os
 import shutil
 import socket
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from runner.errors import InUseError, UsageError
+from runner.errors import InUseError, SetupError, UsageError
 
 LOCK_NAME = ".lock"
 # Folders that this process has locked. The kernel would grant a record lock to the same process twice, and releases the
@@ -53,6 +54,23 @@ def locked_folder(folder: Path) -> Iterator[None]:
         with _changing_held:
             file.close()
             _held.discard(place)
+
+
+def own_folder(folder: Path) -> Path:
+    """Make `folder` if it is missing, and keep other users from writing to it. Raises SetupError when it is a link or
+    belongs to somebody else: this process would then work where a stranger can plant links."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o755)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise SetupError(
+            f"{folder} must be a folder of this process's user ({os.geteuid()}): remove it, or set TMPDIR to another "
+            "folder."
+        )
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        folder.chmod(0o755)
+    return folder
 
 
 def remove_abandoned(scratch: Path) -> None:

@@ -15,12 +15,12 @@ from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
 from runner.engine.owner import Owner
 from runner.engine.sweep import remove_own, sweep
 from runner.errors import LaneError
-from runner.files.folder_lock import locked_folder, remove_abandoned
+from runner.files.folder_lock import locked_folder, own_folder, remove_abandoned
 from runner.guests.disks import Disks, EngineImages, Images
 from runner.guests.experiment import GuestExperiment, Setting
-from runner.guests.house import ContainerHouse, House
+from runner.guests.launcher import IMAGE, ContainerLauncher, Launcher
 from runner.guests.memory import require_memory
-from runner.guests.rootless import open_house
+from runner.guests.rootless import open_launcher
 from runner.guests.saved_images import SavedImages
 from runner.lanes.lane_job import lane_job
 from runner.lanes.request import LaneJob
@@ -29,17 +29,15 @@ from runner.model.artifacts import Evidence
 from runner.model.deployment import Deployment
 from runner.model.job import Job
 from runner.model.run import Run
-from runner.units import MIB
 
-_MEMORY = 4096 * MIB  # most bytes of one guest
-_SPARE = 512 * MIB
+_DISKS = "images"
 
 
 class GuestHost:
     """The place of all guests of a run. Construct with `open`; `run` may be called from as many threads as `lanes`."""
 
-    def __init__(self, house: House, disks: Disks, work: Path, setting: Setting, *, lanes: int) -> None:
-        self._house = house
+    def __init__(self, launcher: Launcher, disks: Disks, work: Path, setting: Setting, *, lanes: int) -> None:
+        self._launcher = launcher
         self._disks = disks
         self._work = work
         self._setting = setting
@@ -62,18 +60,18 @@ class GuestHost:
         """
         require_memory(lanes)
         prefix = f"bentpipe-{secrets.token_hex(4)}"
-        work, disks = scratch / prefix, scratch / "disks"
-        disks.mkdir(parents=True, exist_ok=True)
+        own_folder(scratch)
+        work, disks = scratch / prefix, scratch / _DISKS
         with locked_folder(work):
             try:
                 remove_abandoned(scratch)
                 with ExitStack() as stack:
                     if saved is None:
-                        house, images = stack.enter_context(_container(name, prefix, work, disks, lanes=lanes))
+                        launcher, images = stack.enter_context(_containers(name, prefix, work))
                     else:
-                        house, images = open_house(saved, scratch), saved
-                        stack.callback(house.close)
-                    yield cls(house, Disks(images, house, disks), work, setting, lanes=lanes)
+                        launcher, images = open_launcher(saved, scratch), saved
+                        stack.callback(launcher.close)
+                    yield cls(launcher, Disks(images, launcher, disks), work, setting, lanes=lanes)
             finally:
                 shutil.rmtree(work, ignore_errors=True)
 
@@ -85,7 +83,7 @@ class GuestHost:
             if self._stopped.is_set():
                 raise LaneError("stopped", "The run was stopped while this job ran.")
             work = self._work / str(next(self._numbers))
-            return GuestExperiment(job, self._house, self._disks, self._setting, work, cpu=cpu).run()
+            return GuestExperiment(job, self._launcher, self._disks, self._setting, work, cpu=cpu).run()
         finally:
             self._cpus.put(cpu)
 
@@ -94,22 +92,22 @@ class GuestHost:
         with self._stopping:
             if not self._stopped.is_set():
                 self._stopped.set()
-                self._house.close()
+                self._launcher.close()
 
 
 @contextmanager
-def _container(name: str, prefix: str, work: Path, disks: Path, *, lanes: int) -> Iterator[tuple[House, Images]]:
-    """A container for guests, and the images of its engine. First removes leftovers of killed runners."""
+def _containers(name: str, prefix: str, work: Path) -> Iterator[tuple[Launcher, Images]]:
+    """Containers for guests, and the images of their engine. First removes leftovers of killed runners."""
     labels = {LABEL_OWNER: str(Owner.current()), LABEL_RUN: name, LABEL_LANES: prefix}
-    engine, stop = Engine(host_engine.connect(), labels), threading.Event()
+    client = host_engine.connect()
+    engine, stop = Engine(client, labels), threading.Event()
     try:
         sweep(engine)
         start_watchdog(engine, prefix, stop)
-        memory = lanes * _MEMORY + _SPARE
-        yield (
-            ContainerHouse(engine, stop, name=prefix, work=work, disks=disks, memory=memory),
-            EngineImages(engine, prefix),
-        )
+        mapped = any("name=userns" in option or "name=rootless" in option for option in engine.security)
+        images = EngineImages(engine, prefix)
+        kernel = images.text(IMAGE, "/guest/version", work / "version").strip()
+        yield ContainerLauncher(engine, name=prefix, mapped=mapped, kernel=kernel), images
     finally:
         stop.set()
         try:

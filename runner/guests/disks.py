@@ -1,6 +1,7 @@
 """Turns images into disks that a guest mounts: one EROFS file for each image, with the image's owners and modes."""
 
 import json
+import shutil
 import tarfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -8,13 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from runner.collect import extract_file
 from runner.engine.containers import ContainerSpec, Engine
 from runner.errors import LaneError
-from runner.guests.house import House
+from runner.files.folder_lock import own_folder
+from runner.guests.launcher import Launcher
 from runner.store import write_atomically
+from runner.units import MIB
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_UUID = "00000000-0000-4000-8000-000000000000"  # the same for every disk, so that a disk depends only on its image
+_LARGEST = 64 << 30  # bytes of a disk
+_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +69,24 @@ class EngineImages:
         finally:
             self._engine.remove(made)
 
+    def text(self, image: str, path: str, place: Path) -> str:
+        """The text of a small file of an image, which is copied to `place`. Raises LaneError."""
+        made = self._engine.create(f"{self._name}-{place.name}", _exported(image))
+        try:
+            extract_file(self._engine.archive(made, path), place, budget=MIB)
+        finally:
+            self._engine.remove(made)
+        return place.read_text(errors="replace")
+
 
 class Disks:
-    """Disks of images in one folder of this host. Thread-safe."""
+    """Disks of images in one folder of this host, which only this user may write. Thread-safe."""
 
-    def __init__(self, images: Images, house: House, folder: Path) -> None:
+    def __init__(self, images: Images, launcher: Launcher, folder: Path) -> None:
+        """`folder` is made if necessary. Raises SetupError when it belongs to somebody else."""
         self._images = images
-        self._house = house
-        self._folder = folder
+        self._launcher = launcher
+        self._folder = own_folder(folder)
         self._lock = threading.Lock()
         self._known: dict[str, Disk] = {}
 
@@ -92,19 +107,22 @@ class Disks:
             return self._known[image_id]
 
     def _make(self, image: str, path: Path, about: Path) -> None:
-        archive = path.with_suffix(".tar")
+        archive, result = path.with_suffix(".tar"), path.with_suffix(".part")
+        shutil.rmtree(result, ignore_errors=True)
         try:
             self._images.write_root(image, archive)
             names = _names(archive)
-            unfinished = path.with_suffix(".part")
-            unfinished.unlink(missing_ok=True)
-            command = ["--quiet", f"-U{_UUID}", "--tar=f", str(unfinished), str(archive)]
-            code, printed = self._house.execute([*self._house.mkfs, *command])
-            if code != 0:
+            files = [("root.tar", archive)]
+            made = self._launcher.run("disk", files, result, budget=_LARGEST, seconds=_SECONDS)
+            disk = result / "out" / "disk"
+            if made.get("exit_code") != 0 or not disk.is_file():
+                printed = (result / "console").read_text(errors="replace") if (result / "console").is_file() else ""
                 raise LaneError("no-disk", f"The disk of {image} can't be made.", printed=printed)
-            unfinished.replace(path)
+            disk.chmod(0o644)  # the users of guests read it
+            disk.replace(path)
         finally:
             archive.unlink(missing_ok=True)
+            shutil.rmtree(result, ignore_errors=True)
         write_atomically(about, json.dumps({"config": self._images.image_config(image), **names}).encode())
 
 

@@ -14,12 +14,13 @@ from runner.engine.output import Output
 from runner.errors import LaneError
 from runner.guests.description import describe_job
 from runner.guests.disks import Disk, Disks
-from runner.guests.house import Ended, House
-from runner.guests.reading import GuestReport, ProcessReport, read_report
+from runner.guests.launcher import LATE, Launcher
+from runner.guests.reading import Ended, GuestReport, ProcessReport, read_ended, read_report
 from runner.images.images import SIMULATOR
 from runner.inputs.inputs import ServedFile, certificates, path_keys
 from runner.lanes.experiment import downloads_quota
 from runner.lanes.lane import LOCAL_PORT
+from runner.lanes.link_document import PACKETS, TRUTH
 from runner.lanes.request import EndpointSpec, LaneJob
 from runner.model.artifacts import Artifacts, EndpointRecord, Evidence, FileRecord, GuestEvidence
 from runner.model.run import Run
@@ -33,6 +34,9 @@ _OUTPUT = "output.log"
 _KILLED = 137
 _NOT_STARTED = 125
 _BLOCK = 1 << 20
+_RESULT_BUDGET = 2048 * MIB  # most bytes that come out of a guest
+_LARGEST_TEXT = 4 * MIB
+_LINK_FILES = ("left.pcap", "right.pcap", TRUTH, PACKETS)
 _LINES = 3  # lines of a process' output in an error message
 _HOW = {
     "hangs": ("guest-hangs", "The guest did nothing, and its clock stood still."),
@@ -65,9 +69,11 @@ class Setting:
 class GuestExperiment:
     """A job. `run` is called once."""
 
-    def __init__(self, job: LaneJob, house: House, disks: Disks, setting: Setting, work: Path, *, cpu: int) -> None:
+    def __init__(
+        self, job: LaneJob, launcher: Launcher, disks: Disks, setting: Setting, work: Path, *, cpu: int
+    ) -> None:
         self._job = job
-        self._house = house
+        self._launcher = launcher
         self._disks = disks
         self._setting = setting
         self._work = work
@@ -81,17 +87,25 @@ class GuestExperiment:
         """Run the job and write its folder, `evidence.json` last. Raises LaneError when the harness can't run it."""
         disks = {role: self._disks.of(SIMULATOR) for role in self._segments}
         disks |= {role: self._disks.of(spec.image) for role, spec in self._specs.items()}
+        used = sorted({disk.path for disk in disks.values()})
         try:
-            self._prepare(disks)
-            ended = self._house.run(self._work)
+            about = self._launcher.run(
+                "guest",
+                self._files(disks),
+                self._work,
+                budget=_RESULT_BUDGET,
+                seconds=self._setting.host_s + LATE,
+                disks=used,
+            )
             report = read_report(_text(self._work / "out" / "report"))
-            evidence = self._collect(disks, ended, report)
+            evidence = self._collect(disks, read_ended(about), report)
         finally:
             shutil.rmtree(self._work, ignore_errors=True)
         save_evidence(Artifacts(self._job.folder), evidence)
         return evidence
 
-    def _prepare(self, disks: Mapping[str, Disk]) -> None:
+    def _files(self, disks: Mapping[str, Disk]) -> Iterator[tuple[str, bytes]]:
+        """The files that the guest gets, by name. A name that ends with `/` is a folder."""
         job, setting = self._job, self._setting
         quotas = len(self._specs) * job.limits.logs + downloads_quota(job.required_files)
         description = {
@@ -100,23 +114,20 @@ class GuestExperiment:
             "memory_mib": min(setting.memory, job.limits.memory + _OWN_MEMORY * MIB) // MIB + quotas // MIB,
             "charge": setting.charge,
             "cpu": self._cpu,
+            "guard": "seccomp",
             "spin_cpu_s": setting.spin_cpu_s,
             "silence_s": setting.silence_s,
             "host_s": setting.host_s,
         }
-        shutil.rmtree(self._work, ignore_errors=True)
+        yield "guest.json", json.dumps(description).encode()
+        yield "job", describe_job(job, disks, self._launcher.folder_of_disks(self._disks.folder))
+        yield from ((f"out/{role}/", b"") for role in self._captured)
         certs = certificates(chain_length=job.chain_length, seed=job.seed, now=setting.epoch).files()
-        folders = {"www": {file.name: file.content() for file in job.files}, "certs": certs}
-        if job.boxes:
-            folders["keys"] = path_keys(seed=job.seed, now=setting.epoch)
-        folders |= {f"out/{role}": {} for role in self._captured}
-        for folder, contents in folders.items():
-            (self._work / folder).mkdir(parents=True)
-            for name, content in contents.items():
-                (self._work / folder / name).write_bytes(content)
-        (self._work / "job").write_bytes(describe_job(job, disks, str(self._disks.folder)))
-        (self._work / "guest.json").write_text(json.dumps(description))
-        self._house.give_to_guests(self._work)
+        keys = path_keys(seed=job.seed, now=setting.epoch) if job.boxes else {}
+        yield from ((f"certs/{name}", content) for name, content in certs.items())
+        yield from ((f"keys/{name}", content) for name, content in keys.items())
+        yield "www/", b""
+        yield from ((f"www/{file.name}", file.content()) for file in job.files)
 
     def _collect(self, disks: Mapping[str, Disk], ended: Ended, report: GuestReport) -> Evidence:
         folder, out = self._job.folder, self._work / "out"
@@ -126,18 +137,20 @@ class GuestExperiment:
             (folder / role).mkdir(parents=True, exist_ok=True)
             (folder / role / _OUTPUT).write_text(text)
         for role in self._captured:
-            for path in (out / role).iterdir():
-                shutil.move(path, folder / role / path.name)
+            for name in (*_LINK_FILES, f"{role}.pcap"):  # a hostile guest may have left other files
+                if (out / role / name).is_file():
+                    (out / role / name).rename(folder / role / name)
         captures = {CLIENT: artifacts.client_capture, SERVER: artifacts.server_capture}
         hashes = {role: _hash(path) for role, path in captures.items() if path.is_file()}
-        shutil.copyfile(self._work / "console", folder / self._segments[0] / "console.log")
+        error = self._error(ended, report, outputs)
+        if (self._work / "console").is_file():
+            (self._work / "console").rename(folder / self._segments[0] / "console.log")
         artifacts.output_log.write_text(collect.merge_outputs(list(outputs.items())))
         endpoints = {role: self._endpoint(role, disks[role], report) for role in self._specs}
         files, extra, full = self._downloads(out / "client-downloads.tar")
         if full:
             endpoints[CLIENT]["volumes_full"] = (*endpoints[CLIENT]["volumes_full"], "/downloads")  # type: ignore[misc]
         records = {role: EndpointRecord(**fields) for role, fields in endpoints.items()}  # type: ignore[arg-type]
-        error = self._error(ended, report, outputs)
         return Evidence(
             started_unix_s=report.began or float(self._setting.epoch),
             wall_s=ended.host_s,
@@ -156,7 +169,7 @@ class GuestExperiment:
             capture_drops=sum(report.dropped.values()) if report.dropped else None,
             error=error,
             guest=GuestEvidence(
-                kernel=self._house.kernel,
+                kernel=self._launcher.kernel,
                 epoch_unix_s=self._setting.epoch,
                 seed=self._job.seed,
                 charge=self._setting.charge,
@@ -173,10 +186,11 @@ class GuestExperiment:
     def _error(self, ended: Ended, report: GuestReport, outputs: Mapping[str, str]) -> dict[str, str]:
         """Code and message of the most informative error of the job; empty without an error."""
         if ended.how == "spins":
-            spinner = ended.spinner
-            process = f"the process {spinner['name']} of the {spinner['role'] or 'guest'}"
-            used = f"used {spinner['cpu_s']:.0f} s of CPU while no time passed"
-            return {"code": "spins", "message": f"{process} {used}: it waits in a loop that reads no clock"}
+            used = f"used {ended.spin_s:.0f} s of CPU while no time passed"
+            return {
+                "code": "spins",
+                "message": f"the process {ended.spinner} {used}: it waits in a loop that reads no clock",
+            }
         if refused := self._not_started(report):
             return refused
         if report.error:
@@ -238,7 +252,10 @@ def _missing(file: ServedFile) -> FileRecord:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(errors="replace") if path.is_file() else ""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return file.read(_LARGEST_TEXT).decode(errors="replace")
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

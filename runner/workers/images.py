@@ -12,7 +12,7 @@ from docker.errors import DockerException, ImageNotFound
 
 from runner.engine import engine
 from runner.errors import SetupError, first_line
-from runner.guests.house import IMAGE as GUEST
+from runner.guests.launcher import IMAGE as GUEST
 from runner.images import archives
 from runner.images.images import SIMULATOR
 from runner.lanes.holders import TOOLS

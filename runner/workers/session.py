@@ -1,6 +1,7 @@
 """`./bentpipe worker tls://…`: takes part until Ctrl-C, even when the scheduler or a runner ends."""
 
 import asyncio
+import os
 import secrets
 import shutil
 import socket
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import first_line
-from runner.files.folder_lock import locked_folder, remove_abandoned
+from runner.files.folder_lock import locked_folder, own_folder, remove_abandoned
 from runner.workers.cluster import worker
 from runner.workers.host import Deployments, Host
 from runner.workers.invitation import Address, Invitation
@@ -44,7 +45,7 @@ async def _session(
 ) -> str:
     """Run one session. Returns the reason of its end."""
     name = f"{socket.gethostname()}-{secrets.token_hex(2)}"
-    scratch = Path(tempfile.gettempdir()) / "bentpipe-workers"
+    scratch = own_folder(Path(tempfile.gettempdir()) / f"bentpipe-workers-{os.geteuid()}")
     remove_abandoned(scratch)
     folder = scratch / f"bentpipe-{name}"
     with locked_folder(folder):

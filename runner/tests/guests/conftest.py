@@ -10,7 +10,7 @@ from docker.errors import ImageNotFound
 from runner.campaign.clocks import EPOCH
 from runner.guests.deployment import GuestHost
 from runner.guests.experiment import Setting
-from runner.guests.house import IMAGE
+from runner.guests.launcher import IMAGE
 from runner.tests.lanes.conftest import ask, engine, stranger
 
 __all__ = ["ask", "engine", "stranger"]
@@ -24,7 +24,5 @@ def lanes(engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory)
     except ImageNotFound:
         pytest.skip(f"the image {IMAGE} is not built: `./bentpipe demo --clock virtual` builds it in minutes")
     scratch: Path = tmp_path_factory.mktemp("guests")
-    for folder in (scratch, *scratch.parents[:2]):
-        folder.chmod(0o755)  # guests run as another user when root runs the tests
     with GuestHost.open("tests", Setting(epoch=EPOCH, spin_cpu_s=4.0), lanes=2, scratch=scratch) as host:
         yield host

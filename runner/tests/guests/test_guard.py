@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import docker
 import pytest
 
 from runner.campaign.clocks import EPOCH
@@ -16,12 +17,12 @@ from runner.guests.experiment import Setting
 from runner.lanes.request import LaneJob, Limits
 from runner.model.artifacts import Evidence
 from runner.model.codes import another_attempt_helps
-from runner.tests.lanes.conftest import Ask
+from runner.tests.lanes.conftest import Ask, containers_of
 from runner.units import MIB
 
 pytestmark = pytest.mark.docker
 
-SCRATCH = "guard-of-guests"
+RUN = "guard-of-guests"
 
 RunWith = Callable[[Setting, LaneJob], Evidence]
 
@@ -32,9 +33,8 @@ def run_with(lanes: GuestHost, tmp_path_factory: pytest.TempPathFactory) -> RunW
     del lanes
 
     def run(setting: Setting, job: LaneJob) -> Evidence:
-        scratch = tmp_path_factory.mktemp(SCRATCH)
-        scratch.chmod(0o755)
-        with GuestHost.open("guard", setting, lanes=1, scratch=scratch) as host:
+        scratch = tmp_path_factory.mktemp(RUN)
+        with GuestHost.open(RUN, setting, lanes=1, scratch=scratch) as host:
             return host.run(job)
 
     return run
@@ -65,13 +65,14 @@ def take_memory(pid: int) -> None:
 
 
 def kernels() -> list[int]:
-    """Processes of guests that these tests have started: others of this host are left alone."""
+    """Kernels of guests that these tests have started: others of this host are left alone."""
     pids = []
+    ours = [container["Id"] for container in containers_of(docker.from_env(), run=RUN, role="guest")]
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
-            ours = entry.name.isdigit() and SCRATCH in str((entry / "cwd").readlink())
-            if ours and (entry / "cmdline").read_bytes().startswith(b"kernel\0"):
-                pids.append(int(entry.name))
+            if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(b"kernel\0"):
+                groups = (entry / "cgroup").read_text()
+                pids += [int(entry.name) for container in ours if container in groups]
     return pids
 
 

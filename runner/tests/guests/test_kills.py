@@ -9,13 +9,14 @@ from pathlib import Path
 import docker
 import pytest
 from docker.errors import DockerException, ImageNotFound
+from docker.models.containers import Container
 
 from runner.errors import LaneError
 from runner.guests.deployment import GuestHost
 from runner.guests.experiment import Setting
-from runner.guests.house import IMAGE
+from runner.guests.launcher import IMAGE
 from runner.paths import ROOT
-from runner.tests.lanes.conftest import made_by
+from runner.tests.lanes.conftest import Ask, made_by
 
 pytestmark = pytest.mark.docker
 
@@ -60,31 +61,34 @@ def test_a_killed_runner_leaves_no_guests_and_no_folders(client: docker.DockerCl
     assert list(tmp_path.glob("bentpipe-*")) == []
 
 
-def test_a_house_that_is_killed_gets_a_successor(client: docker.DockerClient, tmp_path: Path) -> None:
-    with GuestHost.open(RUN, SETTING, lanes=1, scratch=tmp_path) as host:
-        house = host._house
-        houses = [each for each in client.containers.list(ignore_removed=True) if str(each.name).endswith("-house")]
-        (container,) = (each for each in houses if RUN in str(each.labels))
-        container.kill()
+def test_a_guest_whose_container_is_killed_died(client: docker.DockerClient, tmp_path: Path, ask: Ask) -> None:
+    with GuestHost.open(RUN, SETTING, lanes=1, scratch=tmp_path) as host, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(host.run, ask(client="hang", timeout=1e6))
+        guest_of(client).kill()
         with pytest.raises(LaneError) as caught:
-            house.execute(["true"])
-        assert caught.value.code == "holder-died"
-        assert house.execute(["cat", "/guest/version"])[1].strip() == house.kernel
+            running.result(timeout=60)
+        assert caught.value.code == "guest-died"
 
 
-def test_a_job_that_has_just_begun_when_the_run_is_stopped_gets_no_new_house(
-    client: docker.DockerClient, tmp_path: Path
+def test_a_job_that_runs_when_the_run_is_stopped_is_no_failure(
+    client: docker.DockerClient, tmp_path: Path, ask: Ask
 ) -> None:
-    with GuestHost.open(RUN, SETTING, lanes=1, scratch=tmp_path) as host:
-        house = host._house
-        with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(house.execute, ["sleep", "60"])
-            time.sleep(1.0)
-            host.stop()
-            with pytest.raises(LaneError):
-                running.result(timeout=30)
-        with pytest.raises(LaneError) as caught:
-            house.execute(["true"])
-        assert caught.value.code == "stopped"
-        houses = client.containers.list(all=True, filters={"label": f"bentpipe.run={RUN}"}, ignore_removed=True)
-        assert not [each for each in houses if str(each.name).endswith("-house")]
+    with GuestHost.open(RUN, SETTING, lanes=1, scratch=tmp_path) as host, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(host.run, ask(client="hang", timeout=1e6))
+        guest_of(client)
+        host.stop()
+        for job in (running, pool.submit(host.run, ask(name="next"))):
+            with pytest.raises(LaneError) as caught:
+                job.result(timeout=60)
+            assert caught.value.code == "stopped"
+        assert not [name for name in made_by(client, RUN) if "-guest-" in name]
+
+
+def guest_of(client: docker.DockerClient) -> Container:
+    """The container of the only running guest of this run."""
+    deadline = time.monotonic() + 60
+    filters = {"label": [f"bentpipe.run={RUN}", "bentpipe.role=guest"], "status": "running"}
+    while not (guests := client.containers.list(filters=filters, ignore_removed=True)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return guests[0]

@@ -9,7 +9,7 @@ import pytest
 from docker.errors import ImageNotFound
 
 from runner.engine.engine import connect
-from runner.guests.house import IMAGE
+from runner.guests.launcher import IMAGE
 from runner.images.images import SIMULATOR
 from runner.model.result import Outcome
 from runner.paths import ROOT
