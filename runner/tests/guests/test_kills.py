@@ -16,7 +16,7 @@ from runner.guests.deployment import GuestHost
 from runner.guests.experiment import Setting
 from runner.guests.launcher import IMAGE
 from runner.paths import ROOT
-from runner.tests.lanes.conftest import Ask, made_by
+from runner.tests.lanes.conftest import Ask, containers_of, made_by
 
 pytestmark = pytest.mark.docker
 
@@ -87,8 +87,8 @@ def test_a_job_that_runs_when_the_run_is_stopped_is_no_failure(
 def guest_of(client: docker.DockerClient) -> Container:
     """The container of the only running guest of this run."""
     deadline = time.monotonic() + 60
-    filters = {"label": [f"bentpipe.run={RUN}", "bentpipe.role=guest"], "status": "running"}
-    while not (guests := client.containers.list(filters=filters, ignore_removed=True)):
+    while not (guests := containers_of(client, run=RUN, role="guest")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    return guests[0]
+    time.sleep(1.0)
+    return client.containers.get(guests[0]["Id"])

@@ -211,7 +211,7 @@ def test_containers_of_ours_have_limits(lanes: Lanes, ask: Ask, engine: docker.D
         candidate for candidate in engine.containers.list(ignore_removed=True) if lanes_own <= candidate.labels.items()
     ]
     made = [
-        candidate for candidate in made if candidate.labels.get("bentpipe.role") != "house"
+        candidate for candidate in made if candidate.labels.get("bentpipe.role") != "guest"
     ]  # the container in which guests run; they share its memory
     assert len(made) >= 4
     for container in made:
