@@ -34,7 +34,7 @@ from runner.model.estimate import REAL, estimate
 from runner.model.implementation import Role
 from runner.model.job import Job
 from runner.model.protocol import HTTP09
-from runner.model.result import Outcome
+from runner.model.result import Outcome, Result
 from runner.model.run import Run
 from runner.plan import runs
 from runner.plan.link_plan import link_plans
@@ -169,7 +169,12 @@ def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None) -> str:
 )
 @click.option("--store", default="", metavar="URL", help="Folder that workers and runner share, for their archives.")
 @rootless_option
-@click.option("--strict", is_flag=True, help="Exit with 1 when a job failed, with 3 when a job ended with an error.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with 1 when a job failed or an endpoint broke a MUST of an RFC (§), with 3 when a job ended with an "
+    "error.",
+)
 @click.option("-m", "--markdown", is_flag=True, help="Print the matrix at the end as Markdown.")
 @click.option(
     "--repeat-runs",
@@ -197,15 +202,15 @@ def run(implementations: Path, /, strict: bool, repeat_runs: int | None, repeat_
     options = matrix_options(implementations, parsed)
     if repeat_check:
         sys.exit(0 if _run_twice(options, repeat_runs) else 1)
-    outcomes: set[Outcome] = set()
+    results: list[Result] = []
     repeated = repetitions(options, repeat_runs)
     for repetition in repeated:
-        results = run_matrix(repetition, out=out, err=err)
-        outcomes |= {result.outcome for result in results.values()}
+        results += run_matrix(repetition, out=out, err=err).values()
     if len(repeated) > 1:
         for sentence in between_sentences([runs.run_path(repetition.name) for repetition in repeated]):
             out.print(sentence, soft_wrap=True)
-    failed, undecided = Outcome.FAILED in outcomes, Outcome.ERROR in outcomes
+    failed = any(result.outcome is Outcome.FAILED or result.violations for result in results)
+    undecided = any(result.outcome is Outcome.ERROR for result in results)
     sys.exit((1 if failed else 3 if undecided else 0) if strict else 0)
 
 

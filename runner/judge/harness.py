@@ -16,7 +16,7 @@ or the architecture is wrong."""
 
 
 def with_record(result: Result, evidence: Evidence) -> Result:
-    """The result with the times, the clock and the real link that the harness recorded."""
+    """The result with the times, the clock, the delivery and the real link that the harness recorded."""
     return replace(
         result,
         started_unix_s=evidence.started_unix_s,
@@ -28,6 +28,7 @@ def with_record(result: Result, evidence: Evidence) -> Result:
         guest_speed=evidence.guest.speed if evidence.guest else None,
         host=evidence.host,
         real_link=evidence.real_link,
+        delivered=any(file.equal for file in evidence.files),
     )
 
 

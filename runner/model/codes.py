@@ -27,53 +27,47 @@ class Code:
     matter: Matter
     meaning: str
     again: bool = False  # True for codes of the harness after which another attempt may succeed
-    silences: bool = False  # True: with this code in `handshake` no file arrived, so every other case would fail, too
 
 
-def _codes(matter: Matter, meanings: dict[str, str], *, again: bool = False, silences: bool = False) -> list[Code]:
-    return [
-        Code(name=name, matter=matter, meaning=meaning, again=again, silences=silences)
-        for name, meaning in meanings.items()
-    ]
+def _codes(matter: Matter, meanings: dict[str, str], *, again: bool = False) -> list[Code]:
+    return [Code(name=name, matter=matter, meaning=meaning, again=again) for name, meaning in meanings.items()]
 
 
-_NO_FILE = {
+_ENDPOINT = {
     "client-exit": "The client ended with an exit code other than 0.",
     "client-hello-unanswered": "The server did not answer the ClientHello.",
     "client-not-started": "The engine could not start the client's first process.",
     "client-silent": "The client ended with exit code 0, without a connection and without the requested files.",
-    "files-differ": "A requested file is missing, or differs from the server's.",
-    "interface-changed": "An endpoint changed its network interface, so that packets could not reach it.",
-    "malformed-frames": "An endpoint sent frames that are too long for the link or have no checksum.",
-    "misaddressed-frames": "An endpoint sent its packets to a MAC address that the link does not know.",
-    "output-flood": "An endpoint printed more than the limit.",
-    "packet-flood": "An endpoint sent many times more bytes than the files need.",
-    "server-exit": "The server ended before the client.",
-    "server-not-ready": "The server did not answer an unknown version in time.",
-    "server-not-started": "The engine could not start the server's first process.",
-    "timeout": "The client was still running at the case's time-out.",
-    "volume-full": "An endpoint filled one of its folders.",
-    "wrong-alpn": "The endpoints negotiated another application protocol than the case requires.",
-}
-_ENDPOINT = {
     "close-code-undefined": "A connection was closed with a code that the application protocol does not define.",
     "closed-with-error": "A connection was closed with an error.",
     "file-differs": "A downloaded file differs from the server's.",
+    "files-differ": "A requested file is missing, or differs from the server's.",
     "files-extra": "The client saved files that nobody requested.",
     "handshake-count": "The number of handshakes differs from the number that the case requires.",
+    "interface-changed": "An endpoint changed its network interface, so that packets could not reach it.",
     "leak": "An eavesdropper on the satellite segment saw what the middlebox claims to hide.",
+    "malformed-frames": "An endpoint sent frames that are too long for the link or have no checksum.",
+    "misaddressed-frames": "An endpoint sent its packets to a MAC address that the link does not know.",
     "no-control-stream": "An endpoint opened no HTTP/3 control stream.",
     "no-ecn-counts": "ACKs carry no ECN counts.",
     "no-ect": "Packets carry no ECN codepoint.",
     "no-key-update": "An endpoint did not update its keys.",
     "old-path-kept": "The server kept sending to the old path.",
+    "output-flood": "An endpoint printed more than the limit.",
+    "packet-flood": "An endpoint sent many times more bytes than the files need.",
     "packet-number-reused": "A packet number was used twice.",
     "packet-without-frames": "A packet has no frame.",
     "page-incomplete": "The browser did not load every object of the page.",
     "path-challenge-unanswered": "A PATH_CHALLENGE was not answered.",
     "path-not-challenged": "A new path was used without a PATH_CHALLENGE.",
+    "server-exit": "The server ended before the client.",
+    "server-not-ready": "The server did not answer an unknown version in time.",
+    "server-not-started": "The engine could not start the server's first process.",
     "stream-limit-high": "The server allowed more streams at once than the case permits.",
+    "timeout": "The client was still running at the case's time-out.",
     "unexpected-retry": "The server sent Retry where the case forbids it.",
+    "volume-full": "An endpoint filled one of its folders.",
+    "wrong-alpn": "The endpoints negotiated another application protocol than the case requires.",
     "wrong-version": "The connection used another QUIC version than the case requires.",
 }
 _QUESTION = {
@@ -153,7 +147,6 @@ _IMAGE = {
 CODES = {
     code.name: code
     for code in (
-        *_codes(Matter.ENDPOINT, _NO_FILE, silences=True),
         *_codes(Matter.ENDPOINT, _ENDPOINT),
         *_codes(Matter.QUESTION, _QUESTION),
         *_codes(Matter.HARNESS, _FOR_GOOD),

@@ -274,6 +274,9 @@ class Result:
     findings: tuple[Finding, ...] = ()
     public: PublicVerdict | None = None  # None: the public runner lacks this case, or packets could not be read
     violations: tuple[Finding, ...] = ()  # broken rules of RFCs, even if the case does not test them; code: rule id
+    delivered: bool | None = (
+        None  # whether a requested file arrived whole; None: nothing was run, or the result is older
+    )
     notes: tuple[
         Finding, ...
     ] = ()  # remarks without effect on the verdict, because no MUST and no rule of the contract is broken

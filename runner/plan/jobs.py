@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from runner.config.catalog import Catalog
 from runner.config.selection import Selection, iterations_of
-from runner.model.codes import CODES
 from runner.model.implementation import Implementation, Role
 from runner.model.job import Job
 from runner.model.protocol import TRANSPORTS, transport_of
@@ -57,15 +56,10 @@ def gate(job: Job) -> Job:
     return replace(job, case=GATE, link="", iteration=1)
 
 
-# Findings of the case `handshake` after which no other case can succeed: the file did not arrive, or an endpoint
-# failed. With all other findings the file arrived, but in a way that this case forbids, such as after Retry.
-_NOTHING_ARRIVED = frozenset(name for name, code in CODES.items() if code.silences)
-
-
 def cannot_talk(handshake: Result) -> bool:
-    """True when the pair of this result can't transfer a file, so that no other case can succeed."""
-    codes = {finding.code for finding in handshake.findings}
-    return handshake.outcome is Outcome.FAILED and (not codes or not codes.isdisjoint(_NOTHING_ARRIVED))
+    """True when the pair of this result transferred no file, so that no other case can succeed. A handshake may fail
+    although its file arrived, such as after a Retry that the case forbids."""
+    return handshake.outcome is Outcome.FAILED and handshake.delivered is False
 
 
 def gated(job: Job, done: Mapping[Job, Result]) -> Finding | None:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from runner.model.job import Job
-from runner.model.result import Outcome, Result
+from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord, Kind, Run
 from runner.terminal.tables import STYLES
 from runner.units import format_count
@@ -73,6 +73,8 @@ def sentence(results: Mapping[Job, Result], run: Run) -> str:
     counts = {outcome: _count(results, outcome) for outcome in Outcome}
     parts = ", ".join(f"{number} {outcome.value}" for outcome, number in counts.items() if number)
     text = f"{format_count(len(results), 'job')}: {parts or 'none'}."
+    if broken := sum(bool(result.violations) for result in results.values()):
+        text += f" In {broken} of them an endpoint broke a MUST of an RFC (§)."
     if counts[Outcome.ERROR]:
         text += f" Retry the errors: ./bentpipe run --run {run.name} --retry error"
     return text
@@ -98,14 +100,16 @@ class _Grid:
         beside = any(run.cases[name].beside for name in chosen)
         signs = " · ".join(f"{sign} {outcome.value}" for outcome, (sign, _) in STYLES.items())
         fairness = "; J: Jain's fairness index beside another flow" if beside else ""
-        self.legend = f"{signs}; time: median delivery time{fairness}. {names}"
+        self.legend = f"{signs} · § an endpoint broke a MUST; time: median delivery time{fairness}. {names}"
 
     def styled(self, client: str, server: str) -> Iterator[str]:
         """Lines of one matrix cell for a terminal."""
         for outcome, cases in self._by_outcome(client, server):
             sign, style = STYLES[outcome]
             named = outcome in _NAMED and outcome not in _SHORT
-            yield f"[{style}]{sign} {' '.join(cases) if named else len(cases)}[/{style}]"
+            marked = sum("§" in case for case in cases)
+            count = f"{len(cases)}, {marked} §" if marked else f"{len(cases)}"
+            yield f"[{style}]{sign} {' '.join(cases) if named else count}[/{style}]"
         yield from self._numbers(client, server)
 
     def lines(self, client: str, server: str) -> Iterator[str]:
@@ -115,17 +119,18 @@ class _Grid:
         yield from self._numbers(client, server)
 
     def _by_outcome(self, client: str, server: str) -> Iterator[tuple[Outcome, list[str]]]:
-        """For each outcome, the abbreviations of its cases. A count follows when only some iterations had the
-        outcome."""
+        """For each outcome, the abbreviations of its cases, with § when an endpoint broke a MUST. A count follows when
+        only some iterations had the outcome."""
         jobs = self._cells.get((client, server), {})
         for outcome in Outcome:
             cases = []
             for name, case in self._run.cases.items():
                 results = [result for job, result in jobs.items() if job.case_link == name]
-                number = sum(result.outcome is outcome for result in results)
-                if number:
-                    part = f" {number}/{len(results)}" if number < len(results) else ""
-                    cases.append(f"{case.abbreviation}{part}")
+                chosen = [result for result in results if result.outcome is outcome]
+                if chosen:
+                    sign = "§" if any(result.violations for result in chosen) else ""
+                    part = f" {len(chosen)}/{len(results)}" if len(chosen) < len(results) else ""
+                    cases.append(f"{case.abbreviation}{sign}{part}")
             if cases:
                 yield outcome, cases
 
@@ -157,6 +162,23 @@ def _reason_lines(results: Mapping[Job, Result], run: Run) -> Iterator[str]:
     if len(reasons) > _LISTED:
         count = format_count(len(reasons) - _LISTED, "more reason")
         yield f"{count}: ./bentpipe show {run.name}/{reasons[_LISTED].jobs[0]}"
+    yield from _rule_lines(results)
+
+
+def _rule_lines(results: Mapping[Job, Result]) -> Iterator[str]:
+    """A line for each MUST that a stack broke, with the job that shows it."""
+    broken: dict[tuple[str, str, str], list[tuple[Job, Finding]]] = {}
+    for job, result in results.items():
+        for finding in result.violations:
+            stack = {"client": job.client, "server": job.server}.get(finding.role, "")
+            broken.setdefault((finding.role, stack, finding.code), []).append((job, finding))
+    for (role, stack, code), shown in list(broken.items())[:_LISTED]:
+        job, finding = shown[0]
+        where = f"{job.case_link}  {job.ends} #{job.iteration}"
+        more = f" and {len(shown) - 1} more" if len(shown) > 1 else ""
+        yield f"§ {role} {stack}: {code}: {' '.join(finding.actual.split())} ({where}{more})"
+    if len(broken) > _LISTED:
+        yield f"{format_count(len(broken) - _LISTED, 'more broken rule')}: the page *Rules* of the site lists them."
 
 
 def _reasons(results: Mapping[Job, Result], run: Run) -> Iterable[Reason]:

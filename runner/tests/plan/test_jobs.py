@@ -226,7 +226,7 @@ def test_handshakes_come_first_even_when_shuffled(catalog: Catalog) -> None:
 def test_a_pair_that_fails_the_handshake_is_asked_nothing_else() -> None:
     job = Job(server="a", client="b", case="sat", iteration=2)
     finding = Finding(code="timeout", requirement="r", expected="e", actual="still running")
-    failed = replace(result(gate(job), Outcome.FAILED), findings=(finding,))
+    failed = replace(result(gate(job), Outcome.FAILED), findings=(finding,), delivered=False)
     refusal = gated(job, {gate(job): failed})
     assert refusal is not None
     assert (refusal.code, refusal.actual) == (GATE_FAILED, "timeout: still running")
@@ -236,14 +236,13 @@ def test_a_pair_that_fails_the_handshake_is_asked_nothing_else() -> None:
     assert gated(gate(job), {gate(job): failed}) is None
 
 
-def test_a_pair_that_gets_its_file_is_asked_on() -> None:
-    """What `handshake` alone forbids, such as Retry, is no reason to skip a measurement."""
+@pytest.mark.parametrize(("delivered", "refused"), [(True, False), (False, True), (None, False)])
+def test_a_pair_that_gets_its_file_is_asked_on(delivered: bool | None, refused: bool) -> None:
+    """Whatever `handshake` found, such as Retry or a flood of output: the gate is a file that arrived."""
     job = Job(server="s", client="c", case="goodput", iteration=1)
-    retried = Finding(code="unexpected-retry", requirement="r", expected="e", actual="a")
-    without_file = Finding(code="files-differ", requirement="r", expected="e", actual="a")
-    for findings, refused in (((retried,), False), ((retried, without_file), True), ((), True)):
-        failed = Result.of(gate(job), Outcome.FAILED, *findings)
-        assert (gated(job, {gate(job): failed}) is not None) == refused
+    finding = Finding(code="output-flood", requirement="r", expected="e", actual="a")
+    failed = replace(Result.of(gate(job), Outcome.FAILED, finding), delivered=delivered)
+    assert (gated(job, {gate(job): failed}) is not None) == refused
 
 
 def test_what_was_skipped_is_asked_again_once_its_handshake_is() -> None:
@@ -251,7 +250,7 @@ def test_what_was_skipped_is_asked_again_once_its_handshake_is() -> None:
     first = gate(job)
     refusal = Finding(code=GATE_FAILED, requirement="r", expected="e", actual="a")
     skipped = replace(result(job, Outcome.SKIPPED), findings=(refusal,))
-    done = {first: result(first, Outcome.FAILED), job: skipped}
+    done = {first: replace(result(first, Outcome.FAILED), delivered=False), job: skipped}
     assert remaining((first, job), done, frozenset()) == ()
     assert remaining((first, job), done, frozenset({Outcome.FAILED})) == (first, job)
     assert remaining((first, job), {**done, first: result(first, Outcome.SUCCEEDED)}, frozenset()) == (job,)

@@ -88,3 +88,15 @@ def test_beside_another_flow_the_fairness_stands_behind_the_time(run: Run) -> No
     assert "SAT 9.25 s J 0.91" in text
     assert "J: Jain's fairness index" in text
     assert "Jain" not in "\n".join(printed(run, judged(run), 120))
+
+
+def test_a_broken_must_is_as_loud_as_a_failure(run: Run) -> None:
+    late = Finding(code="rfc9001-4.9.1-initial-late", requirement="", expected="", actual="2 packets", role="server")
+    results = {job: Result.of(job, Outcome.SUCCEEDED) for job in run.order}
+    results |= {job: replace(result, violations=(late,)) for job, result in results.items() if job.server == "quinn"}
+    lines = printed(run, results, 200)
+    shown = "§ server quinn: rfc9001-4.9.1-initial-late: 2 packets (handshake  quic-go → quinn #1 and 5 more)"
+    assert shown in lines
+    assert lines[-1] == "12 jobs: 12 succeeded. In 6 of them an endpoint broke a MUST of an RFC (§)."
+    assert any("✓ 2, 2 §" in line for line in lines)
+    assert shown in markdown_matrix(results, run)
