@@ -93,6 +93,7 @@ class Front:
         return {
             "stacks": self.stack_lines(plans),
             "current": current,
+            "grid": next(((run, state["grid"]) for run, state in current if state["grid"]["rows"]), None),
             "changes": [(folder, line) for folder, standing in current for line in standing["changes"]][:MOST_LINES],
             "compared": any(standing["previous"] for _, standing in current),
             "best": list(_best(current)),

@@ -6,10 +6,10 @@ from typing import TypedDict
 from runner.compare.causes import ChangeLine, change_lines
 from runner.compare.trust import trust
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import ClientKind
-from runner.render.cells import Cell
-from runner.render.deciding import Decision
-from runner.render.metrics import BY_KEY
+from runner.model.run import CaseRecord, ClientKind, Kind
+from runner.render.cells import Cell, ordered_cases
+from runner.render.colour import step_of
+from runner.render.metrics import BY_KEY, COLOURED
 from runner.render.view import RunView
 from runner.units import format_count
 
@@ -74,6 +74,26 @@ class Changed(TypedDict):
     stacks: list[str]
 
 
+class PairState(TypedDict):
+    """A pair in the compact matrix. `href`: relative to the run's folder."""
+
+    href: str
+    judged: int  # test cases with a verdict
+    passed: int
+    broken: int  # cases in which an endpoint broke a MUST of an RFC
+    colour: str  # CSS class: failed, mixed, succeeded or none
+    delivery: str  # median delivery time in seconds, without its unit; empty: no iteration succeeded
+    shade: str  # CSS class of the colour scale; empty: no delivery time
+
+
+class Grid(TypedDict):
+    """The compact matrix of a run: servers × clients."""
+
+    satellite: str  # the measurement over a satellite whose delivery times are shown; empty: the run has none
+    clients: list[str]
+    rows: list[tuple[str, list[PairState | None]]]  # server, and its cells in the order of `clients`
+
+
 class RunStanding(TypedDict):
     """The document of one run."""
 
@@ -81,6 +101,7 @@ class RunStanding(TypedDict):
     reasons: list[str]
     previous: str  # name of the run with which this run is compared; empty: there is no such run
     stacks: dict[str, Standing]
+    grid: Grid
     best: list[Best]
     changes: list[Changed]  # at most `MOST_LINES`
     more: int  # number of lines that are left out
@@ -97,6 +118,7 @@ def standing(view: RunView) -> RunStanding:
         "reasons": list(trusted.reasons),
         "previous": view.previous.name if view.previous else "",
         "stacks": {name: stack for name in stack_names(view) if (stack := _stack(view, name))["cells"]},
+        "grid": _grid(view),
         "best": list(_best(view)),
         "changes": [_changed(view, line) for line in lines[:MOST_LINES]],
         "more": max(0, len(lines) - MOST_LINES),
@@ -141,6 +163,40 @@ def _stack(view: RunView, name: str) -> Standing:
             if outcome in ("failed", "mixed"):
                 standing["failures"].append(_failure(view, cell, role, peer))
     return standing
+
+
+def _grid(view: RunView) -> Grid:
+    measured = ordered_cases(view.run, Kind.MEASUREMENT)
+    over_satellite = [case for case in measured if case.client is ClientKind.STACK and orbit(case)]
+    satellite = min(over_satellite, key=lambda case: (orbit(case) != "GEO", case.forward.loss), default=None)
+    by_pair: dict[tuple[str, str], list[Cell]] = {}
+    for cell in view.table.values():
+        if cell.case.client is ClientKind.STACK and (cell.case.kind is Kind.TEST_CASE or cell.case is satellite):
+            by_pair.setdefault((cell.server, cell.client), []).append(cell)
+    clients = [name for name in view.clients if any(client == name for _, client in by_pair)]
+    rows: list[tuple[str, list[PairState | None]]] = [
+        (server, [_pair_state(by_pair[server, client]) if (server, client) in by_pair else None for client in clients])
+        for server in view.servers
+        if any(known == server for known, _ in by_pair)
+    ]
+    return {"satellite": "" if satellite is None else satellite.name, "clients": clients, "rows": rows}
+
+
+def _pair_state(cells: Sequence[Cell]) -> PairState:
+    tests = [cell for cell in cells if cell.case.kind is Kind.TEST_CASE]
+    transfers = [cell for cell in cells if cell.case.kind is Kind.MEASUREMENT]
+    outcomes = [cell.css for cell in tests if cell.css in ("succeeded", "failed", "mixed")]
+    summaries = transfers[0].summaries if transfers else {}
+    delivery, share = summaries.get("ttlb"), summaries.get(COLOURED)
+    return {
+        "href": (transfers or tests)[0].href,
+        "judged": len(outcomes),
+        "passed": outcomes.count("succeeded"),
+        "broken": sum(bool(cell.broken_rules) for cell in cells),
+        "colour": next((name for name in ("failed", "mixed", "succeeded") if name in outcomes), "none"),
+        "delivery": "" if delivery is None else BY_KEY["ttlb"].number(delivery.median),
+        "shade": "" if delivery is None else "plain" if share is None else f"e{step_of(share.median)}",
+    }
 
 
 def _failure(view: RunView, cell: Cell, role: str, peer: str) -> Failure:
@@ -190,11 +246,11 @@ def _eliminated(view: RunView, cell: Cell) -> str:
 
 def _best(view: RunView) -> Iterator[Best]:
     """For each orbit, the fastest server in the measurement with the least loss and the most servers."""
-    for orbit in ("GEO", "LEO"):
+    for name in ("GEO", "LEO"):
         over_orbit = [
             decision
             for decision in view.decided
-            if _orbit(decision) == orbit and decision.servers and not decision.label
+            if orbit(decision.case) == name and decision.servers and not decision.label
         ]
         over_orbit.sort(key=lambda decision: (decision.case.forward.loss, -len(decision.servers)))
         for decision in over_orbit[:1]:
@@ -203,7 +259,7 @@ def _best(view: RunView) -> Iterator[Best]:
             spread = first.summary.spread
             span = f"{spread[0]} {delivery.number(spread[1])} to {delivery.text(spread[2])}" if spread else "n = 1"
             yield {
-                "orbit": orbit,
+                "orbit": name,
                 "case": decision.case.name,
                 "href": f"index.html#{decision.case.name}",
                 "server": first.name,
@@ -214,12 +270,13 @@ def _best(view: RunView) -> Iterator[Best]:
             }
 
 
-def _orbit(decision: Decision) -> str:
-    link = decision.case.link
+def orbit(case: CaseRecord) -> str:
+    """GEO or LEO, the orbit of a case's link; empty when the link has no satellite."""
+    link = case.link
     names = {"LEO": _LEO_NAMES, "GEO": _GEO_NAMES}
-    for orbit, parts in names.items():
+    for name, parts in names.items():
         if any(part in link.base_name.lower() for part in parts):
-            return orbit
+            return name
     return "GEO" if _GEO_RTT[0] <= link.rtt <= _GEO_RTT[1] else ""
 
 

@@ -37,7 +37,7 @@ def night(path: Path, number: int, broken: Broken, *, slow: str = "", error: str
         for iteration in range(1, iterations + 1)
     )
     cases = {"hs": case("hs", Kind.TEST_CASE), "sat": case("sat", iterations=ITERATIONS)}
-    record = run(path.name, cases, order, started=BEGAN + number * DAY)
+    record = replace(run(path.name, cases, order, started=BEGAN + number * DAY), clock="virtual")
     folder = RunFolder.create(path, _with_image(record, "quinn", "0.2" if slow == "quinn" else "0.1"))
     for job in order:
         folder.save_result(_result(job, broken, slow=slow, error=error))
@@ -246,3 +246,24 @@ def test_tonight_says_what_changed_is_new_was_disturbed_and_can_be_trusted(tmp_p
     assert 'href="tonight.html"' in (tmp_path / "site/index.html").read_text()
     render(folders, tmp_path / "site")
     assert not (tmp_path / "site/tonight.html").exists()
+
+
+def test_the_front_page_has_the_matrix_of_the_newest_run(tmp_path: Path) -> None:
+    folder = night(tmp_path / "n1", 1, {("quinn", "aioquic"): "server"}, error="quic-go")
+    rule = Finding(code="rfc9000-12.3-number-reused", requirement="r", expected="e", actual="a", role="server")
+    job = Job(server="aioquic", client="aioquic", case="hs", iteration=1)
+    folder.save_result(replace(folder.results()[job], violations=(rule,)))
+    render([folder], tmp_path / "site")
+    page = (tmp_path / "site" / "index.html").read_text()
+    (matrix,) = re.findall(r'<table class="grid">.*?</table>', page, re.DOTALL)
+    rows = {
+        re.findall(r'<th scope="row">(.*?)</th>', row)[0]: [
+            unescape(re.sub(r"<[^>]+>", " ", cell)).split() for cell in re.findall(r"<td>(.*?)</td>", row, re.DOTALL)
+        ]
+        for row in matrix.split("<tr>")[2:]
+    }
+    assert re.findall(r"<span>(.*?)</span></th>", matrix) == list(STACKS)
+    assert rows["quinn"] == [["✓", "1", "2.03"], ["✗", "0/1", "2.03"], ["2.03"]]
+    assert rows["aioquic"][1] == ["✓", "1", "§", "2.13"]
+    for href in re.findall(r'<td><a href="([^"]+)"', matrix):
+        assert (tmp_path / "site" / href).is_file()
