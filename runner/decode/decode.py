@@ -12,6 +12,7 @@ from runner.decode.columns import Bools, Integers
 from runner.decode.decoder import Decoder
 from runner.decode.file_bytes import NumbersAt, release, sha256
 from runner.decode.frames import NONE
+from runner.decode.ip_packets import packets_by_addresses
 from runner.decode.keylog import Session, read_key_logs
 from runner.decode.network import LINK_TYPES, Datagrams, read_datagrams
 from runner.decode.protection import VERSIONS
@@ -77,6 +78,7 @@ def _decode(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None) -
         decoder_version=DECODER_VERSION,
         skipped_udp=_skipped(datagrams, selected),
         fragment_sources=dict(datagrams.fragment_sources.most_common(MOST_SOURCES)),
+        ip_packets=packets_by_addresses(file),
     )
     return Trace(**tables, meta=meta, checks=trace_checks(tables, meta))
 

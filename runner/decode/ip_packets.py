@@ -1,15 +1,23 @@
 """The IP packets of an Ethernet capture as plain records, with the positions of their headers in the file."""
 
+import ipaddress
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from runner.decode.capture import CaptureFile, open_capture
-from runner.decode.file_bytes import Data
+from runner.decode.file_bytes import Data, NumbersAt, release
 
 TCP, UDP = 6, 17
 _SYN, _ACK = 0x02, 0x10
 _ETHERNET = 14  # bytes of the Ethernet header
+_MOST_PAIRS = 64  # pairs of addresses whose packets are counted by name
+_ROWS = 1 << 13  # records whose headers are read at once
+# Ethertype → offset of the source address in the IP header, bytes of source and destination, bytes of the header
+_ADDRESSES = {0x0800: (12, 8, 20), 0x86DD: (8, 32, 40)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,31 @@ def read_packets(path: Path) -> tuple[Data, list[Packet]]:
     """The bytes of the file and its IP packets. Raises CaptureError when the file is no capture."""
     file, _ = open_capture(path)
     return file.data, packets_of(file)
+
+
+def packets_by_addresses(file: CaptureFile) -> dict[str, int]:
+    """`source destination` → number of IP packets that Ethernet carries to a single receiver. Rare pairs of addresses
+    are counted together under "", because a hostile endpoint can use any number of addresses."""
+    records, numbers_at = file.read(file), NumbersAt(file.data)
+    counts: Counter[tuple[int, bytes]] = Counter()
+    for first in range(0, len(records.start), _ROWS):
+        rows = slice(first, first + _ROWS)
+        start, end = records.start[rows], records.end[rows]
+        ethertype, unicast = numbers_at(start + _ETHERNET - 2, 2), numbers_at(start) & 1 == 0
+        unicast &= records.link_type[rows] == 1
+        for kind, (offset, size, header) in _ADDRESSES.items():
+            chosen = start[unicast & (ethertype == kind) & (end - start >= _ETHERNET + header)]
+            pairs, numbers = np.unique(numbers_at.rows(chosen + _ETHERNET + offset, size), axis=0, return_counts=True)
+            for pair, number in zip(pairs, numbers.tolist(), strict=True):
+                counts[size, pair.tobytes()] += number
+        release(file.data)
+    named = dict(counts.most_common(_MOST_PAIRS))
+    texts = {
+        " ".join(str(ipaddress.ip_address(address)) for address in (pair[: size // 2], pair[size // 2 :])): number
+        for (size, pair), number in named.items()
+    }
+    rest = counts.total() - sum(named.values())
+    return texts | ({"": rest} if rest else {})
 
 
 def packets_of(file: CaptureFile) -> list[Packet]:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-DECODER_VERSION = 9
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
+DECODER_VERSION = 10
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
 """Versions of tables that can be read. Columns that an older version lacks are null. Version 2 added `record` and
 `supported_versions`. Version 3 added connections that used only unknown QUIC versions. Version 4 added flows of
 preferred addresses. Version 5 added `token`, `data` and `early_data_accepted`. Version 6 added `first_byte`,
 `key_version`, `reset_token`, `type_length`, `messages`, and Retire Prior To in `offset`. Version 7 added `secrets`, and
 unread packets are attributed to connections by their connection IDs. Version 8 added `fragment_sources`.
-Version 9 added `http3` and the length field of DATAGRAM."""
+Version 9 added `http3` and the length field of DATAGRAM. Version 10 added `ip_packets`."""
 
 BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD = 1024, 1 << 16
 """Number of bytes at the beginning of a stream that the column `data` keeps. They are enough for the HTTP/3 frames
@@ -196,6 +196,9 @@ class CaptureMeta:
     """Reason why UDP packets were not read as QUIC → number of packets."""
     fragment_sources: dict[str, int] = field(default_factory=dict)
     """Source address → number of IP fragments, for at most `MOST_SOURCES` addresses; empty in older tables."""
+    ip_packets: dict[str, int] = field(default_factory=dict)
+    """`source destination` → number of unicast IP packets of any protocol, for the most frequent pairs of addresses.
+    The other pairs together have the name "". Empty in older tables, and for captures without Ethernet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,12 +62,12 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
         return result.ending(Outcome.UNSUPPORTED, finding)
     if finding := flood(artifacts, record, evidence, truth):
         return result.ending(Outcome.FAILED, finding)
-    traces = read_traces(artifacts, record, evidence, truth, tcp=result.protocol in OVER_TCP)
+    traces = read_traces(artifacts, record, evidence, truth, result.ground, tcp=result.protocol in OVER_TCP)
     unread = _unread(traces, case, record)
     result = _with_traces(result, traces, artifacts, evidence, readable=not unread)
     if finding := broken_link(evidence, truth):
         return result.ending(Outcome.FAILED, finding)
-    if finding := harness_fault(evidence, (truth, result.ground), record) or incomplete_captures(traces.missed):
+    if finding := harness_fault(evidence, (truth, result.ground), record) or incomplete_captures(traces.unrecorded):
         return result.ending(Outcome.ERROR, finding)
     result = _verdict(result, traces, artifacts, case, record, evidence=evidence)
     cut_off = deaf_endpoint(evidence, record) or misaddressed_frames(traces.misaddressed, truth)

@@ -3,14 +3,13 @@ endpoint."""
 
 from collections.abc import Iterable
 
-import numpy as np
 import pyarrow.compute as pc
 
 from runner.decode.schema import CLIENT, SERVER, Trace
 from runner.model.implementation import Role
 from runner.model.result import Finding, LinkTruth
 from runner.trace import TraceFacts, UnreadPackets
-from runner.trace.vantage import NULL, Recording, Vantage
+from runner.trace.vantage import Recording
 
 # A secret that decrypts some packets is the right secret. The other packets are damaged or not authentic, and the peer
 # can't decrypt them either (RFC 9001 §5.2, §9.5). When more packets than these limits can't be read, the decoder itself
@@ -115,24 +114,6 @@ def unread_types(missing: Iterable[UnreadPackets]) -> frozenset[str]:
     return frozenset(group.type for group in missing)
 
 
-def missed_datagrams(client_side: Trace, server_side: Trace, truth: LinkTruth | None) -> int:
-    """The number of datagrams that the link delivered but that the receivers' captures lack.
-
-    No counter of the kernel shows that a capture began too late. Datagrams that were sent after the last datagram in
-    both captures don't count: they may have arrived after the captures ended.
-    """
-    recording = Recording(client_side, server_side)
-    if truth is None or recording.client is None or recording.server is None:
-        return 0
-    missed = 0
-    for sender, link in ((CLIENT, truth.return_), (SERVER, truth.forward)):
-        near, far = (recording.client, recording.server)[:: 1 if sender == CLIENT else -1]
-        sent = _before_last_arrival(near, far, sender)
-        arrived = int((far.datagrams["sender"] == sender).sum())
-        missed += max(0, sent - arrived - (link.packets_in - link.packets_out))
-    return missed
-
-
 def misaddressed_datagrams(client_side: Trace, server_side: Trace, truth: LinkTruth | None) -> dict[str, int]:
     """By role, the number of datagrams in the sender's own capture that did not enter the link: their frames have a MAC
     address that the link does not know. Kernel drops at the simulator don't count."""
@@ -157,13 +138,3 @@ def fragmented_packets(client_side: Trace, server_side: Trace) -> dict[str, int]
         if own:
             fragments[role] = sum(count for source, count in far.meta.fragment_sources.items() if source not in own)
     return fragments
-
-
-def _before_last_arrival(near: Vantage, far: Vantage, sender: int) -> int:
-    """The number of datagrams that `sender` sent up to the last datagram that is in both captures."""
-    mine = near.packets["sender"] == sender
-    arrived = mine & (near.packet_key != NULL) & np.isin(near.packet_key, far.packet_key)
-    if not arrived.any():
-        return 0
-    last = int(near.packets["datagram"][np.flatnonzero(arrived)[-1]])
-    return int((near.datagrams["sender"][: last + 1] == sender).sum())

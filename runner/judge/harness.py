@@ -60,12 +60,9 @@ def harness_fault(evidence: Evidence, truths: Iterable[LinkTruth | None], record
     return None
 
 
-def incomplete_captures(missed: int) -> Finding | None:
-    """The finding when the receivers' captures lack `missed` datagrams that the link delivered; None for 0."""
-    if not missed:
-        return None
-    datagrams = "1 datagram" if missed == 1 else f"{missed} datagrams"
-    return harness("disturbed", f"the receiver's capture lacks {datagrams} that the link delivered")
+def incomplete_captures(lack: str) -> Finding | None:
+    """The finding when the captures are not the whole record of the job, as `lack` says; None without a lack."""
+    return harness("disturbed", lack) if lack else None
 
 
 def transient(result: Result) -> str | None:

@@ -12,8 +12,9 @@ from runner.diagnose import Explanation
 from runner.diagnose.over_tcp import over_tcp
 from runner.diagnose.transfer_diagnoses import explained, marks, measured, window_of
 from runner.errors import CaptureError
-from runner.judge.evidence import fragmented_packets, misaddressed_datagrams, missed_datagrams
+from runner.judge.evidence import fragmented_packets, misaddressed_datagrams
 from runner.judge.invariants import protocol_findings
+from runner.judge.record import unrecorded
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.implementation import Role
 from runner.model.protocol import HTTP09
@@ -33,8 +34,8 @@ class JobTraces:
     violations: tuple[Finding, ...] = ()
     explanation: Explanation = field(default_factory=Explanation)
     problem: str = ""
-    missed: int = 0
-    """Number of datagrams that the link delivered but that are not in the receiver's capture."""
+    unrecorded: str = ""
+    """What the captures lack, or hold too often, as a sentence part; empty when they hold every packet once."""
     misaddressed: Mapping[str, int] = field(default_factory=dict)
     """By role, the number of datagrams that the endpoint sent to a MAC address that the link does not know."""
     tcp: bool = False
@@ -69,7 +70,13 @@ class JobTraces:
 
 
 def read_traces(
-    artifacts: Artifacts, record: CaseRecord, evidence: Evidence, truth: LinkTruth | None, *, tcp: bool
+    artifacts: Artifacts,
+    record: CaseRecord,
+    evidence: Evidence,
+    truth: LinkTruth | None,
+    ground: LinkTruth | None,
+    *,
+    tcp: bool,
 ) -> JobTraces:
     """Decode both captures, establish facts, measure, diagnose, and write `series.json`."""
     try:
@@ -106,10 +113,12 @@ def read_traces(
     store.write_atomically(artifacts.series, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
     # With several segments, the truth of one segment doesn't show which packets arrived at the other end.
     whole_way = not evidence.boxes and not artifacts.ground_truth.is_file()
-    missed = missed_datagrams(client_side, server_side, truth) if whole_way else 0
+    # Boxes are between the captures and the link, so that the link's truth counts other packets.
+    truths = (None, None) if evidence.boxes else (truth, truth if whole_way else ground)
+    lack = "" if split else unrecorded(client_side, server_side, truths, record, evidence)
     misaddressed = misaddressed_datagrams(client_side, server_side, truth) if whole_way else {}
     fragments = fragmented_packets(client_side, server_side)
-    violations = () if missed or tcp else protocol_findings(client_side, server_side)
+    violations = () if lack or tcp else protocol_findings(client_side, server_side)
     # What the peer of an endpoint that sends fragments received is unknown, so the peer is not accused.
     innocent = {role for role in Role if any(count for sender, count in fragments.items() if sender != role)}
     violations = tuple(violation for violation in violations if violation.role not in innocent)
@@ -125,7 +134,7 @@ def read_traces(
         ),
         violations=violations,
         explanation=explanation,
-        missed=missed,
+        unrecorded=lack,
         misaddressed=misaddressed,
         tcp=tcp,
     )

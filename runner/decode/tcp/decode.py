@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runner.decode.cache import load_tables, pair_key, save_tables, stored_key
 from runner.decode.capture import CaptureFile, open_capture
-from runner.decode.ip_packets import Packet, packets_of
+from runner.decode.ip_packets import Packet, packets_by_addresses, packets_of
 from runner.decode.keylog import read_key_logs
 from runner.decode.schema import CLIENT, DECODER_VERSION, SERVER, CaptureMeta, Trace
 from runner.decode.tcp.match import Numbered, number_segments
@@ -148,6 +148,7 @@ def _trace(capture: _Capture, exchanges: list[Exchange], kernel_drops: int | Non
         kernel_drops=capture.file.kernel_drops if kernel_drops is None else kernel_drops,
         first_time_ns=capture.packets[0].time_ns if capture.packets else None,
         decoder_version=DECODER_VERSION,
+        ip_packets=packets_by_addresses(capture.file),
     )
     return Trace(**tables, meta=meta, checks=trace_checks(tables, meta))
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,14 @@ from lab.evidence_campaign import JOB, Recorded, campaign, expected, judged, ori
 from lab.mutate.recording import Recording as Mutated
 from lab.recordings.conformance import SHORT_CHAIN
 from lab.recordings.recordings import RECORDINGS, changed
+from lab.rewrite import read, write_pcap
 from runner.config.catalog import Catalog, load_catalog
+from runner.decode import decode_capture
 from runner.judge.analyse import analyse
+from runner.judge.record import unrecorded
 from runner.model.artifacts import Artifacts
 from runner.model.result import Outcome, Result
+from runner.store import load_evidence
 
 Copy = Callable[[str], Artifacts]
 EVERY = recordings(load_catalog())
@@ -108,5 +113,79 @@ def test_a_capture_that_lacks_a_delivered_datagram_proves_nothing(catalog: Catal
     recording.lose(arrived[lost])
     result = analyse(JOB, Artifacts(recording.save(tmp_path / "cut")), case, record)
     assert (result.outcome, [finding.code for finding in result.findings]) == (Outcome.ERROR, ["disturbed"])
-    assert "lacks 1 datagram" in result.findings[0].actual
+    assert "packets that the link delivered from the client" in result.findings[0].actual
     assert result.violations == ()
+
+
+BOTH, CLIENTS, SERVERS = (True, True), (True, False), (False, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "case", "sizes"),
+    [
+        ("quinn_quinn/handshake", "handshake", ()),
+        ("quic-go_quinn/retry", "retry", (1024,)),
+        ("quic-go_quinn/resumption", "resumption", (1024, 1024)),
+    ],
+)
+@pytest.mark.parametrize("cut", [BOTH, CLIENTS, SERVERS], ids=["both", "client", "server"])
+@pytest.mark.parametrize("part", [lambda at: at >= 0.6, lambda at: at < 0.2, lambda at: 0.4 <= at < 0.6])
+def test_what_is_not_on_record_is_not_judged(
+    catalog: Catalog,
+    recorded: Copy,
+    path: str,
+    case: str,
+    sizes: tuple[int, ...],
+    cut: tuple[bool, bool],
+    part: Callable[[float], bool],
+) -> None:
+    """`part`: whether the record at this fraction of a capture is missing."""
+    artifacts = recorded(path)
+    record = replace(catalog.cases[case].record(), file_sizes=sizes or catalog.cases[case].record().file_sizes)
+    assert analyse(JOB, artifacts, catalog.cases[case], record).outcome is Outcome.SUCCEEDED
+    captures = artifacts.client_capture, artifacts.server_capture
+    for capture in (capture for capture, chosen in zip(captures, cut, strict=True) if chosen):
+        records = read(capture)
+        write_pcap(capture, [each for at, each in enumerate(records) if not part(at / len(records))])
+    result = analyse(JOB, artifacts, catalog.cases[case], record)
+    assert (result.outcome, [finding.code for finding in result.findings]) == (Outcome.ERROR, ["disturbed"])
+    assert " packets that the link " in result.findings[0].actual
+    assert result.violations == ()
+
+
+def test_a_record_that_stands_twice_blames_nobody(catalog: Catalog, recorded: Copy) -> None:
+    artifacts = recorded("quic-go_quinn/retry")
+    for capture in (artifacts.client_capture, artifacts.server_capture):
+        records = read(capture)
+        write_pcap(capture, [each for at, record in enumerate(records) for each in (record,) * (2 if at == 3 else 1)])
+    result = _judge(catalog, artifacts, "retry")
+    assert (result.outcome, result.violations) == (Outcome.ERROR, ())
+    assert "recorded twice" in result.findings[0].actual
+
+
+@pytest.mark.parametrize(
+    ("capture", "part", "lack"),
+    [
+        ("left.pcap", lambda at: 0.4 <= at < 0.6, "received files of"),
+        ("right.pcap", lambda at: at >= 0.6, "that arrived at the other end"),
+        ("left.pcap", lambda at: at < 0.2, "begins after"),
+        ("both", lambda at: at < 0.2, "begins after"),
+        ("both", lambda at: at >= 0.6, "received files of"),
+        ("none", lambda _: True, ""),
+    ],
+)
+def test_without_the_links_truth_the_captures_are_compared_with_each_other_and_with_the_files(
+    catalog: Catalog, recorded: Copy, capture: str, part: Callable[[float], bool], lack: str
+) -> None:
+    """A real link has no simulator that counts packets."""
+    artifacts = recorded("quinn_quinn/transfer")
+    for path in (artifacts.client_capture, artifacts.server_capture):
+        if capture in ("both", path.name):
+            records = read(path)
+            write_pcap(path, [each for at, each in enumerate(records) if not part(at / len(records))])
+    evidence = load_evidence(artifacts)
+    assert evidence is not None
+    traces = [decode_capture(path, artifacts.key_logs) for path in (artifacts.client_capture, artifacts.server_capture)]
+    told = unrecorded(traces[0], traces[1], (None, None), catalog.cases["transfer"].record(), evidence)
+    assert lack in told
+    assert bool(told) == bool(lack)
