@@ -105,7 +105,8 @@ class Case:
     capabilities: tuple[Check, ...] = ()
     over_tcp: tuple[Check, ...] = ()
     may_miss: frozenset[str] = frozenset({"0rtt"})  # types of packets that need not be decrypted for a verdict
-    exercises: tuple[str, ...] = ()  # prefixes of rule ids: the case fails when a rule with such a prefix is broken
+    exercises: tuple[str, ...] = ()  # prefixes of ids: rules for which the case gives an occasion
+    depends: tuple[str, ...] = ()  # prefixes of ids: rules without which the case's purpose is not met; it then fails
     notes: tuple[Check, ...] = ()
     protocols: tuple[str, ...] = (HTTP09,)  # ALPNs, preferred first; a job uses the first that both ends speak
     host: str = "server4"  # the server's name in the URLs: server4, server6 or server46

@@ -139,5 +139,6 @@ CASE = Case(
         "rfc9000-19.15",
         "rfc9000-19.16",
     ),
+    depends=("rfc9000-8.2.2-response-on-other-path", "rfc9000-9.5"),
     checks=(*checks.ONE_CONNECTION, is_validated),
 )

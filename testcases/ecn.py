@@ -79,5 +79,6 @@ CASE = Case(
         "rfc9000-13.4",
         "rfc9000-19.3.2",
     ),
+    depends=("rfc9000-13.4", "rfc9000-19.3.2"),
     checks=(*checks.ONE_CONNECTION, marks_are_sent_and_reported),
 )

@@ -60,6 +60,7 @@ CASE = Case(
     link=DEFAULT,
     files=(3 * MIB,),
     exercises=("rfc9001-6",),
+    depends=("rfc9001-6",),
     capabilities=(client_began,),
     checks=(*checks.ONE_CONNECTION, both_updated_keys),
 )

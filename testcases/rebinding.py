@@ -129,5 +129,6 @@ def rebinding(*, name: str, abbreviation: str, description: str, link: Link) -> 
             "rfc9000-19.15",
             "rfc9000-19.16",
         ),
+        depends=("rfc9000-8.2.2-response-on-other-path",),
         checks=(*checks.ONE_CONNECTION, new_paths_are_validated, old_paths_are_left),
     )

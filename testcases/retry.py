@@ -78,6 +78,7 @@ CASE = Case(
         "rfc9000-7.3",
         "rfc9001-5.8",
     ),
+    depends=("rfc9000-17.2.5.3-token-not-echoed", "rfc9000-17.2.5.3-number-reset", "rfc9001-5.8"),
     checks=(
         *checks.COMMON,
         checks.Handshakes(1),

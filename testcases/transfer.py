@@ -90,6 +90,7 @@ CASE = Case(
         "rfc9000-19.10",
         "rfc9000-19.13",
     ),
+    depends=("rfc9000-4.1-stream-limit", "rfc9000-4.1-connection-limit", "rfc9000-4.5"),
     protocols=(HTTP09, *OVER_TCP),
     over_tcp=checks.OVER_TCP,
     checks=(*checks.ONE_CONNECTION, credit_was_kept),

@@ -46,5 +46,6 @@ CASE = Case(
         "rfc9368",
         "rfc9369",
     ),
+    depends=("rfc9368", "rfc9369"),
     checks=(*checks.COMMON, checks.Handshakes(1), checks.Alpn(HTTP09), upgraded),
 )

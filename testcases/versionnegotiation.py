@@ -133,5 +133,6 @@ CASE = Case(
         "rfc9000-6.1",
         "rfc9000-17.2.1",
     ),
+    depends=("rfc9000-6.1-unknown-version-unanswered", "rfc9000-17.2.1"),
     checks=(is_negotiated, goes_on_as_listed),
 )

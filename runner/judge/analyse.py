@@ -137,7 +137,7 @@ def _judge(result: Result, case: Case, context: CaseEvidence) -> Result:
     findings = with_file_faults(checked, context, readable=True)
     if findings:
         findings = (*provocations(result.violations, context), *findings)
-    findings = findings or exercised(result.violations, case)
+    findings = findings or decisive(result.violations, case)
     return result.ending(Outcome.FAILED, *findings) if findings else result
 
 
@@ -150,12 +150,12 @@ def causes_first(failures: tuple[Finding, ...], proofs: tuple[Finding, ...]) -> 
     return *causes, *failures, *(proof for proof in proofs if proof not in causes)
 
 
-def exercised(violations: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
-    """The violations that decide the case: violations of rules that the case exercises, by roles that the case judges.
+def decisive(violations: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
+    """The violations that decide the case: of rules on which its purpose depends, by roles that the case judges.
     All other violations are only shown."""
     judged = {role.value for role in case.judges}
     return tuple(
-        violation for violation in violations if violation.role in judged and violation.code.startswith(case.exercises)
+        violation for violation in violations if violation.role in judged and violation.code.startswith(case.depends)
     )
 
 

@@ -5,9 +5,11 @@ import re
 import pytest
 
 from runner.config.catalog import load_cases
+from runner.judge.analyse import decisive
 from runner.judge.provocation import _ANSWERED
 from runner.judge.rules import BY_ID, RULES, Rule, Where
 from runner.judge.rules.document import PAGE, text
+from runner.model.result import Finding
 
 
 def test_ids_are_unique_and_named_alike() -> None:
@@ -43,5 +45,19 @@ def test_the_page_of_the_table_is_in_step() -> None:
 
 def test_cases_exercise_rules_of_the_table() -> None:
     for name, case in load_cases().items():
-        for beginning in case.exercises:
+        for beginning in (*case.exercises, *case.depends):
             assert any(rule.id.startswith(beginning) for rule in RULES), f"{name}: {beginning}"
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "red"),
+    [
+        ("retry", "rfc9000-17.2.5.3-number-reset", True),
+        ("retry", "rfc9000-17.2.5.3-hello-changed", False),
+        ("handshake", "rfc9001-4.9.1-client-initial-late", False),
+        ("ecn", "rfc9000-19.3.2-ect0-count-too-high", True),
+    ],
+)
+def test_a_case_fails_by_the_rules_on_which_its_purpose_depends(name: str, rule: str, red: bool) -> None:
+    broken = Finding(code=rule, requirement="r", expected="e", actual="a", role="client")
+    assert decisive((broken,), load_cases()[name]) == ((broken,) if red else ())
