@@ -8,10 +8,9 @@ case was removed from bentpipe.
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from runner.model.names import iteration_problem, name_problem
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import RESULT_SCHEMA, Result, Sample
 from runner.model.run import RUN_SCHEMA, ClientKind, Run
-from runner.stats.modes import Modes
 
 _RUN = TypeAdapter(Run)
 _RESULT = TypeAdapter(Result)
@@ -236,46 +234,6 @@ def _sample_problem(sample: Sample | None) -> str | None:
 def _quoted(text: str) -> str:
     shown = text if len(text) <= 80 else f"{text[:80]}…"
     return f"'{shown}'" if shown.isprintable() else ascii(shown)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellRecord:
-    """Facts about all iterations of a pair in a case."""
-
-    server: str
-    client: str
-    case: str
-    protocol: str  # requested ALPN of most iterations
-    successes: int
-    attempts: int
-    median_iteration: int | None
-    modes: Modes | None  # two groups of delivery times, in seconds; None: no two groups, or fewer than 8 times
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunDocument:
-    """A whole run in one file, as the site offers it for download."""
-
-    schema: int = RUN_SCHEMA
-    run: Run
-    cells: list[CellRecord]
-    results: list[Result]
-
-
-_DOCUMENT = TypeAdapter(RunDocument)
-
-
-def run_document(folder: "RunFolder", cells: Sequence[CellRecord]) -> bytes:
-    """The whole run as one JSON document, in the terms of `run.json` and `result.json`."""
-    document = RunDocument(run=folder.run, cells=list(cells), results=list(folder.results().values()))
-    # `json` writes text without indentation many times faster. Unlike pydantic, it accepts lone surrogates.
-    return json.dumps(_DOCUMENT.dump_python(document, mode="json"), sort_keys=True, allow_nan=False).encode() + b"\n"
-
-
-@cache
-def run_document_schema() -> bytes:
-    """The JSON Schema of the run document. Making it takes as long as drawing half of the pages of a small run."""
-    return json.dumps(_DOCUMENT.json_schema(), indent=1).encode() + b"\n"
 
 
 def schemas() -> dict[str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from runner.diagnose import Explanation, find_patterns
+from runner.diagnose import DETECTORS, Explanation
 
 
 def over_tcp(explanation: Explanation) -> Explanation:
@@ -18,8 +18,5 @@ def over_tcp(explanation: Explanation) -> Explanation:
 def sections_of_tcp() -> dict[str, str]:
     """Code → section of TCP's RFCs, for the patterns that hold for TCP."""
     return {
-        pattern.code: pattern.over_tcp
-        for patterns in find_patterns().values()
-        for pattern in patterns
-        if pattern.over_tcp
+        pattern.code: pattern.over_tcp for patterns, _ in DETECTORS.values() for pattern in patterns if pattern.over_tcp
     }

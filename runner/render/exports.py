@@ -2,21 +2,24 @@
 
 import csv
 import io
+import json
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 from xml.sax.saxutils import escape
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
 from runner.model.result import DROPS, Result, Sample
-from runner.model.run import Kind
+from runner.model.run import RUN_SCHEMA, Kind, Run
 from runner.render.metrics import BY_KEY, METRICS
 from runner.render.view import RunView
 from runner.stats.modes import Modes
 from runner.stats.ranking import Place
-from runner.store import CellRecord
+from runner.store import RunFolder
 
 Row = dict[str, Any]
 _SAMPLE = tuple(field.name for field in fields(Sample))
@@ -53,6 +56,46 @@ def _job_row(result: Result) -> Row:
     ):
         row |= {f"{way}_{name}": getattr(truth, name, None) for name in DROPS}
     return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellRecord:
+    """Facts about all iterations of a pair in a case."""
+
+    server: str
+    client: str
+    case: str
+    protocol: str  # requested ALPN of most iterations
+    successes: int
+    attempts: int
+    median_iteration: int | None
+    modes: Modes | None  # two groups of delivery times, in seconds; None: no two groups, or fewer than 8 times
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDocument:
+    """A whole run in one file, as the site offers it for download."""
+
+    schema: int = RUN_SCHEMA
+    run: Run
+    cells: list[CellRecord]
+    results: list[Result]
+
+
+_DOCUMENT = TypeAdapter(RunDocument)
+
+
+def run_document(folder: RunFolder, cells: Sequence[CellRecord]) -> bytes:
+    """The whole run as one JSON document, in the terms of `run.json` and `result.json`."""
+    document = RunDocument(run=folder.run, cells=list(cells), results=list(folder.results().values()))
+    # `json` writes text without indentation many times faster. Unlike pydantic, it accepts lone surrogates.
+    return json.dumps(_DOCUMENT.dump_python(document, mode="json"), sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+@cache
+def run_document_schema() -> bytes:
+    """The JSON Schema of the run document. Making it takes as long as drawing half of the pages of a small run."""
+    return json.dumps(_DOCUMENT.json_schema(), indent=1).encode() + b"\n"
 
 
 def cell_records(view: RunView) -> list[CellRecord]:

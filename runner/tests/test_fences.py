@@ -35,7 +35,7 @@ OWNERS = {
     "distributed": ("runner.workers",),
     "jinja2": ("runner.render",),
     "cryptography": ("runner.decode", "runner.inputs", "runner.config.links"),
-    "pydantic": ("runner.store", "runner.config", "runner.nights"),
+    "pydantic": ("runner.store", "runner.config", "runner.nights", "runner.render.exports"),
 }
 SOURCES = sorted(
     path

@@ -12,10 +12,16 @@ from runner.model.result import Finding
 from runner.trace.scope import ROLES, Scope
 from runner.trace.vantage import Recording
 
-DETECTORS = tuple(
-    detector
-    for module in (packets, acks, streams, ids, hello, beginning, keys, routes, http3)
-    for detector in module.DETECTORS
+DETECTORS = (
+    *packets.DETECTORS,
+    *acks.DETECTORS,
+    *streams.DETECTORS,
+    *ids.DETECTORS,
+    *hello.DETECTORS,
+    *beginning.DETECTORS,
+    *keys.DETECTORS,
+    *routes.DETECTORS,
+    *http3.DETECTORS,
 )
 """Each detector checks a few rules for one endpoint of one connection."""
 

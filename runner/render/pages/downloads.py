@@ -6,7 +6,6 @@ from urllib.parse import quote
 from runner.render import exports, public
 from runner.render.pages import Asset, Page, Pages
 from runner.render.view import RunView
-from runner.store import run_document, run_document_schema
 
 NAV = (5, "Downloads", "downloads/index.html")
 
@@ -22,10 +21,10 @@ def pages(view: RunView) -> Pages:
         ),
         (
             "downloads/run.json",
-            run_document(view.folder, exports.cell_records(view)),
+            exports.run_document(view.folder, exports.cell_records(view)),
             "The whole run in SI units: plan, all stored results, all cells.",
         ),
-        ("downloads/run.schema.json", run_document_schema(), "JSON Schema of run.json."),
+        ("downloads/run.schema.json", exports.run_document_schema(), "JSON Schema of run.json."),
         (
             "downloads/jobs.csv",
             exports.as_csv(jobs),

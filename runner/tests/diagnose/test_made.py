@@ -7,7 +7,7 @@ from operator import eq
 import numpy as np
 import pytest
 
-from runner.diagnose import find_detectors
+from runner.diagnose import DETECTORS
 from runner.diagnose.flight import first_cover
 from runner.diagnose.rounds import longest
 from runner.model.diagnosis import Limit
@@ -179,7 +179,7 @@ def test_spans_follow_each_other_without_a_gap() -> None:
 
 
 def test_every_module_of_detectors_is_one() -> None:
-    assert {"bursts", "packet_numbers", "receive_window"} <= find_detectors().keys()
+    assert {"bursts", "packet_numbers", "receive_window"} <= DETECTORS.keys()
 
 
 def test_the_first_range_that_covers_a_point_counts() -> None:

@@ -11,7 +11,7 @@ from importlib import import_module
 import pytest
 
 import testcases
-from runner.diagnose import find_patterns
+from runner.diagnose import DETECTORS
 from runner.model.codes import CODES, Matter, another_attempt_helps
 from runner.paths import ROOT
 
@@ -58,8 +58,9 @@ def _own() -> dict[str, dict[str, str]]:
     for module in pkgutil.iter_modules(testcases.__path__):
         codes = getattr(import_module(f"testcases.{module.name}"), "CODES", {})
         codes_by_file[f"testcases/{module.name}.py"] = codes
-    for name, patterns in find_patterns().items():
-        codes_by_file[f"runner/diagnose/detectors/{name}.py"] = {pattern.code: pattern.meaning for pattern in patterns}
+    for patterns, detect in DETECTORS.values():
+        codes = codes_by_file.setdefault(f"{detect.__module__.replace('.', '/')}.py", {})
+        codes.update({pattern.code: pattern.meaning for pattern in patterns})
     return codes_by_file
 
 

@@ -14,8 +14,8 @@ from lab.run_folders import case, measured, rare_run, recorded_run, run
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
 from runner.render import render
-from runner.render.exports import as_csv, badge
-from runner.store import RunFolder, run_document_schema
+from runner.render.exports import as_csv, badge, run_document_schema
+from runner.store import RunFolder
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 SVG = "{http://www.w3.org/2000/svg}"
