@@ -108,6 +108,8 @@ _on_control(
     CLIENT,
     name="push",
 )
+_on_control("rfc9114-7.1-frame-length-wrong", h3(GOAWAY, varint(0) + b"\0"), name="long")
+_on_control("rfc9114-7.1-frame-length-wrong", h3(GOAWAY, b"\x40"), name="short")
 _on_control("rfc9114-7.2.8-http2-frame", h3(6, bytes(8)), name="ping")
 _on_control("rfc9114-7.2.8-http2-frame", h3(2, bytes(5)), name="priority")
 _on_request("rfc9114-7.2.3-cancel-push-on-request", h3(CANCEL_PUSH, varint(0)), name="cancel")
@@ -362,6 +364,7 @@ _instructs("rfc9204-3.2.2-entry-too-large", ENCODER, b"\x20\x41a\x01b", "entry")
 _instructs("rfc9204-2.2.3-invalid-reference", ENCODER, b"\x1e", "duplicate")
 _instructs("rfc9204-4.4.3-increment-wrong", DECODER, b"\0", "nothing")
 _instructs("rfc9204-4.4.3-increment-wrong", DECODER, b"\x3f\x40", "beyond")
+_instructs("rfc9204-4.4.1-acknowledgment-wrong", DECODER, b"\xfe", "no-stream")
 _instructs("rfc9204-4.2-stream-closed", ENCODER, b"", "encoder", fin=True)
 _instructs("rfc9204-4.2-stream-closed", DECODER, b"", "decoder", fin=True)
 

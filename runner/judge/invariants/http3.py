@@ -285,6 +285,11 @@ def _control(peers: _Peers, stream: _Stream) -> Iterator[Broken]:
             yield broken(rule, actual, stream.frames[kinds.index(kind)].at)
     yield from _http2_frames(peers, stream)
     for frame in stream.frames:
+        if not _is_complete(frame):
+            actual = f"{_FRAMES[frame.kind]} with a payload of {frame.length} B on stream {stream.number}"
+            yield broken("7.1-frame-length-wrong", actual, frame.at)
+            break
+    for frame in stream.frames:
         if frame.kind == SETTINGS and frame.payload is not None:
             yield from _settings(peers, stream, frame.payload)
     goaways = _identifiers(stream, GOAWAY)
@@ -297,6 +302,17 @@ def _control(peers: _Peers, stream: _Stream) -> Iterator[Broken]:
         yield broken("7.2.7-max-push-id-from-server", f"MAX_PUSH_ID {pushes[0]}")
     elif any(later < earlier for earlier, later in pairwise(pushes)):
         yield broken("7.2.7-max-push-id-decreases", f"the values are {pushes}")
+
+
+def _is_complete(frame: _Frame) -> bool:
+    """Whether the payload of a frame of the control stream ends with its last field (RFC 9114 §7.1)."""
+    if frame.payload is None:
+        return True
+    if frame.kind == SETTINGS:
+        return not frame.payload or bool(_pairs(frame.payload))
+    if frame.kind in (CANCEL_PUSH, GOAWAY, MAX_PUSH_ID):
+        return bool(frame.payload) and varint(frame.payload, 0)[1] == len(frame.payload)
+    return True
 
 
 def _identifier(frame: _Frame) -> int | None:
@@ -329,7 +345,7 @@ def _pairs(payload: bytes) -> list[tuple[int, int]]:
             pairs.append((name, value))
     except IndexError:
         return []
-    return pairs
+    return pairs if position == len(payload) else []
 
 
 def _settings(peers: _Peers, stream: _Stream, payload: bytes) -> Iterator[Broken]:
@@ -399,18 +415,25 @@ def _encoder(peers: _Peers) -> Generator[Broken, None, bool]:
 
 
 def _increments(peers: _Peers, stream: _Stream, instructions: bytes) -> Iterator[Broken]:
-    """Insert Count Increments (RFC 9204 §4.4.3) are not 0, and don't count more entries than the peer inserted."""
+    """Insert Count Increments (RFC 9204 §4.4.3) are not 0, and don't count more entries than the peer inserted. Section
+    Acknowledgments (§4.4.1) are about field sections that refer to the dynamic table."""
     inserted = DynamicTable(most=1 << 62)
     if any(True for _ in inserted.read(instructions)):
         return
-    counted = 0
+    counted, open_sections = 0, _open_sections(peers)
     try:
         position = 0
         while position < len(stream.data):
             first = stream.data[position]
             value, position = prefixed(stream.data, position, 7 if first & 0x80 else 6)
+            if first & 0x80:
+                open_sections[value] = open_sections.get(value, 0) - 1
+                if open_sections[value] < 0:
+                    actual = f"an acknowledgment of a field section of stream {value}, which has no such section left"
+                    yield peers.broken(stream, "rfc9204-4.4.1-acknowledgment-wrong", actual)
+                    return
             if first & 0xC0:
-                continue  # Section Acknowledgment or Stream Cancellation
+                continue
             counted += value
             if not value or counted > len(inserted.entries):
                 yield peers.broken(
@@ -421,6 +444,24 @@ def _increments(peers: _Peers, stream: _Stream, instructions: bytes) -> Iterator
                 return
     except IndexError:
         return
+
+
+def _open_sections(peers: _Peers) -> dict[int, int]:
+    """Stream ID → field sections of the peer that need the dynamic table, or that the tables don't keep."""
+    return {
+        stream.number: sum(
+            frame.payload is None or _required(frame)
+            for frame in stream.frames
+            if frame.kind in (HEADERS, PUSH_PROMISE)
+        )
+        for stream in peers.got
+    }
+
+
+def _required(frame: _Frame) -> bool:
+    payload = frame.payload or b""
+    start = varint(payload, 0)[1] if frame.kind == PUSH_PROMISE and payload else 0
+    return payload[start : start + 1] not in (b"", b"\0")
 
 
 def _fields(peers: _Peers, stream: _Stream) -> Iterator[Broken]:

@@ -47,6 +47,12 @@ _every("6.2.1", "control-stream-stopped", ENDPOINT, "The receiver sends no STOP_
 _every("6.2.2", "push-stream-from-client", CLIENT, "A client opens no push stream.")
 _every("6.2.2", "push-id-reused", SERVER, "A push ID is in one push stream only.")
 _every("7.1", "frame-cut-off", ENDPOINT, "A stream that ends with FIN ends at the end of a frame.")
+_every(
+    "7.1",
+    "frame-length-wrong",
+    ENDPOINT,
+    "A frame ends with its last field. Checked for SETTINGS, CANCEL_PUSH, GOAWAY and MAX_PUSH_ID on control streams.",
+)
 _every("7.2.1", "data-on-control", ENDPOINT, "DATA is not sent on a control stream.")
 _every("7.2.2", "headers-on-control", ENDPOINT, "HEADERS is not sent on a control stream.")
 _every(

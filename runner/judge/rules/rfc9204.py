@@ -32,6 +32,12 @@ _every(
     "The capacity of the dynamic table is at most the peer's SETTINGS_QPACK_MAX_TABLE_CAPACITY.",
 )
 _every(
+    "4.4.1",
+    "acknowledgment-wrong",
+    ENDPOINT,
+    "Each Section Acknowledgment is about a field section that refers to the dynamic table.",
+)
+_every(
     "4.4.3",
     "increment-wrong",
     ENDPOINT,
