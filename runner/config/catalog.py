@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import pkgutil
 import re
 from collections import Counter
@@ -20,6 +21,7 @@ from runner.model.beside import FLOWS_OVER_TCP
 from runner.model.implementation import Implementation, Role
 from runner.model.knob import FORMS, Knob
 from runner.model.middlebox import BOXES, NO_VIA, Box, Middlebox
+from runner.model.names import name_problem
 from runner.model.run import ClientKind, Kind
 from runner.paths import ROOT
 from testcases.base import Case
@@ -33,6 +35,20 @@ Number = Annotated[float, Field(strict=True)]
 Truth = Annotated[bool, Field(strict=True)]
 Protocol = Literal["hq-interop", "h3", "h2", "http/1.1"]
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
+# Variables of a middlebox that only bentpipe sets (implementations/_middlebox), and those of the dynamic linker.
+_OWN_VARIABLES = re.compile(
+    r"LD_\w+|PATH|ROLE|SSLKEYLOGFILE|QLOGDIR|LINK_PORT|(TERMINAL|GATEWAY|CLIENT|SERVER)_\w+|DOCKER_\w+"
+)
+_LARGEST_FILE = 4 << 20  # bytes
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# A name of an image (distribution/reference): registry and folders, then a tag or a digest.
+_IMAGE = re.compile(
+    r"(?P<name>[a-zA-Z0-9][a-zA-Z0-9.-]*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)"
+    r"(?P<tag>:[\w][\w.-]{0,127})?(?P<digest>@sha256:[0-9a-f]{64})?",
+    re.ASCII,
+)
+_OWN_IMAGES = "bentpipe/"
+_HUB = re.compile(r"((index|registry-1)\.)?docker\.io/(library/)?")  # the registry of names without a registry
 
 
 class _CongestionControl(BaseModel):
@@ -83,6 +99,8 @@ def _knobs(texts: dict[str, str]) -> dict[str, str]:
     for name, text in texts.items():
         if not _VARIABLE.fullmatch(name):
             raise ValueError(f"'{name}' is not the name of a variable: write capitals, digits and '_'")
+        if _OWN_VARIABLES.fullmatch(name):
+            raise ValueError(f"'{name}' is set by bentpipe or read by the dynamic linker: take another name")
         try:
             Knob.parse(text)
         except ValueError as error:
@@ -279,8 +297,13 @@ def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read
         return int(value) if value.is_integer() else value
 
     try:
-        text = path.read_text("utf-8-sig")
-        return schema.model_validate(json.loads(text, object_pairs_hook=unique, parse_float=number))
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise UsageError(f"{path} is larger than {_LARGEST_FILE >> 20} MiB: it is not a file of this kind.")
+        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=unique, parse_float=number)
+        _require_plain(path, value)
+        return schema.model_validate(value)
     except FileNotFoundError as error:
         raise UsageError(f"{path} {missing}.") from error
     except OSError as error:
@@ -289,6 +312,24 @@ def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read
         raise UsageError(f"{path}, {_mistake(error, schema)}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}.") from error
+
+
+def _require_plain(path: Path, value: Any, place: str = "") -> None:
+    """Raise UsageError for a text or a name that a terminal or a page would not show as it is: with control characters,
+    with characters that reverse the direction of text, or with half a character; and for a number without a value."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{path}, field '{place}' is {json.dumps(value)}: write a finite number.")
+    if isinstance(value, str) and (match := _HIDDEN.search(value)):
+        raise UsageError(
+            f"{path}, field '{place}' has the character U+{ord(match[0]):04X}, which is not shown: remove it."
+        )
+    if isinstance(value, dict):
+        for name, part in value.items():
+            _require_plain(path, name, f"{place}, a name".removeprefix(", "))
+            _require_plain(path, part, f"{place}.{name}".removeprefix("."))
+    elif isinstance(value, list):
+        for number, part in enumerate(value, 1):
+            _require_plain(path, part, f"{place}.{number}")
 
 
 def _mistake(error: ValidationError, schema: type[BaseModel]) -> str:
@@ -324,14 +365,21 @@ def _properties(schema: type[BaseModel], place: Iterable[str]) -> dict[str, Any]
 
 def _read(path: Path) -> _File:
     """The stacks and middleboxes of the file. Stacks and middleboxes of implementations.json that the file doesn't
-    define are added."""
+    define are added. Such a file may be a stranger's: its entries must not replace images of this project, and only
+    folders beside it are built."""
     file = read_as(_File, path)
     if path.resolve() != IMPLEMENTATIONS:
         shipped = read_as(_File, IMPLEMENTATIONS)
+        shipped_entries: list[_Entry | _Middlebox] = [*shipped.implementations.values(), *shipped.middleboxes.values()]
+        ours = {(entry.image, entry.build) for entry in shipped_entries}
+        for section in ("implementations", "middleboxes"):
+            for name, entry in getattr(file, section).items():
+                if (entry.image, entry.build) not in ours:
+                    _bound(f"{path}, {section}.{name}", path, entry, {image for image, _ in ours})
         file.implementations = {**shipped.implementations, **file.implementations}
         file.middleboxes = {**shipped.middleboxes, **file.middleboxes}
     for name in (*file.implementations, *file.middleboxes):
-        if not name or set(name) & set("_/ @") or name.startswith("."):
+        if name_problem(name) or set(name) & set("_/ @"):
             raise UsageError(
                 f"{path}: '{name}' can't be a name, because folders are called after it: use no '_', '/', '@' or blank."
             )
@@ -339,6 +387,38 @@ def _read(path: Path) -> _File:
         if name == NO_VIA:
             raise UsageError(f"{path}: middleboxes.{name}: `--via {NO_VIA}` means no middlebox; take another name.")
     return file
+
+
+def _bound(where: str, path: Path, entry: _Entry | _Middlebox, ours: Collection[str]) -> None:
+    """Raise UsageError when an entry of a stranger's file names an image of this project that it must not have, or a
+    folder outside of the file's own folder. The folder becomes an absolute path."""
+    match = _IMAGE.fullmatch(entry.image)
+    if match is None:
+        raise UsageError(
+            f"{where}: image '{entry.image}' is not the name of an image: write OWNER/NAME or OWNER/NAME:TAG."
+        )
+    plain = _HUB.sub("", entry.image.lower(), count=1) if _HUB.match(entry.image.lower()) else entry.image.lower()
+    if plain.startswith(_OWN_IMAGES) and (entry.build is not None or entry.image not in ours):
+        raise UsageError(
+            f"{where}: image '{entry.image}': names with {_OWN_IMAGES} belong to the images of bentpipe itself: "
+            "take another name, such as example/quic."
+        )
+    if entry.build is None:
+        return
+    if match["digest"]:
+        raise UsageError(
+            f"{where}: an image that is built has no digest: remove '{match['digest']}' from '{entry.image}'."
+        )
+    own, shipped = path.resolve().parent, ROOT / "implementations"
+    folder = (own / entry.build).resolve()
+    if not folder.is_dir() and (ROOT / entry.build).is_dir():
+        folder = (ROOT / entry.build).resolve()
+    if not (folder.is_relative_to(own) or folder.is_relative_to(shipped)):
+        raise UsageError(
+            f"{where}: build '{entry.build}' leads to {folder}: only folders in {own}, the folder of the file, and in "
+            f"{shipped} are built."
+        )
+    entry.build = str(folder)
 
 
 def _implementation(name: str, entry: _Entry) -> Implementation:

@@ -27,6 +27,7 @@ _EXAMPLE = "links.example.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # the names become names of cases and folders
 _ABBREVIATION = re.compile(r"[A-Za-z0-9.-]{0,8}")
 _INTERFACE = re.compile(r"(\w[\w.:@-]{0,14})?", re.ASCII)  # IFNAMSIZ is 16, including the final zero byte
+_SOCKET = re.compile(r"(/[\w.@+-]+)+", re.ASCII)  # no ':', which separates the words of a bind mount
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 _THIS_HOST = "this host"
 
@@ -194,7 +195,7 @@ def _key(where: str, text: str) -> Path:
 
 
 def _absolute(where: str, path: str) -> str:
-    if not path.startswith("/"):
+    if not _SOCKET.fullmatch(path) or "/../" in f"{path}/":
         raise UsageError(f"{where}: docker_socket '{path}' is not an absolute path, such as /var/run/docker.sock.")
     return path
 

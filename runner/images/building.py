@@ -100,6 +100,11 @@ def _make(client: docker.DockerClient, image: Image, report: Callable[[Event], N
     if images.state(client, image) is State.CURRENT:
         report(Event(tag=image.tag, state=State.CURRENT))
         return
+    if before is not None and not before.source:
+        raise SetupError(
+            f"The image {image.tag} is here, and bentpipe did not build it: give the image of your stack another name, "
+            f"or remove this one (`docker rmi {image.tag}`)."
+        )
     report(Event(tag=image.tag, state=State.WORKING))
     begin = time.monotonic()
     with images.context_tar(image.context) as context:

@@ -10,6 +10,7 @@ from docker.errors import DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 
 from runner.errors import SetupError, UsageError
+from runner.images.images import OWN_PREFIX
 
 # Files of the public runner's base image; the scripts of endpoints call the first two.
 CONTRACT_FILES = ("/setup.sh", "/wait-for-it.sh", "/run_endpoint.sh")
@@ -65,6 +66,8 @@ def _inspect(client: docker.DockerClient, image: str) -> dict[str, Any]:
         pass
     except DockerException as error:
         raise UsageError(f"The image '{image}' can't be looked at: {error}.") from error
+    if image.startswith(OWN_PREFIX):
+        raise UsageError(f"The engine has no image '{image}'; bentpipe builds it: run `./bentpipe build`.")
     try:
         return client.images.pull(image, tag=None if ":" in image.rpartition("/")[2] else "latest").attrs
     except DockerException as error:

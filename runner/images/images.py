@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import IO
@@ -18,7 +19,7 @@ import docker
 from docker.errors import ImageNotFound
 from docker.utils import exclude_paths
 
-from runner.errors import SetupError
+from runner.errors import SetupError, UsageError
 from runner.model.implementation import Implementation
 from runner.paths import ROOT
 
@@ -30,7 +31,9 @@ SOURCE_LABEL = "bentpipe.source"
 SIMULATOR = "bentpipe/sim:3"
 _ALWAYS = {"bentpipe/endpoint": "implementations/_endpoint", SIMULATOR: "sim", "bentpipe/tools": "sim/tools"}
 GUEST = {"bentpipe/guest": "guest"}  # only virtual time needs it; building its kernel takes minutes
-_BUILDER = re.compile(rf"^{OWN_PREFIX}[^:]+$")  # images with another tag, such as the base image, are not built here
+_BUILDER = re.compile(
+    rf"^{OWN_PREFIX}[a-z0-9][a-z0-9._-]*$"
+)  # images with another tag, such as the base image, are not built here
 
 # Files that are left out of all images: remains of work in a checkout, and READMEs, so that a change of a README
 # rebuilds no image.
@@ -132,12 +135,23 @@ def images_of(implementations: Iterable[Implementation], root: Path = ROOT, *, g
     images = {tag: Image(tag=tag, context=root / folder) for tag, folder in folders.items()}
     for stack in implementations:
         if stack.build is not None:
-            images[short(stack.image)] = Image(tag=short(stack.image), context=root / stack.build)
+            image = Image(tag=short(stack.image), context=root / stack.build)
+            if image.tag in _parents(root) and not image.tag.startswith(OWN_PREFIX):
+                raise UsageError(
+                    f"The stack {stack.name} may not build {image.tag}: images of bentpipe start from it. Give it "
+                    "another name."
+                )
+            images[image.tag] = image
     waiting = deque(images.values())
     while waiting:
         image = waiting.popleft()
         if not (image.context / "Dockerfile").is_file():
             raise SetupError(f"The image {image.tag} can't be built: {image.context} has no Dockerfile.")
+        for name in ("Dockerfile", ".dockerignore"):
+            if not (image.context / name).resolve().is_relative_to(image.context.resolve()):
+                raise UsageError(
+                    f"The image {image.tag} can't be built: {image.context / name} leads out of its folder."
+                )
         for tag in sorted(parent for parent in image.parents() if _BUILDER.match(parent) and parent not in images):
             name, stacks = tag.removeprefix(OWN_PREFIX), root / "implementations"
             folder = stacks / (name if (stacks / name).is_dir() else f"_{name}")
@@ -146,6 +160,14 @@ def images_of(implementations: Iterable[Implementation], root: Path = ROOT, *, g
             images[tag] = Image(tag=tag, context=folder)
             waiting.append(images[tag])
     return list(images.values())
+
+
+@cache
+def _parents(root: Path) -> frozenset[str]:
+    """The images from which the images of this project start or copy."""
+    folders = [path.parent for path in root.glob("implementations/*/Dockerfile")]
+    folders += [root / folder for folder in (*_ALWAYS.values(), *GUEST.values())]
+    return frozenset().union(*(Image(tag="", context=folder).parents() for folder in folders))
 
 
 def short(tag: str) -> str:

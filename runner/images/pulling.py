@@ -120,7 +120,10 @@ def _sentences(failed: Mapping[str, str], away: Mapping[str, str], names: Mappin
 
 
 def _attempt(client: docker.DockerClient, tag: str, report: Callable[[Event], None], silence: float) -> str:
-    """`_pull_image`, with the reason also when the engine fails."""
+    """`_pull_image`, with the reason also when the engine fails. Images of this project are never pulled: their names
+    could belong to anybody in a registry."""
+    if tag.startswith(images.OWN_PREFIX):
+        return f"the image {tag} is built by bentpipe, never pulled: run `./bentpipe build`."
     try:
         return _pull_image(client, tag, report, silence)
     except (BentpipeError, DockerException, OSError) as error:

@@ -30,8 +30,8 @@ Wants=network-online.target
 [Service]
 Type=oneshot
 User={getpass.getuser()}
-WorkingDirectory={ROOT}
-ExecStart={shlex.quote(str(ROOT / "bentpipe"))} night run --file {shlex.quote(str(path.resolve()))}
+WorkingDirectory={_specifiers(ROOT)}
+ExecStart={_quoted(ROOT / "bentpipe", command=True)} night run --file {_quoted(path.resolve(), command=True)}
 TimeoutStartSec={int(night.longest) + 7200}
 KillMode=mixed
 TimeoutStopSec=400
@@ -39,7 +39,7 @@ Nice=5
 NoNewPrivileges=yes
 PrivateTmp=yes
 ProtectSystem=strict
-ReadWritePaths={ROOT} /var/log /run
+ReadWritePaths={_quoted(ROOT)} /var/log /run
 ProtectHome=read-only
 ProtectKernelModules=yes
 ProtectControlGroups=yes
@@ -47,6 +47,17 @@ RestrictSUIDSGID=yes
 LockPersonality=yes
 SystemCallArchitectures=native
 """
+
+
+def _specifiers(path: Path) -> str:
+    return str(path).replace("%", "%%")
+
+
+def _quoted(path: Path, *, command: bool = False) -> str:
+    """A word of a unit file (systemd.syntax, Quoting), in which systemd replaces nothing. `command`: for ExecStart, in
+    which `$` begins the name of a variable."""
+    text = _specifiers(path).replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + (text.replace("$", "$$") if command else text) + '"'
 
 
 def timer(night: Night) -> str:

@@ -22,6 +22,8 @@ _EXAMPLE = "night.example.json"
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _OWN = ("--run", "--yes", "-y", "--repeat-runs", "--reuse")  # options of `run` that only the night sets
 _SCHEMES = ("http", "https")
+_LOCAL = ("file", "local")  # a folder of this host is checked before it is replaced
+_UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 Seconds = Annotated[Whole, Field(gt=0, le=7 * 86_400, description="seconds")]
 Nights = Annotated[Whole, Field(ge=1, le=10_000, description="nights")]
@@ -135,6 +137,16 @@ class Night:
         return run_name(self.name, run.name, stamp)
 
 
+def target_problem(target: str) -> str:
+    """The reason why a site can't be published to `target`; empty when it can."""
+    if not target or target.startswith("-"):
+        return "is an option, or empty: write a folder, HOST:PATH or a URL"
+    scheme = target.partition("://")[0].lower()
+    if "::" in target or scheme in _LOCAL:
+        return "hides what it writes: write a folder of this host as a path, such as /var/www/bentpipe"
+    return ""
+
+
 def night_schema() -> dict[str, Any]:
     """The JSON Schema of night.json."""
     return _File.model_json_schema(by_alias=True)
@@ -146,6 +158,17 @@ def load_night(path: Path = NIGHT) -> Night:
     for name in (file.name, *(run.name for run in file.runs)):
         if problem := name_problem(name):
             raise UsageError(f"{path}: '{name}' can't be a name: {problem}.")
+    if not _UNIT.fullmatch(file.name):
+        raise UsageError(
+            f"{path}: '{file.name}' can't be the name of a night, after which systemd's units are called: use letters, "
+            "digits, '.', '-' and '_'."
+        )
+    for field, texts in (("before.build", file.before.build), ("before.pull", file.before.pull)):
+        if options := [text for text in texts if text.startswith("-")]:
+            raise UsageError(f"{path}, field '{field}': '{options[0]}' is an option: write names of stacks.")
+    for target in file.publish:
+        if problem := target_problem(target):
+            raise UsageError(f"{path}, field 'publish': '{target}' {problem}.")
     names = [run.name for run in file.runs]
     if repeated := {name for name in names if names.count(name) > 1}:
         raise UsageError(f"{path}: two runs are called '{min(repeated)}': give one of them another name.")

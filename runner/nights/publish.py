@@ -7,6 +7,7 @@ from pathlib import Path
 from runner.errors import SetupError, first_line
 
 _GIT = "git+"
+_MARKER = ".bentpipe-site"  # as in runner/render/manifest.py
 _LONGEST = 1800  # most seconds of one transfer
 _AUTHOR = ("-c", "user.name=bentpipe", "-c", "user.email=bentpipe@localhost")
 
@@ -24,7 +25,7 @@ def publish(site: Path, target: str, *, work: Path) -> None:
     elif "://" in target:
         _to_url(site, target)
     elif ":" in target.partition("/")[0]:
-        _run(["rsync", "-a", "--delete", "--copy-links", f"{site}/", target], target)
+        _run(["rsync", "-a", "--delete", "--copy-links", "--", f"{site}/", target], target)
     else:
         _to_folder(site, Path(target))
 
@@ -32,13 +33,18 @@ def publish(site: Path, target: str, *, work: Path) -> None:
 def _to_folder(site: Path, target: Path) -> None:
     """Copy the site next to the old site, then exchange both folders: a reader never sees half of a site."""
     fresh, old = target.with_name(target.name + ".new"), target.with_name(target.name + ".old")
-    if target.exists() and not (target / ".bentpipe-site").is_file() and any(target.iterdir()):
-        raise SetupError(f"{target} contains other files than a site of bentpipe: publish to another folder.")
+    for place in (target, fresh, old):
+        if place.exists() and not (place / _MARKER).is_file() and (not place.is_dir() or any(place.iterdir())):
+            raise SetupError(f"{place} contains other files than a site of bentpipe: publish to another folder.")
     try:
         for place in (fresh, old):
-            if place.is_dir():
+            if place.is_symlink():
+                place.unlink()
+            elif place.is_dir():
                 shutil.rmtree(place)
-        shutil.copytree(site, fresh, symlinks=False, ignore_dangling_symlinks=True)
+        fresh.mkdir()
+        (fresh / _MARKER).touch()  # first, so that the next night may remove half of a site
+        shutil.copytree(site, fresh, symlinks=False, ignore_dangling_symlinks=True, dirs_exist_ok=True)
         if target.exists():
             target.rename(old)
         fresh.rename(target)

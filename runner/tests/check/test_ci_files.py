@@ -39,6 +39,16 @@ def test_gitlab_accepts_the_template_and_the_example(tmp_path: Path) -> None:
     assert given <= declared
 
 
+@pytest.mark.parametrize("name", ["action.yml", "github-workflow.example.yml", "gitlab.yml"])
+def test_code_of_others_is_named_by_its_commit(name: str) -> None:
+    text = (CI / name).read_text()
+    used = re.findall(r"uses: ([^@\s]+)@(\S+)", text)
+    assert all(re.fullmatch("[0-9a-f]{40}|COMMIT", commit) for _, commit in used), used
+    if name == "gitlab.yml":
+        assert "\n  cache:" not in text
+        assert "inputs.commit" in text.partition("fetch")[2]
+
+
 @pytest.mark.parametrize("name", ["github-workflow.example.yml", "gitlab.example.yml"])
 def test_a_user_writes_fifteen_lines_at_most(name: str) -> None:
     assert len((CI / name).read_text().splitlines()) <= 15
@@ -48,7 +58,7 @@ def test_the_example_and_the_steps_use_inputs_that_the_action_declares() -> None
     action = (CI / "action.yml").read_text()
     declared = set(re.findall(r"^  (\w+):", action.partition("inputs:")[2].partition("\noutputs:")[0], re.MULTILINE))
     assert set(re.findall(r"inputs\.(\w+)", action)) == declared
-    example = (CI / "github-workflow.example.yml").read_text().partition("ci@main")[2]
+    example = (CI / "github-workflow.example.yml").read_text().partition("ci@COMMIT")[2]
     assert set(re.findall(r"^          (\w+):", example, re.MULTILINE)) <= declared
 
 
