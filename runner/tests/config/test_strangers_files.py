@@ -7,7 +7,7 @@ from typing import Any
 import docker
 import pytest
 
-from runner.config.catalog import ROOT, load_catalog
+from runner.config.catalog import load_catalog
 from runner.config.emulated_links import load_emulated_links
 from runner.config.links import load_links
 from runner.errors import SetupError, UsageError
@@ -15,6 +15,7 @@ from runner.images import building, image_facts, images, pulling
 from runner.images.images import Image, images_of
 from runner.nights.plan import load_night
 from runner.nights.publish import publish
+from runner.paths import ROOT
 
 ENTRY = {"image": "example/quic", "url": "https://example.org", "roles": ["client"]}
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
