@@ -3,21 +3,32 @@
 Exit codes: 0 success · 1 a job failed (`--strict`) · 2 bad input · 3 this host lacks something, or the run did not end.
 """
 
+import contextlib
+import errno
+import os
 import signal
 import sys
+from io import TextIOWrapper
 
 import click
 
 from runner.cli.group import main
 from runner.errors import BentpipeError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 _ENGINE_PACKAGES = ("docker", "requests", "urllib3")  # which only the engine's client uses
 
 
 def entry() -> None:
     """Run the command line; a BentpipeError becomes one sentence and its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal's encoding may lack a character
     try:
-        main(prog_name="bentpipe", standalone_mode=False)
+        try:
+            main(prog_name="bentpipe", standalone_mode=False)
+        finally:
+            sys.stdout.flush()  # so that a full disk is noticed here
     except click.ClickException as error:
         error.show()
         sys.exit(2)
@@ -33,13 +44,24 @@ def entry() -> None:
         sys.stderr.close()
         sys.exit(3)
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in _ENGINE_PACKAGES:
+        if (sentence := _outside(error)) is None:
             raise
-        _print(f"The Docker Engine failed ({error}): `./bentpipe doctor` tells what is wrong.")
+        _print(sentence)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left of the output at its end
         sys.exit(3)
+
+
+def _outside(error: Exception) -> str | None:
+    """The sentence for an error outside of this program; None for an unexpected error."""
+    if type(error).__module__.partition(".")[0] in _ENGINE_PACKAGES:
+        return f"The Docker Engine failed ({error}): `./bentpipe doctor` tells what is wrong."
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return f"{error.filename or 'The output'} can't be written: {os.strerror(error.errno)}."
+    return None
 
 
 def _print(sentence: str) -> None:
     from runner.cli.base import err  # noqa: PLC0415 - slow to import
 
-    err.print(f"bentpipe: {sentence}", soft_wrap=True, markup=False)
+    with contextlib.suppress(OSError):
+        err.print(f"bentpipe: {sentence}", soft_wrap=True, markup=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import ROOT
+from runner.paths import ROOT
 
 RECORDINGS = ROOT / "runner/tests/recordings/schema_1"
 RUN = str(RECORDINGS / "pairs")
