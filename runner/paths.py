@@ -3,3 +3,4 @@
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+IMPLEMENTATIONS = ROOT / "implementations.json"

@@ -167,7 +167,7 @@ def qlogs() -> tuple[bytes, ...]:
 def _open(capture: Path, key_logs: tuple[Path, ...]) -> Iterator[Sealed]:
     """Every packet of the capture that the decoder could open."""
     file, _ = open_capture(capture)
-    datagrams, sessions = read_datagrams(file), read_key_logs(key_logs)
+    datagrams, (sessions, _) = read_datagrams(file), read_key_logs(key_logs)
     decoder = Decoder(datagrams, sessions)
     decoder.run(list(range(len(datagrams.start))))
     rows = sorted(decoder.rows.packets.matrix().tolist(), key=lambda row: (row[DATAGRAM], row[INDEX]))

@@ -191,7 +191,7 @@ def _rows(made: mutations.Captures) -> None:
     except CaptureError:
         return
     datagrams = read_datagrams(file)
-    decoder, _ = decode_datagrams(datagrams, read_key_logs((), (made.keys, *file.secrets)))
+    decoder, _ = decode_datagrams(datagrams, read_key_logs((), (made.keys, *file.secrets))[0])
     frames = decoder.rows.frames
     for rows in (decoder.rows.packets, frames.streams, frames.acks, frames.ranges, frames.others):
         rows.settle()

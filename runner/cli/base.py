@@ -1,6 +1,5 @@
 """The consoles, and options and functions that several commands share."""
 
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.segment import Segment
 
+from runner.cli.group import UNPRINTABLE
 from runner.errors import UsageError
 from runner.nights.record import newest_records
 from runner.paths import ROOT
@@ -21,10 +21,6 @@ _MOST_SENTENCES = 10
 DEMO_STACKS = ("quic-go", "quinn", "aioquic")
 TEST_STACKS = (*DEMO_STACKS, "qpep")  # the images that the default test suite needs
 
-# Control characters, characters that reverse the direction of text, and surrogates, which no terminal can show. Images
-# can write such characters into logs, names and other values.
-_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
 
 class SafeConsole(Console):
     """Prints text from untrusted files without the text's control characters. The console's own colours stay."""
@@ -33,7 +29,7 @@ class SafeConsole(Console):
         shown = (
             segment
             if segment.control
-            else Segment(_COMMANDS.sub("\N{REPLACEMENT CHARACTER}", segment.text), segment.style)
+            else Segment(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", segment.text), segment.style)
             for segment in buffer
         )
         return super()._render_buffer(shown)

@@ -1,10 +1,13 @@
 """The group of all commands. A command's module is imported only when the command is called, so that `--help` is
 fast."""
 
+import re
 from importlib import import_module
 from pathlib import Path
 
 import click
+
+from runner.paths import IMPLEMENTATIONS
 
 COMMANDS = {
     "analyse": ("reading", "Judge a stored run again, offline, and print the changed verdicts."),
@@ -12,7 +15,7 @@ COMMANDS = {
     "check": ("running", "Check an image or a local build before you submit it."),
     "ci": ("pull_request", "Compare two builds of a stack, and report what the change made worse."),
     "compare": ("comparing", "Show the statistically significant changes from run A to run B."),
-    "decode": ("reading", "Decode the QUIC packets of any capture file."),
+    "decode": ("decoding", "Decode the QUIC packets of any capture file."),
     "demo": ("running", "Set everything up, run three stacks against each other over three links, and draw the site."),
     "doctor": ("hosting", "Show what this host lacks, and how to install it."),
     "export": ("comparing", "Write all results of a run, without packets, into one compressed file."),
@@ -30,6 +33,10 @@ COMMANDS = {
     "test": ("hosting", "Install what the tests need, then run the test suite."),
 }
 """Name of a command → its module in `runner.cli`, and its line in `--help`."""
+
+# Control characters, characters that reverse the direction of text, and surrogates, which no terminal can show. Images
+# can write such characters into logs, names and other values.
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class LazyGroup(click.Group):
@@ -75,6 +82,4 @@ def _print_version(context: click.Context, _: click.Parameter, enabled: bool) ->
 @click.pass_context
 def main(context: click.Context, implementations: Path | None) -> None:
     """Runs every QUIC client against every QUIC server over satellite links and judges both from their packets."""
-    from runner.config.catalog import IMPLEMENTATIONS  # noqa: PLC0415 - slow to import
-
     context.obj = implementations or IMPLEMENTATIONS

@@ -8,9 +8,9 @@ import click
 
 from runner.cli.base import TEST_STACKS, cas_option, err, out, yes_option
 from runner.cli.group import main
-from runner.config.catalog import IMPLEMENTATIONS, load_catalog, load_implementations
+from runner.config.catalog import load_catalog, load_implementations
 from runner.config.emulated_links import declared_links
-from runner.paths import ROOT
+from runner.paths import IMPLEMENTATIONS, ROOT
 from runner.terminal import tables
 from runner.terminal.middleboxes import emulated_links_table, knobs_table, middleboxes_table
 

@@ -1,4 +1,4 @@
-"""Commands over stored files: analyse, render, serve, show, decode, schema."""
+"""Commands over stored files: analyse, render, serve, show, schema."""
 
 import json
 import os
@@ -165,30 +165,6 @@ def show(name: str) -> None:
     artifacts = Artifacts(path)
     tables.show_result(out, result, folder.run.cases.get(result.job.case_link), load_evidence(artifacts), artifacts)
     out.print(f"files: {path}")
-
-
-@main.command()
-@click.argument("capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--keys",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Key log with TLS secrets. Repeat the option for several key logs.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
-def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
-    """Decode the QUIC packets of any capture file."""
-    from runner.decode import decode_capture, to_json  # noqa: PLC0415
-
-    document = to_json(decode_capture(capture, keys))
-    for why, count in document["skipped_udp"].items():
-        err.print(f"{format_count(count, 'UDP packet')} not read: {why}.", markup=False, soft_wrap=True)
-    if document["fragments"] == 0 and not document["skipped_udp"] and not document["datagrams"]:
-        err.print(f"The {document['records']} records of {capture} have no UDP packet.", markup=False, soft_wrap=True)
-    if as_json:
-        click.echo(json.dumps(document, indent=1))
-        return
-    tables.show_decoded(out, document)
 
 
 @main.command()

@@ -23,10 +23,9 @@ from runner.model.knob import FORMS, Knob
 from runner.model.middlebox import BOXES, NO_VIA, Box, Middlebox
 from runner.model.names import name_problem
 from runner.model.run import ClientKind, Kind
-from runner.paths import ROOT
+from runner.paths import IMPLEMENTATIONS, ROOT
 from testcases.base import Case
 
-IMPLEMENTATIONS = ROOT / "implementations.json"
 CATALOG_SCHEMA = 1
 
 # Strict JSON types: "20000000" and true are not accepted as numbers, 1 and "yes" are not accepted as booleans.

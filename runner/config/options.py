@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.config.catalog import IMPLEMENTATIONS
 from runner.config.links import LINKS
 from runner.model.pause import Pause
+from runner.paths import IMPLEMENTATIONS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from runner.decode.columns import integers
 from runner.decode.decode import decode_capture
 from runner.decode.file_bytes import file_bytes, sha256
 from runner.decode.keylog import LARGEST_KEY_LOG
@@ -44,6 +43,8 @@ _LAST = "datagrams"
 
 def save_tables(trace: Trace, folder: Path, *, key: str = "") -> None:
     """Write folder/<table>.parquet (zstd) for every table; a reader never sees a half-written file."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and `decode` needs no cache
+
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"meta": asdict(trace.meta), "invariants": [asdict(each) for each in trace.checks]})
     for name in sorted(TABLES, key=lambda each: each == _LAST):
@@ -74,6 +75,8 @@ def load_tables(folder: Path) -> Trace:
 def _read(path: Path) -> pa.Table:
     """The table in a file. Raises ValueError when it has more rows than any capture: a file of a few kilobytes can
     expand to gigabytes."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import
+
     with pq.ParquetFile(path) as file:
         if file.metadata.num_rows > _MOST_ROWS:
             raise ValueError(f"{path} has {file.metadata.num_rows} rows")
@@ -90,8 +93,8 @@ def _check(tables: dict[str, pa.Table]) -> None:
             if values.null_count and column in _NEVER_NULL - _MAY_BE_NULL.get(name, frozenset()):
                 raise ValueError(f"{name}.{column} has nulls")
             if column in rows and len(values):
-                bounds = pc.min_max(values).as_py()
-                if bounds["min"] < -(column == "connection") or bounds["max"] >= rows[column]:
+                numbers = integers(values)
+                if numbers.min() < -(column == "connection") or numbers.max() >= rows[column]:
                     raise ValueError(f"{name}.{column} is the number of no row")
     identities = tables["connections"].column("connection"), tables["packets"].column("packet")
     if any(
@@ -107,7 +110,7 @@ def _check(tables: dict[str, pa.Table]) -> None:
 
 
 def _check_words(name: str, table: pa.Table, column: str, known: set[object]) -> None:
-    if unknown := set(pc.unique(table.column(column)).to_pylist()) - known:
+    if unknown := set(table.column(column).unique().to_pylist()) - known:
         raise ValueError(f"{name}.{column} has the unknown value {min(map(str, unknown))}")
 
 
@@ -155,6 +158,8 @@ def _key(captures: Sequence[Path], key_logs: Sequence[Path], kernel_drops: int |
 
 def stored_key(folder: Path) -> str | None:
     """The key with which a folder's tables were saved; None when the folder has no tables."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import
+
     try:
         metadata = pq.read_schema(folder / f"{_LAST}.parquet").metadata or {}
     except (OSError, pa.ArrowException):

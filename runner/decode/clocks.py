@@ -1,18 +1,21 @@
 """Changes the times of a trace to the clock of another host."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from runner.decode.schema import Trace
-from runner.model.real_link import Clock
+
+if TYPE_CHECKING:  # `decode` needs no real link
+    from runner.model.real_link import Clock
 
 _TIMES = ("time_ns", "first_time_ns")
 _TABLES = ("datagrams", "stream_frames", "ack_frames", "frames", "connections")
 
 
-def on_server_clock(trace: Trace, clock: Clock) -> Trace:
+def on_server_clock(trace: Trace, clock: "Clock") -> Trace:
     """The trace of the client, with all times on the server's clock. The order of rows stays the same."""
     tables = {name: _moved(getattr(trace, name), clock) for name in _TABLES}
     first = trace.meta.first_time_ns
@@ -21,7 +24,7 @@ def on_server_clock(trace: Trace, clock: Clock) -> Trace:
     return replace(trace, **tables, meta=replace(trace.meta, first_time_ns=first))
 
 
-def _moved(table: pa.Table, clock: Clock) -> pa.Table:
+def _moved(table: pa.Table, clock: "Clock") -> pa.Table:
     for name in _TIMES:
         if name in table.column_names:
             column = table.column(name).combine_chunks()

@@ -37,10 +37,16 @@ OneRtt = tuple[int, bytes, int, int, int]
 class KeyRing:
     """The 1-RTT keys of one sender: all generations so far (RFC 9001 §6)."""
 
-    __slots__ = ("_generations", "_mask", "_start", "_unmasked", "_unmasked_at", "current", "suite", "version")
+    __slots__ = (
+        *("_generations", "_mask", "_protected_bits", "_start", "_unmasked", "_unmasked_at"),
+        *("current", "reserved_bits", "suite", "version"),
+    )
 
     def __init__(self, protection: Protection) -> None:
         self._mask = protection.mask
+        self.reserved_bits = 0x18
+        """Bits of the first byte that are reserved (RFC 9000 §17.3.1); 0 when they are loss bits."""
+        self._protected_bits = 0x1F
         self._generations = [protection]
         self._start = 0  # lowest packet number seen in the current generation
         self._unmasked_at = -1, -1
@@ -49,12 +55,19 @@ class KeyRing:
         self.suite = protection.suite
         self.version = protection.version
 
+    def with_loss_bits(self) -> "KeyRing":
+        """The same keys for a sender whose reserved bits are loss bits, which have no header protection
+        (draft-ferrieuxhamchaoui-quic-lossbits, "Header Protection")."""
+        ring = KeyRing(self._generations[0])
+        ring.reserved_bits, ring._protected_bits = 0, 0x07
+        return ring
+
     def unmask(self, data: Data, start: int, at: int) -> tuple[int, int, int]:
         """The first byte, the encoded packet number and the size of this number in bytes. The short header begins at
         `start`, its packet number at `at`."""
         if self._unmasked_at != (start, at):
             mask = self._mask(data[at + 4 : at + 20])
-            first = data[start] ^ mask[0] & 0x1F
+            first = data[start] ^ mask[0] & self._protected_bits
             size = (first & 3) + 1
             encoded = int.from_bytes(data[at : at + size]) ^ int.from_bytes(mask[1 : 1 + size])
             self._unmasked_at, self._unmasked = (start, at), (first, encoded, size)
@@ -111,7 +124,7 @@ class KeyRing:
         if end - at < 4 + SAMPLE_LENGTH:
             return None, 0
         first, encoded, size = self.unmask(data, start, at)
-        if first & 0x18:  # reserved bits (RFC 9000 §17.3.1) that are not 0 mean wrong keys or a wrong position
+        if first & self.reserved_bits:  # reserved bits that are not 0 mean wrong keys or a wrong position
             return None, 1
         header = bytes((first,)) + data[start + 1 : at] + encoded.to_bytes(size)
         phase, sealed, attempts = first >> 2 & 1, data[at + size : end], 1

@@ -14,7 +14,7 @@ from runner.decode.keylog import Session
 from runner.decode.negotiation import Negotiation
 from runner.decode.network import Datagrams
 from runner.decode.packets import LongHeader, PacketType, parse_long_header
-from runner.decode.protection import SUITES, Protection, initial_protection
+from runner.decode.protection import SUITES, TAG_LENGTH, VERSIONS, Protection, initial_protection
 from runner.decode.registry import SPACE_OF, FlowState, Packet, Registry
 from runner.decode.rescue import Rescue
 from runner.decode.rows import Rows
@@ -26,6 +26,7 @@ _LEAST_FIRST_DCID = 8  # bytes of the destination connection ID in a client's fi
 _LATELY = 64  # newest connections whose keys are tried for a packet of an unknown flow
 _STRANGERS = 4  # senders whose keys are tried for an Initial packet with an unknown connection ID of usual length
 _SPLITS = 8  # failed splits of super-datagrams on a flow; afterwards, only the last known size is tried
+_LEAST_SEALED = 4 + TAG_LENGTH  # bytes behind the connection ID of the shortest packet (RFC 9001 §5.4.2)
 _PADDING = bytes(1 << 16)  # as long as the largest datagram
 _ONE_RTT = int(PacketType.ONE_RTT)  # numpy reads plain integers much faster
 _SUITE_NUMBERS = {suite: number for number, suite in enumerate(SUITES.values())}
@@ -37,6 +38,8 @@ class Decoder:
 
     def __init__(self, datagrams: Datagrams, sessions: dict[bytes, Session]) -> None:
         self.rows = Rows()
+        self.with_ignored_bytes = 0
+        """Number of datagrams with bytes behind their last packet that are no packet (RFC 9000 §12.2)."""
         self.registry = Registry(datagrams.flows, sessions, len(datagrams.start))
         self._datagrams = datagrams
         self._data = datagrams.data
@@ -82,42 +85,79 @@ class Decoder:
 
     def _packets(self, whole: Packet, flow: FlowState) -> int:
         """Decode the coalesced packets (RFC 9000 §12.2) of the datagram `whole`. Returns the index after the last
-        packet."""
+        packet.
+
+        Bytes behind a packet with a long header are a packet only when they can be one of the same connection.
+        Receivers ignore other bytes, so they are left out.
+        """
         data, rows, datagram, start, end = self._data, self.rows, whole.datagram, whole.start, whole.end
         position, missing, index = start, whole.missing, whole.index
+        first: LongHeader | None = None
         while position < end:
             if data[position] & _LONG_FORM:
-                position = self._long(Packet(len(rows), datagram, index, position, end, missing), flow)
-            elif position == start:
+                if first is not None and not self._is_of_a_known_version(position, first):
+                    self.with_ignored_bytes += 1
+                    break
+                packet = Packet(len(rows), datagram, index, position, end, missing)
+                position = self._long(packet, flow)
+                first = first or packet.header
+            elif first is None:
                 self._short(whole, flow)
                 return index + 1
             elif data[position] == 0 and _PADDING.startswith(data[position:end]):
                 break  # padding behind the last packet
-            else:
-                self._short(Packet(len(rows), datagram, index, position, end, missing), flow)
+            elif self._may_follow(first, position, end + missing) and self._short(
+                Packet(len(rows), datagram, index, position, end, missing), flow, behind=first
+            ):
                 return index + 1
+            else:
+                self.with_ignored_bytes += 1
+                break
             index += 1
         if start == end:
             rows.add(datagram, index, PacketType.UNKNOWN, missing)
         return index
 
+    def _is_of_a_known_version(self, position: int, first: LongHeader) -> bool:
+        """Whether the long header at `position` can follow the packet `first` in its datagram."""
+        version = int.from_bytes(self._data[position + 1 : position + 5])
+        return version in VERSIONS or version == first.version
+
+    def _may_follow(self, first: LongHeader, position: int, end: int) -> bool:
+        """Whether a packet with a short header at `position` can follow the packet `first` in its datagram: it is long
+        enough, and it has the same connection ID, or another known one."""
+        dcid_at, size = position + 1, len(first.dcid)
+        if end - dcid_at < size + _LEAST_SEALED:
+            return False
+        if self._data[dcid_at : dcid_at + size] == first.dcid:
+            return True
+        lengths = self.registry.cid_lengths
+        return any(self._data[dcid_at : dcid_at + length] in self.registry.cids for length in lengths)
+
     # Short headers
 
-    def _short(self, packet: Packet, flow: FlowState) -> None:
+    def _short(self, packet: Packet, flow: FlowState, *, behind: LongHeader | None = None) -> bool:
+        """Decode a packet with a short header, or let it wait for keys. `behind`: the packet before it in its datagram.
+
+        Returns False when the bytes are no packet: the connection has no connection IDs, and its keys don't fit.
+        """
         side = flow.sides[0] if flow.sides and not packet.missing else None
         if side is not None and side.has_short_keys:
             opened = side.open_short(self._data, packet.start, packet.end, side.cid_length)
             if opened is not None:
                 self._accept_short(packet, side, side.cid_length, opened)
-                return
+                return True
+            if behind is not None and not behind.dcid and len(flow.sides) == 1:
+                return False
             cause = side.circumstances(self._data, packet.start, packet.end, side.cid_length)
             packet.note(side.short_keys(side.cid_length), cause)
         self.rows.add(packet.datagram, packet.index, _ONE_RTT, packet.end - packet.start + packet.missing)
         if packet.missing or (self.registry.can_read_short and self._attempt_short(packet, flow)):
-            return
+            return True
         if flow.sides and self.registry.credit > 0:
             packet.failed_at = self.registry.changes
         flow.pending_short.append(packet)
+        return True
 
     def _attempt_short(self, packet: Packet, flow: FlowState) -> bool:
         """Try to decrypt a packet with a short header. Returns False when no keys fit and the packet must wait.
@@ -180,7 +220,7 @@ class Decoder:
             1,
             NONE,
             NONE if suite is None else _SUITE_NUMBERS[suite],
-            first,
+            first if side.ring is None else first & (0xE7 | side.ring.reserved_bits),
             NONE if side.ring is None else side.ring.version,
         )
         rows.packets.write(row, fields)
@@ -225,6 +265,8 @@ class Decoder:
         if header.supported_versions is not None:
             rows.supported_versions[row] = header.supported_versions
         if not header.complete:
+            if packet.missing:
+                self._negotiation.note_cut_off(packet, header, flow)
             return end
         if protected:
             flow.pending.append(packet)

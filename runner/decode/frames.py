@@ -39,6 +39,7 @@ FRAME_NAMES = {
     0x1F: "immediate_ack",
     0x30: "datagram",
     0x31: "datagram",
+    0xAC: "immediate_ack",  # its number in earlier drafts
     0xAF: "ack_frequency",
     0x2F5: "time_stamp",
 }
@@ -365,6 +366,7 @@ _READERS: dict[int, Callable[[bytes, int], Fields]] = {
     0x1D: _application_close,
     0x1E: _empty,
     0x1F: _empty,
+    0xAC: _empty,
     0x30: _datagram_to_the_end,
     0x31: _datagram,
     0xAF: _ack_frequency,

@@ -5,7 +5,7 @@ from runner.decode import rows as columns
 from runner.decode.columns import Integers
 from runner.decode.file_bytes import Data
 from runner.decode.packets import LongHeader, PacketType
-from runner.decode.protection import retry_tag_is_valid
+from runner.decode.protection import VERSIONS, retry_tag_is_valid
 from runner.decode.registry import FlowState, Packet, Registry
 from runner.decode.rows import Rows
 from runner.decode.schema import CLIENT, SERVER
@@ -33,6 +33,12 @@ class Negotiation:
         elif header.type is PacketType.RETRY:
             self._retry(packet, header, flow)
         elif flow.orphan is None and (not flow.sides or self._is_another_first_flight(packet, header)):
+            flow.orphan, flow.orphan_datagram = header, packet.datagram
+
+    def note_cut_off(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
+        """Remember the first long header on a flow whose packet is cut off by the snap length: its version and
+        connection IDs describe the connection."""
+        if flow.orphan is None and not flow.sides and header.dcid:
             flow.orphan, flow.orphan_datagram = header, packet.datagram
 
     def _is_another_first_flight(self, packet: Packet, header: LongHeader) -> bool:
@@ -74,10 +80,19 @@ class Negotiation:
                 return
 
     def adopt_orphans(self) -> None:
-        """Create a connection for each first flight of an unknown version that no server answered."""
+        """Create a connection for each first flight of an unknown version that no server answered, and for long headers
+        whose packets are cut off."""
         flows = self._registry.flows
         orphans = [(flow.orphan_datagram, flow, flow.orphan) for flow in flows if flow.orphan is not None]
         for datagram, flow, orphan in sorted(orphans, key=lambda each: each[0]):
-            if not flow.sides and self._lengths[datagram] >= _CLIENT_INITIAL:
-                connection = self._registry.add_connection(flow, CLIENT, int(self._times[datagram]))
-                connection.original_version, connection.odcid = orphan.version, orphan.dcid
+            readable = orphan.version in VERSIONS
+            if flow.sides or not (readable or self._lengths[datagram] >= _CLIENT_INITIAL):
+                continue
+            sender = SERVER if readable and flow.flow.src_port < flow.flow.dst_port else CLIENT
+            connection = self._registry.add_connection(flow, sender, int(self._times[datagram]))
+            connection.original_version = orphan.version
+            if readable:
+                connection.version = orphan.version
+                self._registry.issue(orphan.scid, connection.sides[sender])
+            if sender == CLIENT:
+                connection.odcid = orphan.dcid

@@ -1,4 +1,4 @@
-"""Finds UDP datagrams in captured frames: reads link layers, IPv4, IPv6 and UDP."""
+"""Finds UDP datagrams in captured frames: reads IPv4, IPv6 and UDP. `link_layers` finds the IP packets."""
 
 import ipaddress
 from collections import Counter
@@ -10,27 +10,21 @@ import numpy as np
 from runner.decode.capture import CaptureFile
 from runner.decode.columns import Bools, Integers, no_integers
 from runner.decode.file_bytes import Data, NumbersAt, release
+from runner.decode.link_layers import DESTINATION_OPTIONS, ETHERNET, ETHERNET_HEADER, TUNNELS, find_ip
 
-# tcpdump.org/linktypes.html
-_ETHERNET, _PPP, _LOOP, _SLL, _SLL2 = 1, 9, 108, 113, 276
-LINK_TYPES = {
-    0: "NULL",
-    _ETHERNET: "ETHERNET",
-    _PPP: "PPP",
-    12: "RAW",  # the DLT value, which some writers store
-    50: "PPP_HDLC",
-    101: "RAW",
-    _LOOP: "LOOP",
-    _SLL: "LINUX_SLL",
-    228: "IPV4",
-    229: "IPV6",
-    _SLL2: "LINUX_SLL2",
-}
-_ETHERNET_HEADER = 14  # bytes
 _ROWS = 1 << 13  # records whose headers are read at once
 
-_VLAN_TAGS = (b"\x81\x00", b"\x88\xa8", b"\x91\x00")
 _UDP = 17
+_PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", 33: "DCCP", 50: "ESP (IPsec)", 51: "AH (IPsec)", 58: "ICMPv6"} | {
+    88: "EIGRP",
+    89: "OSPF",
+    103: "PIM",
+    112: "VRRP",
+    115: "L2TP",
+    132: "SCTP",
+    136: "UDP-Lite",
+    **TUNNELS,
+}  # iana.org/assignments/protocol-numbers
 _IPV6_FRAGMENT, _IPV6_AUTHENTICATION = 44, 51
 _IPV6_EXTENSIONS = (0, 43, 60, 135, 139, 140, _IPV6_AUTHENTICATION)
 
@@ -76,6 +70,10 @@ class Datagrams:
     first_time_ns: int | None = None
     skipped: dict[str, int] = field(default_factory=dict)
     """Reason why UDP packets are not among the datagrams → number of packets."""
+    not_udp: Counter[str] = field(default_factory=Counter)
+    """What other records carry → number of records."""
+    headers: Counter[str] = field(default_factory=Counter)
+    """Header between the link layer and the IP packet that was read, such as `PPPoE` → number of records."""
 
     def skip_fragment(self, source: bytes, count: int = 1) -> None:
         """Count IP fragments from an address. They are not read."""
@@ -89,16 +87,21 @@ class Datagrams:
             self.skipped[why] = self.skipped.get(why, 0) + count
 
 
-def read_datagrams(file: CaptureFile) -> Datagrams:
-    """All UDP datagrams of a capture. Never raises: packets without UDP over IP are only counted in `records`."""
-    return _Reader(file).read()
+def read_datagrams(file: CaptureFile, *, tunnels: bool = False) -> Datagrams:
+    """All UDP datagrams of a capture. Never raises: records without UDP over IP are only counted.
+
+    `tunnels`: also read IP packets in GRE, in IP, and behind the headers of an access network (PPPoE, MPLS). The judge
+    doesn't, because an endpoint can put packets of its peer into a tunnel.
+    """
+    return _Reader(file, tunnels=tunnels).read()
 
 
 class _Reader:
     """Reads the headers of one capture. Usual headers are read for many records at once, unusual headers one by
     one."""
 
-    def __init__(self, file: CaptureFile) -> None:
+    def __init__(self, file: CaptureFile, *, tunnels: bool) -> None:
+        self._tunnels = tunnels
         self._data = file.data
         self._records = file.read(file)
         self._numbers_at = NumbersAt(file.data)
@@ -128,6 +131,7 @@ class _Reader:
         rows, ip = rows[ip >= 0], ip[ip >= 0]
         end = self._records.end[rows]
         whole = ip + 28 <= end
+        self._result.not_udp["IP packets of fewer than 28 bytes, or cut off before"] += int((~whole).sum())
         rows, ip, end = rows[whole], ip[whole], end[whole]
         is_v4: Bools = self._numbers_at(ip) >> 4 == 4
         udp, ip_length = self._udp(ip, end, is_v4)
@@ -151,13 +155,22 @@ class _Reader:
         frame, end, link_type = (
             column[rows] for column in (self._records.start, self._records.end, self._records.link_type)
         )
-        ip = frame + _ETHERNET_HEADER
-        usual = (link_type == _ETHERNET) & (ip < end)
+        ip = frame + ETHERNET_HEADER
+        usual = (link_type == ETHERNET) & (ip < end)
         ethertype, version = self._numbers_at(ip - 2, 2), self._numbers_at(ip) >> 4
         usual &= np.isin(ethertype, (0x0800, 0x86DD)) & ((version == 4) | (version == 6))
-        ip[~usual] = -1
+        if self._tunnels:  # read one by one, like all unusual records
+            protocol = np.where(version == 4, self._numbers_at(ip + 9), self._numbers_at(ip + 6))
+            usual &= ~np.isin(protocol, (*TUNNELS, DESTINATION_OPTIONS))
         for at in np.flatnonzero(~usual).tolist():
-            ip[at] = _network_layer(self._data, int(frame[at]), int(end[at]), int(link_type[at]))
+            found, headers = find_ip(
+                self._data, int(frame[at]), int(end[at]), int(link_type[at]), tunnels=self._tunnels
+            )
+            if isinstance(found, str):
+                self._result.not_udp[found] += 1
+            else:
+                self._result.headers.update(headers)
+            ip[at] = -1 if isinstance(found, str) else found
         return ip
 
     def _udp(self, ip: Integers, end: Integers, is_v4: Bools) -> tuple[Integers, Integers]:
@@ -176,6 +189,8 @@ class _Reader:
         extended = ~is_v4 & np.isin(protocol, (*_IPV6_EXTENSIONS, _IPV6_FRAGMENT))
         for at in np.flatnonzero(extended).tolist():
             udp[at], ip_length[at] = _ipv6(self._data, int(ip[at]), int(end[at]), self._result)
+        for number, count in zip(*np.unique(protocol[(protocol != _UDP) & (udp < 0)], return_counts=True), strict=True):
+            self._result.not_udp[_PROTOCOLS.get(int(number), f"IP protocol {number}")] += int(count)
         return udp, ip_length
 
     def _flows(self, ip: Integers, udp: Integers, is_v4: Bools) -> Integers:
@@ -192,38 +207,6 @@ class _Reader:
             if name not in self._flow_of:
                 _add_flow(name, self._flow_of, self._result.flows)
         return np.fromiter(map(self._flow_of.__getitem__, names), dtype=np.int64, count=len(names))
-
-
-def _network_layer(data: Data, frame: int, end: int, link_type: int) -> int:
-    """Position of the IP header of a frame; -1 when the frame carries no IP."""
-    if link_type == _ETHERNET:
-        position = frame + 14
-        while data[position - 2 : position] in _VLAN_TAGS and position < end:
-            position += 4
-        ethertype = data[position - 2 : position]
-        if ethertype not in (b"\x08\x00", b"\x86\xdd"):
-            return -1
-    elif link_type in (_SLL, _SLL2):
-        position = frame + (16 if link_type == _SLL else 20)
-        at = frame + (14 if link_type == _SLL else 0)
-        if data[at : at + 2] not in (b"\x08\x00", b"\x86\xdd"):
-            return -1
-    elif link_type in (0, _LOOP):
-        position = frame + 4
-    elif link_type in (_PPP, 50):
-        position = _after_ppp_header(data, frame)
-    elif link_type in LINK_TYPES:
-        position = frame
-    else:
-        return -1
-    return position if position < end and data[position] >> 4 in (4, 6) else -1
-
-
-def _after_ppp_header(data: Data, frame: int) -> int:
-    """The position after a PPP header (RFC 1661, 1662). In this header, the fields address and control may be absent,
-    and the protocol field may have only one byte."""
-    position = frame + 2 if data[frame : frame + 2] == b"\xff\x03" else frame
-    return position + 1 if data[position : position + 1] in (b"\x21", b"\x57") else position + 2
 
 
 def _ipv6(data: Data, ip: int, end: int, result: Datagrams) -> tuple[int, int]:

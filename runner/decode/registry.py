@@ -17,7 +17,7 @@ from runner.decode.transport_parameters import parse_transport_parameters
 _MOST_MESSAGES = 64  # TLS messages kept per connection; a forged connection may have thousands
 
 
-RECENT = 8
+RECENT = 32
 """Number of senders of a flow whose keys are tried for a packet with an unknown connection ID."""
 _CREDIT, _CREDIT_OF_PACKET = 16_384, 4
 
@@ -284,6 +284,13 @@ class Registry:
             return
         connection.transport_parameters[sender] = known = parse_transport_parameters(data)
         parameters = known.values
+        of_both = [each.values for each in connection.transport_parameters if each is not None]
+        if len(of_both) == 2 and all("loss_bits" in each for each in of_both):
+            for side in connection.sides:
+                if of_both[side.sender]["loss_bits"] == 1:
+                    rings = side.rings or ([] if side.ring is None else [side.ring])
+                    side.ring, side.rings = None, [ring.with_loss_bits() for ring in rings]
+                    self.news = self.short_news = True
         preferred, token = parameters.get("preferred_address"), parameters.get("stateless_reset_token")
         if isinstance(token, str):
             self._add_reset_token(connection, bytes.fromhex(token))

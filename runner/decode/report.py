@@ -4,8 +4,8 @@ from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from runner.decode.columns import words
 from runner.decode.schema import Trace
 from runner.decode.trace_checks import unique_bytes_by_stream
 
@@ -25,7 +25,7 @@ def to_json(trace: Trace) -> dict[str, Any]:
         "stream_frames": trace.stream_frames.num_rows,
         "stream_bytes": sum(stream["bytes"] for stream in streams),
         "streams": streams,
-        "undecrypted": packets.num_rows - (pc.sum(packets["decrypted"]).as_py() or 0),
+        "undecrypted": int((~packets["decrypted"].to_numpy()).sum()),
         "connections": [_readable(row) for row in trace.connections.to_pylist()],
         "invariants": [asdict(each) for each in trace.checks],
         "truncated": trace.meta.truncated,
@@ -33,8 +33,9 @@ def to_json(trace: Trace) -> dict[str, Any]:
 
 
 def _counts(column: pa.ChunkedArray) -> dict[str, int]:
-    counted = pc.value_counts(column.cast(pa.string()).combine_chunks())
-    return {row["values"]: row["counts"] for row in sorted(counted.to_pylist(), key=lambda row: row["values"])}
+    indices, known = words(column)
+    numbers = {word: int((indices == at).sum()) for at, word in enumerate(known)}
+    return {word: number for word, number in sorted(numbers.items()) if number}
 
 
 def _streams(frames: pa.Table) -> list[dict[str, int]]:

@@ -135,7 +135,9 @@ class Rescue:
         connection, client_random, session, sender = target
         if connection is None:
             connection = self._registry.add_connection(flow, sender, time_ns)
-            connection.version = version
+            # 1-RTT packets of drafts have the same keys as those of version 1. Their long headers tell the version.
+            orphan = flow.orphan or self._registry.reverse(flow).orphan
+            connection.version = version if orphan is None else orphan.version
         if connection.client_random is None:
             connection.client_random = client_random
             connection.use_session(session, version)

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-DECODER_VERSION = 10
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+DECODER_VERSION = 11
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
 """Versions of tables that can be read. Columns that an older version lacks are null. Version 2 added `record` and
 `supported_versions`. Version 3 added connections that used only unknown QUIC versions. Version 4 added flows of
 preferred addresses. Version 5 added `token`, `data` and `early_data_accepted`. Version 6 added `first_byte`,
 `key_version`, `reset_token`, `type_length`, `messages`, and Retire Prior To in `offset`. Version 7 added `secrets`, and
 unread packets are attributed to connections by their connection IDs. Version 8 added `fragment_sources`.
-Version 9 added `http3` and the length field of DATAGRAM. Version 10 added `ip_packets`."""
+Version 9 added `http3` and the length field of DATAGRAM. Version 10 added `ip_packets`. Version 11 added `not_udp`,
+`headers` and `remarks`, and leaves out bytes behind long headers that are no packet."""
 
 BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD = 1024, 1 << 16
 """Number of bytes at the beginning of a stream that the column `data` keeps. They are enough for the HTTP/3 frames
@@ -199,6 +200,13 @@ class CaptureMeta:
     ip_packets: dict[str, int] = field(default_factory=dict)
     """`source destination` → number of unicast IP packets of any protocol, for the most frequent pairs of addresses.
     The other pairs together have the name "". Empty in older tables, and for captures without Ethernet."""
+    not_udp: dict[str, int] = field(default_factory=dict)
+    """What the records without UDP over IP carry → number of records, the most frequent first; empty in older
+    tables."""
+    headers: dict[str, int] = field(default_factory=dict)
+    """Header between link layer and IP packet, such as `PPPoE` or `GRE` → number of records; empty in older tables."""
+    remarks: list[str] = field(default_factory=list)
+    """Sentences for the user about key logs and about what was not read; empty in older tables."""
 
 
 @dataclass(frozen=True, slots=True)

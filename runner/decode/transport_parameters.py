@@ -61,6 +61,7 @@ _PARAMETERS: dict[int, tuple[str, Callable[[bytes], Value]]] = {
     0x0E: ("active_connection_id_limit", _integer),
     0x11: ("version_information", _version_information),  # RFC 9368
     0x20: ("max_datagram_frame_size", _integer),  # RFC 9221
+    0x1057: ("loss_bits", _integer),  # draft-ferrieuxhamchaoui-quic-lossbits
     0x2AB2: ("grease_quic_bit", _flag),  # RFC 9287
     0xFF04DE1B: ("min_ack_delay", _integer),  # draft-ietf-quic-ack-frequency
 }

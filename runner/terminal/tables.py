@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterable
-from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -378,23 +377,3 @@ def _short_link(link: LinkParameters) -> str:
     loss = [f"loss {100 * link.loss:g} %"] if link.loss else []
     values = [format_data_rate(link.data_rate), format_duration(link.delay), f"{link.queue_packets}"]
     return ", ".join([*values, *loss, *link.impairments.sentences()])
-
-
-def show_decoded(console: Console, document: dict[str, Any]) -> None:
-    """Print the contents of a capture, from the document of `runner.decode.to_json`."""
-    for name in ("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"):
-        console.print(f"{name.replace('_', ' '):<14} {document[name]}")
-    table = Table("connection", "client", "server", "version", "ALPN", "suite", "SNI", "retry", "resumed", box=None)
-    for number, connection in enumerate(document["connections"]):
-        ends = (
-            f"{connection['client_ip']}:{connection['client_port']}",
-            f"{connection['server_ip']}:{connection['server_port']}",
-        )
-        version = "" if connection["version"] is None else f"0x{connection['version']:08x}"
-        facts = (connection[name] for name in ("alpn", "suite", "sni", "retry", "resumed"))
-        table.add_row(str(number), *ends, version, *("" if value is None else escape(str(value)) for value in facts))
-    console.print(table)
-    for invariant in document["invariants"]:
-        sign = {True: "[green]✓[/green]", False: "[red]✗[/red]", None: "?"}[invariant["holds"]]
-        name, expected, actual = (escape(str(invariant[key])) for key in ("name", "expected", "actual"))
-        console.print(f"{sign} {name}: expected {expected}, got {actual}")

@@ -40,7 +40,7 @@ def decode_tcp(
     them. Raises CaptureError when a file is no capture.
     """
     captures = _Capture(client), _Capture(server)
-    sessions = read_key_logs(key_logs, [text for capture in captures for text in capture.secrets])
+    sessions, _ = read_key_logs(key_logs, [text for capture in captures for text in capture.secrets])
     of_connection: tuple[list[Exchange], list[Exchange]] = ([], [])
     for pair in _pairs(captures[0].connections, captures[1].connections):
         streams = [_stream(pair, captures, sender) for sender in (CLIENT, SERVER)]

@@ -6,11 +6,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from runner.cli.decoding import decoded_lines
 from runner.model.job import Job
 from runner.model.middlebox import Crossing, Sight
 from runner.model.result import Outcome, Result
 from runner.terminal.middleboxes import show_crossing
-from runner.terminal.tables import show_decoded
 
 HOSTILE = "[/] [bold]x"
 
@@ -33,12 +33,13 @@ def test_a_crossing_prints_its_texts(console: Console) -> None:
     assert printed(console).count(HOSTILE) == 3
 
 
-def test_names_in_a_capture_are_printed(console: Console) -> None:
+def test_names_in_a_capture_are_printed() -> None:
     connection = {
         **dict.fromkeys(("client_ip", "server_ip"), "192.0.2.1"),
         **dict.fromkeys(("client_port", "server_port"), 443),
         **{"version": 1, "alpn": HOSTILE, "suite": None, "sni": HOSTILE, "retry": False, "resumed": False},
+        **{"connection": 0, "original_version": 1, "odcid": None},
     }
     counts = dict.fromkeys(("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"), 0)
-    show_decoded(console, {**counts, "connections": [connection], "invariants": []})
-    assert printed(console).count(HOSTILE) == 2
+    document = {**counts, "connections": [connection], "invariants": [], "link_type": "RAW", "headers": {}}
+    assert "\n".join(decoded_lines(document)).count(HOSTILE) == 2

@@ -1,0 +1,100 @@
+"""The command `decode`. It imports neither rich nor the catalogue: their import takes longer than decoding a small
+capture."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from runner.cli.group import UNPRINTABLE, main
+from runner.units import format_count
+
+
+@main.command()
+@click.argument("capture", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--keys",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Key log with TLS secrets. Repeat the option for several key logs.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON document.")
+def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
+    """Decode the QUIC packets of any capture file.
+
+    docs/decode.md lists the file formats, link layers and QUIC versions that are read.
+    """
+    from runner.decode.decode import decode_capture  # noqa: PLC0415 - the group imports this module for `--help`
+    from runner.decode.report import to_json  # noqa: PLC0415
+
+    document = to_json(decode_capture(capture, keys, foreign=True))
+    for sentence in _unread(document, with_keys=bool(keys)):
+        click.echo(_printable(sentence), err=True)
+    if as_json:
+        click.echo(json.dumps(document, indent=1))
+        return
+    for line in decoded_lines(document):
+        click.echo(line)
+
+
+def _printable(text: object) -> str:
+    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text))
+
+
+def _unread(document: dict[str, Any], *, with_keys: bool) -> Iterator[str]:
+    """Sentences about what was not read, and why."""
+    for why, count in document["skipped_udp"].items():
+        yield f"{format_count(count, 'UDP packet')} not read: {why}."
+    for content, count in document["not_udp"].items():
+        yield f"{format_count(count, 'record')} without a UDP packet that can be read: {content}."
+    yield from document["remarks"]
+    if not document["datagrams"]:
+        records = format_count(document["records"], "record")
+        yield f"No QUIC packet was found in the {records} of {document['file_name']}."
+    if document["undecrypted"] and not with_keys and not any(row["secrets"] for row in document["connections"]):
+        yield "Without a key log (--keys FILE), only Initial packets can be decrypted."
+
+
+def decoded_lines(document: dict[str, Any]) -> Iterator[str]:
+    """The contents of a capture as lines of text. Nothing is cut: values come from the capture and can be long."""
+    layers = [document["link_type"], *(f"{name} ({count})" for name, count in document["headers"].items())]
+    yield f"link layer     {', '.join(layers)}"
+    for name in ("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"):
+        more = ""
+        if name == "packets" and document["packets"]:
+            more = f" ({', '.join(f'{kind} {count}' for kind, count in document['packets_by_type'].items())})"
+        yield f"{name.replace('_', ' '):<14} {document[name]}{more}"
+    for row in document["connections"]:
+        yield ""
+        yield from map(_printable, _connection(row))
+    yield ""
+    for check in document["invariants"]:
+        sign, colour = {True: ("✓", "green"), False: ("✗", "red"), None: ("?", None)}[check["holds"]]
+        actual = "not known" if check["actual"] is None else f"expected {check['expected']}, got {check['actual']}"
+        yield f"{click.style(sign, fg=colour)} {check['name']}: {actual}"
+
+
+def _connection(row: dict[str, Any]) -> Iterator[str]:
+    from runner.decode.packets import version_name  # noqa: PLC0415
+    from runner.decode.protection import VERSIONS  # noqa: PLC0415
+
+    client, server = (_end(row[f"{role}_ip"], row[f"{role}_port"]) for role in ("client", "server"))
+    yield f"connection {row['connection']}: {client} → {server}"
+    version = row["version"] if row["version"] is not None else row["original_version"]
+    if version is not None:
+        note = "" if version in VERSIONS else ", which bentpipe does not read"
+        yield f"  QUIC version {version_name(version)}{note}"
+    if row["odcid"] is not None:
+        yield f"  first destination connection ID {row['odcid'] or '(empty)'}"
+    named = {"ALPN": row["alpn"], "suite": row["suite"], "SNI": row["sni"]}
+    facts = [f"{name} {value}" for name, value in named.items() if value is not None]
+    facts += ["Retry"] if row["retry"] else []
+    facts += [] if row["resumed"] is None else ["resumed" if row["resumed"] else "not resumed"]
+    if facts:
+        yield f"  {', '.join(facts)}"
+
+
+def _end(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
