@@ -56,7 +56,7 @@ def violations(folder: Path, catalog: Catalog) -> Broken:
     case = catalog.cases["handshake"]
     job = Job(server="s", client="c", case=case.name, iteration=1)
     result = analyse(job, Artifacts(folder), case, case.record())
-    return frozenset((finding.code, finding.role) for finding in result.violations)
+    return frozenset((finding.code, finding.role) for finding in (*result.violations, *result.notes))
 
 
 def try_mutant(

@@ -319,7 +319,11 @@ class RunFolder:
     def _read(self, relative: Path) -> tuple[Job, Result]:
         """The result in the file `relative` and the job of its folder. Raises FileNotFoundError, UsageError."""
         path = beneath(self.path, relative)
-        steps = {1: lambda document: migrations.result_1(document, self.run.old_folders), 2: migrations.result_2}
+        steps = {
+            1: lambda document: migrations.result_1(document, self.run.old_folders),
+            2: migrations.result_2,
+            3: migrations.result_3,
+        }
         result: Result = _load(path, "result", _RESULT, steps)
         _check_result(str(path), result)
         job = result.job

@@ -20,7 +20,7 @@ def version_text(version: int | None) -> str:
 @reads()
 def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
     """The client saved exactly the requested files, byte for byte (docs/contract.md, Files). The judge finds from the
-    packets which endpoint is at fault for a file that differs (`runner/judge/file_faults.py`)."""
+    packets which endpoint is at fault for a file that differs (`runner/judge/culprit.py`)."""
     wrong = []
     for file in case.evidence.files:
         if file.received is None:
@@ -51,13 +51,19 @@ def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class Handshakes:
-    """Exactly `expected` connections completed their handshake (RFC 9001 §4.1.1)."""
+    """Exactly `expected` connections completed their handshake (RFC 9001 §4.1.1).
+
+    A client that got its files in 0.5-RTT data may close before the server receives its Finished. Then it is enough
+    that the client completed the handshake.
+    """
 
     expected: int
 
     def __call__(self, case: CaseEvidence) -> Iterator[Finding]:
         """A finding when the number differs."""
-        completed = sum(connection.handshake_completed for connection in case.facts.connections)
+        completed = sum(
+            connection.handshake_completed or _closed_by_client(connection) for connection in case.facts.connections
+        )
         if completed != self.expected:
             finding = Finding(
                 code="handshake-count",
@@ -67,6 +73,14 @@ class Handshakes:
                 section="RFC 9001 §4.1.1",
             )
             yield proven(finding, *_beginnings(case))
+
+
+def _closed_by_client(connection: ConnectionFacts) -> bool:
+    """True when the client completed the handshake and closed the connection first, without an error."""
+    closes = connection.closes[:1]
+    return connection.handshake_completed_by_client and any(
+        close.sender == "client" and is_clean(connection, close) for close in closes
+    )
 
 
 def a_connection_completed(case: CaseEvidence) -> Iterator[Finding]:
@@ -156,11 +170,13 @@ class Alpn:
     protocol: str
 
     def __call__(self, case: CaseEvidence) -> Iterator[Finding]:
-        """A finding when a connection negotiated another protocol or none."""
+        """A finding when a connection negotiated another protocol or none although the client offered this one."""
         others = [
             connection
             for connection in case.facts.connections
-            if connection.handshake_completed and connection.alpn != self.protocol
+            if connection.handshake_completed
+            and connection.alpn != self.protocol
+            and (self.protocol in connection.offered_alpn or not connection.offered_alpn)
         ]
         if others:
             finding = Finding(
@@ -171,6 +187,23 @@ class Alpn:
                 section="RFC 7301 §3.1",
             )
             yield proven(finding, *(connection.landmarks.server_parameters for connection in others))
+
+
+@reads("initial")
+def protocol_is_offered(case: CaseEvidence) -> Iterator[Finding]:
+    """The client offers the protocol that the case requires (docs/contract.md)."""
+    for connection in case.facts.connections:
+        if connection.offered_alpn and case.protocol not in connection.offered_alpn:
+            finding = Finding(
+                code="wrong-alpn",
+                requirement="The client offers the protocol of the case.",
+                expected=f"{case.protocol} among the protocols that the client offers",
+                actual=", ".join(connection.offered_alpn),
+                role="client",
+                section="endpoint contract, Test case names",
+            )
+            yield proven(finding, *connection.landmarks.client_hellos[:1])
+            return
 
 
 def alpn_of_job(case: CaseEvidence) -> Iterator[Finding]:
@@ -191,11 +224,7 @@ def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
     """
     for number, connection in enumerate(case.facts.connections):
         for close in connection.closes:
-            if close.code == 0 or (connection.alpn == HTTP3 and close.application and close.code == _H3_NO_ERROR):
-                continue
-            if _means_unknown(connection, close):
-                continue
-            if close.application and connection.alpn == HTTP09:
+            if is_clean(connection, close) or _means_unknown(connection, close) or _echoes(connection, close):
                 continue
             kind = "application" if close.application else "transport"
             finding = Finding(
@@ -207,6 +236,25 @@ def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
                 section="RFC 9000 §10.2",
             )
             yield proven(finding, close.place)
+
+
+def is_clean(connection: ConnectionFacts, close: Close) -> bool:
+    """True when a close reports no error. hq-interop defines no error codes. APPLICATION_ERROR of the transport stands
+    for a close by the application in Initial and Handshake packets (RFC 9000 §10.2.3)."""
+    if close.application or close.code == _APPLICATION_ERROR:
+        no_error = connection.alpn == HTTP3 and close.application and close.code == _H3_NO_ERROR
+        return close.code == 0 or no_error or connection.alpn == HTTP09
+    return close.code == 0
+
+
+def _echoes(connection: ConnectionFacts, close: Close) -> bool:
+    """True when `close` only repeats the code of an earlier close by the peer, which a draining endpoint may do (RFC
+    9000 §10.2.2). APPLICATION_ERROR repeats any close by the peer's application."""
+    for earlier in connection.closes[: connection.closes.index(close)]:
+        if earlier.sender != close.sender:
+            same = (earlier.application, earlier.code) == (close.application, close.code)
+            return same or (earlier.application and close.code == _APPLICATION_ERROR)
+    return False
 
 
 def _means_unknown(connection: ConnectionFacts, close: Close) -> bool:
@@ -293,17 +341,17 @@ def packets_have_frames(case: CaseEvidence) -> Iterator[Finding]:
 
 
 # COMMON: checks of every test case. ONE_CONNECTION: checks of cases that use a single connection.
-COMMON = (files_are_equal, closes_cleanly, packet_numbers_are_new, packets_have_frames)
+COMMON = (files_are_equal, protocol_is_offered, closes_cleanly, packet_numbers_are_new, packets_have_frames)
 # A server may send Retry (RFC 9000 §8.1.2), for example when a ClientHello takes two datagrams. The contract forbids
 # Retry only in `handshake`.
 ONE_CONNECTION = (*COMMON, Handshakes(1), version_is_1, Alpn(HTTP09))
 
 # Checks of jobs over TCP. The kernel's TCP itself is not judged.
-OVER_TCP = (files_are_equal, alpn_of_job, a_connection_completed)
+OVER_TCP = (files_are_equal, protocol_is_offered, alpn_of_job, a_connection_completed)
 
 # Notes of every case.
 NOTES = (close_code_of_http09,)
 
 # Checks that need only Initial packets. The keys of these packets are public (RFC 9001 §5.2), so these checks explain
 # failures without a key log.
-OPEN = (closes_cleanly, packets_have_frames, hellos_are_answered)
+OPEN = (protocol_is_offered, closes_cleanly, packets_have_frames, hellos_are_answered)

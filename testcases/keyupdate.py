@@ -13,9 +13,8 @@ CODES = {"server-began-update": "The server began every key update."}
 
 
 def client_began(case: CaseEvidence) -> Iterator[Finding]:
-    """The client began an update. Otherwise the case is unsupported: when the server updates its keys first, the client
-    must follow (RFC 9001 §6.2) and may have no reason for an update of its own. The public runner accepts key phase 1
-    from both endpoints, but this does not show that the client can begin an update."""
+    """A note: the server began every key update. The client must follow (RFC 9001 §6.2) and may have no reason for an
+    update of its own, so the job does not show that the client can begin an update."""
     for connection in case.facts.connections:
         if connection.client_key_updates and not connection.key_updates_begun_by_client:
             finding = Finding(
@@ -23,7 +22,7 @@ def client_began(case: CaseEvidence) -> Iterator[Finding]:
                 requirement="The client begins a key update early, and the server follows.",
                 expected="packets of the client in a new key phase before such packets of the server arrive",
                 actual="the server began each update, and the client followed",
-                role="client",
+                role="server",
                 section="endpoint contract, Test case names",
             )
             yield proven(finding, connection.landmarks.server_key_update, connection.landmarks.client_key_update)
@@ -61,6 +60,6 @@ CASE = Case(
     files=(3 * MIB,),
     exercises=("rfc9001-6",),
     depends=("rfc9001-6",),
-    capabilities=(client_began,),
+    notes=(client_began,),
     checks=(*checks.ONE_CONNECTION, both_updated_keys),
 )

@@ -49,11 +49,12 @@ def shrinks(case: CaseEvidence) -> Iterator[Finding]:
             when = f", the last at {last.time:.1f} s" if last is not None and last.time is not None else ""
             finding = Finding(
                 code="black-hole-not-noticed",
-                requirement="A sender whose large packets are all lost returns to a size that passes.",
+                requirement="The server delivers the file, also when its large packets are lost from some time on. For "
+                "this it returns to a size that passes (RFC 8899 §4.3).",
                 expected=f"packets of at most {_FALLEN} B after the MTU fell, and a transfer that continues",
                 actual=f"packets of {longest} B{when}",
                 role="server",
-                section="RFC 8899 §4.3",
+                section="endpoint contract, Files",
             )
             yield proven(finding, last)
 

@@ -15,10 +15,11 @@ _SETTLED_RTTS = 3
 
 
 def new_paths_are_validated(case: CaseEvidence) -> Iterator[Finding]:
-    """The server challenges each mapping that lasted long enough, and the client answers (RFC 9000 §8.2, §9.3)."""
+    """The server challenges each mapping that lasted long enough, and the client answers (RFC 9000 §8.2, §9.3). A
+    Handshake packet from the new address validates it, too (§8.1)."""
     for connection in case.facts.connections:
         for path in connection.paths[1:]:
-            if path.server_datagrams and lasted(path) >= settled(case):
+            if path.server_datagrams and lasted(path) >= settled(case) and not path.handshake_packet:
                 yield from _judge(path, challenges_on(path, connection), connection)
 
 

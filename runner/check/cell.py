@@ -104,5 +104,10 @@ class Cell:
 
 
 def code_of(result: Result) -> str:
-    """The code of the result's first finding; empty without a finding."""
-    return result.findings[0].code if result.findings else ""
+    """The code of the finding that explains the outcome; empty without a finding."""
+    return result.cause.code if result.cause is not None else ""
+
+
+def by_the_peer(result: Result, role: Role) -> bool:
+    """True when the job failed by the fault of the peer of the stack in `role`."""
+    return result.culprit not in ("", role.value)

@@ -12,8 +12,7 @@ from functools import cached_property
 from math import comb
 from statistics import median
 
-from runner.check.cell import TRIES, Place, code_of
-from runner.model.implementation import Role
+from runner.check.cell import TRIES, Place, by_the_peer, code_of
 from runner.model.result import Outcome, Result
 from runner.plan.jobs import GATE_FAILED
 from runner.stats.change import FALSE_DISCOVERY_RATE, rank_test, rate_test
@@ -29,7 +28,6 @@ LEAST_P = 0.01
 # fail with head and none with base, p is smaller.
 GROUP_P = 0.001
 _GOOD = Outcome.SUCCEEDED
-_OTHER = {Role.CLIENT: Role.SERVER.value, Role.SERVER: Role.CLIENT.value}
 
 
 class State(StrEnum):
@@ -72,11 +70,10 @@ class Change:
         return (good, len(self.decided[0])), (good_after, len(self.decided[1]))
 
     def _own_fault(self, result: Result) -> bool:
-        return any(finding.role == self.place.role.value for finding in result.findings)
+        return result.culprit == self.place.role.value
 
     def _peers_fault(self, result: Result) -> bool:
-        roles = {finding.role for finding in result.findings}
-        return result.outcome is Outcome.FAILED and roles == {_OTHER[self.place.role]}
+        return by_the_peer(result, self.place.role)
 
     @cached_property
     def times(self) -> tuple[list[float], list[float]]:

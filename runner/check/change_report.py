@@ -142,7 +142,7 @@ class ChangeReport:
                     "",
                     f"### {group[0].place}",
                     "",
-                    *finding_lines(finding, fix(finding.code, group[0].place.case)),
+                    *finding_lines(finding, fix(finding, group[0].place.case, group[0].place.role)),
                 ]
                 lines.append(f"- show it: `./bentpipe show {self._folder(group[0])}`")
                 if finding.log_tail:
@@ -241,7 +241,7 @@ def _field(text: str) -> str:
 def _junit_entry(change: Change) -> Entry:
     """A cell fails when it got worse. It is skipped when it fails with base too, is unsupported, or is not decided."""
     shown, seconds = change.shown, sum(result.wall_s for result in (*change.base, *change.head))
-    text = findings_text(shown.findings, lambda finding: fix(finding.code, change.place.case))
+    text = findings_text(shown.findings, lambda finding: fix(finding, change.place.case, change.place.role))
     sentence = f"base {_tally([change], 0)}, head {_tally([change], 1)}: {_cause(change)}"
     if change.state is State.WORSE:
         return Entry(tag="failure", message=sentence, text=text, seconds=seconds)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from runner.images.image_facts import ImageFacts
 from runner.model.implementation import Role
+from runner.model.result import Finding
 from testcases.hits import MISSED
 
 _BASE_IMAGE = (
@@ -105,16 +106,26 @@ _FIXES_OF_CASES = {
     "a connection before the idle time-out.",
     ("timeout", "handshakecorruption"): "Discard packets that can't be authenticated. Repeat lost packets after the "
     "probe time-out (RFC 9002 §6.2).",
-    ("timeout", "mtublackhole"): "Fall back to 1200-byte datagrams when only large ones are lost (RFC 8899 §4.3).",
+    (
+        "black-hole-not-noticed",
+        "mtublackhole",
+    ): "Fall back to 1200-byte datagrams when only large ones are lost (RFC 8899 §4.3).",
     ("timeout", "blackhole"): "Continue after a silence of two seconds. Probe time-outs must not grow far beyond two "
     "seconds.",
     ("wrong-alpn", "http3"): "Offer h3 in this case.",
 }
 
 
-def fix(code: str, case: str) -> str:
-    """The fix for this finding in this case; empty when the finding's requirement already says it."""
-    return _FIXES_OF_CASES.get((code, case)) or FIXES.get(code, "")
+_FOR_CLIENTS = frozenset({"client-exit", "files-extra", "timeout"})
+"""Codes whose fix is for the client."""
+
+
+def fix(finding: Finding, case: str, role: Role) -> str:
+    """The fix for the image in `role`. Empty when the finding's requirement already says it, or when the finding is
+    about the peer."""
+    if finding.role not in ("", role.value) or (finding.code in _FOR_CLIENTS and role is Role.SERVER):
+        return ""
+    return _FIXES_OF_CASES.get((finding.code, case)) or FIXES.get(finding.code, "")
 
 
 _HOST_FAILED = "Repair what `./bentpipe doctor` reports about this host. Then check the image again."

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runner.check.cell import HELD, MOST, Cell, Place, code_of
+from runner.check.cell import HELD, MOST, Cell, Place, by_the_peer, code_of
 from runner.check.junit import Entry, junit
 from runner.check.problems import Problem, fix, open_fix
 from runner.images.image_facts import ImageFacts
@@ -25,6 +25,7 @@ _SIGNS = {
     Outcome.ERROR: "!",
     Outcome.SKIPPED: "·",
 }
+_BY_THE_PEER = "Failed by the fault of the peer: this does not count against the image"
 _EXCUSED = f"Failed in some iterations, but in fewer than {HELD} of {MOST}: this does not count against the image"
 UNKNOWN_URL = "https://example.org/your-project"
 
@@ -55,9 +56,9 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """Failed: a problem, a failed cell, or no supported case. Inconclusive: a case was decided with no peer."""
-        outcomes = {cell.outcome for cell in self.cells.values()}
-        if self.problems or Outcome.FAILED in outcomes or not self.roles():
+        """Failed: a problem, a cell that failed (unless by the fault of the peer), or no supported case. Inconclusive:
+        a case was decided with no peer."""
+        if self.problems or any(map(self.is_charged, self.cells)) or not self.roles():
             return Verdict.FAILED
         return Verdict.INCONCLUSIVE if any(map(self.is_open, self.cells)) else Verdict.PASSED
 
@@ -74,12 +75,21 @@ class Report:
             for place, results in by_place.items()
         }
 
+    def is_charged(self, place: Place) -> bool:
+        """True when the case failed, and a failed iteration is not the peer's fault."""
+        cell = self.cells[place]
+        failed = (result for result in cell.results if result.outcome is Outcome.FAILED)
+        return cell.outcome is Outcome.FAILED and not all(by_the_peer(result, place.role) for result in failed)
+
+    def says_nothing(self, place: Place) -> bool:
+        """True when the cell says nothing about the image: it was not decided, or it failed by the peer's fault."""
+        outcome = self.cells[place].outcome
+        return outcome is Outcome.ERROR or (outcome is Outcome.FAILED and not self.is_charged(place))
+
     def is_open(self, place: Place) -> bool:
-        """True when the cell was not decided and the case did not succeed in this role with another peer."""
+        """True when the cell says nothing and the case did not succeed in this role with another peer."""
         cells = [cell for other, cell in self.cells.items() if (other.case, other.role) == (place.case, place.role)]
-        return self.cells[place].outcome is Outcome.ERROR and all(
-            cell.outcome is not Outcome.SUCCEEDED for cell in cells
-        )
+        return self.says_nothing(place) and all(cell.outcome is not Outcome.SUCCEEDED for cell in cells)
 
     def path(self, place: Place) -> Path:
         """The job folder of `Cell.shown`."""
@@ -98,7 +108,7 @@ class Report:
         """The cases that succeeded in `role` with every peer that has a verdict."""
         outcomes: dict[str, set[Outcome]] = {}
         for place, cell in self.cells.items():
-            if place.role is role and cell.outcome is not Outcome.ERROR:
+            if place.role is role and not self.says_nothing(place):
                 outcomes.setdefault(place.case, set()).add(cell.outcome)
         return tuple(case for case, case_outcomes in outcomes.items() if case_outcomes == {Outcome.SUCCEEDED})
 
@@ -178,7 +188,7 @@ class Report:
         lines.append("| case | " + " | ".join(f"as {role.value}, {peer}" for role, peer in columns) + " |")
         lines.append("| --- |" + " --- |" * len(columns))
         for case in self.rows():
-            cells = (cell_text(self.cells.get(Place(case, role, peer))) for role, peer in columns)
+            cells = (self.text(Place(case, role, peer)) for role, peer in columns)
             lines.append(f"| {case} | " + " | ".join(cells) + " |")
         lines += [
             "",
@@ -199,10 +209,12 @@ class Report:
 
     def groups(self) -> list[tuple[str, list[Place]]]:
         """Cells with findings to print, by heading; empty groups are left out."""
-        by_title: dict[str, list[Place]] = {"Failed": [], _EXCUSED: [], "Not decided": []}
+        by_title: dict[str, list[Place]] = {"Failed": [], _BY_THE_PEER: [], _EXCUSED: [], "Not decided": []}
         for place, cell in self.cells.items():
-            if cell.outcome in (Outcome.FAILED, Outcome.ERROR):
-                by_title["Failed" if cell.outcome is Outcome.FAILED else "Not decided"].append(place)
+            if cell.outcome is Outcome.FAILED:
+                by_title["Failed" if self.is_charged(place) else _BY_THE_PEER].append(place)
+            elif cell.outcome is Outcome.ERROR:
+                by_title["Not decided"].append(place)
             elif cell.excused:
                 by_title[_EXCUSED].append(place)
         return [(title, places) for title, places in by_title.items() if places]
@@ -211,14 +223,25 @@ class Report:
         cell = self.cells[place]
         lines = [f"### {place}", *(["", f"{cell.rate}."] if cell.rate else [])]
         for finding in cell.shown.findings:
-            lines += ["", *finding_lines(finding, fix_of(cell, finding))]
+            lines += ["", *finding_lines(finding, fix_of(cell, finding, place.role))]
             if finding.log_tail:
                 lines += ["", "```", finding.log_tail.replace("```", "'''"), "```"]
         return [*lines, "", f"Evidence: `{self.path(place)}`"]
 
+    def text(self, place: Place) -> str:
+        """The text of a cell in the table; empty when it did not run."""
+        cell = self.cells.get(place)
+        if cell is None:
+            return ""
+        peers = cell.outcome is Outcome.FAILED and not self.is_charged(place)
+        return cell_text(cell) + (" (peer's fault)" if peers else "")
+
     def junit(self) -> bytes:
         """The report for a CI: one suite for the contract, and one for each role."""
-        entries = {place: _junit_entry(cell, is_open=self.is_open(place)) for place, cell in self.cells.items()}
+        entries = {
+            place: _junit_entry(cell, place.role, nothing=self.says_nothing(place), is_open=self.is_open(place))
+            for place, cell in self.cells.items()
+        }
         return junit(f"check {self.subject}", self.problems, entries)
 
 
@@ -242,10 +265,8 @@ def findings_text(findings: Iterable[Finding], fix_of_code: Callable[[Finding], 
     )
 
 
-def cell_text(cell: Cell | None) -> str:
+def cell_text(cell: Cell) -> str:
     """The sign of a cell with its goodput, its code or its rate of success."""
-    if cell is None:
-        return ""
     sign, result = _SIGNS[cell.outcome], cell.shown
     tried = f"{count(cell.decided)}" if cell.rate else ""
     if cell.excused:
@@ -257,24 +278,28 @@ def cell_text(cell: Cell | None) -> str:
     return sign
 
 
-def fix_of(cell: Cell, finding: Finding) -> str:
-    """The fix; empty when the finding's requirement already says it."""
-    return open_fix(finding.code) if cell.outcome is Outcome.ERROR else fix(finding.code, cell.shown.case)
+def fix_of(cell: Cell, finding: Finding, role: Role) -> str:
+    """The fix for the image in `role`; empty when the finding's requirement already says it, or when the fault is not
+    the image's."""
+    if cell.outcome is Outcome.ERROR:
+        return open_fix(finding.code)
+    return fix(finding, cell.shown.case, role)
 
 
-def _junit_entry(cell: Cell, *, is_open: bool) -> Entry:
-    """An undecided cell is an error only when it leaves the check open. An excused cell passes with a note."""
+def _junit_entry(cell: Cell, role: Role, *, nothing: bool, is_open: bool) -> Entry:
+    """A cell that says nothing about the image is an error only when it leaves the check open. An excused cell passes
+    with a note."""
     tags = {
         Outcome.FAILED: "failure",
-        Outcome.ERROR: "error" if is_open else "skipped",
         Outcome.UNSUPPORTED: "skipped",
         Outcome.SKIPPED: "skipped",
     }
     findings, seconds = cell.shown.findings, sum(result.wall_s for result in cell.results)
-    text = findings_text(findings, lambda finding: fix_of(cell, finding))
-    if cell.outcome not in tags:
+    text = findings_text(findings, lambda finding: fix_of(cell, finding, role))
+    tag = ("error" if is_open else "skipped") if nothing else tags.get(cell.outcome)
+    if tag is None:
         return Entry(text=f"{cell.rate}\n{text}" if cell.excused else "", seconds=seconds)
-    words = ["not decided"] if cell.outcome is Outcome.ERROR else []
+    words = ["not decided"] if cell.outcome is Outcome.ERROR else ["the peer's fault"] if nothing else []
     words += [f"{finding.code}: {finding.actual}" for finding in findings[:1]] or [cell.outcome.value]
     words += [cell.rate] if cell.rate else []
-    return Entry(tag=tags[cell.outcome], message="; ".join(words), text=text, seconds=seconds)
+    return Entry(tag=tag, message="; ".join(words), text=text, seconds=seconds)

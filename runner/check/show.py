@@ -4,8 +4,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from runner.check.cell import Cell, Place
-from runner.check.report import UNKNOWN_URL, Report, Verdict, cell_text, fix_of
+from runner.check.cell import Place
+from runner.check.report import UNKNOWN_URL, Report, Verdict, fix_of
 from runner.model.implementation import Role
 from runner.terminal.tables import STYLES
 from runner.units import format_duration
@@ -49,14 +49,17 @@ def _cases_table(report: Report, columns: list[tuple[Role, str]]) -> Table:
     for _, peer in columns:
         table.add_column(f"with {peer}", overflow="fold")
     for case in report.rows():
-        cells = [report.cells.get(Place(case, role, peer)) for role, peer in columns]
-        if any(cells):
-            table.add_row(case, *(f"[{_style(cell)}]{escape(cell_text(cell))}[/]" if cell else "" for cell in cells))
+        places = [Place(case, role, peer) for role, peer in columns]
+        if any(place in report.cells for place in places):
+            table.add_row(case, *(f"[{_style(report, place)}]{escape(report.text(place))}[/]" for place in places))
     return table
 
 
-def _style(cell: Cell) -> str:
-    return "yellow" if cell.excused else STYLES[cell.outcome][1]
+def _style(report: Report, place: Place) -> str:
+    cell = report.cells.get(place)
+    if cell is None or cell.excused or report.says_nothing(place):
+        return "yellow"
+    return STYLES[cell.outcome][1]
 
 
 def _show_cell(console: Console, report: Report, place: Place) -> None:
@@ -64,8 +67,9 @@ def _show_cell(console: Console, report: Report, place: Place) -> None:
     console.print(f"\n[bold]{place}[/bold]" + (f": {cell.rate}" if cell.rate else ""), soft_wrap=True)
     for finding in cell.shown.findings:
         section = f" ({finding.section})" if finding.section else ""
-        console.print(f"  {escape(finding.code)}: {escape(finding.requirement)}{section}", soft_wrap=True)
+        whose = f" of the {finding.role}" if finding.role else ""
+        console.print(f"  {escape(finding.code)}{whose}: {escape(finding.requirement)}{section}", soft_wrap=True)
         console.print(f"  expected {escape(finding.expected)}; got {escape(finding.actual)}", soft_wrap=True)
-        if fix := fix_of(cell, finding):
+        if fix := fix_of(cell, finding, place.role):
             console.print(f"  fix: {fix}", soft_wrap=True)
     console.print(f"  [dim]./bentpipe show {report.path(place)}[/dim]", soft_wrap=True)

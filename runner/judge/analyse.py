@@ -6,18 +6,18 @@ from dataclasses import replace
 
 from runner import store
 from runner.decode import embed_secrets
+from runner.judge.culprit import attributed
 from runner.judge.disturbance import load_truth
 from runner.judge.evidence import gaps, missing_secrets, unread_types
 from runner.judge.execution import execution_findings, job_protocol, silent_client, unsupported
-from runner.judge.file_faults import with_file_faults
 from runner.judge.flood import flood
 from runner.judge.harness import harness, harness_fault, incomplete_captures, with_record
 from runner.judge.interfaces import broken_link, deaf_endpoint, misaddressed_frames
 from runner.judge.job_traces import JobTraces, corrupts, read_traces
 from runner.judge.judge import JudgedJob
-from runner.judge.provocation import provocations
 from runner.judge.public import public_verdict
 from runner.judge.readback import applied_lines, readings
+from runner.judge.rules import BY_ID, Where
 from runner.model.artifacts import Artifacts, Evidence
 from runner.model.implementation import Role
 from runner.model.job import Job
@@ -26,10 +26,7 @@ from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord
 from runner.trace import UnreadPackets
 from testcases.base import Case, CaseEvidence, Check, reads_of
-from testcases.checks import NOTES, OPEN
-
-_CLIENT_FAILURES = ("timeout", "client-exit")
-_SILENCE = ("client-hello-unanswered",)  # a server without an answer makes any client fail
+from testcases.checks import COMMON, NOTES, OPEN
 
 
 class EndpointJudge:
@@ -93,9 +90,11 @@ def _verdict(
     if not unread and result.protocol not in OVER_TCP:
         result = replace(result, public=public_verdict(record, traces.facts, evidence))
     if failures:
-        failures = (*provocations(result.violations, context), *failures)
         keys = bool(artifacts.key_logs) and not unread and traces.missing is None
-        return result.ending(Outcome.FAILED, *causes_first(failures, tuple(_proofs(case, context, keys=keys))))
+        proofs = _proofs(case, context, keys=keys)
+        return result.ending(
+            Outcome.FAILED, *attributed((*failures, *proofs), result.violations, context, readable=keys)
+        )
     if unread:
         return _judge_without(result, case, context, unread, key_logs=bool(artifacts.key_logs))
     return _judge(result, case, context)
@@ -113,7 +112,11 @@ def _with_traces(
 ) -> Result:
     """The result with facts and numbers from the captures. `readable`: all packets that the case needs could be read;
     only then do numbers and diagnoses count."""
-    result = replace(result, invariants=traces.invariants, protected=traces.protected, violations=traces.violations)
+    notes = tuple(each for each in traces.violations if BY_ID[each.code].where is Where.NOTE)
+    violations = tuple(each for each in traces.violations if each not in notes)
+    result = replace(
+        result, invariants=traces.invariants, protected=traces.protected, violations=violations, notes=notes
+    )
     if not readable:
         return replace(result, readings=readings(artifacts, evidence, None, None))
     return replace(
@@ -128,26 +131,22 @@ def _with_traces(
 def _judge(result: Result, case: Case, context: CaseEvidence) -> Result:
     """The verdict when every packet that the case needs could be read."""
     if context.protocol not in OVER_TCP:
-        result = replace(result, notes=tuple(_findings((*NOTES, *case.notes), context)))
+        result = replace(result, notes=(*result.notes, *_findings((*NOTES, *case.notes), context)))
         if unable := tuple(_findings(case.capabilities, context)):
-            return result.ending(Outcome.UNSUPPORTED, *unable)
+            return _unable(result, case, context, unable)
     if unmet := tuple(_findings(case.preconditions, context)):
         return result.ending(Outcome.ERROR, *unmet)
-    checked = tuple(_findings(case.checks_over(context.protocol), context))
-    findings = with_file_faults(checked, context, readable=True)
-    if findings:
-        findings = (*provocations(result.violations, context), *findings)
-    findings = findings or decisive(result.violations, case)
+    findings = tuple(_findings(case.checks_over(context.protocol), context))
+    findings = attributed(findings, result.violations, context, readable=True) or decisive(result.violations, case)
     return result.ending(Outcome.FAILED, *findings) if findings else result
 
 
-def causes_first(failures: tuple[Finding, ...], proofs: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """All findings of a failed job. The first finding decides who is blamed: a client that waits in vain for an answer,
-    and then fails, is not the cause."""
-    if failures[0].code not in _CLIENT_FAILURES:
-        return *failures, *proofs
-    causes = tuple(proof for proof in proofs if proof.code in _SILENCE)
-    return *causes, *failures, *(proof for proof in proofs if proof not in causes)
+def _unable(result: Result, case: Case, context: CaseEvidence, unable: tuple[Finding, ...]) -> Result:
+    """The verdict on a pair that can't do what the case tests. It is never an excuse for a broken rule of the case, or
+    for a rule of every case."""
+    findings = tuple(_findings(tuple(check for check in COMMON if check in case.checks), context))
+    broken = attributed(findings, result.violations, context, readable=True) or decisive(result.violations, case)
+    return result.ending(Outcome.FAILED, *broken, *unable) if broken else result.ending(Outcome.UNSUPPORTED, *unable)
 
 
 def decisive(violations: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
@@ -167,7 +166,7 @@ def _judge_without(
     types = unread_types(unread)
     decidable = tuple(check for check in case.checks_over(context.protocol) if reads_of(check).isdisjoint(types))
     if findings := tuple(_findings(decidable, context)):
-        return result.ending(Outcome.FAILED, *with_file_faults(findings, context, readable=False))
+        return result.ending(Outcome.FAILED, *attributed(findings, result.violations, context, readable=False))
     return result.ending(Outcome.ERROR, *missing_secrets(context.facts, unread, key_logs=key_logs))
 
 
@@ -178,7 +177,7 @@ def _proofs(case: Case, context: CaseEvidence, *, keys: bool) -> Iterator[Findin
     checks = (*(case.checks_over(context.protocol) if tried else ()), *(() if context.protocol in OVER_TCP else OPEN))
     known = set()
     for finding in _findings(checks, context):
-        if finding.packets and (finding.code, finding.actual) not in known:
+        if (finding.packets or finding.code == "files-differ") and (finding.code, finding.actual) not in known:
             known.add((finding.code, finding.actual))
             yield finding
 

@@ -1,6 +1,7 @@
 """Converts documents of an older schema into documents of the next schema. Pure.
 
 Schema 1 had pairs and paths. Schema 2 has server × client × via × link. Schema 3 (results and evidence) renames a code.
+In schema 4 (results) the role of a finding is always an endpoint at fault.
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ _CASES = {  # workload → case
     "h3": "download-h3",
 }
 _CODES_2 = {"path-not-ready": "box-not-ready"}
+_OBSERVED_3 = frozenset({"client-exit", "timeout", "wrong-alpn"})
 _ORIGIN, _DOWNLOADER, _BROWSER = "origin", "downloader", "browser"
 
 
@@ -59,6 +61,15 @@ def result_2(document: Document) -> Document:
     """Convert `result.json`: findings get their present codes."""
     findings = [_code_2(finding) for finding in document.get("findings", [])]
     return {**document, "schema": 3, "findings": findings}
+
+
+def result_3(document: Document) -> Document:
+    """Convert `result.json`: findings that only say at which endpoint a failure was observed name no role."""
+    findings = [
+        {**finding, "role": ""} if finding["code"] in _OBSERVED_3 else finding
+        for finding in document.get("findings", [])
+    ]
+    return {**document, "schema": 4, "findings": findings}
 
 
 def _code_2(fields: Document) -> Document:

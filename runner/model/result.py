@@ -8,7 +8,7 @@ from runner.model.job import Job
 from runner.model.middlebox import Crossing, PageLoad
 from runner.model.real_link import RealLinkEvidence
 
-RESULT_SCHEMA = 3
+RESULT_SCHEMA = 4
 
 
 class Outcome(StrEnum):
@@ -29,7 +29,7 @@ class Finding:
     requirement: str
     expected: str
     actual: str
-    role: str = ""  # the responsible endpoint, or the endpoint with too little CPU time: client, server, or empty
+    role: str = ""  # the endpoint at fault, or the endpoint with too little CPU time: client, server, or empty
     section: str = ""  # source, such as `RFC 9000 §8.1`
     packets: tuple[int, ...] = ()  # packets that prove it: numbers in the capture of `vantage`, as in Wireshark
     times: tuple[float, ...] = ()  # times of those packets, seconds since the client's first Initial; empty: unknown
@@ -335,6 +335,18 @@ class Result:
     def ending(self, outcome: Outcome, *findings: Finding) -> "Result":
         """The result with another verdict."""
         return replace(self, outcome=outcome, findings=findings)
+
+    @property
+    def cause(self) -> Finding | None:
+        """The finding that explains the outcome: the first that names a role, otherwise the first. None without a
+        finding."""
+        return next((finding for finding in self.findings if finding.role), next(iter(self.findings), None))
+
+    @property
+    def culprit(self) -> str:
+        """The endpoint at fault for a failed job: `client` or `server`. Empty when the job did not fail, or when the
+        packets do not show whose fault it is."""
+        return self.cause.role if self.outcome is Outcome.FAILED and self.cause is not None else ""
 
     @property
     def refuted(self) -> tuple[Reading, ...]:

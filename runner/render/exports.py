@@ -31,7 +31,7 @@ def job_rows(view: RunView) -> list[Row]:
 
 
 def _job_row(result: Result) -> Row:
-    finding = result.findings[0] if result.findings else None
+    finding = result.cause
     row: Row = {
         "server": result.server,
         "client": result.client,

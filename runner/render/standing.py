@@ -5,7 +5,7 @@ from typing import TypedDict
 
 from runner.compare.causes import ChangeLine, change_lines
 from runner.compare.trust import trust
-from runner.model.result import Finding, Outcome, Result
+from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, ClientKind, Kind
 from runner.render.cells import Cell, ordered_cases
 from runner.render.colour import step_of
@@ -14,12 +14,6 @@ from runner.render.view import RunView
 from runner.units import format_count
 
 MOST_LINES = 10
-_EITHER = frozenset({"client-exit", "timeout", "wrong-alpn"})
-"""Codes that are observed at the client although either endpoint may be at fault."""
-_ATTRIBUTED = frozenset({"files-differ"})
-"""Codes for which the judge names the role at fault from the packets. If a finding with such a code names no role, the
-role at fault is unknown."""
-_LEAST_FAILED = 2  # least number of cells of a stack, all failed, after which the stack counts as at fault
 _GEO_RTT = (0.45, 0.9)  # s: RTTs over one geostationary satellite
 _GEO_NAMES, _LEO_NAMES = ("astra", "eutelsat"), ("leo", "starlink")
 
@@ -161,7 +155,7 @@ def _stack(view: RunView, name: str) -> Standing:
                 standing["judged"] += 1
                 standing["passed"] += outcome == "succeeded"
             if outcome in ("failed", "mixed"):
-                standing["failures"].append(_failure(view, cell, role, peer))
+                standing["failures"].append(_failure(cell, role, peer))
     return standing
 
 
@@ -199,49 +193,23 @@ def _pair_state(cells: Sequence[Cell]) -> PairState:
     }
 
 
-def _failure(view: RunView, cell: Cell, role: str, peer: str) -> Failure:
-    finding = _deciding(cell)
-    named = finding.role if finding is not None and finding.code not in _EITHER else ""
-    if finding is None or finding.code not in _ATTRIBUTED:
-        named = named or _eliminated(view, cell)
-    at_fault = named == role or cell.server == cell.stack
-    whose = "either" if named not in ("client", "server") else "own" if at_fault else "peer"
+def _failure(cell: Cell, role: str, peer: str) -> Failure:
+    failed = [result for result in cell.results if result.outcome is Outcome.FAILED]
+    result = next((result for result in failed if result.culprit), next(iter(failed), None))
+    finding = result.cause if result is not None else None
+    culprit = result.culprit if result is not None else ""
+    at_fault = culprit == role or cell.server == cell.stack
     return {
         "role": role,
         "peer": peer,
         "case": cell.case.name,
         "href": cell.href,
-        "whose": whose,
+        "whose": "either" if not culprit else "own" if at_fault else "peer",
         "code": finding.code if finding is not None else "",
         "actual": finding.actual if finding is not None else "",
         "packets": finding.places if finding is not None else "",
         "vantage": finding.vantage if finding is not None else "",
     }
-
-
-def _deciding(cell: Cell) -> Finding | None:
-    """The finding that explains a failed cell: the first finding, unless it leaves the fault open (`_EITHER`) and a
-    later finding names the role at fault."""
-    failed = (result for result in cell.results if result.outcome is Outcome.FAILED)
-    findings = [finding for result in failed for finding in result.findings]
-    if not findings or findings[0].code not in _EITHER:
-        return next(iter(findings), None)
-    return next((finding for finding in findings if finding.role and finding.code not in _EITHER), findings[0])
-
-
-def _eliminated(view: RunView, cell: Cell) -> str:
-    """The role at fault when no finding names it; empty when it stays unknown.
-
-    A role is at fault when its stack was judged in at least two cells of the case and succeeded in none of them, and
-    the peer succeeded with another stack.
-    """
-    judged = [other for other in view.cells_of(cell.case.name) if other.css in ("succeeded", "failed", "mixed")]
-    by_role = {
-        "server": [other.css for other in judged if other.server == cell.server],
-        "client": [other.css for other in judged if other.client == cell.client],
-    }
-    never = [role for role, outcomes in by_role.items() if "succeeded" not in outcomes]
-    return never[0] if len(never) == 1 and len(by_role[never[0]]) >= _LEAST_FAILED else ""
 
 
 def _best(view: RunView) -> Iterator[Best]:

@@ -195,9 +195,8 @@ def _reasons(results: Mapping[Job, Result], run: Run) -> Iterable[Reason]:
 
 def _why(job: Job, result: Result) -> str:
     """The role, stack, code and actual behaviour of the first finding."""
-    if not result.findings:
+    if (finding := result.cause) is None:
         return "no reason was recorded"
-    finding = result.findings[0]
-    stack = {"client": job.client, "server": job.server}.get(finding.role, "")
-    whose = f"{finding.role} {stack}: " if stack and result.outcome is Outcome.FAILED else ""
+    stack = {"client": job.client, "server": job.server}.get(result.culprit, "")
+    whose = f"{result.culprit} {stack}: " if stack else ""
     return f"{whose}{finding.code}: {' '.join(finding.actual.split())}"

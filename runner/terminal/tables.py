@@ -219,6 +219,12 @@ def show_result(
     if case is not None and result.protocol not in ("", case.protocol):
         why = f"because the pair has no other protocol in common: not comparable with {case.protocol}"
         console.print(f"over {result.protocol}, {why}", markup=False)
+    if result.outcome is Outcome.FAILED:
+        stack = {"client": result.client, "server": result.server}.get(result.culprit)
+        whose = (
+            f"{result.culprit} {stack}" if stack else "nobody: the packets do not show a broken rule that explains it"
+        )
+        console.print(f"at fault: {whose}", markup=False)
     for finding in result.findings:
         section = f" ({escape(finding.section)})" if finding.section else ""
         console.print(f"\n[bold]{escape(finding.code)}[/bold] {escape(finding.role)}")

@@ -9,6 +9,7 @@ from lab.records import directed, select
 from runner import store
 from runner.config.catalog import load_catalog
 from runner.errors import UsageError
+from runner.model import migrations
 from runner.model.artifacts import EVIDENCE_SCHEMA
 from runner.model.job import Job
 from runner.model.result import RESULT_SCHEMA, Finding, Outcome, Result, Sample
@@ -51,7 +52,7 @@ def test_results_are_sorted_json_with_numbers(tmp_path: Path) -> None:
     document = json.loads(text)
     assert list(document) == sorted(document)
     assert document["sample"]["goodput"] == 1.5e6
-    assert document["schema"] == 3
+    assert document["schema"] == 4
 
 
 def test_runs_merge_by_copying_job_folders(tmp_path: Path) -> None:
@@ -171,3 +172,8 @@ def test_beginning_twice_is_refused_with_the_way_to_resume(tmp_path: Path) -> No
 def test_every_file_format_has_a_json_schema() -> None:
     for name, schema in store.schemas().items():
         assert "properties" in schema or "$ref" in schema, name
+
+
+def test_older_results_blame_nobody_for_what_a_client_only_shows() -> None:
+    old = {"schema": 3, "findings": [{"code": "timeout", "role": "client"}, {"code": "no-ect", "role": "server"}]}
+    assert [finding["role"] for finding in migrations.result_3(old)["findings"]] == ["", "server"]

@@ -38,6 +38,29 @@ def credit_excess(scope: Scope) -> CreditExcess | None:
     return _worse(worst, scope, packets, np.cumsum(fresh), _granted(scope, vantage, packets, total), stream=None)
 
 
+def used_up(scope: Scope) -> frozenset[int]:
+    """The request streams for which the server has sent all data that the client's last limits allow. Empty without a
+    capture at the server."""
+    vantage = scope.recording.server
+    total = integer_parameter(scope.client_parameters, "initial_max_data")
+    if vantage is None or total is None:
+        return frozenset()
+    frames, end = vantage.stream_frames, np.array([len(vantage.packets)])
+    rows = np.flatnonzero(scope.mine(frames, SERVER))
+    sent: dict[int, int] = {}
+    for stream in np.unique(frames["stream_id"][rows]).tolist():
+        mine = rows[frames["stream_id"][rows] == stream]
+        sent[stream] = int((frames["offset"][mine] + frames["length"][mine]).max())
+    requests = {stream: size for stream, size in sent.items() if stream % 4 == 0}
+    if sum(sent.values()) >= _granted(scope, vantage, end, total)[0]:
+        return frozenset(requests)
+    return frozenset(
+        stream
+        for stream, size in requests.items()
+        if size >= _granted(scope, vantage, end, _first_limit(scope, stream), stream=stream)[0]
+    )
+
+
 def limits_raised(scope: Scope) -> bool | None:
     """Whether the client raised a limit for response data; None when its first limits were not seen."""
     total = integer_parameter(scope.client_parameters, "initial_max_data")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from runner.decode.schema import CLIENT, SERVER, Trace
 from runner.trace import handshake, hello, http3, landmarks, packets, paths
 from runner.trace.credit import credit_excess, limits_raised
+from runner.trace.endings import endings
 from runner.trace.first_flight import first_flight
 from runner.trace.nouns import UnreadPackets
 from runner.trace.requests import requests
@@ -109,4 +110,5 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         limits_raised=limits_raised(scope),
         http3=http3.streams(scope),
         requests=requests(scope),
+        endings=endings(scope),
     )

@@ -109,6 +109,27 @@ class Close:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ending:
+    """The end of one endpoint's part of a connection, in the capture at this endpoint."""
+
+    last: Place | None
+    """The last packet that the endpoint sent."""
+    unanswered: int
+    """Number of the peer's ack-eliciting packets that arrived after this packet."""
+    first_unanswered: Place | None
+    unacknowledged: tuple[Place, ...]
+    """The first datagrams with ack-eliciting packets of the endpoint for which no ACK arrived."""
+    resets: Mapping[int, Place | None] = field(default_factory=dict)
+    """Stream ID → the first RESET_STREAM of the endpoint."""
+    stops: Mapping[int, Place | None] = field(default_factory=dict)
+    """Stream ID → the first STOP_SENDING of the endpoint."""
+    finished: frozenset[int] = frozenset()
+    """Streams on which the endpoint sent FIN."""
+    blocked: frozenset[int] = frozenset()
+    """Request streams for whose response the client's credit is used up. Empty for a client."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StreamFacts:
     """One stream. Repeated bytes count once. They are counted in the capture of their receiver; if this capture is
     missing, in the capture of their sender."""
@@ -199,6 +220,9 @@ class Path:
     client_moved: bool = True
     """True when the client migrated to this path: at least one of its packets on the path contains a frame that is not
     a probing frame (RFC 9000 §9.1)."""
+    handshake_packet: bool = False
+    """True when a Handshake packet of the client arrived on this path, which validates the client's address (RFC 9000
+    §8.1)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,7 @@ class _Seen:
     datagrams: list[int] = field(default_factory=lambda: [0, 0])
     cids: tuple[dict[bytes, Place | None], ...] = field(default_factory=lambda: ({}, {}))
     moved: bool = False
+    handshake: bool = False
     server_first: int | None = None
 
 
@@ -77,6 +78,7 @@ class Paths:
             if sender == SERVER:
                 path.server_first = int(times.min())
             path.moved = path.moved or (sender == CLIENT and bool(np.isin(rows, self._not_probing).any()))
+            path.handshake = path.handshake or (sender == CLIENT and bool(np.isin(rows, self._handshakes).any()))
         seconds = self._scope.recording.seconds
         return tuple(
             Path(
@@ -92,6 +94,7 @@ class Paths:
                 last_place=self._scope.recording.place(self._vantage, path.last_row),
                 server_first=seconds(path.server_first),
                 client_moved=path.moved,
+                handshake_packet=path.handshake,
             )
             for (client, server), path in sorted(paths.items(), key=lambda item: item[1].first)
         )
@@ -102,6 +105,13 @@ class Paths:
         frames, packets = self._vantage.frames, self._vantage.packets
         rows = np.flatnonzero(self._scope.mine(frames) & ~frames.named("name", *_PROBING))
         return np.unique(packets["datagram"][frames["packet"][rows]])
+
+    @cached_property
+    def _handshakes(self) -> Ints:
+        """Datagrams with a Handshake packet that could be decrypted."""
+        packets = self._vantage.packets
+        handshakes = packets.named("type", "handshake") & (packets["decrypted"] == 1)
+        return np.unique(packets["datagram"][handshakes])
 
     def _destination_ids(self, rows: Ints) -> dict[bytes, Place | None]:
         """Destination connection IDs of the 1-RTT packets in these datagrams, each with its first datagram."""

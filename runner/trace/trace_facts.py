@@ -5,7 +5,7 @@ Times are seconds since the client's first Initial packet in the recording. None
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runner.trace.nouns import (
     Amplification,
@@ -14,6 +14,7 @@ from runner.trace.nouns import (
     Close,
     CreditExcess,
     EcnFacts,
+    Ending,
     Http3Stream,
     Landmarks,
     Path,
@@ -141,6 +142,9 @@ class ConnectionFacts:
     requests: tuple[Request, ...] | None = None
     """The HTTP/0.9 requests. None: the protocol of the connection isn't HTTP/0.9, or its tables are older than version
     5."""
+
+    endings: Mapping[str, Ending] = field(default_factory=dict)
+    """By role, the end of its part of the connection. A role without a capture at its own end is left out."""
 
     def cannot_read(self, sender: str, *types: str) -> bool:
         """True when `sender` sent packets of one of these types, and no packet of this type could be read."""

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from runner.judge.invariants.packets import shown
-from runner.judge.side import ONE_RTT, Broken, Side
+from runner.judge.side import HANDSHAKE, ONE_RTT, Broken, Side
 from runner.trace.intervals import Ints
 from runner.trace.paths import endpoint
 from runner.trace.vantage import APPLICATION
@@ -134,10 +134,12 @@ def _last_read(side: Side, datagram: int) -> int:
 
 
 def _valid(side: Side, routes: _Routes, before: int) -> set[Address]:
-    """Addresses of the peer that were validated before a datagram. The handshake validates the first address. An answer
-    to a PATH_CHALLENGE validates the address to which the challenge was sent."""
+    """Addresses of the peer that were validated before a datagram. The handshake validates the first address and each
+    address of a Handshake packet. An answer to a PATH_CHALLENGE validates the address to which the challenge was
+    sent."""
     frames = side.capture.frames
     valid = {routes.ends(int(routes.rows[0]))[1]} if len(routes.rows) else set()
+    valid.update(routes.ends(row)[1] for row in _handshakes(side) if row < before)
     answered = {
         frames.cell("payload", int(row))
         for row in side.frames("path_response", got=True)
@@ -225,14 +227,16 @@ def unvalidated(side: Side) -> Iterator[Broken]:
     datagrams = capture.datagrams
     challenged = _data(side, side.frames("path_challenge"))
     answers = _data(side, side.frames("path_response", got=True))
-    first = routes.ends(int(routes.rows[0]))[1]
-    valid = {first}
+    handshakes = _handshakes(side)
+    valid = {routes.ends(int(routes.rows[0]))[1]}
     pending: dict[bytes, Address] = {}
     volume: dict[Address, list[int]] = {}
     begun: dict[Address, list[int]] = {}
     excess: dict[Address, tuple[int, int]] = {}
     for row, sent in zip(routes.rows.tolist(), routes.sent.tolist(), strict=True):
         remote = routes.ends(row)[1]
+        if row in handshakes:
+            valid.add(remote)
         length = int(datagrams["payload_length"][row])
         valid.update(pending[value] for value in answers.get(row, ()) if value in pending)
         pending.update(dict.fromkeys(challenged.get(row, ()), remote))
@@ -260,6 +264,11 @@ def unvalidated(side: Side) -> Iterator[Broken]:
                 packets=_packets(side, rows[0]),
             )
             break
+
+
+def _handshakes(side: Side) -> set[int]:
+    """Datagrams with a Handshake packet of the peer, which validates the address that it came from (RFC 9000 §8.1)."""
+    return set(side.capture.packets["datagram"][side.of_type(HANDSHAKE, got=True)].tolist())
 
 
 def _data(side: Side, rows: Ints) -> dict[int, list[bytes]]:

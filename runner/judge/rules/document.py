@@ -11,11 +11,11 @@ PAGE = ROOT / "docs" / "rules.md"
 
 _HEAD = """# Rules of the RFCs, and where they are checked
 
-Each row is a MUST or a MUST NOT. *Every connection*: the rule is checked in every job. `./bentpipe show`, the page of
-the pair and `result.json` (`violations`; the code is the rule's id) list broken rules, and matrices show them as §. A
-broken rule makes the job fail only when the purpose of the case depends on the rule: *red in* names these cases. For
-rules that are *unchecked* or *not visible*, the table gives the reason. An endpoint is judged by the packets that it
-sent and received at its own end of the link.
+Each row is a MUST or a MUST NOT, except the rows with *as a note*, which the RFC only recommends. *Every connection*:
+the rule is checked in every job. `./bentpipe show`, the page of the pair and `result.json` (`violations`; the code is
+the rule's id) list broken rules, and matrices show them as §. A broken rule makes the job fail only when the purpose of
+the case depends on the rule: *red in* names these cases. For rules that are *unchecked* or *not visible*, the table
+gives the reason. An endpoint is judged by the packets that it sent and received at its own end of the link.
 
 This page is generated from `runner/judge/rules` by `python -m runner.judge.rules.document`.
 """
@@ -37,6 +37,8 @@ def _where(rule: Rule, depends: Mapping[str, tuple[str, ...]]) -> str:
     if rule.where is Where.INVARIANT:
         red = ", ".join(name for name, beginnings in depends.items() if rule.id.startswith(beginnings))
         return "every connection" + (f"; red in {red}" if red else "")
+    if rule.where is Where.NOTE:
+        return "every connection, as a note"
     if rule.where is Where.CASE:
         return "case " + ", ".join(rule.cases)
     return f"{'unchecked' if rule.where is Where.UNCHECKED else 'not visible'}: {rule.reason}"

@@ -1,4 +1,4 @@
-"""A rule: one MUST or MUST NOT of an RFC, and where bentpipe checks it."""
+"""A rule: one MUST or MUST NOT of an RFC, or a recommendation, and where bentpipe checks it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,6 +16,7 @@ class Where(StrEnum):
     """Where a rule is checked."""
 
     INVARIANT = "invariant"  # in every job, on every connection whose packets can be read
+    NOTE = "note"  # in every job; the RFC has no MUST, so that a violation is only a note
     CASE = "case"  # by the test cases named in `cases`
     UNCHECKED = "unchecked"  # packets could show a violation, but bentpipe does not check the rule; see `reason`
     UNSEEN = "unseen"  # packets can't show a violation; see `reason`
@@ -52,7 +53,7 @@ class Rule:
     @property
     def checked(self) -> bool:
         """Whether bentpipe checks the rule."""
-        return self.where in (Where.INVARIANT, Where.CASE)
+        return self.where in (Where.INVARIANT, Where.NOTE, Where.CASE)
 
 
 CLIENT, SERVER, ENDPOINT = Who.CLIENT, Who.SERVER, Who.ENDPOINT
@@ -68,6 +69,10 @@ class Document:
     def every(self, section: str, name: str, sender: Who, requirement: str) -> None:
         """A rule that is checked on every connection."""
         self._add(section, name, sender, requirement, Where.INVARIANT)
+
+    def note(self, section: str, name: str, sender: Who, requirement: str) -> None:
+        """A recommendation of the RFC, without MUST, that is checked on every connection."""
+        self._add(section, name, sender, requirement, Where.NOTE)
 
     def case(self, section: str, name: str, sender: Who, requirement: str, *cases: str) -> None:
         """A rule that these test cases check, because other traffic doesn't exercise it."""

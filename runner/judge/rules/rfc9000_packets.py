@@ -120,19 +120,12 @@ _unchecked(
     "A server drops Initial packets in datagrams below 1200 B.",
     "only a client that sends such datagrams could show this",
 )
-_every(
+DOCUMENT.note(
     "18.2",
     "datagram-above-peer-limit",
     ENDPOINT,
     "Datagrams stay within the peer's max_udp_payload_size once the endpoint knows it: all of a server; those of a "
     "client from its first Handshake packet with CRYPTO data on.",
-)
-_case(
-    "14.3",
-    "black-hole",
-    ENDPOINT,
-    "An endpoint sends smaller datagrams when only large datagrams are lost.",
-    "mtublackhole",
 )
 
 # 17 Packet formats

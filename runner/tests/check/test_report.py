@@ -175,6 +175,22 @@ def test_the_verdict_says_whose_fault_it_was(tmp_path: Path, outcomes: tuple[Out
     assert report(tmp_path, *results).verdict is verdict
 
 
+def test_the_peers_fault_does_not_count_against_the_image(tmp_path: Path) -> None:
+    hang = finding("timeout", role="client")
+    peers = result("stack", "quic-go", "handshake", Outcome.FAILED, hang)
+    alone = report(tmp_path, peers)
+    assert alone.verdict is Verdict.INCONCLUSIVE
+    both = report(tmp_path, peers, result("stack", "quinn", "handshake", Outcome.SUCCEEDED))
+    assert both.verdict is Verdict.PASSED
+    text = both.markdown()
+    assert "## Failed by the fault of the peer: this does not count against the image" in text
+    assert "| handshake | ✗ timeout (peer's fault) | ✓ |" in text
+    assert FIXES["timeout"] not in text  # advice for a client is none for a server
+    own = report(tmp_path, result("quic-go", "stack", "handshake", Outcome.FAILED, hang))
+    assert own.verdict is Verdict.FAILED
+    assert FIXES["timeout"] in own.markdown()
+
+
 def test_a_breach_of_the_contract_fails_whatever_the_cases_did(tmp_path: Path) -> None:
     problem = Problem(code="no-setup-script", what="It has none.", fix="Add it.")
     checked = report(tmp_path, result("stack", "quic-go", "handshake", Outcome.SUCCEEDED), problems=(problem,))

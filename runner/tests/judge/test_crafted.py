@@ -18,6 +18,7 @@ from runner.judge.analyse import analyse
 from runner.model.artifacts import Artifacts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
+from runner.tests.judge.test_analyse import edit
 
 Recorded = Callable[[str], Artifacts]
 Row = dict[str, Any]
@@ -189,6 +190,71 @@ def test_an_error_of_the_transport_fails(catalog: Catalog, recorded: Recorded) -
         catalog, craft(catalog, recorded("bad/closes-with-error"), "handshake", of_the_transport), "handshake"
     )
     assert (result.outcome, codes(result)) == (Outcome.FAILED, {"closed-with-error"})
+
+
+def test_a_server_may_repeat_the_close_of_the_clients_application(catalog: Catalog, recorded: Recorded) -> None:
+    """APPLICATION_ERROR in a Handshake packet stands for the application's close (RFC 9000 §10.2.3)."""
+
+    def echoed(tables: Tables) -> None:
+        close = next(frame for frame in tables["frames"] if frame["name"] == "application_close")
+        packet = next(each for each in reversed(tables["packets"]) if each["sender"] != close["sender"])
+        row = close | {"sender": packet["sender"], "packet": packet["packet"], "name": "connection_close"}
+        row |= {"type": 0x1C, "value": 0x0C, "time_ns": close["time_ns"] + 10**9}
+        tables["frames"].append(row)
+
+    artifacts = craft(catalog, recorded("bad/closes-with-error"), "handshake", echoed)
+    result = judge(catalog, artifacts, "handshake")
+    assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())
+
+
+def test_a_handshake_counts_whose_client_closes_after_data_at_half_a_round_trip(
+    catalog: Catalog, recorded: Recorded
+) -> None:
+    """The server never gets the Finished, so it sends no HANDSHAKE_DONE and acknowledges no 1-RTT packet."""
+
+    def unfinished(tables: Tables) -> None:
+        for frame in tables["frames"]:
+            if frame["sender"] == SERVER and frame["name"] == "handshake_done":
+                frame.update(name="ping", type=1)
+        for frame in tables["ack_frames"]:
+            if frame["sender"] == SERVER and frame["space"] == "application":
+                frame["connection"] = -1
+
+    artifacts = craft(catalog, recorded("quinn_quinn/handshake"), "handshake", unfinished)
+    assert "handshake-count" not in codes(judge(catalog, artifacts, "handshake"))
+
+
+def test_unsupported_hides_no_broken_rule(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("bad/no-probe")
+    assert judge(catalog, artifacts, "longrtt").outcome is Outcome.UNSUPPORTED
+    edit(artifacts, lambda evidence: evidence["files"][0].update(equal=False, received=None))
+    result = judge(catalog, artifacts, "longrtt")
+    assert (result.outcome, codes(result)) == (Outcome.FAILED, {"files-differ", "no-probe"})
+    assert result.culprit == "client"
+
+
+@pytest.mark.parametrize(("handshake", "expected"), [(False, {"path-not-challenged"}), (True, set())])
+def test_a_handshake_packet_validates_a_new_address(
+    catalog: Catalog, recorded: Recorded, handshake: bool, expected: set[str]
+) -> None:
+    """A NAT that changes the port during the handshake needs no PATH_CHALLENGE (RFC 9000 §8.1)."""
+    good = next(good for good in GOOD if good.case == "rebind-port")
+
+    def unchallenged(tables: Tables) -> None:
+        for frame in tables["frames"]:
+            if frame["name"] in ("path_challenge", "path_response"):
+                frame.update(name="ping", type=1, payload=None)
+        known: set[int] = set()
+        for packet in tables["packets"]:
+            port = tables["datagrams"][packet["datagram"]]["src_port"]
+            if packet["sender"] == CLIENT and packet["decrypted"] and port not in known:
+                if handshake and known:
+                    packet["type"] = "handshake"
+                known.add(port)
+
+    artifacts = craft(catalog, recorded(good.path), good.case, unchallenged)
+    result = judge(catalog, artifacts, good.case, **good.changes)
+    assert codes(result) & {"path-not-challenged"} == expected, result.findings
 
 
 # Flow control and streams

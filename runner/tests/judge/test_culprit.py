@@ -1,0 +1,356 @@
+"""Whose fault a failed job is: real recordings in which one endpoint breaks a rule, falls silent, or ends the transfer,
+and the other endpoint reacts as the RFCs say."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from lab.mutate.edits import copied
+from lab.mutate.frames import FIN, F, frame
+from lab.mutate.mutants import MUTANTS
+from lab.mutate.mutation import Mutation, Sent
+from lab.mutate.packets import Kind
+from lab.mutate.recording import CLIENT, ROLES, SERVER, Datagram, Recording
+from lab.recordings.recordings import RECORDINGS, changed
+from runner.config.catalog import Catalog
+from runner.judge.analyse import analyse
+from runner.model.artifacts import Artifacts
+from runner.model.job import Job
+from runner.model.result import Outcome, Result
+
+TRANSFER = "quinn_quic-go/credit"  # 240 KiB in three files
+SIZES = (81920, 81920, 122880)
+JOB = Job(server="s", client="c", case="x", iteration=1)
+NOBODY = ""
+Tell = Callable[["Story"], None]
+
+
+@dataclass
+class Story:
+    """A recording that is changed into a failed job."""
+
+    recording: Recording
+    random: Random = field(default_factory=lambda: Random(5))
+
+    @classmethod
+    def of(cls, path: str) -> "Story":
+        return cls(Recording.load(RECORDINGS / path / "1"))
+
+    def mutation(self, role: str) -> Mutation:
+        return Mutation(self.recording, self.recording.connections[-1], role, self.random)
+
+    def middle(self, role: str, kind: Kind = Kind.ONE_RTT) -> Sent:
+        """A packet of the role that arrived, at about half of its packets of this kind."""
+        sent = [each for each in self.mutation(role).packets(kind) if each[0].arrived]
+        return sent[len(sent) // 2]
+
+    def breaks(self, rule: str, role: str) -> Datagram | None:
+        """The role breaks a rule by a mutant. Returns the last datagram that changed."""
+        known = {id(datagram) for datagram in self.recording.datagrams}
+        chosen = [each for each in MUTANTS if each.rule == rule and each.role == role]
+        chosen[0].apply(self.mutation(role))
+        return next(
+            (
+                datagram
+                for datagram in reversed(self.recording.datagrams)
+                if datagram.sender == role
+                and (id(datagram) not in known or any(packet.changed for packet in datagram.packets))
+            ),
+            None,
+        )
+
+    def stop(self, role: str, after_ns: int) -> None:
+        """The role sends nothing after this time."""
+        for datagram in list(self.recording.datagrams):
+            if datagram.sender == role and datagram.sent_ns > after_ns:
+                self.recording.remove(datagram)
+
+    def closes(
+        self, role: str, after_ns: int, code: int, *, application: bool = False, kind: Kind = Kind.ONE_RTT
+    ) -> None:
+        """The role closes the connection at its first packet after this time; then both are silent."""
+        later = [each for each in self.mutation(role).packets(kind) if each[0].sent_ns > after_ns]
+        datagram, packet = later[0] if later else self.mutation(role).packets(kind)[-1]
+        close = frame(F.CLOSE_APPLICATION, code=code) if application else frame(F.CLOSE, code=code, frame=0)
+        packet.frames = [close]
+        packet.changed = True
+        datagram.packets = [packet]
+        if kind is Kind.INITIAL:
+            packet.pad(1200 - datagram.size)
+        self.stop(role, datagram.sent_ns)
+        peer = SERVER if role == CLIENT else CLIENT
+        self.stop(peer, datagram.seen[peer].time_ns if peer in datagram.seen else datagram.sent_ns)
+
+    def waits(self, seconds: float, role: str = CLIENT) -> None:
+        """The role sends a PING after so many seconds."""
+        datagram, packet = self.mutation(role).packets(Kind.ONE_RTT)[-1]
+        self.recording.insert(datagram, [copied(packet, frame(F.PING), number=packet.number + 1)], after_s=seconds)
+
+    def ends(self, *, exit_code: int | None = 1, timed_out: bool = False, missing: bool = True) -> None:
+        """The client's end, and whether its files are missing."""
+        evidence = self.recording.evidence
+        evidence["client"].update(exit_code=exit_code, timed_out=timed_out)
+        if missing:
+            for file in evidence["files"]:
+                file.update(received=None, equal=False)
+
+    def judge(self, catalog: Catalog, folder: Path, case: str, sizes: tuple[int, ...] = ()) -> Result:
+        """The verdict. The link's truth counts the packets that are left."""
+        self.recording.sort()
+        self.recording.save(folder)
+        truth = json.loads((folder / "sim/truth.json").read_text())
+        for sender, way in ((CLIENT, "return"), (SERVER, "forward")):
+            mine = [datagram for datagram in self.recording.datagrams if datagram.sender == sender]
+            truth[way]["packets_in"] = len(mine)
+            truth[way]["packets_out"] = sum(datagram.arrived for datagram in mine)
+        (folder / "sim/truth.json").write_text(json.dumps(truth))
+        record = catalog.cases[case].record()
+        if sizes:
+            record = changed(record, {"file_sizes": sizes})
+        return analyse(JOB, Artifacts(folder), catalog.cases[case], record)
+
+
+def _witness(rule: str, culprit: str, code: int, *, application: bool = False, kind: Kind = Kind.ONE_RTT) -> Tell:
+    """`culprit` breaks a rule, and its peer closes with this error."""
+
+    def tell(story: Story) -> None:
+        broken = story.breaks(rule, culprit)
+        peer = SERVER if culprit == CLIENT else CLIENT
+        at = broken.seen[peer].time_ns if broken is not None and peer in broken.seen else 0
+        story.closes(peer, at, code, application=application, kind=kind)
+        story.ends()
+
+    return tell
+
+
+H3 = "quic-go_quinn/http3"
+STORIES: dict[str, tuple[str, str, tuple[int, ...], str, Tell]] = {}
+"""Name → recording, case, sizes, role at fault, change."""
+
+
+def _story(name: str, path: str, case: str, sizes: tuple[int, ...], culprit: str) -> Callable[[Tell], Tell]:
+    def register(tell: Tell) -> Tell:
+        STORIES[name] = path, case, sizes, culprit, tell
+        return tell
+
+    return register
+
+
+for _rule, _roles, _code in (
+    ("rfc9114-7.2.1-data-on-control", ROLES, 0x105),
+    ("rfc9114-7.2.4-settings-twice", ROLES, 0x105),
+    ("rfc9114-6.2.1-two-control-streams", ROLES, 0x103),
+    ("rfc9114-6.2.1-first-frame-not-settings", ROLES, 0x10A),
+    ("rfc9114-4.1-data-before-headers", (SERVER,), 0x105),
+    ("rfc9114-7.2.8-http2-frame", ROLES, 0x105),
+    ("rfc9114-7.2.4.1-http2-setting", ROLES, 0x109),
+    ("rfc9114-6.1-server-bidirectional-stream", (SERVER,), 0x103),
+    ("rfc9114-7.2.7-max-push-id-from-server", (SERVER,), 0x105),
+):
+    for _role in _roles:
+        _story(f"{_rule} {_role}", H3, "http3", (1024,), _role)(_witness(_rule, _role, _code, application=True))
+
+for _rule, _roles, _code in (
+    ("rfc9000-4.6-too-many-streams", (SERVER,), 0x04),
+    ("rfc9000-19.10-credit-not-created", ROLES, 0x05),
+    ("rfc9000-12.4-unknown-frame", ROLES, 0x07),
+    ("rfc9000-19.20-handshake-done-from-client", (CLIENT,), 0x0A),
+    ("rfc9000-13.1-ack-of-unsent", (SERVER,), 0x0A),
+    ("rfc9000-17.3.1-reserved-bits-short", ROLES, 0x0A),
+    ("rfc9000-19.15-retire-prior-to-high", (SERVER,), 0x01),  # not the code of the RFC
+    ("rfc9001-6-tls-key-update", ROLES, 0x10A),
+):
+    for _role in _roles:
+        _story(f"{_rule} {_role}", TRANSFER, "transfer", SIZES, _role)(_witness(_rule, _role, _code))
+
+HANDSHAKE = "quinn_quinn/handshake"
+for _rule, _role, _code, _kind in (
+    ("rfc9001-8.1-alpn-not-offered", SERVER, 0x178, Kind.HANDSHAKE),
+    ("rfc9001-8.1-no-alpn-offered", CLIENT, 0x178, Kind.INITIAL),
+    ("rfc9001-8.2-parameters-missing", CLIENT, 0x16D, Kind.INITIAL),
+    ("rfc9001-8.2-parameters-missing", SERVER, 0x16D, Kind.HANDSHAKE),
+    ("rfc9000-7.3-initial-source-wrong", SERVER, 0x08, Kind.HANDSHAKE),
+    ("rfc9000-7.4-parameter-twice", CLIENT, 0x08, Kind.INITIAL),
+):
+    _story(f"{_rule} {_role}", HANDSHAKE, "handshake", (), _role)(_witness(_rule, _role, _code, kind=_kind))
+
+
+@_story("invalid token after a changed token", "quic-go_quinn/retry", "retry", (1024,), CLIENT)
+def _invalid_token(story: Story) -> None:
+    _witness("rfc9000-17.2.5.3-token-not-echoed", CLIENT, 0x0B, kind=Kind.INITIAL)(story)
+
+
+@_story("small Initial that is not answered", HANDSHAKE, "handshake", (), CLIENT)
+def _small_initial(story: Story) -> None:
+    story.breaks("rfc9000-14.1-client-initial-small", CLIENT)
+    story.stop(SERVER, 0)
+    story.stop(CLIENT, story.recording.datagrams[0].sent_ns)
+    story.ends(exit_code=None, timed_out=True)
+
+
+def _reset(story: Story, sender: str, kind: int) -> None:
+    datagram, packet = story.middle(sender)
+    stream = story.mutation(SERVER).frames(F.STREAM)[-1][2]["stream"]
+    packet.frames = [frame(kind, stream=stream, code=7, final=SIZES[-1])]
+    packet.changed = True
+    for each, sent, data in story.mutation(SERVER).frames(F.STREAM):
+        if data["stream"] == stream and each.sent_ns > datagram.sent_ns:
+            sent.swap(data, frame(F.PING))
+    story.ends()
+
+
+@_story("server resets the response", TRANSFER, "transfer", SIZES, SERVER)
+def _server_resets(story: Story) -> None:
+    _reset(story, SERVER, F.RESET_STREAM)
+
+
+@_story("client stops the response", TRANSFER, "transfer", SIZES, CLIENT)
+def _client_stops(story: Story) -> None:
+    _reset(story, CLIENT, F.STOP_SENDING)
+
+
+@_story("server leaves out FIN", TRANSFER, "transfer", SIZES, SERVER)
+def _no_fin(story: Story) -> None:
+    for _, packet, data in story.mutation(SERVER).frames(F.STREAM):
+        if data.fin and data["stream"] == 8:
+            packet.swap(data, data.but(type=data.type & ~FIN))
+    closes = story.mutation(CLIENT).frames(F.CLOSE, F.CLOSE_APPLICATION)
+    story.stop(CLIENT, closes[0][0].sent_ns - 1)
+    story.ends(exit_code=None, timed_out=True)
+
+
+@_story("server leaves out FIN, client closes at once", TRANSFER, "transfer", SIZES, SERVER)
+def _no_fin_close(story: Story) -> None:
+    for _, packet, data in story.mutation(SERVER).frames(F.STREAM):
+        if data.fin and data["stream"] == 8:
+            packet.swap(data, data.but(type=data.type & ~FIN))
+    story.ends()
+
+
+@_story("server leaves out FIN, client gives up", TRANSFER, "transfer", SIZES, SERVER)
+def _no_fin_exit(story: Story) -> None:
+    _no_fin(story)
+    story.waits(3)
+    story.ends(exit_code=1)
+
+
+@_story("server falls silent", TRANSFER, "transfer", SIZES, SERVER)
+def _server_silent(story: Story) -> None:
+    story.stop(SERVER, story.middle(SERVER)[0].sent_ns)
+    story.stop(CLIENT, story.middle(SERVER)[0].sent_ns + 10**8)
+    story.ends(exit_code=None, timed_out=True)
+
+
+@_story("server falls silent although the client probes", TRANSFER, "transfer", SIZES, SERVER)
+def _server_silent_probes(story: Story) -> None:
+    _server_silent(story)
+    story.waits(1)
+    story.waits(2)
+
+
+@_story("server falls silent, client exits", TRANSFER, "transfer", SIZES, SERVER)
+def _server_silent_exit(story: Story) -> None:
+    _server_silent(story)
+    story.waits(5)
+    story.ends(exit_code=1)
+
+
+@_story("server falls silent, client closes", TRANSFER, "transfer", SIZES, SERVER)
+def _server_silent_close(story: Story) -> None:
+    _server_silent(story)
+    story.waits(5)
+    story.closes(CLIENT, story.mutation(CLIENT).packets(Kind.ONE_RTT)[-1][0].sent_ns - 1, 0, application=True)
+    story.ends(exit_code=1)
+
+
+@_story("client falls silent", TRANSFER, "transfer", SIZES, CLIENT)
+def _client_silent(story: Story) -> None:
+    story.stop(CLIENT, story.middle(CLIENT)[0].sent_ns)
+    story.stop(SERVER, story.middle(CLIENT)[0].sent_ns + 2 * 10**7)
+    story.waits(1, SERVER)
+    story.waits(2, SERVER)
+    story.ends(exit_code=None, timed_out=True)
+
+
+@_story("client crashes", TRANSFER, "transfer", SIZES, CLIENT)
+def _client_crashes(story: Story) -> None:
+    story.stop(CLIENT, story.middle(CLIENT)[0].sent_ns)
+    story.stop(SERVER, story.middle(CLIENT)[0].sent_ns + 2 * 10**7)
+    story.ends(exit_code=139)
+
+
+@_story("client closes in the middle", TRANSFER, "transfer", SIZES, CLIENT)
+def _client_leaves(story: Story) -> None:
+    story.closes(CLIENT, story.middle(CLIENT)[0].sent_ns, 0)
+    story.ends()
+
+
+@_story("server closes in the middle", TRANSFER, "transfer", SIZES, SERVER)
+def _server_leaves(story: Story) -> None:
+    story.closes(SERVER, story.middle(SERVER)[0].sent_ns, 0)
+    story.ends()
+
+
+@_story("server has an internal error", TRANSFER, "transfer", SIZES, SERVER)
+def _server_fails(story: Story) -> None:
+    story.closes(SERVER, story.middle(SERVER)[0].sent_ns, 1)
+    story.ends()
+
+
+@_story("client accuses a server that broke nothing", TRANSFER, "transfer", SIZES, NOBODY)
+def _client_accuses(story: Story) -> None:
+    story.closes(CLIENT, story.middle(CLIENT)[0].sent_ns, 7)
+    story.ends()
+
+
+@_story("server accuses a client that broke nothing", TRANSFER, "transfer", SIZES, NOBODY)
+def _server_accuses(story: Story) -> None:
+    story.closes(SERVER, story.middle(SERVER)[0].sent_ns, 3)
+    story.ends()
+
+
+@_story("client refuses the certificate", HANDSHAKE, "handshake", (), NOBODY)
+def _bad_certificate(story: Story) -> None:
+    story.closes(CLIENT, 0, 0x12A, kind=Kind.HANDSHAKE)
+    story.ends()
+
+
+@_story("client does not end although all files arrived", TRANSFER, "transfer", SIZES, CLIENT)
+def _hangs(story: Story) -> None:
+    story.ends(exit_code=None, timed_out=True, missing=False)
+
+
+@_story("client exits with 1 although all files arrived", TRANSFER, "transfer", SIZES, CLIENT)
+def _exits(story: Story) -> None:
+    story.ends(exit_code=1, missing=False)
+
+
+@_story("client does not finish the handshake", HANDSHAKE, "handshake", (), CLIENT)
+def _no_finished(story: Story) -> None:
+    story.stop(CLIENT, story.recording.datagrams[0].sent_ns)
+    server = [datagram for datagram in story.recording.datagrams if datagram.sender == SERVER]
+    story.stop(SERVER, server[1].sent_ns)
+    story.ends(exit_code=None, timed_out=True)
+
+
+@_story("server does not answer", HANDSHAKE, "handshake", (), SERVER)
+def _unanswered(story: Story) -> None:
+    story.stop(SERVER, 0)
+    story.stop(CLIENT, story.recording.datagrams[0].sent_ns)
+    story.ends(exit_code=1)
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_the_endpoint_at_fault_is_named_and_no_other(name: str, catalog: Catalog, tmp_path: Path) -> None:
+    path, case, sizes, culprit, tell = STORIES[name]
+    story = Story.of(path)
+    tell(story)
+    result = story.judge(catalog, tmp_path / "job", case, sizes)
+    told = [(finding.code, finding.role, finding.actual) for finding in result.findings]
+    assert result.outcome is Outcome.FAILED, told
+    assert {finding.role for finding in result.findings} - {""} == {culprit} - {""}, told
+    assert result.findings[0].role == culprit, told
