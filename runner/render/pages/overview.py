@@ -122,6 +122,7 @@ def _tests(view: RunView) -> dict[str, Any]:
         "tests": tests,
         "test_clients": [(name, heads[name]) for name in clients],
         "test_counts": [(case, _counts(case, table.values())) for case in tests],
+        "broken": sum(bool(cell.broken_rules) for cell in cells),
         "public_differs": sum(cell.public is not None for cell in cells),
         "compact": max(len(servers), len(clients)) >= _COMPACT,
         "test_links": [(case, words.links(case)) for case in tests],
@@ -142,9 +143,11 @@ def _deciding(view: RunView) -> dict[str, Any]:
 
 
 def _counts(case: CaseRecord, table: Iterable[Cell]) -> list[tuple[str, str, int]]:
-    """Name, sign and number of jobs of each outcome of a case, over all pairs."""
-    outcomes = Counter(result.outcome for cell in table if cell.case.name == case.name for result in cell.results)
-    return [(outcome.value, SIGNS[outcome], outcomes[outcome]) for outcome in SIGNS]
+    """Name, sign and number of jobs of each outcome of a case, over all pairs; last, the jobs with a broken MUST."""
+    results = [result for cell in table if cell.case.name == case.name for result in cell.results]
+    outcomes = Counter(result.outcome for result in results)
+    broken = sum(bool(result.violations) for result in results)
+    return [*((outcome.value, SIGNS[outcome], outcomes[outcome]) for outcome in SIGNS), ("broken", "§", broken)]
 
 
 def news(view: RunView) -> dict[str, Any]:
