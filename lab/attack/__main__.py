@@ -95,14 +95,19 @@ def folders(count: int, seed: int, only: int | None, state: Path) -> None:
 @click.option("--only", default="", metavar="PATTERN", help="Only behaviours that match this regular expression.")
 @click.option("--seconds", default=500.0, show_default=True, help="Start nothing after this time. The next call does.")
 @click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), default=LOGS / "attack", show_default=True)
+@click.option(
+    "--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True, help="The jobs' clock."
+)
 @state_option
-def images(only: str, seconds: float, scratch: Path, state: Path) -> None:
-    """Run hostile endpoint images in lanes, each followed by an honest job."""
+def images(only: str, seconds: float, scratch: Path, clock: str, state: Path) -> None:
+    """Run hostile endpoint images in lanes or in guests, each followed by an honest job."""
     from lab.attack.images.campaign import attack_images, behaviours  # noqa: PLC0415 - slow to import
 
-    tally = verdicts.load(state).get("images", Tally())
-    attack_images(tally, scratch, seconds=seconds, only=only, progress=Progress("images", state, len(behaviours())))
-    finish("images", tally, state)
+    name = "images" if clock == "real" else f"images {clock}"
+    tally = verdicts.load(state).get(name, Tally())
+    progress = Progress(name, state, len(behaviours()))
+    attack_images(tally, scratch, clock=clock, seconds=seconds, only=only, progress=progress)
+    finish(name, tally, state)
 
 
 @main.command()

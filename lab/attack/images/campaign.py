@@ -1,4 +1,5 @@
-"""Runs, for every behaviour in both roles, a job with a hostile endpoint and then an honest job in the same lane."""
+"""Runs, for every behaviour in both roles, a job with a hostile endpoint and then an honest job in the same lane, or in
+the next guest."""
 
 import os
 import re
@@ -17,12 +18,15 @@ import docker
 from lab.attack.processes import family, largest_resident
 from lab.attack.verdicts import Finding, Tally, Verdict
 from runner.campaign.campaign import Campaign, Extension, NoExtension
+from runner.campaign.clocks import REAL, with_clock
 from runner.campaign.retention import Retention
 from runner.campaign.width import Width
 from runner.config.catalog import Catalog, load_catalog
 from runner.engine.containers import LABEL_ROLE, LABEL_RUN
+from runner.guests.deployment import Guests
 from runner.lanes.emulated import Emulated
 from runner.model.artifacts import Artifacts
+from runner.model.deployment import Deployment
 from runner.model.host import host_facts
 from runner.model.job import Job
 from runner.model.result import Outcome, Result
@@ -85,15 +89,23 @@ def build() -> None:
         subprocess.run(command, check=True, capture_output=True)
 
 
-def attack_images(tally: Tally, scratch: Path, *, seconds: float, only: str, progress: Callable[[Tally], None]) -> None:
-    """Try the behaviours that `tally` lacks, in a run below `scratch`, until all are done or `seconds` have passed."""
+def attack_images(
+    tally: Tally, scratch: Path, *, clock: str, seconds: float, only: str, progress: Callable[[Tally], None]
+) -> None:
+    """Try the behaviours that `tally` lacks, in a run with `clock` below `scratch`, until all are done or `seconds`
+    have passed."""
     build()
     catalog = load_catalog()
     every = behaviours()
-    path = scratch / "images"
+    path = scratch / ("images" if clock == REAL else f"images-{clock}")
     known = (path / "run.json").is_file()
-    folder = RunFolder.open(path) if known else RunFolder.create(path, _run(path, catalog, every))
-    with Emulated.open(folder.run, lanes=1) as deployment:
+    folder = RunFolder.open(path) if known else RunFolder.create(path, with_clock(_run(path, catalog, every), clock))
+    place = (
+        Emulated.open(folder.run, lanes=1)
+        if clock == REAL
+        else Guests.open(folder.run, lanes=1, scratch=scratch / ".guests")
+    )
+    with place as deployment:
         usual = _usual_violations(folder, catalog, deployment)
         left = [
             (role, name, *jobs)
@@ -158,7 +170,7 @@ class _Attacks:
         return self.begin()
 
 
-def _usual_violations(folder: RunFolder, catalog: Catalog, deployment: Emulated) -> set[str]:
+def _usual_violations(folder: RunFolder, catalog: Catalog, deployment: Deployment) -> set[str]:
     """Rules that the honest stack breaks without an attack."""
     controls = [_jobs(role, name, number)[0] for number, (role, name) in enumerate(behaviours()) if name == _CONTROL]
     lacking = [job for job in controls if folder.result(job) is None]
@@ -203,7 +215,7 @@ def _jobs(role: str, name: str, number: int) -> tuple[Job, Job]:
 
 
 def _execute(
-    folder: RunFolder, catalog: Catalog, deployment: Emulated, *jobs: Job, extension: Extension | None = None
+    folder: RunFolder, catalog: Catalog, deployment: Deployment, *jobs: Job, extension: Extension | None = None
 ) -> None:
     """Run the jobs, and the jobs that `extension` adds."""
     if jobs:
