@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from runner.decode.attribution import strangers
 from runner.decode.capture import open_capture
 from runner.decode.columns import Bools, Integers
 from runner.decode.connection import Connection
@@ -111,8 +112,9 @@ def _decode(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None, *
 def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tuple[Decoder, Integers]:
     """Decode the QUIC datagrams. Returns the decoder and the numbers of the QUIC datagrams. Never raises.
 
-    Flows that could be QUIC are decoded, too. When none of their packets belongs to a connection, they are another
-    protocol, and all other flows are decoded again, because such packets cost attempts to decrypt.
+    Flows that could be QUIC are decoded, too. Flows without a packet of a connection, and single datagrams that belong
+    to no connection, are another protocol. Then all other datagrams are decoded again, because such packets cost
+    attempts to decrypt.
     """
     quic, possible = _quic_flows(datagrams)
     selected = np.flatnonzero((quic | possible)[datagrams.flow])
@@ -120,10 +122,11 @@ def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tu
     decoder.run(selected)
     if possible.any():
         quic |= possible & _flows_of_connections(datagrams, decoder, selected)
-        remaining = np.flatnonzero(quic[datagrams.flow])
-        if len(remaining) < len(selected):
-            selected, decoder = remaining, Decoder(datagrams, sessions)
-            decoder.run(selected)
+    kept = quic[datagrams.flow[selected]]
+    kept[strangers(decoder.rows, datagrams, selected, decoder.registry)] = False
+    if not kept.all():
+        selected, decoder = selected[kept], Decoder(datagrams, sessions)
+        decoder.run(selected)
     return decoder, selected
 
 
@@ -158,7 +161,8 @@ def _skipped(datagrams: Datagrams, selected: Integers) -> dict[str, int]:
     """Reason why UDP packets were not read as QUIC → number of packets."""
     skipped = dict(datagrams.skipped)
     count = len(datagrams.flows)
-    left_out = np.bincount(datagrams.flow, minlength=count) - np.bincount(datagrams.flow[selected], minlength=count)
+    read = np.bincount(datagrams.flow[selected], minlength=count)
+    left_out = np.bincount(datagrams.flow, minlength=count) - read
     gquic = _gquic_flows(datagrams)
     for flow in np.flatnonzero(left_out).tolist():
         ends = datagrams.flows[flow]
@@ -166,7 +170,9 @@ def _skipped(datagrams: Datagrams, selected: Integers) -> dict[str, int]:
         other = next((port for port in ports if port in _OTHER_PORTS), None)
         tunnel = next((port for port in ports if port in _TUNNEL_PORTS), None)
         why = "no QUIC connection on these addresses and ports"
-        if flow in gquic:
+        if read[flow]:
+            why = "without a connection ID of the QUIC connections on these addresses and ports"
+        elif flow in gquic:
             why = f"gQUIC {gquic[flow]}, which came before QUIC"
         elif other is not None:
             why = f"port {other} of another protocol ({_OTHER_PORTS[other]})"

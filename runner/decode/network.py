@@ -11,6 +11,7 @@ from runner.decode.capture import CaptureFile
 from runner.decode.columns import Bools, Integers, no_integers
 from runner.decode.file_bytes import Data, NumbersAt, release
 from runner.decode.link_layers import DESTINATION_OPTIONS, ETHERNET, ETHERNET_HEADER, TUNNELS, find_ip
+from runner.decode.schema import FRAGMENTS
 
 _ROWS = 1 << 13  # records whose headers are read at once
 
@@ -79,7 +80,7 @@ class Datagrams:
         """Count IP fragments from an address. They are not read."""
         self.fragments += count
         self.fragment_sources[_address(source)] += count
-        self.skip("IP fragments", count)
+        self.skip(FRAGMENTS, count)
 
     def skip(self, why: str, count: int = 1) -> None:
         """Count UDP packets that are not read, by reason."""

@@ -25,6 +25,9 @@ before the content, and for control streams (RFC 9114 §6.2, §7)."""
 MOST_SOURCES = 16
 """Number of source addresses for which a capture's IP fragments are counted, those with the most fragments."""
 
+FRAGMENTS = "IP fragments"
+"""The reason in `CaptureMeta.skipped_udp` for packets that are counted in `CaptureMeta.fragments`."""
+
 MTU = 1500
 """Largest IP packet in bytes on the emulated and the real links. Larger packets in a capture are super-datagrams of
 segmentation offload."""

@@ -115,7 +115,11 @@ def _with_traces(
     notes = tuple(each for each in traces.violations if BY_ID[each.code].where is Where.NOTE)
     violations = tuple(each for each in traces.violations if each not in notes)
     result = replace(
-        result, invariants=traces.invariants, protected=traces.protected, violations=violations, notes=notes
+        result,
+        invariants=traces.invariants,
+        protected=traces.protected,
+        violations=violations,
+        notes=(*notes, *traces.foreign),
     )
     if not readable:
         return replace(result, readings=readings(artifacts, evidence, None, None))

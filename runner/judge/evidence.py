@@ -12,8 +12,8 @@ from runner.trace import TraceFacts, UnreadPackets
 from runner.trace.vantage import Recording
 
 # A secret that decrypts some packets is the right secret. The other packets are damaged or not authentic, and the peer
-# can't decrypt them either (RFC 9001 §5.2, §9.5). When more packets than these limits can't be read, the decoder itself
-# may be wrong.
+# can't decrypt them either (RFC 9001 §5.2, §9.5). When more packets than these limits can't be read, and the peer
+# acknowledges packets that were not read, the decoder itself may be wrong.
 _DAMAGED_SHARE, _DAMAGED = 0.1, 10
 _SHOWN = 8  # connections that a result lists
 _RANDOM = 8  # bytes of a client random that a finding shows
@@ -31,6 +31,8 @@ def gaps(facts: TraceFacts, *, may_miss: frozenset[str], corrupts: bool) -> tupl
 def _matters(group: UnreadPackets, *, corrupts: bool) -> bool:
     if corrupts and not group.near:
         return group.none_read and group.connection is not None
+    if not group.may_be_authentic:
+        return False
     if group.none_read and group.connection is not None:
         return True
     return group.unread > max(_DAMAGED, _DAMAGED_SHARE * group.packets)

@@ -1,12 +1,13 @@
 """Decodes both captures of a job, and establishes facts and numbers from both traces together."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner import store
 from runner.decode import Trace, cached_decode, job_checks, load_tables, on_server_clock
+from runner.decode.schema import FRAGMENTS
 from runner.decode.tcp import cached_decode_tcp
 from runner.diagnose import Explanation
 from runner.diagnose.over_tcp import over_tcp
@@ -38,6 +39,8 @@ class JobTraces:
     """What the captures lack, or hold too often, as a sentence part; empty when they hold every packet once."""
     misaddressed: Mapping[str, int] = field(default_factory=dict)
     """By role, the number of datagrams that the endpoint sent to a MAC address that the link does not know."""
+    foreign: tuple[Finding, ...] = ()
+    """Notes about the UDP packets in each capture that belong to no QUIC connection."""
     tcp: bool = False
     """True for a job over TCP, where most packets have no protection."""
 
@@ -136,8 +139,25 @@ def read_traces(
         explanation=explanation,
         unrecorded=lack,
         misaddressed=misaddressed,
+        foreign=() if tcp else tuple(_foreign((client_side,) if split else (client_side, server_side))),
         tcp=tcp,
     )
+
+
+def _foreign(traces: Iterable[Trace]) -> Iterator[Finding]:
+    """A note for each capture with UDP packets that belong to no QUIC connection. They change no verdict. `traces`: at
+    the client, and at the server unless a proxy splits the connection."""
+    for role, trace in zip(Role, traces, strict=False):
+        skipped = {why: count for why, count in trace.meta.skipped_udp.items() if why != FRAGMENTS}
+        if skipped:
+            yield Finding(
+                code="foreign-packets",
+                requirement="A verdict comes from the packets of QUIC connections.",
+                expected="UDP packets with connection IDs of the connections, or on flows that begin with long headers",
+                actual=f"{sum(skipped.values())} other UDP packets in the capture at the {role}: "
+                + "; ".join(f"{count} {why}" for why, count in sorted(skipped.items())),
+                section="RFC 9000 §5.2",
+            )
 
 
 def corrupts(record: CaseRecord) -> bool:

@@ -91,7 +91,8 @@ def _against_the_truth(
         own = sender == end
         carried, held = (way.packets_in if own else way.packets_out), crossed.sent[sender]
         # Captures end before the link: its last packets, and the kernel's answers to such packets, are in no capture.
-        excused = crossed.unclear + late[1 - sender] + (0 if own else late[sender])
+        answered = min(late[1 - sender], max(0, ways[1 - sender].packets_out - crossed.sent[1 - sender]))
+        excused = crossed.unclear + (answered if own else late[sender])
         which = f"that the link took from the {vantage.role}" if own else f"that the link delivered from the {other}"
         if held + excused < carried:
             where = _where(recording, vantage, end)
@@ -127,10 +128,10 @@ def _without_a_truth(recording: Recording, vantage: Vantage, end: int, evidence:
 
 
 def _late(recording: Recording, sender: int, way: LinkParameters, evidence: Evidence) -> int:
-    """The number of datagrams of `sender` that can have arrived after the captures ended. The captures end when both
-    endpoints have ended."""
-    near = recording.near(sender)
-    if near is None:
+    """The number of datagrams of `sender` that are not in the other capture because they may have arrived after it had
+    ended. The captures end when both endpoints have ended."""
+    near, far = recording.near(sender), recording.far(sender)
+    if near is None or far is None:
         return 0
     ends = [record.ended for record in (evidence.client, evidence.server) if record.ended is not None]
     end = evidence.started_unix_s + max(ends, default=0.0)
@@ -140,8 +141,9 @@ def _late(recording: Recording, sender: int, way: LinkParameters, evidence: Evid
     delay = max([way.delay, *(change.delay for change in changes)])
     rate = min([way.data_rate, *(change.data_rate for change in changes if change.data_rate)])
     transit = delay + (way.queue_packets + 1) * _PACKET_BITS / rate + impairments.jitter + impairments.reorder_delay
-    mine = near.datagrams["sender"] == sender
-    return int((near.datagrams["time_ns"][mine] / 1e9 + transit + _LATE > end).sum())
+    late = near.datagrams["time_ns"] / 1e9 + transit + _LATE > end
+    late[near.packets["datagram"][(near.packet_key != NULL) & np.isin(near.packet_key, far.packet_key)]] = False
+    return int((late & (near.datagrams["sender"] == sender)).sum())
 
 
 def _keys(vantage: Vantage, sender: int) -> Ints:

@@ -19,6 +19,7 @@ from runner.decode.protection import VERSIONS
 from runner.decode.schema import CLIENT, MTU, PACKET_TYPES, SERVER
 from runner.trace.intervals import Bools, Ints
 from runner.trace.scope import ROLES, Scope
+from runner.trace.unread import TYPES, may_be_authentic
 from runner.trace.vantage import APPLICATION, NULL, Columns, Vantage
 
 INITIAL, EARLY, HANDSHAKE, ONE_RTT, RETRY, NEGOTIATION = range(6)
@@ -159,10 +160,17 @@ class Side:
         return bool(len(theirs)) and self._all_read(packets, theirs)
 
     def _all_read(self, packets: Columns, rows: Ints) -> bool:
-        """Whether these packets were decrypted. Packets of a refused version don't count: they have no keys (RFC 9000
-        §6)."""
+        """Whether these packets of one endpoint were decrypted. Packets that the other endpoint can't have read either
+        don't count, nor do packets of a refused version: they have no keys (RFC 9000 §6)."""
         unread = rows[packets["decrypted"][rows] == 0]
         if not len(unread):
+            return True
+        codes, kinds = packets.words("type")
+        present = {kinds[code] for code in np.unique(codes[unread]).tolist()}
+        recording, sender = self.scope.recording, int(packets["sender"][unread[0]])
+        if present <= set(TYPES) and not any(
+            may_be_authentic(recording, self.scope.number, sender, kind) for kind in present
+        ):
             return True
         refused = bool(self.scope.count(SERVER, "version_negotiation"))
         return refused and not np.isin(packets["version"][unread], (*VERSIONS, NULL)).any()

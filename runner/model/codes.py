@@ -43,6 +43,7 @@ _ENDPOINT = {
     "file-differs": "A downloaded file differs from the server's.",
     "files-differ": "A requested file is missing, or differs from the server's.",
     "files-extra": "The client saved files that nobody requested.",
+    "foreign-packets": "UDP packets of no QUIC connection were sent.",
     "handshake-count": "The number of handshakes differs from the number that the case requires.",
     "interface-changed": "An endpoint changed its network interface, so that packets could not reach it.",
     "leak": "An eavesdropper on the satellite segment saw what the middlebox claims to hide.",

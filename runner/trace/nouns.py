@@ -310,6 +310,8 @@ class UnreadPackets:
     """True when this vantage point is at the sender's end, where the link has not yet changed any packet."""
     none_read: bool
     """True when no packet of this connection, sender and type could be read in any capture."""
+    may_be_authentic: bool
+    """False when the peer can't have read these packets either (runner.trace.unread)."""
     places: tuple[Place, ...]
     """The first datagrams with unread packets."""
 

@@ -5,6 +5,7 @@ import numpy as np
 from runner.trace.intervals import Ints
 from runner.trace.nouns import EcnCounts, EcnFacts, Place, SentLength
 from runner.trace.scope import Scope, values
+from runner.trace.unread import TYPES, may_be_authentic
 from runner.trace.vantage import APPLICATION, HANDSHAKE, INITIAL, Recording, Vantage
 
 NOT_ECT, ECT1, ECT0, CE = range(4)  # codepoints of the IP header (RFC 3168 §5)
@@ -68,7 +69,13 @@ def _highest_report(scope: Scope, vantage: Vantage, rows: Ints) -> Place | None:
 
 
 def _marks(scope: Scope, vantage: Vantage, sender: int) -> EcnCounts:
-    marks = vantage.packet_ecn[scope.mine(vantage.packets, sender)]
+    mine = scope.mine(vantage.packets, sender)
+    read = vantage.packets["decrypted"] == 1
+    for kind in TYPES:  # nobody counts the marks of packets that nobody can read
+        of_kind = mine & ~read & vantage.packets.named("type", kind)
+        if of_kind.any() and may_be_authentic(scope.recording, scope.number, sender, kind):
+            read = read | of_kind
+    marks = vantage.packet_ecn[mine & read]
     counts = np.bincount(marks[(marks >= 0) & (marks <= CE)], minlength=4)
     return EcnCounts(not_ect=int(counts[NOT_ECT]), ect0=int(counts[ECT0]), ect1=int(counts[ECT1]), ce=int(counts[CE]))
 

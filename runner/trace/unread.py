@@ -10,7 +10,7 @@ from runner.decode.keylog import APPLICATION, EARLY, HANDSHAKE
 from runner.decode.schema import CLIENT, SERVER
 from runner.trace.intervals import Ints
 from runner.trace.nouns import UnreadPackets
-from runner.trace.vantage import NULL, Recording, Vantage
+from runner.trace.vantage import NULL, SPACE_OF_TYPE, Recording, Vantage
 
 TYPES = ("initial", "0rtt", "handshake", "1rtt")
 """Types of packets that have packet protection (RFC 9001 §5)."""
@@ -59,6 +59,30 @@ class _Count:
 
     packets: int
     unread: Ints
+
+
+def may_be_authentic(recording: Recording, connection: int, sender: int, kind: str) -> bool:
+    """Whether the peer may have read a packet of this kind that could not be decrypted here.
+
+    When the keys decrypt other packets of this kind, nobody can read such a packet (RFC 9001 §5.2), unless the decoder
+    is wrong. Then the peer acknowledges packet numbers that were not read.
+    """
+    vantage, space = recording.near(sender) or recording.far(sender), SPACE_OF_TYPE[kind]
+    assert vantage is not None
+    packets = vantage.packets
+    mine = (packets["connection"] == connection) & (packets["sender"] == sender) & (packets["decrypted"] == 1)
+    if kind == "0rtt" and recording.connections[connection].either("early_data_offered") is False:
+        return False
+    if not (mine & packets.named("type", kind)).any():
+        return True
+    numbers = np.unique(packets["packet_number"][mine & (vantage.packet_space == space)])
+    peer = recording.far(sender) or vantage
+    acks = peer.ack_frames
+    rows = (acks["connection"] == connection) & (acks["sender"] == 1 - sender) & (peer.ack_space == space)
+    ranges = peer.trace.ack_frames.column("ranges").take(np.flatnonzero(rows)).combine_chunks().flatten()
+    first, last = ranges.field("first").to_numpy(), ranges.field("last").to_numpy()
+    read = np.searchsorted(numbers, last, side="right") - np.searchsorted(numbers, first)
+    return bool((read <= last - first).any())
 
 
 def _protected_rows(vantage: Vantage) -> Ints:
@@ -114,6 +138,7 @@ def _noun(recording: Recording, group: Group, vantage: Vantage, count: _Count, *
         unread=len(count.unread),
         near=sender != NULL and vantage is recording.near(sender),
         none_read=none_read,
+        may_be_authentic=NULL in (connection, sender) or may_be_authentic(recording, connection, sender, TYPES[kind]),
         places=tuple(place for place in places if place is not None),
     )
 

@@ -18,7 +18,7 @@ INITIAL, HANDSHAKE, APPLICATION = 0, 1, 2
 """Packet number spaces (RFC 9000 §12.3)."""
 
 _SPACES: Mapping[str, int] = {"initial": INITIAL, "handshake": HANDSHAKE, "application": APPLICATION}
-_SPACE_OF_TYPE: Mapping[str, int] = {
+SPACE_OF_TYPE: Mapping[str, int] = {
     "initial": INITIAL,
     "handshake": HANDSHAKE,
     "0rtt": APPLICATION,
@@ -94,7 +94,7 @@ class Vantage:
     @cached_property
     def packet_space(self) -> Ints:
         """Per packet: its packet number space; NULL for packets without a packet number."""
-        return self.packets.codes("type", _SPACE_OF_TYPE)
+        return self.packets.codes("type", SPACE_OF_TYPE)
 
     @cached_property
     def packet_key(self) -> Ints:

@@ -189,3 +189,14 @@ def test_without_the_links_truth_the_captures_are_compared_with_each_other_and_w
     told = unrecorded(traces[0], traces[1], (None, None), catalog.cases["transfer"].record(), evidence)
     assert lack in told
     assert bool(told) == bool(lack)
+
+
+def test_a_datagram_that_arrived_in_time_excuses_no_other(catalog: Catalog, recorded: Copy) -> None:
+    """On a long link, the last datagrams of the client may arrive after the captures have ended. Here they arrived."""
+    artifacts = recorded("quic-go_quinn/longrtt")
+    for capture in (artifacts.client_capture, artifacts.server_capture):
+        records = read(capture)
+        lost = next(at for at, record in enumerate(records) if record.from_client())
+        write_pcap(capture, [*records[:lost], *records[lost + 1 :]])
+    result = _judge(catalog, artifacts, "longrtt")
+    assert (result.outcome, [finding.code for finding in result.findings]) == (Outcome.ERROR, ["disturbed"])
