@@ -75,6 +75,5 @@ CASE = Case(
     capabilities=(sends_longer_packets,),
     preconditions=(hits.Hit("dropped_mtu", return_=False),),
     exercises=("rfc9000-13.1", "rfc9000-14", "rfc9000-18.2-datagram-above"),
-    depends=("rfc9000-14.3",),
     checks=(*checks.ONE_CONNECTION, shrinks),
 )
