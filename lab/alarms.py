@@ -18,20 +18,19 @@ from rich.console import Console
 from rich.table import Table
 
 from runner.compare import Comparison, compare, run_means
-from runner.compare.changes import State
-from runner.config.catalog import load_catalog
-from runner.config.selection import Selection
-from runner.judge.renewal import RenewedRun
-from runner.model.implementation import Implementation
-from runner.model.job import Job
+from runner.compare.compare import ChangeState
+from runner.compare.stats import FALSE_DISCOVERY_RATE
+from runner.judge.process import RenewedRun
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Outcome, Result, Sample
-from runner.model.run import Run
-from runner.plan import runs
-from runner.stats.change import FALSE_DISCOVERY_RATE
-from runner.store import RunFolder
+from runner.model.run import Job, Run
+from runner.model.stack import Implementation
+from runner.plan import jobs
+from runner.plan.catalog import load_catalog
+from runner.plan.options import Selection
+from runner.store.runs import RunFolder
 
-_CHANGED = (State.WORSE, State.BETTER)
+_CHANGED = (ChangeState.WORSE, ChangeState.BETTER)
 _CASE = "sat"
 out = Console(highlight=False)
 
@@ -77,7 +76,7 @@ class Nights:
         self._setting, self._random = setting, random
         names = tuple(f"stack{number}" for number in range(setting.stacks))
         stacks = {name: Implementation(name=name, image=name, url="", version="1") for name in names}
-        self._run = runs.new_run(
+        self._run = jobs.new_run(
             Path("night"),
             replace(load_catalog(), implementations=stacks),
             Selection(servers=names, clients=names, cases=(_CASE,), iterations=setting.iterations),
@@ -152,7 +151,7 @@ def simulated(setting: Setting, random: np.random.Generator, times: int) -> tupl
         without.count(compare(before, after))
         slower = compare(before, nights.make(slower=0.02), others=others)
         detected += any(
-            number.state is State.WORSE and (number.server, number.client) == _FIRST for number in slower.numbers
+            number.state is ChangeState.WORSE and (number.server, number.client) == _FIRST for number in slower.numbers
         )
     return with_it, without, detected
 
@@ -210,7 +209,7 @@ def _simulated(times: int, seed: int) -> bool:
 
 
 def _real(names: Sequence[str]) -> bool:
-    folders = [RunFolder.open(runs.run_path(name)) for name in names]
+    folders = [RunFolder.open(jobs.run_path(name)) for name in names]
     if len(folders) < 3:
         raise click.UsageError("Name at least three runs: two are compared, and the others show how much runs differ.")
     with_it, without = Alarms(), Alarms()

@@ -12,9 +12,8 @@ come from `held`. Grounds c to f once belonged to `held`, until their results le
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from runner.model.impairments import LinkImpairments, MtuFall, Outage, PathImpairments
-from runner.model.link import Direction, Link, Queue
-from runner.model.variant import Variant
+from runner.model.link import Direction, Link, LinkImpairments, MtuFall, Outage, PathImpairments, Queue
+from runner.model.stack import Variant
 
 MISBEHAVING = "misbehaving"
 LOOK, HELD, RECORDED = "look", "held", "recorded"

@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from runner.stats import Attempts, median_interval, rate_interval
-from runner.stats.change import shift_interval
-from runner.stats.paired import signed_rank_interval
-from runner.stats.ranking import LEAST_PAIRS, ranking, spearman
-from runner.stats.shares import shares
-from runner.stats.summary import CONFIDENCE
-from runner.stats.versus import versus
+from runner.compare.rankings import LEAST_RANKED_PAIRS, ranking, shares, spearman, versus
+from runner.compare.stats import (
+    CONFIDENCE,
+    Attempts,
+    median_interval,
+    rate_interval,
+    shift_interval,
+    signed_rank_interval,
+)
 
 Values = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Values]
@@ -174,7 +176,7 @@ def of_ranks(random: np.random.Generator, times: int) -> Iterator[Coverage]:
 
 def of_correlations(random: np.random.Generator, times: int) -> Iterator[Coverage]:
     """Coverage of the interval of Spearman's ρ of two normal variables. Its true value is 6/π · asin(ρ/2)."""
-    for pairs in (LEAST_PAIRS, 25, 80):
+    for pairs in (LEAST_RANKED_PAIRS, 25, 80):
         for rho in (0.0, 0.5, 0.9):
             true = 6 / np.pi * np.arcsin(rho / 2)
             contained = known = 0

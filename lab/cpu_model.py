@@ -24,15 +24,16 @@ from statistics import median
 import numpy as np
 from rich.console import Console
 
-from runner.campaign import clocks
 from runner.campaign.matrix import run_matrix
-from runner.config.cpu_model import MEASURED, CpuModel, host_cpu
-from runner.config.options import MatrixOptions
 from runner.errors import BentpipeError
-from runner.model.artifacts import EndpointRecord
-from runner.model.implementation import Role
-from runner.plan.runs import run_path
-from runner.store import RunFolder, load_evidence
+from runner.model.deployment import VIRTUAL
+from runner.model.result import EndpointRecord
+from runner.model.stack import Role
+from runner.places import place
+from runner.plan.cpu_model import MEASURED, CpuModel, host_cpu
+from runner.plan.jobs import run_path
+from runner.plan.options import MatrixOptions
+from runner.store.runs import RunFolder, load_evidence
 
 STACKS = ("quinn", "quic-go", "aioquic")
 LINK = "rate=50M/50M,delay=10ms,queue=1bdp"
@@ -136,7 +137,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=3)
     parser.add_argument("--lanes", help="a stored run in real time")
     parser.add_argument("--guests", help="a stored run in virtual time with --cpu-model measured")
-    parser.add_argument("--write", type=Path, default=clocks.CPU_MODEL)
+    parser.add_argument("--write", type=Path, default=place.CPU_MODEL)
     arguments = parser.parse_args()
     if bool(arguments.lanes) != bool(arguments.guests):
         parser.exit(2, "--lanes and --guests: name both runs, or neither.\n")
@@ -158,7 +159,7 @@ def main() -> None:
             lanes, guests = (RunFolder.open(run_path(run)) for run in (arguments.lanes, arguments.guests))
         else:
             lanes = _run(MatrixOptions(**{**vars(options), "name": f"{name}-lanes"}), out)
-            virtual = {"name": f"{name}-guests", "clock": clocks.VIRTUAL, "cpu_model": MEASURED, "lanes": "auto"}
+            virtual = {"name": f"{name}-guests", "clock": VIRTUAL, "cpu_model": MEASURED, "lanes": "auto"}
             guests = _run(MatrixOptions(**{**vars(options), **virtual}), out)
     except BentpipeError as error:
         parser.exit(2, f"{error}\n")

@@ -19,18 +19,17 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from runner import store
-from runner.config.catalog import load_catalog
 from runner.decode import decode_capture
 from runner.errors import BentpipeError
-from runner.judge.disturbance import load_truth
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.protocol import HTTP3, protocol_of
-from runner.model.run import CaseRecord
-from runner.plan.runs import run_path
-from runner.store import RunFolder
-from runner.trace import facts
+from runner.judge.execution import load_truth
+from runner.model.result import Artifacts
+from runner.model.run import CaseRecord, Job
+from runner.model.stack import HTTP3, protocol_of
+from runner.plan.catalog import load_catalog
+from runner.plan.jobs import run_path
+from runner.store import runs as store
+from runner.store.runs import RunFolder
+from runner.trace.establish import facts
 from testcases.base import Case, CaseEvidence
 
 out = Console(highlight=False)

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import click
 
-from runner.model.load_numbers import DOWNLOAD_NUMBERS, PAGE_NUMBERS
-from runner.model.number import Number
-from runner.model.numbers import PAIR_NUMBERS
+from runner.model.numbers import DOWNLOAD_NUMBERS, PAGE_NUMBERS, PAIR_NUMBERS, Number
 from runner.paths import ROOT
 
 README = ROOT / "testcases" / "README.md"

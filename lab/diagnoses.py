@@ -16,12 +16,11 @@ from typing import Any
 from lab.oracle import Passages, read_passages
 from lab.scores import Counts, judge, table
 from runner.decode import load_tables
-from runner.diagnose.transfer_diagnoses import explained, measured
-from runner.model.impairments import LinkChange, LinkImpairments, MtuFall, Outage, PathImpairments
-from runner.model.link_record import LinkParameters, LinkRecord
+from runner.diagnose.explain import explained, measured
+from runner.model.link import LinkChange, LinkImpairments, LinkParameters, LinkRecord, MtuFall, Outage, PathImpairments
 from runner.model.result import DirectionTruth, LinkTruth
 from runner.model.run import CaseRecord, Kind
-from runner.trace import facts
+from runner.trace.establish import facts
 
 _LEAST_LABELS = 8  # a detector with fewer labels in the judged part is reported, but need not reach the goal
 

@@ -16,13 +16,11 @@ from random import Random
 from lab.changed_key_logs import Lines, mutated, secrets
 from lab.recordings.conformance import GOOD, GOOD_ONES
 from lab.recordings.recordings import RECORDINGS, changed
-from runner.config.catalog import Catalog
 from runner.decode import Trace, decode_capture
-from runner.judge.analyse import analyse
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.result import Outcome, Result
-from runner.model.run import CaseRecord
+from runner.judge.judges import analyse
+from runner.model.result import Artifacts, Outcome, Result
+from runner.model.run import CaseRecord, Job
+from runner.plan.catalog import Catalog
 
 JOB = Job(server="s", client="c", case="x", iteration=1)
 ROLES = ("client", "server")

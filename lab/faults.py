@@ -1,7 +1,7 @@
 """Injects each fault of a real link during a transfer: `.venv/bin/python -m lab.faults [--fault NAME]`.
 
 A `./bentpipe run` command with two jobs runs over a satellite link between this host and another host. The other host
-is made of namespaces with their own SSH server and Docker Engine (`runner/tests/remote`). The fault is injected when
+is made of namespaces with their own SSH server and Docker Engine (`runner/tests/links`). The fault is injected when
 the first job is done and the client of the second job downloads. Three facts are checked: the containers and volumes of
 the second job are gone from both hosts within two minutes; the outcome of the second job is right; after the fix, the
 same command completes both results. The jobs are test cases, because a busy host would disturb measurements. `--keep
@@ -34,12 +34,12 @@ from rich.table import Table
 from lab.testbed.hosts import Host
 from lab.testbed.jobs import STACK
 from lab.testbed.sky import LINK, Sky, sky_over
-from runner.config.catalog import load_catalog
-from runner.model.job import Job
 from runner.model.result import Outcome, Sample
+from runner.model.run import Job
 from runner.paths import ROOT
-from runner.remote.station import CONTRACT_PORT
-from runner.store import RunFolder
+from runner.places.links.link_end import CONTRACT_PORT
+from runner.plan.catalog import load_catalog
+from runner.store.runs import RunFolder
 
 ALLOWED_SECONDS = 120.0  # from the fault until all containers and volumes of its job must be gone
 _COMMAND_SECONDS = 400.0

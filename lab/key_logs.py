@@ -9,8 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 from lab.evidence_campaign import campaign, recordings
-from runner.config.catalog import load_catalog
 from runner.model.result import Outcome
+from runner.plan.catalog import load_catalog
 
 _NAMES = {
     frozenset({Outcome.SUCCEEDED}): "no secret is missing: succeeded",

@@ -14,24 +14,21 @@ from pathlib import Path
 from rich.console import Console
 
 from lab.causes import HELD, LOOK, MISBEHAVING, RECORDED, Labelled, labelled, recorded
-from runner.campaign.campaign import Campaign
-from runner.campaign.retention import Retention
-from runner.campaign.signals import stopping
-from runner.campaign.width import Width
-from runner.config.catalog import Catalog, load_catalog, load_implementations
-from runner.config.selection import Selection
-from runner.config.variants import RequestedVariants, place
+from runner.campaign.campaign import Campaign, Retention, stopping
 from runner.errors import BentpipeError, UsageError
 from runner.images.setup import prepare
-from runner.lanes.emulated import Emulated
-from runner.model.job import Job
 from runner.model.result import Outcome
-from runner.model.run import Kind, Run
+from runner.model.run import Job, Kind, Run
 from runner.paths import ROOT
-from runner.plan import runs
+from runner.places.lanes.lanes import Emulated
+from runner.places.place import Concurrency
+from runner.plan import jobs
+from runner.plan.catalog import Catalog, load_catalog, load_implementations
 from runner.plan.jobs import remaining
-from runner.store import RunFolder
-from runner.terminal.tables import RunWatch
+from runner.plan.options import Selection
+from runner.plan.variants import RequestedVariants, place
+from runner.store.runs import RunFolder
+from runner.terminal.printing import RunWatch
 from testcases.base import Case
 
 _SEED = 7
@@ -85,7 +82,7 @@ def _planned(path: Path, chosen: tuple[Labelled, ...], console: Console) -> tupl
     variants = (variant for transfer in chosen for variant in (transfer.server_variant, transfer.client_variant))
     requested = RequestedVariants(tuple(dict.fromkeys(variant for variant in variants if variant.parameters)), {})
     placed = place(catalog, selection, requested)
-    run = runs.new_run(
+    run = jobs.new_run(
         path,
         placed.catalog,
         placed.selection,
@@ -101,13 +98,13 @@ def _planned(path: Path, chosen: tuple[Labelled, ...], console: Console) -> tupl
 
 def make(path: Path, chosen: tuple[Labelled, ...], *, lanes: str, retry: bool, console: Console) -> None:
     """Run the chosen jobs that have no result yet; with `retry`, also those that failed or ended with an error."""
-    width = Width.parse(lanes)
+    width = Concurrency.parse(lanes)
     catalog, run = _planned(path, chosen, console)
     folder = RunFolder(path, run)
     with folder.locked():
         if (path / "run.json").is_file():
             folder = RunFolder.open(path)
-            folder.save_run(runs.extend_run(folder, run))
+            folder.save_run(jobs.extend_run(folder, run))
         else:
             folder = RunFolder.create(path, run)
         again = frozenset((Outcome.ERROR, Outcome.FAILED)) if retry else frozenset[Outcome]()

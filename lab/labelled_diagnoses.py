@@ -13,15 +13,14 @@ from pathlib import Path
 
 from lab.causes import CELL, HELD, LOOK, Labelled, labelled
 from lab.scores import Counts, judge, table
+from runner.compare.rankings import two_modes
 from runner.decode import load_tables
-from runner.diagnose import Explanation
-from runner.diagnose.transfer_diagnoses import explained, measured
-from runner.judge.disturbance import disturbed, load_truth
-from runner.model.job import Job
+from runner.diagnose.explain import Explanation, explained, measured
+from runner.judge.execution import disturbed, load_truth
 from runner.model.result import Sample
-from runner.stats.modes import two_modes
-from runner.store import RunFolder, load_evidence
-from runner.trace import facts
+from runner.model.run import Job
+from runner.store.runs import RunFolder, load_evidence
+from runner.trace.establish import facts
 
 _KNOWN = 0.90  # least fraction of a transfer's time that must have a named limit
 

@@ -29,14 +29,12 @@ from lab.rewrite import RAW, Record, write_pcap
 from runner.decode import cached_decode
 from runner.errors import BentpipeError, SetupError
 from runner.inputs.inputs import certificates
-from runner.model.artifacts import EndpointRecord, Evidence
-from runner.model.job import Job, job_seed
-from runner.model.link_record import LinkParameters
-from runner.model.result import DirectionTruth, Outcome, Result
-from runner.model.run import CaseRecord, Run
+from runner.model.link import LinkParameters
+from runner.model.result import DirectionTruth, EndpointRecord, Evidence, Outcome, Result
+from runner.model.run import CaseRecord, Job, Run, job_seed
 from runner.paths import ROOT
-from runner.store import RunFolder, save_evidence
-from runner.trace.packets import CE, ECT0, NOT_ECT
+from runner.store.runs import RunFolder, save_evidence
+from runner.trace.handshake import CE, ECT0, NOT_ECT
 
 _SOURCE = ROOT / "implementations" / f"_{MISBEHAVING}" / "source"
 _SEED = 7

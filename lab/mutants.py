@@ -21,11 +21,11 @@ from lab.mutate.making import make
 from lab.mutate.mutants import MUTANTS, Mutant
 from lab.mutate.recording import Recording
 from lab.recordings.recordings import RECORDINGS
-from runner.config.catalog import Catalog, load_catalog
-from runner.judge.analyse import analyse
-from runner.judge.rules import RULES, Where
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
+from runner.judge.judges import analyse
+from runner.judge.rules.rule_table import RULES, Where
+from runner.model.result import Artifacts
+from runner.model.run import Job
+from runner.plan.catalog import Catalog, load_catalog
 
 # Cases whose recordings have damaged packets, which can't be edited.
 UNEDITED = ("transfercorruption", "handshakecorruption")

@@ -14,26 +14,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from runner.check.cell import Place
-from runner.check.change import FIRST, SECOND, Change, State, confirmed_by_peers
+from runner.check.cell import CellPlace
+from runner.check.change import FIRST, SECOND, CellState, Change, confirmed_by_peers
 from runner.model.result import Result
 from runner.model.run import Kind
-from runner.store import RunFolder
+from runner.store.runs import RunFolder
 
-Cells = Mapping[Place, Sequence[Result]]
+Cells = Mapping[CellPlace, Sequence[Result]]
 
 
 def load(paths: Sequence[Path], stack: str) -> tuple[Cells, frozenset[str]]:
     """The results of each cell in which `stack` runs with another stack, and the names of the measurements. Cells with
     too few results for the first iterations of base and head are left out."""
-    cells: dict[Place, list[Result]] = {}
+    cells: dict[CellPlace, list[Result]] = {}
     measured: set[str] = set()
     for path in paths:
         folder = RunFolder.open(path)
         measured |= {name for name, case in folder.run.cases.items() if case.kind is Kind.MEASUREMENT}
         for job, result in folder.results().items():
             if stack in (job.server, job.client) and job.server != job.client:
-                cells.setdefault(Place.of(job, stack), []).append(result)
+                cells.setdefault(CellPlace.of(job, stack), []).append(result)
     return {place: results for place, results in cells.items() if len(results) >= 2 * FIRST}, frozenset(measured)
 
 
@@ -43,7 +43,7 @@ def compare(cells: Cells, measured: frozenset[str], chance: random.Random, least
     drawn = {place: chance.sample(results, min(2 * SECOND, len(results))) for place, results in cells.items()}
     questions = sum(place.case in measured for place in cells)
 
-    def change(place: Place, count: int) -> Change:
+    def change(place: CellPlace, count: int) -> Change:
         half = len(drawn[place]) // 2
         base, head = (drawn[place][begin : min(begin + count, begin + half)] for begin in (0, half))
         return Change(
@@ -80,11 +80,11 @@ def main() -> None:
     cells, measured = load(options.runs, options.stack)
     if not cells:
         parser.error(f"no cell of {options.stack} has {2 * FIRST} results in these runs")
-    chance, alarmed, states = random.Random(options.seed), 0, Counter[State]()
+    chance, alarmed, states = random.Random(options.seed), 0, Counter[CellState]()
     rerun = 0
     for _ in range(options.comparisons):
         changes = list(compare(cells, measured, chance, options.least))
-        worse = [change for change in changes if change.state is State.WORSE]
+        worse = [change for change in changes if change.state is CellState.WORSE]
         alarmed += bool(worse)
         rerun += sum(len(change.head) > 1 for change in changes)
         states.update(change.state for change in changes)

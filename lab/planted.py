@@ -15,12 +15,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from runner.check.cell import Place
-from runner.check.change import State
-from runner.check.change_report import ChangeReport
+from runner.check.cell import CellPlace
+from runner.check.change import CellState, ChangeReport
 from runner.check.two_builds import BASE, HEAD, BuildOptions, compare_builds
-from runner.config.catalog import load_catalog
-from runner.model.implementation import Role
+from runner.model.stack import Role
+from runner.plan.catalog import load_catalog
 from runner.units import MIB
 from testcases.base import Case
 
@@ -203,10 +202,10 @@ def _cases(fault: Fault, options: argparse.Namespace) -> tuple[str, ...]:
     return (*reached[: options.reached], *random.Random(fault.name).sample(others, options.others))
 
 
-def sort_out(fault: Fault, report: ChangeReport) -> tuple[list[Place], list[Place]]:
+def sort_out(fault: Fault, report: ChangeReport) -> tuple[list[CellPlace], list[CellPlace]]:
     """The cells that are called worse, in two lists: cells that the fault can affect, and false alarms."""
     cases = load_catalog().cases
-    worse = [place for place, change in report.changes.items() if change.state is State.WORSE]
+    worse = [place for place, change in report.changes.items() if change.state is CellState.WORSE]
     reached = [place for place in worse if fault.hits(cases[place.case], place.role)]
     return reached, [place for place in worse if place not in reached]
 

@@ -1,7 +1,7 @@
 """Runs a pair of real images on both sides of the proxy, with namespaces, containers and captures. Needs root and
 Docker.
 
-The module uses no code of `runner/lanes`. Two containers hold a network namespace each, veth pairs lead to the
+The module uses no code of `runner/places`. Two containers hold a network namespace each, veth pairs lead to the
 namespace of the proxy, and tcpdump runs at each endpoint's interface.
 """
 

@@ -32,14 +32,13 @@ from lab.tshark_layers import (
     frames,
     usable_key_log,
 )
-from runner import store
-from runner.config.catalog import load_catalog
 from runner.decode.decode import decode_capture
 from runner.judge.public import public_verdict
-from runner.model.artifacts import Artifacts, Evidence
-from runner.model.result import Outcome
+from runner.model.result import Artifacts, Evidence, Outcome
 from runner.model.run import CaseRecord
-from runner.trace import facts
+from runner.plan.catalog import load_catalog
+from runner.store import runs as store
+from runner.trace.establish import facts
 
 _V1 = 1
 _CHAIN = 7500

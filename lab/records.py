@@ -2,15 +2,12 @@
 
 from dataclasses import replace
 
-from runner.config.catalog import Catalog
-from runner.config.over_links import real_record
-from runner.config.questions import Question
-from runner.config.selection import Selection
-from runner.model.impairments import PathImpairments
-from runner.model.implementation import Role
-from runner.model.link_record import LinkParameters, LinkRecord
-from runner.model.real_link import RealLink
+from runner.model.link import LinkParameters, LinkRecord, PathImpairments, RealLink
 from runner.model.run import CaseRecord
+from runner.model.stack import Role
+from runner.plan.catalog import Catalog
+from runner.plan.choice import real_record
+from runner.plan.options import CaseVariant, Selection
 
 
 def directed(
@@ -48,9 +45,9 @@ def over_real(catalog: Catalog, links: tuple[RealLink, ...], cases: tuple[str, .
     these measurements."""
     real = {link.name: link for link in links}
     requested = [
-        Question(declared=name, link="" if name in real else links[0].name) for name in catalog.select_cases(cases)
+        CaseVariant(declared=name, link="" if name in real else links[0].name) for name in catalog.select_cases(cases)
     ]
-    questions = requested if cases else [Question(declared=name) for name in real]
+    questions = requested if cases else [CaseVariant(declared=name) for name in real]
     links_by_name = {name: real_record(link) for name, link in real.items()}
     records = [question.record(catalog.cases, links_by_name) for question in questions]
     return {record.name: record for record in records}

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from runner.errors import LaneError
-from runner.model.artifacts import Evidence
 from runner.model.deployment import Deployment
-from runner.model.job import Job
+from runner.model.result import Evidence
+from runner.model.run import Job
 
 
 class Replay(Deployment):

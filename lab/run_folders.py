@@ -6,18 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.recordings.recordings import RECORDINGS
-from runner.config.catalog import load_catalog
-from runner.config.choice import choose
-from runner.config.options import MatrixOptions
-from runner.judge.analyse import analyse
-from runner.model.job import Job
-from runner.model.link_record import LinkParameters, LinkRecord
-from runner.model.middlebox import Crossing, PageLoad, Sight
+from runner.judge.judges import analyse
+from runner.model.link import LinkParameters, LinkRecord
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Finding, Invariant, Outcome, Reading, Result, Sample
-from runner.model.run import CaseRecord, ImplementationRecord, Kind, Run
-from runner.plan.runs import new_run, presets
-from runner.store import RunFolder
+from runner.model.run import CaseRecord, ImplementationRecord, Job, Kind, Run
+from runner.model.stack import Crossing, PageLoad, Sight
+from runner.plan.catalog import load_catalog
+from runner.plan.choice import choose
+from runner.plan.jobs import new_run, presets
+from runner.plan.options import MatrixOptions
+from runner.store.runs import RunFolder
 from runner.units import KIB
 
 STACKS = ("quinn", "quic-go", "aioquic")

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
 
+from runner.compare.stats import student_tail
 from runner.errors import BentpipeError
-from runner.model.protocol import OVER_TCP
 from runner.model.result import Outcome, Sample
-from runner.plan.runs import run_path
-from runner.stats.distributions import student_tail
-from runner.store import RunFolder
+from runner.model.stack import OVER_TCP
+from runner.plan.jobs import run_path
+from runner.store.runs import RunFolder
 
 _LEAST = 5  # iterations
 _WIDEST = 0.15  # largest half-width of the mean share's interval: a wider interval nearly always contains one half

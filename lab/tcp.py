@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.decode.tcp import decode_tcp
-from runner.judge.disturbance import load_truth
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.protocol import HTTP2, OVER_TCP
-from runner.model.run import Run
-from runner.store import RunFolder
-from runner.trace import facts, sample
+from runner.judge.execution import load_truth
+from runner.model.result import Artifacts
+from runner.model.run import Job, Run
+from runner.model.stack import HTTP2, OVER_TCP
+from runner.store.runs import RunFolder
+from runner.trace.establish import facts
+from runner.trace.measure import sample
 
 _DATA = "tcp.srcport == 443 && tcp.len > 0"
 _CONTENT = "http2.type == 0 && tcp.srcport == 443"

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from runner.model.artifacts import Evidence
-from runner.model.implementation import Role
+from runner.model.facts import PacketPlace, TraceFacts
 from runner.model.link import AdvertisedLink, Link
-from runner.model.protocol import HTTP09, OVER_TCP, WIRE_NAMES
-from runner.model.result import Finding, LinkTruth
+from runner.model.result import Evidence, Finding, LinkTruth
 from runner.model.run import CaseRecord, ClientKind, Kind
-from runner.trace import Place, TraceFacts
+from runner.model.stack import HTTP09, OVER_TCP, WIRE_NAMES, Role
 from runner.units import MIB
 
 
@@ -33,7 +31,7 @@ SHOWN_PACKETS = 5
 _SHARED = 3  # a transfer beside another flow gets this multiple of its time-out
 
 
-def proven(finding: Finding, *places: Place | None) -> Finding:
+def proven(finding: Finding, *places: PacketPlace | None) -> Finding:
     """`finding` with its proof: at most SHOWN_PACKETS of `places`, all from the vantage point of the first place."""
     known = [place for place in dict.fromkeys(places) if place is not None]
     chosen = [place for place in known if place.vantage == known[0].vantage][:SHOWN_PACKETS]
@@ -121,7 +119,7 @@ class Case:
     slowest: int = 0  # bit/s; `sized` adds the transfer time at this rate. 0: the time-out grows with the size
     declared: str = ""  # name of the declaration from which `sized`, `warmed` or `accompanied` made this case
     warm: bool = False  # the client loads everything twice; only the second time counts
-    beside: str = ""  # the flow beside (runner/model/beside.py): `tcp-cubic`, …; empty: the link has no other flow
+    beside: str = ""  # the flow beside (runner/model/stack.py): `tcp-cubic`, …; empty: the link has no other flow
 
     def sized(self, size: int) -> "Case":
         """The same case with one file of `size` bytes; the size is part of the case's name."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runner.model.protocol import HTTP09, HTTP3
+from runner.model.facts import Close, ConnectionFacts, PacketPlace
 from runner.model.result import Finding
-from runner.trace import Close, ConnectionFacts, Place
+from runner.model.stack import HTTP09, HTTP3
 from runner.units import format_count
 from testcases.base import CaseEvidence, proven, reads
 
@@ -120,7 +120,7 @@ def a_handshake_per_file(case: CaseEvidence) -> Iterator[Finding]:
         yield proven(finding, *(place for connection in unfinished for place in connection.landmarks.client_hellos[:1]))
 
 
-def _beginnings(case: CaseEvidence) -> Iterator[Place]:
+def _beginnings(case: CaseEvidence) -> Iterator[PacketPlace]:
     """The first ClientHello of each connection."""
     for connection in case.facts.connections:
         yield from connection.landmarks.client_hellos[:1]

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
+from runner.model.facts import Challenge, ConnectionFacts, Path
 from runner.model.result import Finding
 from runner.model.run import Kind
-from runner.trace import Challenge, ConnectionFacts, Path
 from runner.units import MIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven

@@ -1,7 +1,7 @@
 """H: one handshake on the default link."""
 
-from runner.model.protocol import HTTP09, OVER_TCP
 from runner.model.run import Kind
+from runner.model.stack import HTTP09, OVER_TCP
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case

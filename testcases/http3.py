@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from runner.model.protocol import HTTP3, WIRE_NAMES
+from runner.model.facts import ConnectionFacts
 from runner.model.result import Finding
 from runner.model.run import Kind
-from runner.trace import ConnectionFacts
+from runner.model.stack import HTTP3, WIRE_NAMES
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven

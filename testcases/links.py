@@ -6,17 +6,21 @@ docs/references.md lists the sources. Users declare links of the same form in em
 
 from dataclasses import replace
 
-from runner.model.impairments import (
+from runner.model.link import (
     NO_LINK_IMPAIRMENTS,
     NO_PATH_IMPAIRMENTS,
+    AdvertisedLink,
+    Direction,
+    Link,
     LinkChange,
     LinkImpairments,
     MtuFall,
     Outage,
     PathImpairments,
+    Queue,
     Rebinding,
+    Segment,
 )
-from runner.model.link import AdvertisedLink, Direction, Link, Queue, Segment
 
 _25_PACKETS = Queue(packets=25)
 # The thesis states 25 packets; its simulator ran with about 125 (12 % of the BDP). We use 125 packets.

@@ -3,7 +3,7 @@
 The default link is `geo`: a geostationary satellite and a ground segment behind its gateway.
 """
 
-from runner.inputs.page import TOTAL
+from runner.inputs.inputs import TOTAL
 from runner.model.run import ClientKind, Kind
 from testcases.base import Case
 from testcases.links import GEO

@@ -1,8 +1,8 @@
 """Measurements: a 10 MiB file over one connection, in several iterations."""
 
 from runner.model.link import AdvertisedLink, Link
-from runner.model.protocol import PROTOCOLS
 from runner.model.run import Kind
+from runner.model.stack import PROTOCOLS
 from testcases import checks
 from testcases.base import MEASURED_FILE, Case
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from runner.model.implementation import Role
+from runner.model.facts import ConnectionFacts
 from runner.model.result import Finding
 from runner.model.run import Kind
-from runner.trace import ConnectionFacts
+from runner.model.stack import Role
 from runner.units import MIB
 from testcases import checks, hits
 from testcases.base import Case, CaseEvidence, proven

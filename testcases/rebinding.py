@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from math import inf
 
+from runner.model.facts import Challenge, ConnectionFacts, Path
 from runner.model.link import Link
 from runner.model.result import Finding
 from runner.model.run import Kind
-from runner.trace import Challenge, ConnectionFacts, Path
 from runner.units import MIB
 from testcases import checks, hits
 from testcases.base import Case, CaseEvidence, proven

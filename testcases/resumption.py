@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from runner.model.protocol import HTTP09
 from runner.model.result import Finding
 from runner.model.run import Kind
+from runner.model.stack import HTTP09
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven

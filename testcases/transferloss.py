@@ -1,7 +1,7 @@
 """L2: a transfer on a link that loses 2 % of the packets."""
 
-from runner.model.protocol import HTTP09, OVER_TCP
 from runner.model.run import Kind
+from runner.model.stack import HTTP09, OVER_TCP
 from runner.units import MIB
 from testcases import checks
 from testcases.base import Case

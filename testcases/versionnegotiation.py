@@ -6,9 +6,9 @@ client that continues must get the file.
 
 from collections.abc import Iterator
 
+from runner.model.facts import ConnectionFacts, VersionNegotiation
 from runner.model.result import Finding
 from runner.model.run import Kind
-from runner.trace import ConnectionFacts, VersionNegotiation
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven, reads

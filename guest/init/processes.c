@@ -28,7 +28,7 @@ struct process processes[16];
 int process_count;
 static int children;
 
-/* The capabilities of containers in lanes (runner/lanes/endpoint.py). */
+/* The capabilities of containers in lanes (runner/places/experiment.py). */
 static const int capabilities[] = {
     CAP_NET_BIND_SERVICE, CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_NET_ADMIN,
     CAP_NET_RAW,

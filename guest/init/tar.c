@@ -13,7 +13,7 @@
 #include "init.h"
 
 #define BLOCK 512
-#define DEPTH 8 /* folders below each other, as in runner/collect.py, which refuses longer names */
+#define DEPTH 8 /* folders below each other, as in runner/store/collect.py, which refuses longer names */
 
 static int to;
 static uint64_t left;
@@ -63,7 +63,7 @@ static void put_file(const char *path, const char *name, const struct stat *abou
     uint64_t size = about->st_size, done = 0;
     int from = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     put_header(name, about, '0', "", size);
-    if (size > left) { /* runner/collect.py sees the size, and stops reading here */
+    if (size > left) { /* runner/store/collect.py sees the size, and stops reading here */
         full = true;
         if (from >= 0) close(from);
         return;

@@ -16,7 +16,7 @@ from rich.console import Console
 from lab.attack import verdicts
 from lab.attack.folders.campaign import attack_folders, stop_with_parent
 from lab.attack.verdicts import Tally, Verdict
-from runner.plan.runs import LOGS
+from runner.plan.jobs import LOGS
 
 out = Console(highlight=False)
 _PROGRESS_S = 15.0

@@ -17,7 +17,7 @@ from random import Random
 from lab.pairs import START_NS, Pair, datagram
 from lab.rewrite import Record, write_pcap
 from runner.decode import decode_capture
-from runner.decode.protection import initial_protection
+from runner.decode.keys import initial_protection
 
 Make = Callable[[Random, int], list[Record]]
 _STEPS = (1, 2, 4)

@@ -15,7 +15,7 @@ from typing import Any
 import paramiko
 from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
-from runner.model.real_link import RemoteHost
+from runner.model.link import RemoteHost
 from runner.units import MIB
 
 _FLOOD = 3 * 1024 * MIB  # the most bytes that the host sends in a flood

@@ -22,11 +22,10 @@ from runner.engine import client as engine_client
 from runner.engine import containers
 from runner.engine.containers import ContainerSpec
 from runner.errors import BentpipeError
-from runner.model.real_link import RemoteHost
-from runner.remote import engine as remote_engine
-from runner.remote import ssh
-from runner.remote.engine import RemoteEngine
-from runner.remote.ssh import Connection
+from runner.model.link import RemoteHost
+from runner.places.links import hosts
+from runner.places.links import hosts as remote_engine
+from runner.places.links.hosts import RemoteEngine, SshConnection
 from runner.units import MIB
 
 _WAIT_S = 3.0  # the product's time-outs in trials
@@ -103,7 +102,7 @@ def _child(report: int, server: HostileHost, scratch: Path) -> None:
     """Make every call, and write tracebacks of exceptions that are not a BentpipeError."""
     failures: list[str] = []
     tempfile.tempdir = str(scratch)
-    ssh.CONNECT_SECONDS = ssh._CHANNEL_SECONDS = remote_engine._PATIENCE_SECONDS = _WAIT_S
+    hosts.CONNECT_SECONDS = hosts._CHANNEL_SECONDS = remote_engine._PATIENCE_SECONDS = _WAIT_S
     engine_client.LONGEST_ANSWER = _WAIT_S
     containers._CALL_SECONDS = int(_WAIT_S)
     remote_engine._CALL_SECONDS, remote_engine.LARGEST_ARCHIVE = int(_WAIT_S), _ARCHIVE
@@ -124,7 +123,7 @@ def _child(report: int, server: HostileHost, scratch: Path) -> None:
 
 
 def _calls(host: RemoteHost) -> Iterator[Callable[[], object]]:
-    connection = Connection(host)
+    connection = SshConnection(host)
     yield connection.own_address
     yield connection.connect
     yield connection.close

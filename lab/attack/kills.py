@@ -30,11 +30,11 @@ from lab.attack.verdicts import Finding, Tally, Verdict
 from lab.testbed.hosts import Host, lacking
 from runner.engine.containers import LABEL_LANES, LABEL_ROLE, LABEL_RUN, WATCHDOG_ROLE
 from runner.errors import SetupError
-from runner.lanes.holders import TOOLS
 from runner.model.result import Outcome
 from runner.paths import ROOT
+from runner.places.supervised import TOOLS
 from runner.plan.jobs import GATE
-from runner.store import RunFolder
+from runner.store.runs import RunFolder
 
 _STACKS = ("quic-go", "aioquic")
 _CASES = ("handshake", "resumption", "chacha20", "zerortt", "ipv6", "http3")

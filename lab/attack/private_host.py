@@ -8,10 +8,9 @@ from pathlib import Path
 import docker
 
 from lab.testbed.hosts import Host, free_number
-from runner.config.catalog import load_catalog
-from runner.images import base_image
-from runner.images.building import build
-from runner.images.images import images_of
+from runner.images import pulling
+from runner.images.images import build, images_of
+from runner.plan.catalog import load_catalog
 
 _DISK = 4 << 30  # bytes of the run's file system, sparse
 
@@ -30,7 +29,7 @@ def private_host(folder: Path, *, stacks: Sequence[str], guests: bool) -> Iterat
         implementations = load_catalog().implementations
         needed = images_of((implementations[stack] for stack in stacks), guests=guests)
         build(docker.from_env(), needed, report=lambda _: None)  # a private engine reaches no mirror
-        host.load(base_image.TAG, *(image.tag for image in needed))
+        host.load(pulling.TAG, *(image.tag for image in needed))
         yield host
     finally:
         host.close()

@@ -21,10 +21,9 @@ from requests.exceptions import RequestException
 from lab.attack.verdicts import Finding, Tally, Verdict
 from lab.testbed.hosts import Host, free_number, lacking
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER, Engine
-from runner.engine.owner import Owner
-from runner.engine.sweep import remove_own
+from runner.engine.engine import Owner, remove_own
 from runner.errors import LaneError, SetupError
-from runner.lanes.holders import TOOLS, client_holder
+from runner.places.supervised import TOOLS, client_holder
 
 _BATCH = 8  # containers
 _ANSWER_S = 60  # the longest time in which the engine must answer

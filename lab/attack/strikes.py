@@ -106,7 +106,7 @@ class Striker:
 
     @staticmethod
     def _judge(rng: Random, pid: int) -> str:  # noqa: ARG004
-        judges = [judge for judge in family(pid) if b"runner.judge.worker" in command_line(judge)]
+        judges = [judge for judge in family(pid) if b"runner.judge.child" in command_line(judge)]
         for judge in judges:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(judge, signal.SIGKILL)

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.table import Table
 
 from runner.paths import ROOT
-from runner.store import write_atomically
+from runner.store.runs import write_atomically
 
 STATE = ROOT / "logs" / "attack.json"
 _MOST_FINDINGS = 200  # the most findings that are kept with their text

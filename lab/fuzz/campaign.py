@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from lab.fuzz.target import Inputs, scratch
-from runner.store import write_atomically
+from runner.store.runs import write_atomically
 
 _POLL_S = 0.2
 _CHUNK = 20_000  # inputs of one worker; leaked memory is freed at its end

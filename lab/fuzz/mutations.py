@@ -8,7 +8,7 @@ from random import Random
 
 from lab.fuzz.seeds import PCAP_HEADER, Sealed, Seed
 from lab.fuzz.seeds import records as records_of
-from runner.decode.frames import FRAME_NAMES
+from runner.decode.wire import FRAME_NAMES
 
 _FRAME_HEADERS = 70  # bytes of Ethernet, IP and UDP headers and of a QUIC long header
 _EXTREMES = (0, 1, 2, 0x3F, 0x40, 0x7F, 0x80, 0xFF, 0x3FFF, 0x7FFF, 0xFFFF, 2**30 - 1, 2**31 - 1, 2**32 - 1)

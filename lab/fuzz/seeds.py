@@ -11,20 +11,28 @@ from pathlib import Path
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 from runner.decode import Trace, decode_capture
-from runner.decode.capture import capture_of, open_capture
+from runner.decode.capture import capture_of, open_capture, read_datagrams
+from runner.decode.columns import Data
 from runner.decode.connection import Connection, KeyRing
 from runner.decode.decoder import Decoder
-from runner.decode.file_bytes import Data
-from runner.decode.keylog import APPLICATION, Session, read_key_logs
-from runner.decode.network import read_datagrams
-from runner.decode.packets import LongHeader, PacketType, parse_long_header
-from runner.decode.protection import Protection, candidates
-from runner.decode.rows import CONNECTION, DATAGRAM, DECRYPTED, GENERATION, INDEX, NUMBER, SENDER, TYPE
-from runner.judge.disturbance import load_truth
-from runner.model.artifacts import Artifacts, Evidence
-from runner.model.result import LinkTruth
+from runner.decode.keys import APPLICATION_SECRETS, Protection, Session, candidates, read_key_logs
+from runner.decode.wire import (
+    CONNECTION,
+    DATAGRAM,
+    DECRYPTED,
+    GENERATION,
+    INDEX,
+    NUMBER,
+    SENDER,
+    TYPE,
+    LongHeader,
+    PacketType,
+    parse_long_header,
+)
+from runner.judge.execution import load_truth
+from runner.model.result import Artifacts, Evidence, LinkTruth
 from runner.paths import ROOT
-from runner.store import load_evidence
+from runner.store.runs import load_evidence
 
 PCAP_HEADER, RECORD_HEADER = 24, 16  # bytes, draft-ietf-opsawg-pcap
 _TESTS = ROOT / "runner/tests"
@@ -194,7 +202,7 @@ def _protections(
         if row[TYPE] == PacketType.INITIAL:
             return connection.initial_options(header.version, row[SENDER])
         return side.handshake if row[TYPE] == PacketType.HANDSHAKE else side.early
-    secrets = sessions.get(connection.client_random or b"", {}).get(APPLICATION[row[SENDER]], ())
+    secrets = sessions.get(connection.client_random or b"", {}).get(APPLICATION_SECRETS[row[SENDER]], ())
     outcome = candidates(secrets, connection.version or 0, connection.suite)
     for _ in range(row[GENERATION]):
         outcome = [protection.next_generation() for protection in outcome]

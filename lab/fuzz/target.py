@@ -15,25 +15,25 @@ import pyarrow as pa
 
 from lab.fuzz import mutations
 from lab.fuzz.seeds import Seed, pieces, qlogs, seeds
-from runner.config.catalog import Catalog, load_catalog
-from runner.decode import Trace, decode_capture, job_checks, rescue
+from runner.decode import Trace, decode_capture, job_checks
+from runner.decode import decoder as rescue
 from runner.decode import to_json as trace_to_json
-from runner.decode.capture import capture_of
+from runner.decode.capture import capture_of, read_datagrams
+from runner.decode.columns import PACKET_TYPES, SPACES, TABLES
 from runner.decode.decode import decode_datagrams
-from runner.decode.frames import FRAME_NAMES
-from runner.decode.keylog import read_key_logs
-from runner.decode.network import read_datagrams
-from runner.decode.schema import PACKET_TYPES, SPACES, TABLES
-from runner.diagnose.transfer_diagnoses import explained
+from runner.decode.keys import read_key_logs
+from runner.decode.wire import FRAME_NAMES
+from runner.diagnose.explain import explained
 from runner.errors import CaptureError
-from runner.judge.analyse import analyse
+from runner.judge.judges import analyse
 from runner.judge.readback import readings
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.result import Result
-from runner.store import save_evidence
-from runner.trace import facts, sample, series
-from runner.trace.qlog import congestion_window
+from runner.model.result import Artifacts, Result
+from runner.model.run import Job
+from runner.plan.catalog import Catalog, load_catalog
+from runner.store.runs import save_evidence
+from runner.trace.establish import facts
+from runner.trace.measure import sample
+from runner.trace.plots import congestion_window, series
 from testcases.base import CaseEvidence
 
 # Inputs of each kind in a thousand. Every capture goes through the decoder. With tables an input takes three times as

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lab.recordings.links import ACKS_LOST, ADDRESS, MIGRATION, MTU_FALL, OUTAGE, PORT, REORDERED, TWO_ADDRESSES
 from lab.recordings.recordings import Bad, Good, sizes
-from runner.model.impairments import LinkImpairments
+from runner.model.link import LinkImpairments
 from runner.units import KIB
 
 # When this was recorded, the chain of 9 certificates had 4.4 kB.

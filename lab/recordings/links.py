@@ -2,7 +2,7 @@
 small files."""
 
 from lab.recordings.recordings import Changes
-from runner.model.impairments import LinkImpairments, MtuFall, Outage, PathImpairments, Rebinding
+from runner.model.link import LinkImpairments, MtuFall, Outage, PathImpairments, Rebinding
 from runner.units import KIB
 
 # At this data rate, transfers of few packets last as long as the impairment needs.

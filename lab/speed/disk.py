@@ -10,10 +10,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from runner.model.estimate import estimate
+from runner.model.deployment import estimate
 from runner.model.result import Outcome
-from runner.plan.runs import run_path
-from runner.store import RunFolder
+from runner.plan.jobs import run_path
+from runner.store.runs import RunFolder
 from runner.units import format_size
 
 out = Console(highlight=False)

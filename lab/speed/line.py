@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 
 from runner.campaign.matrix import run_matrix
-from runner.config.options import MatrixOptions
-from runner.model.job import Job
+from runner.compare.stats import Summary, summarise
 from runner.model.result import Outcome, Result
-from runner.plan.runs import LOGS
-from runner.stats import Summary, summarise
+from runner.model.run import Job
+from runner.plan.jobs import LOGS
+from runner.plan.options import MatrixOptions
 from runner.units import format_data_rate, format_duration
 
 out = Console(highlight=False)

@@ -1,7 +1,7 @@
 """Compares measurements in lanes with measurements over a real path: `.venv/bin/python -m lab.speed.real_link`.
 
 Each pair runs in lanes first. Then it runs over SSH between this host and another host. The path between the hosts is a
-simulator with the parameters of the same link (`runner/tests/remote`). With `--via`, middleboxes are at both ends. The
+simulator with the parameters of the same link (`runner/tests/links`). With `--via`, middleboxes are at both ends. The
 table has medians of file size ÷ delivery time, their 95 % intervals (from 6 iterations on), and whether these intervals
 overlap. Below the table are the jobs without a number, with reasons, and the median overhead of a job over a real link.
 
@@ -28,13 +28,13 @@ from rich.table import Table
 from lab.speed.line import with_interval
 from lab.testbed.sky import LINK, sky_over
 from runner.campaign.matrix import run_matrix
-from runner.config.options import MatrixOptions
+from runner.compare.stats import Summary, summarise
 from runner.errors import BentpipeError, UsageError
-from runner.model.job import Job
 from runner.model.result import Outcome, Result
-from runner.plan import runs
-from runner.stats import Summary, summarise
-from runner.store import RunFolder
+from runner.model.run import Job
+from runner.plan import jobs
+from runner.plan.options import MatrixOptions
+from runner.store.runs import RunFolder
 from runner.units import format_duration
 
 Results = dict[Job, Result]
@@ -105,7 +105,7 @@ def main(cases: tuple[str, ...], iterations: int, name: str | None, **selection:
 
 def _measure(options: MatrixOptions, folder: str) -> tuple[Results, Results]:
     """Run in lanes, then over the real path with the parameters of the same link."""
-    lanes_path = runs.LOGS / f"{folder}-lanes"
+    lanes_path = jobs.LOGS / f"{folder}-lanes"
     lanes = _run(replace(options, name=str(lanes_path)))
     case = next(iter(RunFolder.open(lanes_path).run.cases.values()))
     if len(case.link.segments) > 1:
@@ -114,7 +114,7 @@ def _measure(options: MatrixOptions, folder: str) -> tuple[Results, Results]:
         tempfile.TemporaryDirectory(prefix="bentpipe-real-") as place,
         sky_over(Path(place), case.forward, case.return_) as sky,
     ):
-        path = str(runs.LOGS / f"{folder}-path")
+        path = str(jobs.LOGS / f"{folder}-path")
         return lanes, _run(replace(options, name=path, links=(LINK,), links_file=sky.links))
 
 

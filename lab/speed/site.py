@@ -18,12 +18,11 @@ from itertools import product
 from pathlib import Path
 from random import Random
 
-from runner.config.catalog import load_catalog
-from runner.model.job import Job
 from runner.model.result import Outcome, Result
-from runner.model.run import CaseRecord, Kind, Run
-from runner.render import render
-from runner.store import RunFolder
+from runner.model.run import CaseRecord, Job, Kind, Run
+from runner.plan.catalog import load_catalog
+from runner.site import render
+from runner.store.runs import RunFolder
 
 _MEASUREMENTS = 12
 _SMALL = 256 * 1024  # bytes of a file that is copied with a job

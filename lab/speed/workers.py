@@ -21,12 +21,10 @@ import click
 
 from lab.attack.processes import cpu_s
 from lab.workers.recorded import Processes, processes, recorded_run, run_on
-from runner.model.job import Job
-from runner.model.progress import Silent
-from runner.model.run import Run
-from runner.workers.cluster import use_dask
-from runner.workers.roster import Member, Roster
-from runner.workers.workers import Workers
+from runner.model.deployment import Silent
+from runner.model.run import Job, Run
+from runner.places.workers.cluster import use_dask
+from runner.places.workers.workers import Member, Roster, Workers
 
 _RECORDINGS = Path("runner/tests/recordings")
 _PATIENCE = 180.0  # seconds within which all workers must have joined

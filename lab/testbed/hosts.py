@@ -18,7 +18,7 @@ from typing import IO
 import docker
 from docker.errors import DockerException
 
-from runner.model.real_link import RemoteHost
+from runner.model.link import RemoteHost
 
 PACKAGES = ("openssh-server", "libwrap0", "ethtool", "libmnl0")  # two tools, and libraries that may be missing
 CACHE = Path(tempfile.gettempdir()) / f"bentpipe-test-tools-{os.getuid()}"

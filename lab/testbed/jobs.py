@@ -9,17 +9,15 @@ import docker
 
 from lab.records import over_real, select
 from lab.testbed.hosts import Host
-from runner.config.catalog import Catalog
-from runner.config.over_links import with_measurements
-from runner.judge.analyse import analyse
-from runner.model.artifacts import Artifacts, Evidence
-from runner.model.job import Job
-from runner.model.real_link import RealLink
-from runner.model.result import Result
-from runner.model.run import Run
-from runner.plan import runs
-from runner.remote.real import RealLinks
-from runner.store import load_evidence
+from runner.judge.judges import analyse
+from runner.model.link import RealLink
+from runner.model.result import Artifacts, Evidence, Result
+from runner.model.run import Job, Run
+from runner.places.links.real_links import RealLinks
+from runner.plan import jobs
+from runner.plan.catalog import Catalog
+from runner.plan.choice import with_measurements
+from runner.store.runs import load_evidence
 
 STACK = "quic-go"
 FORWARD_RATE, RETURN_RATE = 20_000_000, 2_000_000
@@ -67,7 +65,7 @@ def planned(
     selection = replace(select(catalog, servers=(stack,), clients=(stack,)), cases=tuple(records), iterations=3)
     local = docker.from_env()
     ids = {stack: str(local.images.get(catalog.implementations[stack].image).id)}
-    run = runs.new_run(
+    run = jobs.new_run(
         Path("real"), catalog, selection, seed=7, shuffled=False, image_ids=ids, timeout_scale=1.0, records=records
     )
     return catalog, run

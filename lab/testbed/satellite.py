@@ -11,10 +11,10 @@ from docker.models.containers import Container
 from lab.testbed.hosts import Host, offloads_off, run
 from lab.testbed.nat import Nat
 from runner.images.images import SIMULATOR
-from runner.lanes.addresses import READY_PORT
-from runner.lanes.holders import TOOLS
-from runner.lanes.link_document import link_document
-from runner.model.link_record import LinkParameters
+from runner.model.link import LinkParameters
+from runner.places.lane_job import link_document
+from runner.places.network import READY_PORT
+from runner.places.supervised import TOOLS
 
 INTERFACE = "sat0"
 _NAMESPACE = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv4.ip_forward": "0"}

@@ -14,8 +14,8 @@ from lab.testbed.hosts import Host, free_number, lacking
 from lab.testbed.satellite import INTERFACE, Satellite
 from runner.engine.containers import LABEL_RUN
 from runner.errors import SetupError
-from runner.model.link_record import LinkParameters
-from runner.remote.station import CONTRACT_PORT
+from runner.model.link import LinkParameters
+from runner.places.links.link_end import CONTRACT_PORT
 
 LINK = "lab"
 

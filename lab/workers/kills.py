@@ -23,7 +23,7 @@ import click
 
 from lab.workers.recorded import Processes, recorded_run
 from runner.model.result import Outcome
-from runner.store import RunFolder
+from runner.store.runs import RunFolder
 
 _HUB, _NETWORK = "bpw-hub", "10.99.0"
 _KINDS = ("runner", "scheduler", "worker", "network")

@@ -21,23 +21,19 @@ from typing import Any
 import click
 
 from lab.replay import Replay
-from runner.campaign.campaign import Campaign
-from runner.campaign.retention import Retention
-from runner.campaign.worker_place import WorkerWidth
-from runner.config.catalog import load_catalog
-from runner.config.selection import Selection
-from runner.model.deployment import Deployment
-from runner.model.job import Job
-from runner.model.progress import Observer, Progress
-from runner.model.run import Run
+from runner.campaign.campaign import Campaign, Retention
+from runner.model.deployment import Deployment, Observer, Progress
+from runner.model.run import Job, Run
 from runner.paths import ROOT
-from runner.plan import runs
+from runner.places.place import WorkerWidth
+from runner.places.workers.cluster import Address, Invitation, schedule, use_dask
+from runner.places.workers.worker import take_part
+from runner.places.workers.workers import Workers
+from runner.plan import jobs as runs
+from runner.plan.catalog import load_catalog
 from runner.plan.jobs import remaining
-from runner.store import RunFolder
-from runner.workers.cluster import schedule, use_dask
-from runner.workers.invitation import Address, Invitation
-from runner.workers.session import take_part
-from runner.workers.workers import Workers
+from runner.plan.options import Selection
+from runner.store.runs import RunFolder
 
 
 class Recorded:

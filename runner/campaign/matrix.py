@@ -1,27 +1,446 @@
-"""The stages of `run` in their order: set-up, plan, probe, lanes, loop."""
+"""The stages of `run` in their order: set-up, plan, probe, place, loop. Also what `build`, `list`, `--reuse` and
+`--repeats` need."""
 
+import os
+import platform
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
-from runner.campaign import clocks
-from runner.campaign.campaign import Campaign
-from runner.campaign.places import Place, place_of
-from runner.campaign.retention import Retention
-from runner.campaign.session import Session, work_off
-from runner.campaign.stacks import as_stack, load_present, load_saved, ready_without_engine, with_images
-from runner.config.choice import Choice, choose
-from runner.config.options import MatrixOptions
-from runner.errors import SetupError, UsageError
-from runner.guests.saved_images import SavedImages
+from runner.campaign.campaign import Campaign, Retention, stopping
+from runner.compare.conditions import differences
+from runner.decode.decode import Difference, first_difference
+from runner.engine import engine
+from runner.errors import BentpipeError, BudgetError, InterruptedRunError, SetupError, UsageError
+from runner.images import images, pulling, setup
+from runner.images import setup as doctor
+from runner.images.images import Build, BuildHistory
 from runner.images.setup import prepare
-from runner.model.implementation import Implementation
-from runner.model.job import Job
-from runner.model.result import Result
-from runner.plan import runs
-from runner.store import RunFolder
-from runner.terminal.tables import RunWatch
-from runner.units import format_count
+from runner.model.deployment import REAL, VIRTUAL, estimate
+from runner.model.result import Artifacts, Evidence, Outcome, Result
+from runner.model.run import Job, Run
+from runner.model.stack import HTTP09, HTTP1, Implementation, Middlebox
+from runner.places import place as clocks
+from runner.places.guests.processes import SavedImages
+from runner.places.place import Place, place_of
+from runner.plan import jobs as runs
+from runner.plan.catalog import Catalog, load_catalog, split
+from runner.plan.choice import Choice, choose
+from runner.plan.jobs import remaining
+from runner.plan.options import MatrixOptions
+from runner.store.runs import RunFolder, load_evidence
+from runner.terminal.printing import RunWatch, markdown_matrix, print_matrix
+from runner.units import format_count, format_duration, format_size
+
+# Takes over results of an earlier run into a new run, for jobs whose images, case and link have not changed.
+
+_OF_THE_WHOLE_RUN = frozenset(("seed", "host", "clock"))  # conditions that `_unchanged` does not compare job by job
+
+
+def take_over(folder: RunFolder, source: RunFolder) -> int:
+    """Copy results of `source` into `folder`, for jobs without a result whose images, case and link are unchanged.
+    Returns the number of copied results; it is 0 when the runs differ in a condition such as host, clock or order.
+    Files are hard links where the file system allows it; `result.json` is a new file that names the run in which the
+    job ran.
+    """
+    if not _OF_THE_WHOLE_RUN.isdisjoint(differences(source.run, folder.run)):
+        return 0
+    done = folder.results()
+    taken = list(_unchanged(folder.run, source, frozenset(done)))
+    for job, result in taken:
+        artifacts = folder.artifacts(job)
+        shutil.rmtree(artifacts.folder, ignore_errors=True)  # the folder of a job that was interrupted
+        shutil.copytree(source.artifacts(job).folder, artifacts.folder, copy_function=_link)
+        artifacts.result.unlink()
+        folder.save_result(replace(result, reused_from=result.reused_from or source.name))
+    return len(taken)
+
+
+def _unchanged(run: Run, source: RunFolder, done: frozenset[Job]) -> Iterator[tuple[Job, Result]]:
+    results = source.results()
+    for job in run.order:
+        result = results.get(job)
+        if job in done or result is None or result.outcome is Outcome.ERROR:
+            continue
+        images = _image_ids(run, job)
+        if not all(images) or images != _image_ids(source.run, job):
+            continue
+        case = source.run.cases[job.case_link]
+        if not case.asks_the_same(run.case(job)) or source.run.protocol(job) != run.protocol(job):
+            continue
+        try:
+            source.own(job)
+        except UsageError:  # the folder has a symbolic link or a device file; bentpipe makes neither
+            continue
+        yield job, result
+
+
+def _image_ids(run: Run, job: Job) -> tuple[str, ...]:
+    """Image ids of everything that takes part in a job; empty where unknown."""
+    names = [name for name in (job.server, job.client, job.via) if name]
+    known = [run.implementations.get(name) for name in names]
+    return tuple("" if stack is None else stack.image_id for stack in known)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+# One call of `run`: it makes, resumes or extends a run folder, and runs its jobs.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """The jobs that one call selects in a new, resumed or extended run. Construct with `open`."""
+
+    folder: RunFolder
+    jobs: tuple[Job, ...]  # all jobs that the call selects
+    todo: tuple[Job, ...]  # the selected jobs without a result
+    reused: int  # number of results that were taken over from another run
+    options: MatrixOptions
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path, new_run: Run, options: MatrixOptions) -> Iterator["Session"]:
+        """Make, resume or extend the run folder `path`, and lock it meanwhile. Raises UsageError.
+
+        A stored run is extended by `new_run` only when the options select something.
+        """
+        with RunFolder(path, new_run).locked():
+            source = None if options.reuse is None else RunFolder.open(runs.run_path(options.reuse))
+            if source is not None and options.seed is None:
+                new_run = replace(new_run, seed=source.run.seed)  # losses and contents of all cells stay comparable
+            folder, jobs = _open(path, new_run, options)
+            reused = 0 if source is None else take_over(folder, source)
+            todo = remaining(jobs, folder.results(), frozenset(Outcome(name) for name in options.retry))
+            yield cls(folder=folder, jobs=jobs, todo=todo, reused=reused, options=options)
+
+    def announce(self, out: Console) -> None:
+        """Print how many jobs are left, how long they take and how much disk they need."""
+        path = self.folder.path
+        if self.options.reuse is not None:
+            out.print(
+                f"{self.reused} results of {self.options.reuse} are taken over, because nothing changed for them."
+            )
+        if not self.todo:
+            out.print(f"Nothing is left to run: {len(self.jobs)} jobs of {path} are done.")
+            return
+        cost = estimate(self.todo, self.folder.run.cases)
+        out.print(
+            f"{format_count(len(self.todo), 'job')} into {path}, seed {self.folder.run.seed}, "
+            f"about {format_duration(cost.seconds)} one after the other, "
+            f"{format_size(cost.disk(self.options.keep_captures))} on disk.",
+            soft_wrap=True,
+        )
+
+    def results(self) -> dict[Job, Result]:
+        """Stored results of the selected jobs, also results of earlier calls."""
+        stored = self.folder.results()
+        return {job: stored[job] for job in self.jobs if job in stored}
+
+    def show(self, results: Mapping[Job, Result], out: Console) -> None:
+        """Print the matrix of these results."""
+        if self.options.markdown:
+            print(markdown_matrix(results, self.folder.run))
+        else:
+            print_matrix(out, results, self.folder.run)
+
+
+def _open(path: Path, new_run: Run, options: MatrixOptions) -> tuple[RunFolder, tuple[Job, ...]]:
+    """Make or extend the run folder. Returns the folder and the jobs that this call selects."""
+    if not (path / "run.json").is_file():
+        return RunFolder.create(path, new_run), new_run.order
+    folder = RunFolder.open(path)
+    if options.seed is not None and options.seed != folder.run.seed:
+        raise UsageError(f"--seed {options.seed}: {path} began with seed {folder.run.seed}, and keeps it.")
+    if not options.selects:
+        new_run = runs.no_wider(folder.run, new_run)
+    extended = runs.extend_run(folder, new_run)
+    if extended != folder.run:
+        folder.save_run(extended)
+    selected = set(new_run.order)
+    return folder, tuple(job for job in extended.order if job in selected)
+
+
+def work_off(work: Campaign) -> dict[Job, Result]:
+    """Run the jobs; after an interruption, print the command that resumes the run."""
+    folder = work.folder
+    how = f"To go on: ./bentpipe run --run {folder.name if folder.path.parent == runs.LOGS else folder.path}"
+    try:
+        with stopping(work):
+            results = work.execute()
+    except (BudgetError, SetupError) as error:
+        raise type(error)(f"{error} {how}") from error
+    if work.stopped:
+        raise InterruptedRunError(f"Stopped after {len(results)} of {len(work.todo)} jobs. {how}")
+    return results
+
+
+# Compares the packets of two runs with the same jobs and the same seed, and finds the first packet that differs.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat:
+    """The comparison of a job that both runs have. `same` is None when one run has no hashes of the job, for example
+    because the job ended as an error."""
+
+    job: Job
+    same: bool | None
+    difference: Difference | None = None  # None also when the captures are not kept
+
+
+def again(options: MatrixOptions, run: Run) -> MatrixOptions:
+    """The options for a second run with the jobs and the seed of `run`."""
+    options = replace(options, name=f"{options.name}-again", seed=run.seed, clock=run.clock)
+    if options.selects:
+        return options
+    most = max(job.iteration for job in run.order)
+    cases = tuple(dict.fromkeys(record.declared or record.case for record in run.cases.values()))
+    return replace(options, servers=run.servers, clients=run.clients, cases=cases, iterations=most)
+
+
+def compare_packets(before: RunFolder, after: RunFolder) -> Iterator[Repeat]:
+    """Compare every job that ran in both runs, in the order of `before`."""
+    done, again = before.results(), after.results()
+    for job in before.run.order:
+        folders = before.artifacts(job), after.artifacts(job)
+        if job in done and job in again and all(folder.evidence.is_file() for folder in folders):
+            yield compare_job(job, *folders)
+
+
+def compare_job(job: Job, before: Artifacts, after: Artifacts) -> Repeat:
+    """Compare one job by the hashes of its captures. When the hashes differ, compare the packets of the captures."""
+    first, second = (packet_hashes(load_evidence(folder)) for folder in (before, after))
+    if not first or not second:
+        return Repeat(job=job, same=None)
+    if first == second:
+        return Repeat(job=job, same=True)
+    captures = {
+        "client": (before.client_capture, after.client_capture),
+        "server": (before.server_capture, after.server_capture),
+    }
+    differences = [
+        difference
+        for side, paths in captures.items()
+        if all(path.is_file() for path in paths) and (difference := first_difference(side, *paths)) is not None
+    ]
+    return Repeat(
+        job=job, same=False, difference=min(differences, key=lambda difference: difference.time, default=None)
+    )
+
+
+def packet_hashes(evidence: Evidence | None) -> dict[str, str]:
+    """SHA-256 of the capture of each endpoint, by role; empty for a job in real time."""
+    return evidence.guest.captures if evidence is not None and evidence.guest is not None else {}
+
+
+def sentences(repeats: Sequence[Repeat]) -> Iterator[str]:
+    """How many jobs had the same packets twice and, for each job with other packets, the first packet that differs."""
+    known = [repeat for repeat in repeats if repeat.same is not None]
+    yield f"{sum(repeat.same is True for repeat in known)} of {len(known)} jobs had the same packets in both runs."
+    if len(known) < len(repeats):
+        yield f"{len(repeats) - len(known)} more jobs can't be compared: captures of one of the two runs are missing."
+    for repeat in known:
+        if repeat.same is False:
+            yield f"{repeat.job}: {_sentence(repeat.difference)}"
+
+
+def _sentence(difference: Difference | None) -> str:
+    if difference is None:
+        return "the packets differ; its captures, which would show the difference, were not kept"
+    where = f"packet {difference.number} at the {difference.side}, {difference.time:.6f} s after the first"
+    return f"{where}: {difference.what}"
+
+
+# `build` and `list`: stacks and middleboxes, the states of their images, and how to get them.
+
+
+def load_present(path: Path) -> Catalog:
+    """The catalogue. Stacks whose published image isn't on this host are marked as absent. Starts no engine."""
+    catalog = load_catalog(path)
+    return replace(catalog, absent=pulling.absent(catalog.implementations.values()))
+
+
+def load_saved(path: Path, saved: SavedImages) -> Catalog:
+    """The catalogue. Stacks whose image is in no archive are marked as absent. Needs no engine."""
+    catalog = load_catalog(path)
+    absent = {
+        stack.name: saved.missing(stack.image) for stack in catalog.implementations.values() if stack.image not in saved
+    }
+    return replace(catalog, absent=absent)
+
+
+def ready_without_engine(stacks: Iterable[Implementation], saved: SavedImages) -> setup.Ready:
+    """The images that jobs of `stacks` need, from archives. Raises SetupError when this machine can't run them,
+    UsageError for a missing image."""
+    setup.require([doctor.machine(platform.system(), platform.machine())])
+    for needed in (images.SIMULATOR, *images.GUEST):
+        saved.image_id(needed)
+    return setup.Ready(ids={stack.name: saved.image_id(stack.image) for stack in stacks}, digests={})
+
+
+def with_images(catalog: Catalog, texts: Iterable[str]) -> Catalog:
+    """The catalogue, in which each `NAME=IMAGE` replaces the image of a stack by a local image. Raises UsageError."""
+    replaced = {}
+    for text in texts:
+        name, equals, image = text.partition("=")
+        if not equals or not image:
+            raise UsageError(f"--image {text}: write NAME=IMAGE, such as quinn=example/quinn:pr-12.")
+        if name not in catalog.implementations:
+            near = get_close_matches(name, catalog.implementations, n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" Choices: {', '.join(catalog.implementations)}."
+            raise UsageError(f"--image {text}: there is no stack '{name}'.{hint}")
+        if not image_sizes([image]):
+            raise UsageError(f"--image {text}: this host has no image '{image}'. `docker images` lists its images.")
+        replaced[name] = replace(catalog.implementations[name], image=image, build=None, version="", note="")
+    left = {name: why for name, why in catalog.absent.items() if name not in replaced}
+    return replace(catalog, implementations={**catalog.implementations, **replaced}, absent=left)
+
+
+def as_stack(entry: Middlebox) -> Implementation:
+    """A middlebox in the form that the image builder takes."""
+    return Implementation(name=entry.name, image=entry.image, url=entry.url, version=entry.version, build=entry.build)
+
+
+def choose_stacks(catalog: Catalog, names: Sequence[str], *, pull: bool) -> list[Implementation]:
+    """The stacks and middleboxes that `build NAMES` builds or `build --pull NAMES` fetches; without names, all that can
+    be built or fetched. A withdrawn image is fetched only when it is named. Raises UsageError for a published image
+    that should be built, and for an image built here that should be fetched.
+    """
+    boxes = [as_stack(box) for box in catalog.middleboxes.values()]
+    every = [*catalog.implementations.values(), *boxes]
+    choices = {entry.name: entry for entry in every}
+    requested = split(names)
+    for name in requested:
+        if name not in choices:
+            raise UsageError(f"There is no stack or middlebox '{name}'. Choices: {', '.join(choices)}.")
+        if pull and choices[name].build is not None:
+            hint = f"; the published image is {name}-public" if f"{name}-public" in choices else ""
+            raise UsageError(f"{name} is built here: run `./bentpipe build {name}`{hint}.")
+        if not pull and choices[name].build is None:
+            raise UsageError(f"{name} is a published image: run `./bentpipe build --pull {name}`.")
+    of_kind = [entry for entry in every if (entry.build is None) is pull]
+    return [entry for entry in of_kind if entry.name in requested or not (requested or entry.withdrawn)]
+
+
+def build(
+    chosen: Sequence[Implementation], *, pull: bool, yes: bool, extra_cas: Path | None, out: Console, err: Console
+) -> None:
+    """Build or fetch the images of `chosen`. Then print the sizes of their images, also when some images failed."""
+    failure: BentpipeError | None = None
+    try:
+        if pull:
+            setup.pull(chosen, assume_yes=yes, console=err)
+        else:
+            setup.prepare(chosen, assume_yes=yes, extra_cas=extra_cas, console=err)
+    except SetupError as error:
+        failure = error
+    tags = [stack.image for stack in chosen] if pull else [image.tag for image in images.images_of(chosen)]
+    if sizes := image_sizes(tags):
+        out.print(_size_table(sizes, pulled=pull))
+    if failure is not None:
+        raise failure
+
+
+def image_sizes(tags: Iterable[str]) -> dict[str, int] | None:
+    """Sizes of the images on this host, in bytes by tag. None when no engine runs. Raises SilentEngineError."""
+    try:
+        client = engine.client()
+    except engine.SilentEngineError:
+        raise
+    except SetupError:
+        return None
+    held = {tag: images.held(client, tag) for tag in tags}
+    return {tag: image.size for tag, image in held.items() if image is not None}
+
+
+def _size_table(sizes: Mapping[str, int], *, pulled: bool) -> Table:
+    builds = BuildHistory().builds()
+    table = Table("image", "size", "" if pulled else "build time", box=None)
+    for tag, size in sizes.items():
+        table.add_row(tag, format_size(size), "" if pulled else _time(builds.get(tag)))
+    return table
+
+
+def _time(build: Build | None) -> str:
+    if build is None:
+        return ""
+    reused = "" if build.full else f", {build.reused} of {build.steps} steps reused"
+    return f"{format_duration(build.seconds)}{reused}"
+
+
+_NARROW = 132  # below this width in columns, tables leave out facts that another command prints
+
+
+def built_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None) -> Table:
+    """The stacks that are built here, within 80 columns. `sizes`: bytes by tag; None without an engine."""
+    table = Table(box=None, padding=(0, 1, 0, 0), caption=LEGEND, caption_justify="left")
+    for column in ("stack", "version", "language", "role", "speaks", "CCA", "IW", "image"):
+        table.add_column(column, no_wrap=True, justify="right" if column == "IW" else "left")
+    for stack in stacks:
+        window = str(stack.initial_window) if stack.initial_window else ""
+        about = (stack.name, stack.version, stack.language, _roles(stack), _protocols(stack))
+        table.add_row(*about, stack.congestion_control, window, where(stack, sizes))
+    return table
+
+
+_SHORT = {HTTP09: "hq", HTTP1: "h1"}
+LEGEND = "hq: HTTP/0.9 over QUIC (hq-interop) · h1: HTTP/1.1 · CCA: congestion controller · IW: initial window, packets"
+
+
+def published_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None, *, width: int) -> Table:
+    """The published images of the catalogue, and which of them are on this host. The names of images need 132
+    columns."""
+    wide = width >= _NARROW
+    caption = "" if wide else f"implementations.json and terminals with {_NARROW} columns show the names of the images."
+    table = Table(box=None, caption=caption or None, caption_justify="left")
+    for column in ("stack", "role", "CCA", "also has", "image", *(("published as",) if wide else ())):
+        table.add_column(column, no_wrap=column != "also has", overflow="fold")
+    for stack in stacks:
+        others = [name for name in stack.congestion_implemented if name != stack.congestion_control]
+        more = [*others, *(["HyStart"] if stack.hystart else [])]
+        control = stack.congestion_control or ("unknown" if others else "")
+        row = (
+            stack.name,
+            _roles(stack),
+            control,
+            ", ".join(more),
+            where(stack, sizes),
+            *((stack.image,) if wide else ()),
+        )
+        table.add_row(*row)
+    return table
+
+
+def _protocols(stack: Implementation) -> str:
+    return " ".join(_SHORT.get(name, name) for name in stack.speaks)
+
+
+def _roles(stack: Implementation) -> str:
+    return "both" if len(stack.roles) == 2 else ", ".join(stack.roles)
+
+
+def where(stack: Implementation, sizes: Mapping[str, int] | None) -> str:
+    """The size of the stack's or middlebox's image, or the reason why this host doesn't have the image."""
+    if sizes is None:
+        return "no engine"
+    if stack.image in sizes:
+        return format_size(sizes[stack.image])
+    if stack.build is not None:
+        return "not built"
+    return "withdrawn" if stack.withdrawn else "not pulled"
+
+
+# The stages of `run` in their order: set-up, plan, probe, lanes, loop.
 
 
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, Result]:
@@ -45,7 +464,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
             assume_yes=options.yes,
             extra_cas=options.extra_cas,
             console=err,
-            guests=clock != clocks.REAL,
+            guests=clock != REAL,
         )
     new_run = runs.new_run(
         path,
@@ -76,7 +495,7 @@ def _place(choice: Choice, clock: str, options: MatrixOptions, saved: SavedImage
         if options.store:
             raise UsageError("--store is only for workers: add --on, or leave out --store.")
         return local
-    from runner.campaign.worker_place import WorkerPlace  # noqa: PLC0415 - it needs Dask: optional, and slow to import
+    from runner.places.place import WorkerPlace  # noqa: PLC0415 - it needs Dask: optional, and slow to import
 
     return WorkerPlace.at(local, options.on, spread=options.spread, store=options.store)
 
@@ -94,8 +513,8 @@ def _saved(options: MatrixOptions, clock: str) -> SavedImages | None:
     """The images of --rootless. Raises UsageError for options that exclude --rootless."""
     if options.rootless is None:
         return None
-    if clock != clocks.VIRTUAL:
-        raise UsageError(f"--rootless: only jobs in virtual time run without Docker; add --clock {clocks.VIRTUAL}.")
+    if clock != VIRTUAL:
+        raise UsageError(f"--rootless: only jobs in virtual time run without Docker; add --clock {VIRTUAL}.")
     if options.on is not None:
         raise UsageError("--on: workers use Docker; leave out --on or --rootless.")
     if options.images:

@@ -1,20 +1,123 @@
-"""Keeps the queues of jobs, and decides which job starts next and which jobs may run at the same time."""
+"""Decides which job starts next and which jobs may run beside it, when lanes pause, and how long the rest takes."""
 
+import shutil
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from runner.campaign.rests import Rests
-from runner.campaign.time_left import TimeLeft
-from runner.campaign.width import Width
-from runner.model.estimate import estimate, waits
-from runner.model.job import Job
-from runner.model.progress import Observer, Progress
+from runner.model.deployment import Deployment, Observer, Progress, estimate, waits
 from runner.model.result import Outcome, Result
-from runner.model.run import Kind, Run
+from runner.model.run import Job, Kind, Pause, Run
+from runner.places.place import Concurrency
 from runner.plan.jobs import GATE
+from runner.units import MIB, format_size
+
+# Estimates how long the rest of a run takes: the planned seconds of the jobs left, divided by the rate so far.
+
+_PRIOR = 20.0  # seconds: weight of the first guess of a group's rate against the measured rate
+
+
+class TimeLeft:
+    """Groups of jobs, such as measurements and test cases, run at different rates. The rate of a group is the time that
+    the plan expected for its finished jobs, divided by the time in which jobs of the group ran. So disturbed attempts,
+    slow stacks and changes in the number of lanes change the rate. When jobs of several groups run at the
+    same time, this time is divided among all running jobs.
+    """
+
+    def __init__(self, expected: Mapping[Job, float], group_of: Callable[[Job], str]) -> None:
+        self._group_of = group_of
+        self._expected: dict[Job, float] = {}
+        self._left: dict[str, float] = defaultdict(float)
+        self._done: dict[str, float] = defaultdict(float)
+        self._ran: dict[str, float] = defaultdict(float)
+        self._now: float | None = None
+        for job, seconds in expected.items():
+            self.expect(job, seconds)
+
+    def expect(self, job: Job, seconds: float) -> None:
+        """Note one more job of the plan."""
+        self._expected[job] = seconds
+        self._left[self._group_of(job)] += seconds
+
+    def passed(self, now: float, running: Collection[Job]) -> None:
+        """Note that these jobs ran until `now`. Call it before any of them begins or ends."""
+        if self._now is not None:
+            for job in running:
+                self._ran[self._group_of(job)] += (now - self._now) / len(running)
+        self._now = now
+
+    def finished(self, job: Job, *, ran: bool) -> None:
+        """Note that the job is done. `ran` is False when it needed no run."""
+        expected, group = self._expected.pop(job, 0.0), self._group_of(job)
+        self._left[group] = self._left[group] - expected if self._expected else 0.0
+        if ran:
+            self._done[group] += expected
+
+    def seconds(self, rate_of: Callable[[str], float]) -> float:
+        """Seconds until the end of the run. `rate_of`: the first guess of a group's rate; 1 means one job after the
+        other."""
+        return sum(
+            expected * (self._ran[group] + _PRIOR) / (self._done[group] + _PRIOR * rate_of(group))
+            for group, expected in self._left.items()
+        )
+
+
+# Checks free disk space before each job. A full disk pauses the run.
+
+LEAST_FREE = 512 * MIB  # bytes; a SAT job with its captures and tables needs about a tenth of this
+
+
+def lack_of_space(folder: Path) -> str:
+    """Why no job can begin now, and the fix; empty when LEAST_FREE bytes are free in the file system of `folder`."""
+    if shutil.disk_usage(folder).free >= LEAST_FREE:
+        return ""
+    return (
+        f"paused: less than {format_size(LEAST_FREE)} are free in {folder}. Make space there; the run then "
+        "continues by itself. Ctrl-C ends the run; the same command continues it later."
+    )
+
+
+# Reasons why lanes start no job now: no disk space, a pause of the user, quiet hours of a link.
+
+_ALL_LANES = -1
+
+
+@dataclass(frozen=True)
+class Rest:
+    """The reason why a lane starts no job now, as a sentence; empty when the lane may start a job. `new`: the reason
+    has changed."""
+
+    reason: str
+    new: bool
+
+
+@dataclass
+class Rests:
+    """Decides whether lanes may start jobs. Not thread-safe."""
+
+    folder: Path  # the run's folder: its file system must have space
+    deployment: Deployment
+    pause: Pause | None = None
+    _reported: dict[int, str] = field(default_factory=dict)  # the last reason, by lane
+
+    def look(self, lane: int) -> Rest:
+        """The reason that is valid now for `lane`."""
+        of_all = lack_of_space(self.folder) or self._paused()
+        reasons = {_ALL_LANES: of_all, lane: "" if of_all else self.deployment.resting(lane)}
+        new = any(reason and self._reported.get(key) != reason for key, reason in reasons.items())
+        self._reported |= reasons
+        return Rest(of_all or reasons[lane], new)
+
+    def _paused(self) -> str:
+        if self.pause is None or not self.pause.seconds_left():
+            return ""
+        return f"paused until {self.pause.end:%H:%M}"
+
+
+# Keeps the queues of jobs, and decides which job starts next and which jobs may run at the same time.
 
 _POLL = 0.2  # seconds between two checks whether a job may start
 _WAITING = "waiting"  # the group of the jobs that mostly wait
@@ -29,7 +132,7 @@ class Schedule:
     """
 
     run: Run
-    width: Width
+    width: Concurrency
     rests: Rests
     observer: Observer
     stopped: threading.Event

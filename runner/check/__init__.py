@@ -1,7 +1,6 @@
 """`bentpipe check`: tests whether an image or a local build keeps the contract, and which cases succeed with peers."""
 
-from runner.check.report import Report, Verdict
-from runner.check.subject import PEERS
-from runner.check.work import CheckOptions, check
+from runner.check.cell import PEERS
+from runner.check.check import CheckOptions, Report, Verdict, check
 
 __all__ = ["PEERS", "CheckOptions", "Report", "Verdict", "check"]

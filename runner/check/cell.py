@@ -1,17 +1,25 @@
-"""One case with one peer: the rule for further iterations, and the verdict over all iterations.
+"""The subject of a check: its cases with each peer, the verdict over all iterations, and problems with their fixes."""
 
-When a case with random impairments failed, it runs again with other seeds. The image fails the case when 3
-(`HELD`) of at most 5 (`MOST`) iterations fail.
-"""
-
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from xml.etree import ElementTree as Xml
 
-from runner.model.implementation import Role
-from runner.model.job import Job
-from runner.model.result import Outcome, Result
-from runner.stats import count, rate_text
+from runner.compare.stats import count, rate_text
+from runner.errors import UsageError
+from runner.images.images import ImageFacts
+from runner.model.result import Finding, Outcome, Result
+from runner.model.run import Job, Kind
+from runner.model.stack import Implementation, Role
+from runner.plan.catalog import Catalog, named
+from runner.plan.jobs import declared_unsupported
 from testcases.hits import MISSED
+
+# One case with one peer: the rule for further iterations, and the verdict over all iterations.
+#
+# When a case with random impairments failed, it runs again with other seeds. The image fails the case when 3
+# (`HELD`) of at most 5 (`MOST`) iterations fail.
 
 # Good stacks failed 5 of 64 jobs of `handshakeloss` and `handshakecorruption`: a client gave up 1 of 50 handshakes.
 # With one iteration for each of 8 cells, `./bentpipe check` would reject a good image in half of its runs. A stack that
@@ -22,7 +30,7 @@ TRIES = 3  # after so many iterations without a verdict (missed impairment, harn
 
 
 @dataclass(frozen=True)
-class Place:
+class CellPlace:
     """The place of a cell in the table of the image under check: case, role of the image, peer."""
 
     case: str
@@ -30,7 +38,7 @@ class Place:
     peer: str
 
     @classmethod
-    def of(cls, job: Job, stack: str) -> "Place":
+    def of(cls, job: Job, stack: str) -> "CellPlace":
         """The place of a job of `stack` with a peer."""
         is_server = job.server == stack
         return cls(job.case, Role.SERVER if is_server else Role.CLIENT, job.client if is_server else job.server)
@@ -40,7 +48,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class CheckedCell:
     """One case with one peer. `results`: the results of the iterations so far, at least one. `random`: True when
     another seed affects other packets."""
 
@@ -111,3 +119,241 @@ def code_of(result: Result) -> str:
 def by_the_peer(result: Result, role: Role) -> bool:
     """True when the job failed by the fault of the peer of the stack in `role`."""
     return result.culprit not in ("", role.value)
+
+
+# The subject of a check or comparison: its name, its peers, cases and jobs.
+
+PEERS = ("quic-go", "quinn", "aioquic")  # built from this repository
+FIRST_CASES = ("handshake", "http3")  # a role that passes neither of them can't pass any other case
+MEASUREMENTS = ("goodput", "sat")
+_NOT_A_NAME = re.compile(r"[^A-Za-z0-9.-]+")
+
+
+def select_peers(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]:
+    """The peers in the order of `names`, without repetitions. Raises UsageError for a stack that the catalogue doesn't
+    have."""
+    peers = tuple(dict.fromkeys(names))
+    named(peers, list(catalog.implementations), kind="stack", option="--peer")
+    return peers
+
+
+def select_cases(catalog: Catalog, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The selected cases; without a selection every test case, goodput and sat. Handshakes come first."""
+    chosen = catalog.select_cases(names)
+    if not names:
+        chosen = tuple(name for name in chosen if catalog.cases[name].kind is Kind.TEST_CASE or name in MEASUREMENTS)
+    return tuple(sorted(chosen, key=lambda name: name not in FIRST_CASES))
+
+
+def subject_name(name: str | None, image: str, peers: Sequence[str]) -> str:
+    """The name of the stack under check: `name`, or a name made from the name of the image. Raises UsageError for an
+    unusable name."""
+    if name is None:
+        last = image.partition("@")[0].rpartition("/")[2].partition(":")[0]
+        name = _NOT_A_NAME.sub("-", last).strip("-.") or "image"
+        name = f"{name}-candidate" if name in peers else name
+    if not name or _NOT_A_NAME.search(name) or name.startswith(".") or name in peers:
+        raise UsageError(f"--name {name}: use letters, digits, '-' and '.' only, and not the name of a peer.")
+    return name
+
+
+def jobs_with_peers(
+    catalog: Catalog, entry: Implementation, cases: Iterable[str], peers: Sequence[str], *, most: int
+) -> list[Job]:
+    """The jobs of each case in each role that the case judges, with the first `most` peers that support it."""
+    jobs = []
+    for case in cases:
+        for role in (role for role in entry.roles if role in catalog.cases[case].judges):
+            pairs = [
+                Job(server=entry.name, client=peer, case=case, iteration=1)
+                if role is Role.SERVER
+                else Job(server=peer, client=entry.name, case=case, iteration=1)
+                for peer in peers
+            ]
+            able = [job for job in pairs if declared_unsupported(catalog, job) is None]
+            jobs += able[:most]
+    return jobs
+
+
+# Problems of an image and their fixes: in the image itself, in the compliance probe, and in its jobs.
+
+_BASE_IMAGE = (
+    "start from the public runner's endpoint image (or implementations/_endpoint of this project), "
+    "which sets the routes through the simulator"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A breach of the contract. `fatal`: the image can't be run."""
+
+    code: str
+    what: str
+    fix: str
+    fatal: bool = False
+
+
+def of_image(facts: ImageFacts) -> Iterator[Problem]:
+    """Problems that are visible without running the image (docs/contract.md)."""
+    if facts.platform != facts.host_platform:
+        yield Problem(
+            code="wrong-platform",
+            what=f"The image is built for {facts.platform}, this host runs {facts.host_platform}.",
+            fix=f"Build it with `docker build --platform {facts.host_platform}`.",
+            fatal=True,
+        )
+    if not facts.starts:
+        yield Problem(
+            code="no-entry-point",
+            what="The image has neither ENTRYPOINT nor CMD: the runner starts it without a command.",
+            fix='End the Dockerfile with `ENTRYPOINT ["/run_endpoint.sh"]`, or with the command of your endpoint.',
+            fatal=True,
+        )
+    if "/setup.sh" not in facts.files:
+        yield Problem(
+            code="no-setup-script",
+            what="The image has no /setup.sh: in the public runner its packets would never reach the simulator.",
+            fix=f"Let the Dockerfile {_BASE_IMAGE}.",
+        )
+    if facts.user not in ("", "0", "root", "0:0", "root:root"):
+        yield Problem(
+            code="not-root",
+            what=f"The image runs as '{facts.user}', which can't set routes: /setup.sh needs root with NET_ADMIN.",
+            fix="Remove USER from the Dockerfile. If you need fewer rights, drop them after /setup.sh.",
+        )
+
+
+def of_probe(answers: Mapping[Role, str]) -> Iterator[Problem]:
+    """Problems that the compliance probe shows. `answers`: the reasons why the image is not compliant, by role."""
+    for role, reason in answers.items():
+        yield Problem(
+            code="ignores-testcase",
+            what=f"As {role.value}, with a TESTCASE that does not exist, {reason}.",
+            fix="Compare TESTCASE with the list of supported cases first, and exit with 127 for any other case.",
+        )
+
+
+def of_output(role: Role, output: str) -> Iterator[Problem]:
+    """Problems in the output of /setup.sh."""
+    refused = [line for line in output.splitlines() if "Operation not permitted" in line]
+    if refused:
+        yield Problem(
+            code="no-net-admin",
+            what=f"As {role.value}, /setup.sh lacks a permission: `{refused[0].strip()[:160]}`.",
+            fix="Run /setup.sh as root before anything else: only root has NET_ADMIN in the container.",
+        )
+
+
+# Fixes by the code of a finding. For other codes, the finding's requirement already says what to do.
+FIXES = {
+    "server-not-ready": "Listen on UDP port 443 of all addresses, IPv4 and IPv6, within 10 s of the start, and answer "
+    "unknown versions with Version Negotiation.",
+    "server-exit": "Keep serving until SIGTERM. The last lines of the log say why the server ended.",
+    "client-exit": "Exit with 0 when every file is saved. The last lines of the log say why the client didn't.",
+    "client-not-started": "The first process must exist in the image and be executable.",
+    "server-not-started": "The first process must exist in the image and be executable.",
+    "timeout": "Let the client end by itself as soon as the last file is saved.",
+    "files-differ": "A client saves each URL's body to /downloads/<last part of the path>, completely, before it "
+    "exits; a server answers each request with the whole file of /www and ends the stream.",
+    "files-extra": "Write nothing but the requested files to /downloads; logs belong to /logs.",
+    "no-key-log": "Append secrets in the NSS key log format to the file that SSLKEYLOGFILE names.",
+    "wrong-alpn": "Offer hq-interop in every case except http3, which needs h3.",
+    "handshake-count": "Use one connection for all requests, except in multiconnect, resumption and zerortt.",
+    "output-flood": "Print less, and write traces into files below /logs.",
+    "volume-full": "Write less below /logs: qlog and key log are enough.",
+}
+
+
+_A_CONNECTION_EACH = "Open a new connection for each of the 50 requests, one after the other."
+# Fixes for single cases in which the general advice would be wrong.
+_FIXES_OF_CASES = {
+    ("handshake-count", "handshakeloss"): _A_CONNECTION_EACH,
+    ("handshake-count", "handshakecorruption"): _A_CONNECTION_EACH,
+    ("handshake-count", "resumption"): "Open two connections. The second resumes the session of the first.",
+    ("handshake-count", "zerortt"): "Open two connections. The second sends its requests in 0-RTT.",
+    ("timeout", "handshakeloss"): "Repeat lost handshake packets after the probe time-out (RFC 9002 §6.2). Don't close "
+    "a connection before the idle time-out.",
+    ("timeout", "handshakecorruption"): "Discard packets that can't be authenticated. Repeat lost packets after the "
+    "probe time-out (RFC 9002 §6.2).",
+    (
+        "black-hole-not-noticed",
+        "mtublackhole",
+    ): "Fall back to 1200-byte datagrams when only large ones are lost (RFC 8899 §4.3).",
+    ("timeout", "blackhole"): "Continue after a silence of two seconds. Probe time-outs must not grow far beyond two "
+    "seconds.",
+    ("wrong-alpn", "http3"): "Offer h3 in this case.",
+}
+
+
+_FOR_CLIENTS = frozenset({"client-exit", "files-extra", "timeout"})
+"""Codes whose fix is for the client."""
+
+
+def fix(finding: Finding, case: str, role: Role) -> str:
+    """The fix for the image in `role`. Empty when the finding's requirement already says it, or when the finding is
+    about the peer."""
+    if finding.role not in ("", role.value) or (finding.code in _FOR_CLIENTS and role is Role.SERVER):
+        return ""
+    return _FIXES_OF_CASES.get((finding.code, case)) or FIXES.get(finding.code, "")
+
+
+_HOST_FAILED = "Repair what `./bentpipe doctor` reports about this host. Then check the image again."
+
+
+def open_fix(code: str) -> str:
+    """The fix for a cell that could not be decided for this reason."""
+    known = {
+        MISSED: "The image has no problem: the impairment of the link did not affect any of its packets. Run this case "
+        "again with `--case`; another seed may affect some.",
+        "disturbed": "Check the image again while this host is idle, or with `--lanes 1`.",
+    }
+    return known.get(code) or FIXES.get(code, _HOST_FAILED)
+
+
+# JUnit files, which CI systems read: of a check, and of a comparison of two builds.
+
+_CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32)))  # characters that XML 1.0 doesn't allow; left out
+
+
+@dataclass(frozen=True, kw_only=True)
+class JUnitEntry:
+    """One cell or problem in the file. `tag`: failure, error or skipped; empty: it passed, and `text` is a note."""
+
+    tag: str = ""
+    message: str = ""
+    text: str = ""
+    seconds: float = 0.0
+
+
+def junit(title: str, problems: Iterable[Problem], entries: Mapping[CellPlace, JUnitEntry]) -> bytes:
+    """The file: one suite for the contract, and one for each role."""
+    root = Xml.Element("testsuites", name=f"bentpipe {title}")
+    contract = {
+        ("contract", problem.code): JUnitEntry(tag="failure", message=problem.what, text=problem.fix)
+        for problem in problems
+    }
+    _add_suite(root, "contract", contract or {("contract", "image and probe"): JUnitEntry()})
+    for role in Role:
+        cases = {
+            (f"{role.value}.{place.peer}", place.case): entry for place, entry in entries.items() if place.role is role
+        }
+        _add_suite(root, role.value, cases)
+    Xml.indent(root)
+    document: bytes = Xml.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document
+
+
+def _add_suite(root: Xml.Element, name: str, entries: Mapping[tuple[str, str], JUnitEntry]) -> None:
+    """Add a suite with its counts. `entries`: by class name and name of the test case."""
+    suite = Xml.SubElement(root, "testsuite", name=name, tests=str(len(entries)))
+    for tag, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(attribute, str(sum(entry.tag == tag for entry in entries.values())))
+    for (classname, case), entry in entries.items():
+        element = Xml.SubElement(suite, "testcase", classname=classname, name=case, time=f"{entry.seconds:.3f}")
+        if entry.tag:
+            child = Xml.SubElement(element, entry.tag, message=entry.message.translate(_CONTROL))
+        elif entry.text:
+            child = Xml.SubElement(element, "system-out")
+        else:
+            continue
+        child.text = entry.text.translate(_CONTROL)

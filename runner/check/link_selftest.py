@@ -13,16 +13,15 @@ from typing import Any
 
 from runner.engine import engine
 from runner.errors import LaneError
-from runner.images import building, images
+from runner.images import images
+from runner.images import images as building
 from runner.images.images import Image
-from runner.lanes.lanes import Lanes
-from runner.lanes.request import EndpointSpec, LaneJob
-from runner.model.artifacts import Artifacts
-from runner.model.check import Check
-from runner.model.job import Job
-from runner.model.link_record import LinkParameters, LinkRecord
-from runner.model.topology import Topology
+from runner.model.link import LinkParameters, LinkRecord, Topology
+from runner.model.result import Artifacts
+from runner.model.run import Check, Job
 from runner.paths import ROOT
+from runner.places.lane_job import EndpointSpec, LaneJob
+from runner.places.lanes.lanes import Lanes
 from runner.units import format_data_rate
 
 IMAGE = Image(tag="bentpipe/selftest", context=ROOT / "sim" / "selftest")
@@ -42,7 +41,7 @@ _FIX = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flow:
+class TestFlow:
     """The number of the client's echoes, and the server's traffic to the client: its rate in bit/s of IP bytes, the
     bytes of a packet with IP header, the number of packets."""
 
@@ -54,8 +53,8 @@ class Flow:
 
 # RATE_FLOW exceeds the data rate, so that the link limits the packets that arrive. LOSS_FLOW stays below it, so that
 # only the loss model drops packets.
-RATE_FLOW = Flow(echoes=10, rate=1.3 * FORWARD_RATE, ip_length=1500, count=8_000)
-LOSS_FLOW = Flow(echoes=1, rate=0.1 * FORWARD_RATE, ip_length=200, count=10_000)
+RATE_FLOW = TestFlow(echoes=10, rate=1.3 * FORWARD_RATE, ip_length=1500, count=8_000)
+LOSS_FLOW = TestFlow(echoes=1, rate=0.1 * FORWARD_RATE, ip_length=200, count=10_000)
 
 
 def selftest(*, lanes: int, progress: Callable[[str], None]) -> list[Check]:
@@ -96,7 +95,7 @@ def _measure(lanes: int) -> list[Check]:
     return [_rtt(lanes, rates), _rate(lanes, rates), _loss(lanes, losses)]
 
 
-def _job(lanes: Lanes, folder: Path, number: int, flow: Flow, loss: float) -> dict[str, Any]:
+def _job(lanes: Lanes, folder: Path, number: int, flow: TestFlow, loss: float) -> dict[str, Any]:
     """Run one flow in a free lane. Returns the client's record, with the link's counts under `truth`."""
     job_folder = folder / f"{number}-{loss}"
     job_folder.mkdir()

@@ -1,14 +1,13 @@
-"""Runs the same jobs with two builds of one stack, base and head, side by side. Cells that differ run again.
+"""`ci`: builds two commits or finds two images of a stack, and runs the same jobs with both side by side."""
 
-Each build has its own run folder, `base` or `head`, with the same seed and the same name of the stack. So a job has the
-same losses, files and certificates in both runs, and all other commands (`show`, `compare`, `render`) can read the
-folders.
-"""
-
+import os
 import secrets
+import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,42 +17,173 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from runner.campaign import clocks
-from runner.campaign.campaign import Campaign
-from runner.campaign.repeats import packet_hashes
-from runner.campaign.retention import Retention
-from runner.campaign.signals import stopping
-from runner.check.cell import Place, code_of
-from runner.check.change import Change, confirmed_by_peers
-from runner.check.change_report import ChangeReport
-from runner.check.ground import Ground, open_ground
-from runner.check.image_source import EngineImages, ImageSource
-from runner.check.problems import Problem, of_image, of_probe
-from runner.check.subject import (
+from runner.campaign.campaign import Campaign, Retention, stopping
+from runner.campaign.matrix import load_saved, packet_hashes, ready_without_engine
+from runner.check.cell import (
     PEERS,
+    CellPlace,
+    Problem,
+    code_of,
     jobs_with_peers,
+    of_image,
+    of_probe,
     select_cases,
     select_peers,
     subject_name,
 )
-from runner.config.catalog import Catalog
-from runner.config.selection import Selection
+from runner.check.change import Change, ChangeReport, confirmed_by_peers
+from runner.engine import engine
 from runner.errors import BentpipeError, InterruptedRunError, LaneError, SetupError, UsageError
-from runner.files.safe_files import remove_tree
-from runner.guests.memory import require_memory
-from runner.images.image_facts import ImageFacts
-from runner.images.setup import Ready
-from runner.model.implementation import Implementation, Role
-from runner.model.job import Job
-from runner.model.progress import Progress
-from runner.model.protocol import OVER_QUIC
+from runner.files import remove_tree
+from runner.images.images import CONTRACT_FILES, URL_LABELS, VERSION_LABEL, ImageFacts, held, image_facts
+from runner.images.setup import Ready, prepare
+from runner.model.deployment import REAL, VIRTUAL, Progress
 from runner.model.result import Outcome, Result
-from runner.model.run import ClientKind, Kind
-from runner.plan import runs
-from runner.plan.jobs import GATE
-from runner.plan.runs import LOGS
-from runner.store import RunFolder, load_evidence
-from runner.terminal.tables import result_line
+from runner.model.run import ClientKind, Job, Kind
+from runner.model.stack import OVER_QUIC, Implementation, Role
+from runner.places import place as clocks
+from runner.places.guests.processes import SavedImages, require_memory
+from runner.places.place import Ground, open_ground
+from runner.plan import jobs as runs
+from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.jobs import GATE, LOGS
+from runner.plan.options import Selection
+from runner.store.runs import RunFolder, load_evidence
+from runner.terminal.printing import result_line
+
+# Where the images of a comparison are: in a Docker Engine, or in archives that `docker save` wrote.
+
+_PLATFORM = "linux/amd64"  # `SavedImages` accepts no other platform
+
+
+class ImageSource(ABC):
+    """A place where images are found by name."""
+
+    only_virtual: bool
+    """True when jobs with these images can run only in guests."""
+    saved: SavedImages | None
+    """The archives; None when the images are in an engine."""
+
+    @abstractmethod
+    def catalog(self, implementations: Path) -> Catalog:
+        """The catalogue, for peers whose images are here or can be built."""
+
+    @abstractmethod
+    def has(self, image: str) -> bool:
+        """True when the image is here."""
+
+    @abstractmethod
+    def build_environment(self, image: str) -> Mapping[str, str]:
+        """The environment variables besides IMAGE that a build command needs, so that its image is found here."""
+
+    @abstractmethod
+    def facts(self, image: str) -> ImageFacts:
+        """Facts about an image. Raises UsageError when it is not here."""
+
+    @abstractmethod
+    def ready(
+        self,
+        stacks: Sequence[Implementation],
+        clock: str,
+        *,
+        assume_yes: bool,
+        extra_cas: Path | None,
+        console: Console,
+    ) -> Ready:
+        """Make everything ready for jobs of `stacks`. Raises SetupError."""
+
+
+class EngineImages(ImageSource):
+    """Images of this host's engine. The engine pulls missing images."""
+
+    only_virtual = False
+    saved = None
+
+    def catalog(self, implementations: Path) -> Catalog:
+        return load_catalog(implementations)
+
+    def has(self, image: str) -> bool:
+        return held(engine.connect(), image) is not None
+
+    def build_environment(self, image: str) -> Mapping[str, str]:  # noqa: ARG002 - the engine finds images by name
+        return {}
+
+    def facts(self, image: str) -> ImageFacts:
+        return image_facts(engine.connect(), image)
+
+    def ready(
+        self,
+        stacks: Sequence[Implementation],
+        clock: str,
+        *,
+        assume_yes: bool,
+        extra_cas: Path | None,
+        console: Console,
+    ) -> Ready:
+        guests = clock != REAL
+        return prepare(stacks, assume_yes=assume_yes, extra_cas=extra_cas, console=console, guests=guests)
+
+
+class ArchivedImages(ImageSource):
+    """Images in archives, for users who may not use an engine."""
+
+    only_virtual = True
+
+    def __init__(self, origin: Path) -> None:
+        """`origin`: an archive, or a folder with `*.tar`. Raises UsageError for a file of another program."""
+        self._origin = origin
+        self.saved: SavedImages = SavedImages.open(origin)
+
+    def catalog(self, implementations: Path) -> Catalog:
+        return load_saved(implementations, self.saved)
+
+    def has(self, image: str) -> bool:
+        self.saved = SavedImages.open(self._origin)
+        return image in self.saved
+
+    def build_environment(self, image: str) -> Mapping[str, str]:
+        if not self._origin.is_dir():
+            raise UsageError(
+                f"--rootless {self._origin}: with --build name a folder, where the command writes the archive $ARCHIVE."
+            )
+        return {"ARCHIVE": str((self._origin / f"{image.replace('/', '-').replace(':', '-')}.tar").resolve())}
+
+    def facts(self, image: str) -> ImageFacts:
+        config = self.saved.image_config(image)
+        labels = config.get("Labels") or {}
+        return ImageFacts(
+            image=image,
+            image_id=self.saved.image_id(image),
+            platform=_PLATFORM,
+            host_platform=_PLATFORM,
+            user=config.get("User") or "",
+            starts=bool(config.get("Entrypoint") or config.get("Cmd")),
+            files=self.saved.files(image).intersection(CONTRACT_FILES),
+            url=next((labels[name] for name in URL_LABELS if labels.get(name)), ""),
+            version=labels.get(VERSION_LABEL, ""),
+        )
+
+    def ready(
+        self,
+        stacks: Sequence[Implementation],
+        clock: str,
+        *,
+        assume_yes: bool,  # noqa: ARG002 - nothing is installed
+        extra_cas: Path | None,  # noqa: ARG002 - nothing is fetched
+        console: Console,  # noqa: ARG002
+    ) -> Ready:
+        if clock != VIRTUAL:
+            raise UsageError(
+                f"--clock {clock}: jobs without Docker run in virtual time; leave out --clock or --rootless."
+            )
+        return ready_without_engine(stacks, self.saved)
+
+
+# Runs the same jobs with two builds of one stack, base and head, side by side. Cells that differ run again.
+#
+# Each build has its own run folder, `base` or `head`, with the same seed and the same name of the stack. So a job has
+# the same losses, files and certificates in both runs, and all other commands (`show`, `compare`, `render`) can read
+# the folders.
 
 BASE, HEAD = "base", "head"
 SIDES = (BASE, HEAD)
@@ -74,7 +204,7 @@ class BuildOptions:
     run: str | None = None
     seed: int | None = None
     lanes: str = "auto"
-    clock: str = clocks.VIRTUAL
+    clock: str = VIRTUAL
     least: float = 0.1  # smallest relative change of a delivery time that counts
     yes: bool = False
     extra_cas: Path | None = None
@@ -85,24 +215,24 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
 
     When guests can't run on this host, the jobs run in lanes, in real time, and a sentence on `out` says so.
     """
-    width = clocks.width(options.lanes, options.clock)
+    width = clocks.concurrency(options.lanes, options.clock)
     peers, cases = select_peers(options.catalog, options.peers), select_cases(options.catalog, options.cases)
     for case in cases:
         record = options.catalog.cases[case].record()
         if record.client is not ClientKind.STACK or record.forward.is_real:
             raise UsageError(f"--case {case}: choose a case between stacks over an emulated link.")
-        if options.clock != clocks.REAL and record.beside:
+        if options.clock != REAL and record.beside:
             raise UsageError(f"--case {case} runs in real time only: leave it out, or add --clock real.")
     name = subject_name(options.name, options.images[HEAD], peers)
     stacks = [options.catalog.implementations[peer] for peer in peers]
 
     def ready(clock: str) -> Ready:
         try:
-            if clock != clocks.REAL:
+            if clock != REAL:
                 require_memory(width.all)  # before the guests' kernel is built, which takes minutes
             return options.source.ready(stacks, clock, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
         except SetupError as error:
-            if clock != clocks.REAL:
+            if clock != REAL:
                 raise GuestsUnavailableError(f"This host can't run virtual time: {error}") from error
             raise
 
@@ -112,7 +242,7 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
         raise UsageError(f"--run {path} already has a comparison: choose another name.")
     seed = secrets.randbits(31) if options.seed is None else options.seed
     plan = _Plan(options=replace(options, seed=seed), name=name, peers=peers, cases=cases, facts=facts, path=path)
-    if options.clock != clocks.REAL:
+    if options.clock != REAL:
         try:
             return TwoBuilds(plan, ready(options.clock), out).run()
         except GuestsUnavailableError as error:
@@ -121,8 +251,8 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
             out.print(f"{error} The jobs run in lanes, in real time.", soft_wrap=True, markup=False)
             for side in SIDES:
                 remove_tree(path, side)
-            plan = replace(plan, options=replace(plan.options, clock=clocks.REAL))
-    return TwoBuilds(plan, ready(clocks.REAL), out).run()
+            plan = replace(plan, options=replace(plan.options, clock=REAL))
+    return TwoBuilds(plan, ready(REAL), out).run()
 
 
 class GuestsUnavailableError(BentpipeError):
@@ -161,7 +291,7 @@ class TwoBuilds:
             )
             for side, facts in plan.facts.items()
         }
-        self._width = clocks.width(options.lanes, options.clock)
+        self._width = clocks.concurrency(options.lanes, options.clock)
         catalog = options.catalog
         self._catalogs = {
             side: replace(catalog, implementations={**catalog.implementations, plan.name: entry})
@@ -210,7 +340,7 @@ class TwoBuilds:
                     open_ground(self._folders[HEAD].run, self._width, self._say, self._options.source.saved)
                 )
             except (LaneError, SetupError) as error:
-                if self._options.clock == clocks.REAL:
+                if self._options.clock == REAL:
                     raise
                 raise GuestsUnavailableError(f"This host can't run virtual time: {error}") from error
             yield ground
@@ -283,12 +413,12 @@ class TwoBuilds:
             observer=_Progress(self._out, side),
         )
 
-    def changes(self) -> dict[Place, Change]:
+    def changes(self) -> dict[CellPlace, Change]:
         """Every cell with the iterations of both builds, in the order of the jobs."""
-        iterations: dict[Place, dict[str, list[Result]]] = {}
+        iterations: dict[CellPlace, dict[str, list[Result]]] = {}
         for side, results in self.results.items():
             for job, result in sorted(results.items(), key=lambda item: item[0].iteration):
-                iterations.setdefault(Place.of(job, self._name), {name: [] for name in SIDES})[side].append(result)
+                iterations.setdefault(CellPlace.of(job, self._name), {name: [] for name in SIDES})[side].append(result)
         cases = self._options.catalog.cases
         measured = {case for case in self._cases if cases[case].kind is Kind.MEASUREMENT}
         changes = {
@@ -324,7 +454,7 @@ class TwoBuilds:
 
     def _equal(self, first: Sequence[Job]) -> int | None:
         """The number of first jobs with equal packets in both builds; None in real time."""
-        if self._options.clock == clocks.REAL:
+        if self._options.clock == REAL:
             return None
         return sum(
             bool(hashes[0]) and hashes[0] == hashes[1]
@@ -353,3 +483,78 @@ class _Progress:
             if tenths > self._tenths:
                 self._tenths = tenths
                 self._out.print(f"{self._side}: {event.done} of {event.total} jobs, {escape(event.result.job.case)}")
+
+
+# Builds the images of two commits of a repository, with the build command that the user gives.
+
+_LINES = 15  # the last lines of a failed build's output, for the error message
+
+
+def build_commits(
+    refs: Mapping[str, str],
+    *,
+    command: str,
+    repository: Path,
+    name: str,
+    source: ImageSource,
+    say: Callable[[str], None],
+) -> dict[str, str]:
+    """Build the image of each ref. Returns the images by the keys of `refs`. An image that `source` already has is not
+    built again.
+
+    `command` runs in a shell, in a checkout of the commit, and tags its image as $IMAGE; without an engine it also
+    writes this image into the archive $ARCHIVE. Raises UsageError for a ref that the repository doesn't have, and for a
+    build that fails.
+    """
+    images = {}
+    for side, ref in refs.items():
+        commit = _git(repository, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+        if not commit:
+            raise UsageError(f"--{side} {ref}: {repository} has no such commit. A shallow clone lacks older commits.")
+        images[side] = f"bentpipe-ci/{name}:{commit[:12]}"
+        if source.has(images[side]):
+            say(f"{side} {commit[:12]}: the image exists already.")
+            continue
+        say(f"{side} {commit[:12]}: {command}")
+        more = source.build_environment(images[side])
+        _build(repository, commit, command, {"IMAGE": images[side], **more}, side)
+        if not source.has(images[side]):
+            where = " and write it to $ARCHIVE" if more else ""
+            raise UsageError(
+                f"--build: the command made no image {images[side]}; it must tag its image as $IMAGE{where}."
+            )
+    return images
+
+
+def _build(repository: Path, commit: str, command: str, variables: Mapping[str, str], side: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="bentpipe-build-") as folder:
+        checkout = Path(folder) / "checkout"
+        try:
+            if not _git(repository, "worktree", "add", "--detach", str(checkout), commit, printed=True):
+                raise SetupError(f"git can't check {commit[:12]} out of {repository}.")
+            if (checkout / ".gitmodules").is_file():
+                _git(checkout, "submodule", "update", "--init", "--recursive")
+            done = subprocess.run(
+                ["/bin/bash", "-euo", "pipefail", "-c", command],
+                cwd=checkout,
+                env={**os.environ, **variables, "COMMIT": commit},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                check=False,
+            )
+        finally:
+            _git(repository, "worktree", "remove", "--force", str(checkout))
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-_LINES:])
+        raise UsageError(f"--build of {side} ({commit[:12]}) ended with exit code {done.returncode}:\n{tail}")
+
+
+def _git(folder: Path, *words: str, printed: bool = False) -> str:
+    """The output of git; empty when git failed. `printed`: include the messages of git (stderr)."""
+    try:
+        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise UsageError(f"--repository {folder}: git can't be run there ({error.strerror}).") from error
+    return "" if done.returncode else (done.stdout + (done.stderr if printed else "")).strip()

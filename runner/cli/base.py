@@ -11,10 +11,10 @@ from rich.segment import Segment
 
 from runner.cli.group import UNPRINTABLE
 from runner.errors import UsageError
-from runner.nights.record import newest_records
+from runner.nights.night import newest_records
 from runner.paths import ROOT
-from runner.plan.runs import LOGS
-from runner.store import RunFolder
+from runner.plan.jobs import LOGS
+from runner.store.runs import RunFolder
 
 SITE = ROOT / "web" / "site"
 _MOST_SENTENCES = 10
@@ -92,7 +92,7 @@ def draw_site(folders: list[RunFolder], target: Path, skip: Callable[[str], None
 
     A run that can't be drawn is left out, and `skip` is called with a sentence. Without `skip`, such a run is an error.
     """
-    from runner.render import UndrawableRunError  # noqa: PLC0415 - plotly is slow to import
+    from runner.site import UndrawableRunError  # noqa: PLC0415 - plotly is slow to import
 
     drawable = list(folders)
     while True:
@@ -109,7 +109,7 @@ def draw_site(folders: list[RunFolder], target: Path, skip: Callable[[str], None
 
 
 def _draw(folders: list[RunFolder], target: Path) -> None:
-    from runner.render import render  # noqa: PLC0415
+    from runner.site import render  # noqa: PLC0415
 
     nights = newest_records(LOGS)
     if err.is_terminal:

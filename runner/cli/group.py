@@ -10,27 +10,30 @@ import click
 from runner.paths import IMPLEMENTATIONS
 
 COMMANDS = {
-    "analyse": ("reading", "Judge a stored run again, offline, and print the changed verdicts."),
-    "build": ("hosting", "Build the images of stacks and middleboxes, the simulator and the tools."),
-    "check": ("running", "Check an image or a local build before you submit it."),
-    "ci": ("pull_request", "Compare two builds of a stack, and report what the change made worse."),
-    "compare": ("comparing", "Show the statistically significant changes from run A to run B."),
+    "analyse": ("read_commands", "Judge a stored run again, offline, and print the changed verdicts."),
+    "build": ("host_commands", "Build the images of stacks and middleboxes, the simulator and the tools."),
+    "check": ("run_commands", "Check an image or a local build before you submit it."),
+    "ci": ("host_commands", "Compare two builds of a stack, and report what the change made worse."),
+    "compare": ("read_commands", "Show the statistically significant changes from run A to run B."),
     "decode": ("decoding", "Decode the QUIC packets of any capture file."),
-    "demo": ("running", "Set everything up, run three stacks against each other over three links, and draw the site."),
-    "doctor": ("hosting", "Show what this host lacks, and how to install it."),
-    "export": ("comparing", "Write all results of a run, without packets, into one compressed file."),
-    "history": ("comparing", "Show each matrix cell over all runs: trend, change, rate of success."),
-    "import": ("comparing", "Make a run of a file of results, or add the file to a run."),
-    "list": ("hosting", "List the stacks, middleboxes, cases and links."),
-    "night": ("nights", "Run the matrix every night, as night.json describes (docs/nights.md)."),
-    "plan": ("running", "Show the jobs of a selection, with time, disk space and the data volume on real links."),
-    "render": ("reading", "Draw the site from the results of runs."),
-    "run": ("running", "Run the matrix."),
-    "schema": ("reading", "Print the JSON Schema of a file format."),
-    "serve": ("reading", "Serve the rendered site."),
-    "show": ("reading", "Show one job: verdict, evidence, numbers."),
-    "worker": ("workers", "Run jobs on many hosts (docs/workers.md)."),
-    "test": ("hosting", "Install what the tests need, then run the test suite."),
+    "demo": (
+        "run_commands",
+        "Set everything up, run three stacks against each other over three links, and draw the site.",
+    ),
+    "doctor": ("host_commands", "Show what this host lacks, and how to install it."),
+    "export": ("read_commands", "Write all results of a run, without packets, into one compressed file."),
+    "history": ("read_commands", "Show each matrix cell over all runs: trend, change, rate of success."),
+    "import": ("read_commands", "Make a run of a file of results, or add the file to a run."),
+    "list": ("host_commands", "List the stacks, middleboxes, cases and links."),
+    "night": ("host_commands", "Run the matrix every night, as night.json describes (docs/nights.md)."),
+    "plan": ("run_commands", "Show the jobs of a selection, with time, disk space and the data volume on real links."),
+    "render": ("read_commands", "Draw the site from the results of runs."),
+    "run": ("run_commands", "Run the matrix."),
+    "schema": ("read_commands", "Print the JSON Schema of a file format."),
+    "serve": ("read_commands", "Serve the rendered site."),
+    "show": ("read_commands", "Show one job: verdict, evidence, numbers."),
+    "worker": ("host_commands", "Run jobs on many hosts (docs/workers.md)."),
+    "test": ("host_commands", "Install what the tests need, then run the test suite."),
 }
 """Name of a command → its module in `runner.cli`, and its line in `--help`."""
 
@@ -59,7 +62,7 @@ class LazyGroup(click.Group):
 
 def _print_version(context: click.Context, _: click.Parameter, enabled: bool) -> None:
     if enabled and not context.resilient_parsing:
-        from runner.plan.runs import VERSION  # noqa: PLC0415 - slow to import
+        from runner.plan.jobs import VERSION  # noqa: PLC0415 - slow to import
 
         click.echo(f"bentpipe, version {VERSION}")
         context.exit()

@@ -7,16 +7,13 @@ from statistics import median
 from rich.markup import escape
 from rich.table import Table
 
-from runner.compare.changes import Key
-from runner.compare.sides import by_cell, key_of
+from runner.compare.compare import Key, by_cell, key_of
+from runner.compare.stats import least_p, least_rate_p, rate_test, shift
 from runner.errors import UsageError
-from runner.model.artifacts import Evidence
-from runner.model.implementation import Role
-from runner.model.job import Job
-from runner.model.result import Outcome, Result
-from runner.model.run import Kind
-from runner.stats.change import least_p, least_rate_p, rate_test, shift
-from runner.store import RunFolder, load_evidence
+from runner.model.result import Evidence, Outcome, Result
+from runner.model.run import Job, Kind
+from runner.model.stack import Role
+from runner.store.runs import RunFolder, load_evidence
 from runner.units import format_count
 
 REAL, VIRTUAL = "real", "virtual"

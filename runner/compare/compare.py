@@ -1,42 +1,418 @@
-"""Compares two runs: numbers by the rank test, rates by Fisher's test, verdicts of deterministic cases directly.
-
-All tests that can give a significant result are corrected together. A test with too few iterations can't give such a
-result, so it is left out of the correction (Gilbert, "A modified false discovery rate multiple-comparisons procedure
-for discrete data", 2005). This is allowed, because the smallest possible p of a test depends only on the number of
-iterations and not on their values.
-"""
+"""Compares two runs cell by cell: numbers by the rank test, rates by Fisher's test, deterministic cases directly."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import log, sqrt
+from typing import NamedTuple, TypeVar
 
-from runner.compare.between import BetweenRuns, RunMeans, between_runs, cell_mean, scaled
-from runner.compare.changes import (
-    RATIOS,
-    Comparison,
-    Key,
-    NumberChange,
-    RateChange,
-    StackChange,
-    State,
-    VerdictChange,
-)
-from runner.compare.conditions import differences, refuse
-from runner.compare.hosts import hosts_sentence, on_same_hosts
-from runner.compare.sides import Outdated, Side, by_cell, is_random, key_of
-from runner.errors import UsageError
-from runner.model.result import Outcome, Result
-from runner.model.run import CaseRecord, Kind, Run
-from runner.stats.change import (
+import numpy as np
+from numpy.typing import NDArray
+
+from runner.compare.conditions import differences, hosts_sentence, on_same_hosts, refuse
+from runner.compare.stats import (
     FALSE_DISCOVERY_RATE,
+    Shift,
     adjusted,
     least_n,
     least_p,
     least_rate_p,
     rate_test,
     shift,
+    student_tail,
 )
-from runner.store import RunFolder
+from runner.errors import UsageError
+from runner.model.numbers import is_current
+from runner.model.result import Outcome, Result
+from runner.model.run import CaseRecord, Job, Kind, Run
+from runner.store.runs import RunFolder
+
+# The variation of a number between runs of the same images. A change counts only when it is larger than this
+# variation.
+#
+# Iterations of one run have the same conditions, such as the host's load, so they are not replicates of the run. Runs
+# of the same images under the same conditions are replicates. For a case and a metric, the cells' means form a table
+# of runs × cells. An analysis of variance (Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4)
+# separates the part that all cells of a run share from the part that is specific to a cell in a run. Means are means
+# of logarithms, but for ratios they are means of the values.
+
+Key = tuple[str, str, str]  # server, client, case
+_SEPARATOR = "/"
+
+
+class CellMean(NamedTuple):
+    """A metric in a cell of one run, on the scale of `scaled`: the mean, the variance and the number of its values."""
+
+    mean: float
+    variance: float
+    n: int
+
+
+@dataclass(frozen=True)
+class RunMeans:
+    """The means of one run, by cell and metric."""
+
+    run: Run
+    cells: Mapping[Key, Mapping[str, CellMean]]
+
+    def images(self, key: Key) -> tuple[str, str]:
+        """The image IDs of the cell's server and client; an unknown ID is empty."""
+        stacks = [self.run.implementations.get(name) for name in key[:2]]
+        server, client = (stack.image_id if stack is not None else "" for stack in stacks)
+        return server, client
+
+    def document(self) -> dict[str, dict[str, list[float]]]:
+        """`cells` as a JSON document."""
+        return {
+            _SEPARATOR.join(key): {name: list(mean) for name, mean in means.items()}
+            for key, means in self.cells.items()
+        }
+
+    @classmethod
+    def load(cls, run: Run, document: Mapping[str, Mapping[str, Sequence[float]]]) -> "RunMeans":
+        """The means of `run` from the document that `document` returned."""
+        means_by_key = {}
+        for text, means in document.items():
+            server, client, case = text.split(_SEPARATOR)
+            means_by_key[server, client, case] = {
+                name: CellMean(mean, variance, int(n)) for name, (mean, variance, n) in means.items()
+            }
+        return cls(run, means_by_key)
+
+
+def scaled(metric: str, values: Sequence[float], ratios: Sequence[str]) -> NDArray[np.float64]:
+    """The logarithms of the values, so that deviations are fractions. For a ratio, which may be 0: the values."""
+    known = [value if metric in ratios else log(value) for value in values if metric in ratios or value > 0]
+    return np.asarray(known, dtype=np.float64)
+
+
+def cell_mean(values: NDArray[np.float64]) -> CellMean | None:
+    """The mean of a cell's values; None when there is no value."""
+    if not len(values):
+        return None
+    return CellMean(float(values.mean()), float(values.var(ddof=1)) if len(values) > 1 else 0.0, len(values))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BetweenRuns:
+    """The variation between runs for one case and metric. All variances are variances of a cell's mean, so they include
+    the noise of its iterations.
+
+    `common`: the variance between runs of the mean over all cells. `special`: the variance that is specific to a cell
+    in a run. `inside`: the mean noise of the iterations, which both parts contain.
+    """
+
+    case: str
+    metric: str
+    runs: tuple[str, ...]
+    cells: int
+    common: float
+    special: float
+    inside: float
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of a cell's mean between runs. It is a fraction; for a ratio, it is in the ratio's
+        unit."""
+        return sqrt(self.common + self.special)
+
+    def p(self, before: CellMean, after: CellMean) -> float:
+        """The two-sided p of the hypothesis that a cell's mean did not change, from the variation between runs. The
+        degrees of freedom are by Satterthwaite, "An Approximate Distribution of Estimates of Variance Components"
+        (1946)."""
+        freedom, inside = len(self.runs) - 1, _inside(before, after)
+        # When the cell's iterations vary more than the iterations of the earlier runs, its variation between runs is
+        # multiplied by the same factor.
+        more = max(1.0, inside / self.inside) if self.inside > 0 else 1.0
+        parts = [(2 * self.common, freedom), (2 * self.special * more, freedom * max(1, self.cells - 1))]
+        if self.cells == 1 or self.inside <= 0:
+            parts.append((2 * max(0.0, inside - self.inside), max(1, before.n + after.n - 2)))
+        variance = sum(part for part, _ in parts)
+        moved = abs(after.mean - before.mean)
+        if variance <= 0.0:
+            return 0.0 if moved > 0 else 1.0
+        degrees = variance**2 / sum(part**2 / part_degrees for part, part_degrees in parts)
+        return 2 * student_tail(degrees, moved / sqrt(variance))
+
+
+def _inside(before: CellMean, after: CellMean) -> float:
+    """The variance of a mean that comes from the iterations, over both runs; 0 when each run has one value."""
+    degrees = before.n + after.n - 2
+    if degrees < 1:
+        return 0.0
+    pooled = ((before.n - 1) * before.variance + (after.n - 1) * after.variance) / degrees
+    return pooled * (1 / before.n + 1 / after.n) / 2
+
+
+def between_runs(
+    before: RunMeans, after: RunMeans | None, others: Sequence[RunMeans]
+) -> dict[tuple[str, str], BetweenRuns]:
+    """The variation between runs by case and metric. It is computed from `before` and those runs of `others` that have
+    the same conditions. The compared run `after` is never used. A case is left out when no cell has the same images in
+    two runs."""
+    compared = None if after is None else _identity(after.run)
+    alike = {_identity(before.run): before}
+    for other in others:
+        name = _identity(other.run)
+        if name != compared and name not in alike and not differences(other.run, before.run):
+            alike[name] = other
+    known = sorted(alike.values(), key=lambda run_means: run_means.run.started_unix_s)
+    metrics = {(key[2], metric) for run_means in known for key, means in run_means.cells.items() for metric in means}
+    deviations = {}
+    for case, metric in sorted(metrics):
+        estimate = _estimate(case, metric, known)
+        if estimate is not None:
+            deviations[case, metric] = estimate
+    return deviations
+
+
+def _identity(run: Run) -> tuple[str, float]:
+    return run.name, run.started_unix_s
+
+
+def _estimate(case: str, metric: str, known: Sequence[RunMeans]) -> BetweenRuns | None:
+    """The estimate from the largest set of runs with cells that had the same images in all these runs. All these cells
+    are used."""
+    blocks: dict[tuple[int, ...], list[Key]] = {}
+    for key in sorted({key for run_means in known for key in run_means.cells if key[2] == case}):
+        by_images: dict[tuple[str, str], list[int]] = {}
+        for index, run_means in enumerate(known):
+            if metric in run_means.cells.get(key, {}) and all(run_means.images(key)):
+                by_images.setdefault(run_means.images(key), []).append(index)
+        for indices in by_images.values():
+            if len(indices) > 1:
+                blocks.setdefault(tuple(indices), []).append(key)
+    if not blocks:
+        return None
+    largest = max(blocks, key=lambda block: (len(block), len(blocks[block])))
+    cells = [[known[index].cells[key][metric] for key in blocks[largest]] for index in largest]
+    means = np.array([[cell.mean for cell in row] for row in cells])
+    runs, count = means.shape
+    by_run = means.mean(axis=1)
+    common = float(by_run.var(ddof=1))  # MS(runs) / cells
+    residuals = means - by_run[:, None] - means.mean(axis=0)[None, :] + means.mean()
+    special = float((residuals**2).sum()) / ((runs - 1) * (count - 1)) * (1 - 1 / count) if count > 1 else 0.0
+    return BetweenRuns(
+        case=case,
+        metric=metric,
+        runs=tuple(known[index].run.name for index in largest),
+        cells=count,
+        common=common,
+        special=special,
+        inside=float(np.mean([cell.variance / cell.n for row in cells for cell in row])),
+    )
+
+
+# Changes between two runs, cell by cell, and the comparison that contains them.
+
+RATIOS = ("retransmission_ratio",)  # metrics that are fractions; their change is given in percentage points
+
+
+class ChangeState(StrEnum):
+    """The possible results for a cell. The JSON document contains the values."""
+
+    WORSE = "worse"
+    BETTER = "better"
+    OTHER = "other"  # from one outcome without success to another
+    SMALL = "smaller than --least"  # but statistically significant
+    UNKNOWN = "not known yet"  # the two runs differ, but runs of the same images may differ as much
+    ALIKE = "no change shown"
+    TOO_FEW = "too few iterations"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberChange:
+    """One metric of one cell. `p`: the p of the rank test or, when the variation between runs is known, the larger p of
+    the rank test and the test against this variation. `q`: p after the correction; None when the test was left out of
+    the correction. `known`: False when iterations of one run share conditions such as the host's load, and the
+    variation between runs is unknown; a difference is then no change."""
+
+    server: str
+    client: str
+    case: str
+    metric: str
+    shift: Shift
+    p: float
+    known: bool = True
+    q: float | None = None
+    state: ChangeState = ChangeState.TOO_FEW
+
+    @property
+    def relative(self) -> float:
+        """The size of the shift as a fraction of the median before; infinite when that median is 0. For a ratio: the
+        size of the shift itself."""
+        moved = abs(self.shift.hodges_lehmann)
+        if self.metric in RATIOS:
+            return moved
+        return moved / self.shift.median_before if self.shift.median_before else float("inf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RateChange:
+    """Successes and attempts of a random test case or of a measurement. Iterations that ended as errors don't
+    count."""
+
+    server: str
+    client: str
+    case: str
+    before: tuple[int, int]
+    after: tuple[int, int]
+    p: float
+    q: float | None = None
+    state: ChangeState = ChangeState.TOO_FEW
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerdictChange:
+    """The outcomes of a deterministic cell, or of a random cell that has no attempt in one of the runs."""
+
+    server: str
+    client: str
+    case: str
+    before: Outcome
+    after: Outcome
+    why: str  # the first finding of the later run
+    state: ChangeState
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackChange:
+    """One implementation in both runs. An image ID is empty when the engine gave none."""
+
+    name: str
+    version_before: str
+    version_after: str
+    image_id_before: str
+    image_id_after: str
+
+    @property
+    def changed(self) -> bool:
+        return (self.version_before, self.image_id_before) != (self.version_after, self.image_id_after)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The comparison of two runs. `despite`: the accepted differences of their conditions, by topic. `notes`: sentences
+    for the user."""
+
+    before: str
+    after: str
+    stacks: tuple[StackChange, ...]
+    numbers: tuple[NumberChange, ...]
+    rates: tuple[RateChange, ...]
+    verdicts: tuple[VerdictChange, ...]
+    despite: Mapping[str, list[str]]
+    notes: tuple[str, ...]
+    tests: int  # the number of tests in the correction
+    between: tuple[BetweenRuns, ...] = ()  # variation between runs of the same images, by case and metric
+    rate: float = FALSE_DISCOVERY_RATE
+    least: float = 0.0  # smallest relative change of a number that is reported, a fraction
+
+    def states(self) -> list[ChangeState]:
+        """The states of every cell and metric that was compared."""
+        changes: list[VerdictChange | RateChange | NumberChange] = [*self.verdicts, *self.rates, *self.numbers]
+        return [change.state for change in changes]
+
+    @property
+    def exit_code(self) -> int:
+        """1 when at least one cell or number got worse, else 0."""
+        return 1 if ChangeState.WORSE in self.states() else 0
+
+
+# One cell in one run: a side of a comparison, or a point of a history.
+
+_NO_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
+
+
+def key_of(job: Job) -> Key:
+    """Server, client with its via, and case with its link."""
+    return job.server, job.client_via, job.case_link
+
+
+def by_cell(results: Mapping[Job, Result]) -> dict[Key, list[Result]]:
+    """The results by cell; within a cell in the order of the jobs."""
+    results_by_key: dict[Key, list[Result]] = {}
+    for job, result in results.items():
+        results_by_key.setdefault(key_of(job), []).append(result)
+    return results_by_key
+
+
+def is_random(case: CaseRecord) -> bool:
+    """True when chance affects the result: in every measurement, and in a test case with losses, jitter, or several
+    iterations."""
+    return case.kind is Kind.MEASUREMENT or case.iterations > 1 or case.has_chance
+
+
+class CellIterations:
+    """The iterations of one cell in one run. Errors are faults of the harness, so they are left out."""
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        self.results = [result for result in results if result.outcome is not Outcome.ERROR]
+        protocols = [result.protocol for result in self.results if result.protocol]
+        self.protocol = max(protocols, key=protocols.count, default="")
+        outcomes = [result.outcome for result in self.results]
+        self.judged = (
+            outcomes.count(Outcome.SUCCEEDED),
+            sum(outcome not in _NO_RUN for outcome in outcomes),
+        )
+        order = (Outcome.FAILED, Outcome.SUCCEEDED, *_NO_RUN)
+        self.outcome = next((outcome for outcome in order if outcome in outcomes), None)
+        self.why = next(
+            (f"{finding.code}: {finding.actual}" for result in self.results for finding in result.findings), ""
+        )
+
+    def values(self, metric: str, *, current: bool = True) -> list[float]:
+        """The values of the iterations that succeeded over the cell's protocol. With `current`: only values by the
+        present formula, otherwise only values by an older formula. When the formula of a number never changed, all its
+        values are by the present formula.
+        """
+        return [
+            value
+            for result in self.results
+            if result.outcome is Outcome.SUCCEEDED and result.sample and result.protocol in ("", self.protocol)
+            if (value := getattr(result.sample, metric)) is not None
+            and is_current(metric, result.sample.definitions) is current
+        ]
+
+
+class Outdated:
+    """Counts cells whose numbers were measured by an older formula and can't be computed again, because their packets
+    are gone."""
+
+    def __init__(self, before: str, after: str) -> None:
+        self._names = before, after
+        self._alone: dict[tuple[str, str], int] = {}  # cells that are left out, because their formulas differ
+        self._both: dict[str, int] = {}  # cells that are compared by the older formula, which both runs have
+
+    def values(self, metric: str, earlier: CellIterations, later: CellIterations) -> tuple[list[float], list[float]]:
+        """The values of both sides by the same formula. It is the present formula when at least one side has it."""
+        current = [side.values(metric) for side in (earlier, later)]
+        older = [side.values(metric, current=False) for side in (earlier, later)]
+        if all(older) and not any(current):
+            self._both[metric] = self._both.get(metric, 0) + 1
+            return older[0], older[1]
+        for name, values in zip(self._names, older, strict=True):
+            if values:
+                self._alone[name, metric] = self._alone.get((name, metric), 0) + 1
+        return current[0], current[1]
+
+    def sentences(self) -> Iterator[str]:
+        """Sentences about numbers that were left out, and about numbers that were compared by an older formula."""
+        for (name, metric), cells in self._alone.items():
+            yield (
+                f"{metric} of {name} was measured by an older formula in {cells} cells, and their packets are gone: "
+                "these values are left out."
+            )
+        for metric, cells in self._both.items():
+            yield f"{metric} of both runs was measured by an older formula in {cells} cells; these values are compared."
+
+
+# Compares two runs: numbers by the rank test, rates by Fisher's test, verdicts of deterministic cases directly.
+#
+# All tests that can give a significant result are corrected together. A test with too few iterations can't give such a
+# result, so it is left out of the correction (Gilbert, "A modified false discovery rate multiple-comparisons procedure
+# for discrete data", 2005). This is allowed, because the smallest possible p of a test depends only on the number of
+# iterations and not on their values.
 
 # Metric → True when a larger value is better.
 METRICS = {"ttlb": False, "goodput": True, "handshake_time": False, "retransmission_ratio": False}
@@ -108,7 +484,7 @@ class _Cells:
         if all(result.reused_from for result in new):
             self._reused += 1
             return
-        earlier, later = Side(old), Side(new)
+        earlier, later = CellIterations(old), CellIterations(new)
         if earlier.protocol and later.protocol and earlier.protocol != later.protocol:
             protocols = f"over {earlier.protocol} before, over {later.protocol} after"
             self._left_out.append(f"{title(key)} was left out, because it ran {protocols}.")
@@ -148,8 +524,8 @@ class _Cells:
 
 def _at_least(change: NumberChange, least: float) -> NumberChange:
     """The change, marked as small when it is below `least`. Its test is still counted in the correction."""
-    shown = change.state in (State.WORSE, State.BETTER)
-    return replace(change, state=State.SMALL) if shown and change.relative < least else change
+    shown = change.state in (ChangeState.WORSE, ChangeState.BETTER)
+    return replace(change, state=ChangeState.SMALL) if shown and change.relative < least else change
 
 
 def run_means(folder: RunFolder) -> RunMeans:
@@ -158,7 +534,7 @@ def run_means(folder: RunFolder) -> RunMeans:
     for key, results in by_cell(folder.results()).items():
         case = folder.run.cases.get(key[2])
         if case is not None and case.kind is Kind.MEASUREMENT:
-            side = Side([result for result in results if not result.reused_from])
+            side = CellIterations([result for result in results if not result.reused_from])
             means = {metric: cell_mean(scaled(metric, side.values(metric), RATIOS)) for metric in METRICS}
             means_by_key[key] = {metric: mean for metric, mean in means.items() if mean is not None}
     return RunMeans(folder.run, means_by_key)
@@ -169,9 +545,9 @@ def title(key: Key) -> str:
     return f"{key[1]} → {key[0]}, {key[2]}"
 
 
-def _on_same_hosts(earlier: Side, later: Side) -> tuple[Side, Side]:
+def _on_same_hosts(earlier: CellIterations, later: CellIterations) -> tuple[CellIterations, CellIterations]:
     before, after = on_same_hosts(earlier.results, later.results, metrics=METRICS, ratios=RATIOS)
-    return Side(before), Side(after)
+    return CellIterations(before), CellIterations(after)
 
 
 def _some(names: Sequence[str], separator: str = "; ") -> str:
@@ -186,8 +562,8 @@ def _independent_iterations(run: Run, case: str) -> bool:
 
 def _numbers(
     key: Key,
-    earlier: Side,
-    later: Side,
+    earlier: CellIterations,
+    later: CellIterations,
     between: Mapping[tuple[str, str], BetweenRuns],
     outdated: Outdated,
     *,
@@ -225,7 +601,7 @@ def _between_sentences(
         )
 
 
-def _rate(key: Key, earlier: Side, later: Side) -> RateChange:
+def _rate(key: Key, earlier: CellIterations, later: CellIterations) -> RateChange:
     return RateChange(
         server=key[0],
         client=key[1],
@@ -238,11 +614,11 @@ def _rate(key: Key, earlier: Side, later: Side) -> RateChange:
 
 def _verdict(key: Key, before: Outcome, after: Outcome, why: str) -> VerdictChange:
     if before is after:
-        state = State.ALIKE
+        state = ChangeState.ALIKE
     elif before is Outcome.SUCCEEDED:
-        state = State.WORSE
+        state = ChangeState.WORSE
     else:
-        state = State.BETTER if after is Outcome.SUCCEEDED else State.OTHER
+        state = ChangeState.BETTER if after is Outcome.SUCCEEDED else ChangeState.OTHER
     return VerdictChange(server=key[0], client=key[1], case=key[2], before=before, after=after, why=why, state=state)
 
 
@@ -270,14 +646,14 @@ def _corrected(
 
 
 def _if_known(change: NumberChange) -> NumberChange:
-    significant = change.state in (State.WORSE, State.BETTER)
-    return replace(change, state=State.UNKNOWN) if significant and not change.known else change
+    significant = change.state in (ChangeState.WORSE, ChangeState.BETTER)
+    return replace(change, state=ChangeState.UNKNOWN) if significant and not change.known else change
 
 
 def _with_q(change: _Change, q: float | None, *, better: bool) -> _Change:
     if q is None:
         return change
-    state = (State.BETTER if better else State.WORSE) if q <= FALSE_DISCOVERY_RATE else State.ALIKE
+    state = (ChangeState.BETTER if better else ChangeState.WORSE) if q <= FALSE_DISCOVERY_RATE else ChangeState.ALIKE
     return replace(change, q=q, state=state)
 
 
@@ -318,7 +694,7 @@ def _notes(before: RunFolder, after: RunFolder, old: Mapping[Key, object], new: 
 
 def _enough(numbers: Sequence[NumberChange], tests: int) -> list[str]:
     """Sentences with the number of iterations that a significant result needs, when the runs have fewer iterations."""
-    few = [number for number in numbers if number.state is State.TOO_FEW]
+    few = [number for number in numbers if number.state is ChangeState.TOO_FEW]
     notes = []
     if few:
         sizes = sorted({(number.shift.before, number.shift.after) for number in few})

@@ -1,12 +1,19 @@
-"""Conditions that must be the same in two runs. Otherwise a difference of their numbers may have other causes than the
-stacks."""
+"""Whether two runs are comparable: their conditions, their hosts, and whether their results can be trusted."""
 
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import fields
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, fields, replace
+from math import exp, log
+from statistics import fmean
+from typing import Any
 
 from runner.errors import UsageError
-from runner.model.link_record import LinkParameters
+from runner.model.link import LinkParameters
+from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, Run
+
+# Conditions that must be the same in two runs. Otherwise a difference of their numbers may have other causes than the
+# stacks.
 
 TOPICS = {
     "link": "parameters of the links",
@@ -107,3 +114,116 @@ def _host(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
         old, new = before.get(key, "unknown"), after.get(key, "unknown")
         if old != new:
             yield f"Host, {key}: {old} before, {new} after."
+
+
+# The influence of the host: numbers of a cell are compared on the same hosts, without the differences between
+# hosts.
+
+
+def host_of(result: Result) -> str:
+    """The name of the worker's host; empty when the job ran on the run's own host."""
+    return result.host.get("name", "")
+
+
+def on_same_hosts(
+    before: Sequence[Result], after: Sequence[Result], *, metrics: Iterable[str], ratios: Sequence[str]
+) -> tuple[list[Result], list[Result]]:
+    """The results from the hosts that both sides have in common. The differences between hosts are removed from their
+    numbers.
+
+    The effect of a host is the average of its mean before and its mean after. Means are means of logarithms, so that
+    the effect is a factor; for `ratios` they are means of the values. Without this step, a different number of
+    iterations on a host would look like a change.
+    """
+    shared = {host_of(result) for result in before} & {host_of(result) for result in after}
+    sides = [[result for result in side if host_of(result) in shared] for side in (before, after)]
+    if len(shared) > 1:
+        for metric in metrics:
+            sides = _aligned(sides, sorted(shared), metric, ratio=metric in ratios)
+    return sides[0], sides[1]
+
+
+def hosts_sentence(before: Sequence[Result], after: Sequence[Result]) -> str:
+    """A text about the hosts of a cell; empty when all its results come from the same host."""
+    names = [sorted({host_of(result) or "the run's own" for result in side}) for side in (before, after)]
+    if names[0] != names[1]:
+        return (
+            f"{', '.join(names[0])} before, {', '.join(names[1])} after; numbers are compared on the shared hosts, or "
+            "on all hosts with --despite host"
+        )
+    return f"{', '.join(names[0])}; the differences between hosts are removed" if len(names[0]) > 1 else ""
+
+
+def _aligned(sides: list[list[Result]], hosts: Sequence[str], metric: str, *, ratio: bool) -> list[list[Result]]:
+    """Both sides without the effect of the hosts on one metric. They stay unchanged when a host has no value of the
+    metric on one side."""
+    means = {}
+    for host in hosts:
+        values = [
+            [value for result in side if host_of(result) == host for value in _value(result, metric, ratio)]
+            for side in sides
+        ]
+        if not all(values):
+            return sides
+        means[host] = fmean(map(fmean, values))
+    whole = fmean(means.values())
+
+    def shifted(result: Result) -> Result:
+        values = _value(result, metric, ratio)
+        if not values or result.sample is None:
+            return result
+        moved = values[0] + whole - means[host_of(result)]
+        numbers: dict[str, Any] = {metric: moved if ratio else exp(moved)}
+        return replace(result, sample=replace(result.sample, **numbers))
+
+    return [[shifted(result) for result in side] for side in sides]
+
+
+def _value(result: Result, metric: str, ratio: bool) -> list[float]:
+    """The value of an iteration that succeeded, on the scale on which the effects of hosts are added: the logarithm or,
+    for a ratio, the value. Empty when there is no value."""
+    value = getattr(result.sample, metric, None) if result.outcome is Outcome.SUCCEEDED else None
+    if value is None or (value <= 0 and not ratio):
+        return []
+    return [value if ratio else log(value)]
+
+
+# Decides whether the results of a run can be trusted. They can when they are complete and few jobs ended as errors.
+
+DOUBTFUL = 0.05
+"""A run is doubtful when a larger share of its finished jobs ended as errors."""
+_MOST_NAMED = 3  # codes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trust:
+    """`trusted`: True when the results can be trusted. `reasons`: the reasons, as parts of a sentence."""
+
+    trusted: bool
+    reasons: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """`can be trusted: 12 of 12 jobs done, no error`."""
+        return f"{'can be trusted' if self.trusted else 'is doubtful'}: {', '.join(self.reasons)}"
+
+
+def trust(planned: int, results: Collection[Result]) -> Trust:
+    """Decide for one run. `planned`: the number of planned jobs. `results`: the results of all finished jobs."""
+    errors = [result for result in results if result.outcome is Outcome.ERROR]
+    repeated = sum(bool(result.disturbed) and not result.reused_from for result in results)
+    reasons = [f"{len(results)} of {planned} jobs done"]
+    if errors:
+        codes = Counter(result.findings[0].code if result.findings else "error" for result in errors)
+        named = ", ".join(f"{code} {count}" for code, count in codes.most_common(_MOST_NAMED))
+        reasons.append(f"{len(errors)} ended as errors ({named})")
+    else:
+        reasons.append("no error")
+    if reused := sum(bool(result.reused_from) for result in results):
+        reasons.append(f"{reused} taken over from an earlier run")
+    if repeated:
+        reasons.append(f"{repeated} repeated after a disturbance")
+    return Trust(
+        trusted=bool(results) and len(results) >= planned and len(errors) <= DOUBTFUL * len(results),
+        reasons=tuple(reasons),
+    )

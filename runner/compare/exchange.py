@@ -14,11 +14,10 @@ from typing import BinaryIO, TypeVar
 
 from runner.compare.conditions import differences
 from runner.errors import UsageError
-from runner.files.safe_files import open_regular
-from runner.model.job import Job
+from runner.files import open_regular
 from runner.model.result import Outcome, Result
-from runner.model.run import Run
-from runner.store import RunFolder, read_result, read_run, result_line, run_line
+from runner.model.run import Job, Run
+from runner.store.runs import RunFolder, read_result, read_run, result_line, run_line
 from runner.units import MIB
 
 _LONGEST_LINE = 64 * MIB  # bytes: the limit of run.json

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
-from runner.compare.changes import Key
+from runner.compare.compare import CellIterations, Key, by_cell
 from runner.compare.conditions import differences
-from runner.compare.sides import Side, by_cell
+from runner.compare.stats import FALSE_DISCOVERY_RATE, Attempts, adjusted, least_p, rank_test, rate_interval, summarise
 from runner.errors import UsageError
 from runner.model.run import CaseRecord, Kind
-from runner.stats import Attempts, rate_interval, summarise
-from runner.stats.change import FALSE_DISCOVERY_RATE, adjusted, least_p, rank_test
-from runner.store import RunFolder
+from runner.store.runs import RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +72,10 @@ def history(folders: Sequence[RunFolder]) -> History:
             left_out.append((folder.name, sentences[0]))
         else:
             alike.append(folder)
-    sides: dict[Key, list[tuple[str, Side]]] = {}
+    sides: dict[Key, list[tuple[str, CellIterations]]] = {}
     for folder in alike:
         for key, results in by_cell(folder.results()).items():
-            sides.setdefault(key, []).append((folder.name, Side(results)))
+            sides.setdefault(key, []).append((folder.name, CellIterations(results)))
     cases = newest.run.cases
     trends = [_trend(key, series, cases[key[2]]) for key, series in sorted(sides.items()) if key[2] in cases]
     return History(
@@ -85,7 +83,7 @@ def history(folders: Sequence[RunFolder]) -> History:
     )
 
 
-def _trend(key: Key, series: Sequence[tuple[str, Side]], case: CaseRecord) -> Trend:
+def _trend(key: Key, series: Sequence[tuple[str, CellIterations]], case: CaseRecord) -> Trend:
     # Only values over the protocol of the newest run can be compared.
     protocol = series[-1][1].protocol
     same = [(name, side) for name, side in series if side.protocol in ("", protocol) and side.judged[1]]

@@ -1,40 +1,140 @@
-"""Prints comparisons and histories: as tables for a terminal, as Markdown, as JSON."""
+"""The changes between two runs in a few lines with causes, and comparisons as tables, Markdown and JSON."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any
 
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from runner.compare.changes import (
+from runner.compare.compare import (
+    ChangeState,
     Comparison,
+    Key,
     NumberChange,
     RateChange,
     StackChange,
-    State,
     VerdictChange,
+    by_cell,
 )
 from runner.compare.history import History, Trend, least_runs
-from runner.compare.vias import ViaChange
-from runner.model.middlebox import NO_VIA
+from runner.compare.rankings import Versus, versus
+from runner.errors import UsageError
 from runner.model.numbers import BY_KEY
+from runner.model.result import Outcome, Result
+from runner.model.run import Job
+from runner.model.stack import NO_VIA
+from runner.store.runs import RunFolder
 from runner.units import format_data_rate
+
+# Compares the middleboxes of one run with a reference middlebox, separately for each pair and case. Jobs of the same
+# iteration that ran shortly after each other had the same weather on a real link, so their times are compared as
+# pairs.
+
+_SHARED_SECONDS = 600.0  # longest time from one job's end to the next job's start with the same weather and load
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViaChange:
+    """The times of one pair in one case through `via`, compared with the times through the reference."""
+
+    server: str
+    client: str
+    case: str
+    via: str
+    versus: Versus
+
+
+def time_of(result: Result) -> float | None:
+    """The time of a delivery or a page load in seconds; infinite for a failed attempt. None for a job that is not an
+    attempt."""
+    if result.outcome not in (Outcome.SUCCEEDED, Outcome.FAILED):
+        return None
+    measured = result.sample.ttlb if result.sample is not None and result.outcome is Outcome.SUCCEEDED else None
+    return inf if measured is None else measured
+
+
+def times_of(results: Iterable[Result]) -> list[float]:
+    """The times of all attempts."""
+    return [time for result in results if (time := time_of(result)) is not None]
+
+
+def pairs_of(ours: Iterable[Result], reference: Iterable[Result]) -> list[tuple[float, float]]:
+    """The times of two jobs as a pair, for all jobs of the same iteration that ran within ten minutes of each other."""
+    partners = {result.iteration: result for result in reference}
+    pairs = []
+    for result in ours:
+        partner = partners.get(result.iteration)
+        if partner is not None and _adjacent(result, partner):
+            times = time_of(result), time_of(partner)
+            if times[0] is not None and times[1] is not None:
+                pairs.append((times[0], times[1]))
+    return pairs
+
+
+def _adjacent(earlier: Result, other: Result) -> bool:
+    """True when the later job started at most ten minutes after the end of the earlier job. False when a start is
+    unknown."""
+    first, second = sorted((earlier, other), key=lambda result: result.started_unix_s)
+    between = second.started_unix_s - (first.started_unix_s + first.wall_s)
+    return first.started_unix_s > 0 and between <= _SHARED_SECONDS
+
+
+def compare_vias(folder: RunFolder) -> tuple[str, list[ViaChange]]:
+    """The name of the reference, and the comparison of every other middlebox with the reference.
+
+    The reference is `none` (no middlebox) when the run has it, otherwise the run's first middlebox. Raises UsageError
+    when there is nothing to compare with the reference.
+    """
+    vias = folder.run.vias
+    if len(vias) < 2:
+        raise UsageError(
+            f"{folder.path} has no two middleboxes to compare: name a second run, or run it with --via none,openvpn."
+        )
+    reference = "" if "" in vias else vias[0]
+    questions = _questions(folder.results())
+    answers = versus(
+        [{via: times_of(results) for via, results in groups.items()} for groups in questions.values()],
+        reference,
+        [
+            {via: pairs_of(results, groups.get(reference, ())) for via, results in groups.items()}
+            for groups in questions.values()
+        ],
+    )
+    changes = [
+        ViaChange(server=key[0], client=key[1], case=key[2], via=via, versus=answer)
+        for key, comparison in zip(questions, answers, strict=True)
+        for via, answer in comparison.items()
+    ]
+    return reference or NO_VIA, changes
+
+
+def _questions(results: Mapping[Job, Result]) -> dict[Key, dict[str, Sequence[Result]]]:
+    """Results by server, client and case, then by middlebox."""
+    results_by_key: dict[Key, dict[str, list[Result]]] = {}
+    for job, result in results.items():
+        results_by_key.setdefault((job.server, job.client, job.case_link), {}).setdefault(job.via, []).append(result)
+    return {key: dict(groups) for key, groups in results_by_key.items()}
+
+
+# Prints comparisons and histories: as tables for a terminal, as Markdown, as JSON.
 
 SCHEMA = 1
 HEAD = ("client → server", "case", "what", "before", "after", "change", "δ", "q", "n")
 _SIGNS = {
-    State.WORSE: ("▼ worse", "red"),
-    State.BETTER: ("▲ better", "green"),
-    State.OTHER: ("● other", "yellow"),
-    State.SMALL: ("~ below --least", "dim"),
-    State.UNKNOWN: ("? not known yet", "dim"),
-    State.ALIKE: ("= no change shown", "dim"),
-    State.TOO_FEW: ("? too few iterations", "dim"),
+    ChangeState.WORSE: ("▼ worse", "red"),
+    ChangeState.BETTER: ("▲ better", "green"),
+    ChangeState.OTHER: ("● other", "yellow"),
+    ChangeState.SMALL: ("~ below --least", "dim"),
+    ChangeState.UNKNOWN: ("? not known yet", "dim"),
+    ChangeState.ALIKE: ("= no change shown", "dim"),
+    ChangeState.TOO_FEW: ("? too few iterations", "dim"),
 }
-_SHOWN = (State.WORSE, State.BETTER, State.OTHER)
+_SHOWN = (ChangeState.WORSE, ChangeState.BETTER, ChangeState.OTHER)
 _HOW = (
     "change: Hodges-Lehmann shift of the iterations · δ: Cliff's delta, -1 to 1 · q: for numbers the larger p of the "
     "Mann-Whitney test and of the test against the deviation between runs, for rates the p of Fisher's test, corrected "
@@ -48,14 +148,14 @@ _HOW_VIAS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class ReportRow:
     """One line of the table. `fields`: its texts in the columns of `HEAD`."""
 
-    state: State
+    state: ChangeState
     fields: tuple[str, ...]
 
 
-def rows(comparison: Comparison, *, everything: bool) -> list[Row]:
+def rows(comparison: Comparison, *, everything: bool) -> list[ReportRow]:
     """The lines of the table: worse cells first, then better cells, then other changes. With `everything` also cells
     without a shown change."""
     every = [
@@ -63,7 +163,7 @@ def rows(comparison: Comparison, *, everything: bool) -> list[Row]:
         *map(_rate_row, comparison.rates),
         *map(_number_row, comparison.numbers),
     ]
-    order = list(State)
+    order = list(ChangeState)
     chosen = [row for row in every if everything or row.state in _SHOWN]
     return sorted(chosen, key=lambda row: (order.index(row.state), row.fields[1]))
 
@@ -72,19 +172,21 @@ def _who(change: NumberChange | RateChange | VerdictChange) -> tuple[str, str]:
     return f"{change.client} → {change.server}", change.case
 
 
-def _verdict_row(change: VerdictChange) -> Row:
-    why = change.why if change.state in (State.WORSE, State.OTHER) else ""
-    return Row(change.state, (*_who(change), "outcome", change.before.value, change.after.value, why, "", "", ""))
+def _verdict_row(change: VerdictChange) -> ReportRow:
+    why = change.why if change.state in (ChangeState.WORSE, ChangeState.OTHER) else ""
+    return ReportRow(change.state, (*_who(change), "outcome", change.before.value, change.after.value, why, "", "", ""))
 
 
-def _rate_row(change: RateChange) -> Row:
+def _rate_row(change: RateChange) -> ReportRow:
     before, after = (f"{good}/{tried}" for good, tried in (change.before, change.after))
     points = 100 * (change.after[0] / change.after[1] - change.before[0] / change.before[1])
     n = f"{change.before[1]}, {change.after[1]}"
-    return Row(change.state, (*_who(change), "successes", before, after, f"{points:+.0f} points", "", _q(change.q), n))
+    return ReportRow(
+        change.state, (*_who(change), "successes", before, after, f"{points:+.0f} points", "", _q(change.q), n)
+    )
 
 
-def _number_row(change: NumberChange) -> Row:
+def _number_row(change: NumberChange) -> ReportRow:
     shift = change.shift
     before, after = (quantity(change.metric, median) for median in (shift.median_before, shift.median_after))
     moved = quantity(change.metric, shift.hodges_lehmann, signed=True)
@@ -93,7 +195,7 @@ def _number_row(change: NumberChange) -> Row:
     label = BY_KEY[change.metric].label
     n = f"{shift.before}, {shift.after}"
     fields = (*_who(change), label, before, after, moved, f"{shift.cliffs_delta:+.2f}", _q(change.q), n)
-    return Row(change.state, fields)
+    return ReportRow(change.state, fields)
 
 
 def quantity(metric: str, value: float, *, signed: bool = False) -> str:
@@ -120,11 +222,11 @@ def sentence(comparison: Comparison) -> str:
     compared = f"{len(comparison.verdicts)} outcomes, {len(comparison.rates)} rates, {len(comparison.numbers)} numbers"
     more = f", {other} different in another way" if other else ""
     small = (
-        f"; {states.count(State.SMALL)} changes of less than {100 * comparison.least:g} % left out"
+        f"; {states.count(ChangeState.SMALL)} changes of less than {100 * comparison.least:g} % left out"
         if comparison.least
         else ""
     )
-    unknown = states.count(State.UNKNOWN)
+    unknown = states.count(ChangeState.UNKNOWN)
     differ = f"; {unknown} numbers differ, but whether they changed is not known yet" if unknown else ""
     return (
         f"{comparison.before} → {comparison.after}: {worse} worse, {better} better{more}, of {compared}; "
@@ -202,7 +304,7 @@ def vias_renderable(reference: str, changes: Sequence[ViaChange]) -> Group:
     table = Table("", "client → server", "case", "via", "time", "95 %", "compared", "q", box=None, pad_edge=False)
     for change in changes:
         versus = change.versus
-        sign, style = _SIGNS[State.ALIKE if versus.q is not None else State.TOO_FEW]
+        sign, style = _SIGNS[ChangeState.ALIKE if versus.q is not None else ChangeState.TOO_FEW]
         if versus.certain:
             shorter = versus.change < 0 if versus.change is not None else not versus.lost
             sign, style = ("▲ shorter", "green") if shorter else ("▼ longer", "red")
@@ -256,3 +358,187 @@ def _history_fields(trend: Trend) -> tuple[str, ...]:
         series,
         moved,
     )
+
+
+# The changes between two runs in a few lines, with causes and packets. Cells that changed in the same way are in one
+# line.
+
+_ORDER = (ChangeState.WORSE, ChangeState.BETTER, ChangeState.OTHER)
+_METRICS = ("ttlb", "goodput", "handshake_time", "retransmission_ratio")  # a line describes the first that changed
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellChange:
+    """One cell that changed. `cause` is empty when the cause is unknown. Cells with the same cause have the same
+    `code`."""
+
+    state: ChangeState
+    key: Key
+    aspect: str  # such as `outcome`, `delivery time`
+    text: str  # before → after
+    code: str = ""
+    cause: str = ""
+    iteration: int | None = None  # the iteration that shows the cause
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeLine:
+    """Cells that changed in the same way. The text describes the first cell."""
+
+    cells: tuple[CellChange, ...]
+    images: tuple[str, ...]  # texts about changed images of the cells' stacks
+
+    @property
+    def first(self) -> CellChange:
+        return self.cells[0]
+
+    @property
+    def state(self) -> ChangeState:
+        return self.first.state
+
+    @property
+    def subject(self) -> str:
+        """`quinn → quic-go, sat`, or `quinn as server, sat, 4 cells`."""
+        server, client, case = self.first.key
+        if len(self.cells) == 1:
+            return f"{client} → {server}, {case}"
+        role, name = _shared([cell.key for cell in self.cells])
+        return f"{name} as {role}, {case}, {len(self.cells)} cells"
+
+    @property
+    def sentence(self) -> str:
+        """The line as plain text."""
+        first = self.first
+        example = "" if len(self.cells) == 1 else f"{first.key[1]} → {first.key[0]}: "
+        causes = "; ".join(part for part in (first.cause, *self.images) if part)
+        return f"{self.state.value}: {self.subject}: {example}{first.aspect} {first.text}" + (
+            f" ({causes})" if causes else ""
+        )
+
+
+def change_lines(comparison: Comparison, before: RunFolder, after: RunFolder) -> list[ChangeLine]:
+    """The lines about all cells with a changed outcome or a statistically significant change. Worse cells come first,
+    and then lines with more cells. Only the most important change of a cell is shown."""
+    old, new = by_cell(before.results()), by_cell(after.results())
+    changed = {stack.name: stack for stack in comparison.stacks if stack.changed}
+    cells = sorted(_cells(comparison, old, new), key=lambda cell: (_ORDER.index(cell.state), cell.key[2], cell.key))
+    lines = [ChangeLine(cells=tuple(group), images=tuple(_images(group[0].key, changed))) for group in _grouped(cells)]
+    return sorted(lines, key=lambda line: (_ORDER.index(line.state), -len(line.cells)))
+
+
+def _cells(comparison: Comparison, old: dict[Key, list[Result]], new: dict[Key, list[Result]]) -> Iterator[CellChange]:
+    by_key: dict[Key, list[VerdictChange | RateChange | NumberChange]] = {}
+    every: list[VerdictChange | RateChange | NumberChange] = [
+        *comparison.verdicts,
+        *comparison.rates,
+        *comparison.numbers,
+    ]
+    for change in every:
+        if change.state in _ORDER:
+            by_key.setdefault((change.server, change.client, change.case), []).append(change)
+    for key, changes in by_key.items():
+        yield _cell(key, min(changes, key=_importance), old.get(key, []), new.get(key, []))
+
+
+def _importance(change: VerdictChange | RateChange | NumberChange) -> int:
+    """The rank of a change in its cell: outcomes first, then rates, then numbers."""
+    if isinstance(change, VerdictChange):
+        return 0
+    return 1 if isinstance(change, RateChange) else 2 + _METRICS.index(change.metric)
+
+
+def _cell(
+    key: Key, change: VerdictChange | RateChange | NumberChange, old: Sequence[Result], new: Sequence[Result]
+) -> CellChange:
+    if isinstance(change, NumberChange):
+        before, after = (
+            quantity(change.metric, value) for value in (change.shift.median_before, change.shift.median_after)
+        )
+        code, cause, iteration = _diagnosis(old, new, gone=change.state is ChangeState.BETTER)
+        aspect = BY_KEY[change.metric].label
+        text = f"{before} → {after}" + (f" ({_percent(change)})" if change.shift.median_before else "")
+        return CellChange(
+            state=change.state, key=key, aspect=aspect, text=text, code=code, cause=cause, iteration=iteration
+        )
+    code, cause, iteration = _finding(old if change.state is ChangeState.BETTER else new)
+    if change.state is ChangeState.BETTER and cause:
+        cause = f"before: {cause}"
+    if isinstance(change, VerdictChange):
+        aspect, text = "outcome", f"{change.before.value} → {change.after.value}"
+    else:
+        aspect = "successes"
+        text = " → ".join(f"{good}/{tried}" for good, tried in (change.before, change.after))
+    return CellChange(
+        state=change.state, key=key, aspect=aspect, text=text, code=code, cause=cause, iteration=iteration
+    )
+
+
+def _percent(change: NumberChange) -> str:
+    return f"{100 * (change.shift.median_after / change.shift.median_before - 1):+.0f} %"
+
+
+def _finding(results: Sequence[Result]) -> tuple[str, str, int | None]:
+    """The first reason why a result did not succeed: code, sentence with packets, iteration."""
+    for result in results:
+        if result.outcome not in (Outcome.SUCCEEDED, Outcome.ERROR):
+            for finding in result.findings:
+                packets = f"; packets {finding.places}, capture of the {finding.vantage}" if finding.packets else ""
+                return finding.code, f"{finding.code}: {finding.actual}{packets}", result.iteration
+    return "", "", None
+
+
+def _diagnosis(old: Sequence[Result], new: Sequence[Result], *, gone: bool) -> tuple[str, str, int | None]:
+    """The diagnosis whose share of the transfers grew most; with `gone`, the diagnosis whose share fell most."""
+    shares = [_shares(results) for results in ((new, old) if gone else (old, new))]
+    grown = {code: share - shares[0].get(code, 0.0) for code, share in shares[1].items()}
+    code = max(grown, key=lambda name: (grown[name], name), default="")
+    if not code or grown[code] <= 0:
+        return "", "", None
+    for result in old if gone else new:
+        for diagnosis in result.diagnoses:
+            if diagnosis.code == code:
+                packets = f"; packets {', '.join(map(str, diagnosis.packets))}" if diagnosis.packets else ""
+                when = f"{diagnosis.start:.2f} to {diagnosis.end:.2f} s"
+                sentence = f"{'no longer ' if gone else ''}{code}: {diagnosis.sentence.rstrip('.')} ({when}{packets})"
+                return code, sentence, None if gone else result.iteration
+    return "", "", None
+
+
+def _shares(results: Sequence[Result]) -> dict[str, float]:
+    """The fraction of the transfers with each diagnosis, by the diagnosis's code."""
+    judged = [result for result in results if result.outcome is Outcome.SUCCEEDED]
+    codes = Counter(code for result in judged for code in {diagnosis.code for diagnosis in result.diagnoses})
+    return {code: count / len(judged) for code, count in codes.items()}
+
+
+def _grouped(cells: Sequence[CellChange]) -> Iterator[list[CellChange]]:
+    """Groups of cells with the same case, state, aspect and cause, and with the same server or client."""
+    groups: dict[tuple[str, ...], list[CellChange]] = {}
+    for cell in cells:
+        groups.setdefault((cell.state, cell.key[2], cell.aspect, cell.code), []).append(cell)
+    for group in groups.values():
+        left = group
+        while left:
+            role, name = _shared([cell.key for cell in left], most=True)
+            index = 0 if role == "server" else 1
+            yield [cell for cell in left if cell.key[index] == name]
+            left = [cell for cell in left if cell.key[index] != name]
+
+
+def _shared(keys: Sequence[Key], *, most: bool = False) -> tuple[str, str]:
+    """Role and name of the stack that is in all cells. With `most`: of the stack that is in most cells; when a server
+    and a client are in equally many cells, of the server."""
+    counted = Counter(("server", key[0]) for key in keys)
+    counted.update(("client", key[1]) for key in keys)
+    (role, name), count = max(counted.items(), key=lambda item: (item[1], item[0][0] == "server"))
+    assert most or count == len(keys)
+    return role, name
+
+
+def _images(key: Key, changed: dict[str, StackChange]) -> Iterator[str]:
+    """Texts about changed images of the server, the client and the middlebox. The middlebox is the last part of
+    `<client>[+via]`."""
+    server, client, _ = key
+    for name, stack in changed.items():
+        if name in (server, client) or client.startswith(f"{name}+") or client.endswith(f"+{name}"):
+            yield f"new image of {name}: {version_text(stack)}"

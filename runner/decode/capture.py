@@ -1,22 +1,30 @@
-"""Reads records from capture files: pcap (µs and ns, both byte orders) and pcapng, plain or gzipped.
+"""Reads capture files (pcap and pcapng, plain or gzipped): records, IP packets, UDP datagrams. Adds secrets to
+pcapng files."""
 
-Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng. When a file ends within a record, all records before it are
-read.
-"""
-
+import ipaddress
+import re
 import struct
 import zlib
 from array import array
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from runner.decode.columns import Integers
-from runner.decode.file_bytes import Data, NumbersAt, file_bytes, release
+from runner.decode.columns import FRAGMENTS, Bools, Data, Integers, NumbersAt, file_bytes, no_integers, release
+from runner.decode.keys import LARGEST_KEY_LOG, MOST_SECRETS
+from runner.decode.link_layers import DESTINATION_OPTIONS, ETHERNET, ETHERNET_HEADER, TUNNELS, find_ip
 from runner.errors import CaptureError
+from runner.files import read_head
+
+# Reads records from capture files: pcap (µs and ns, both byte orders) and pcapng, plain or gzipped.
+#
+# Formats: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng. When a file ends within a record, all records before it are
+# read.
 
 # No capture tool writes longer records (libpcap's MAXIMUM_SNAPLEN); a longer record means that the file is damaged.
 MAX_RECORD = 262_144
@@ -274,3 +282,482 @@ class _Section:
                 return
             yield code, self.data[position + 4 : min(position + 4 + length, stop)]
             position += 4 + (length + 3 & ~3)
+
+
+# Finds UDP datagrams in captured frames: reads IPv4, IPv6 and UDP. `link_layers` finds the IP packets.
+
+_UDP = 17
+_PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", 33: "DCCP", 50: "ESP (IPsec)", 51: "AH (IPsec)", 58: "ICMPv6"} | {
+    88: "EIGRP",
+    89: "OSPF",
+    103: "PIM",
+    112: "VRRP",
+    115: "L2TP",
+    132: "SCTP",
+    136: "UDP-Lite",
+    **TUNNELS,
+}  # iana.org/assignments/protocol-numbers
+_IPV6_FRAGMENT, _IPV6_AUTHENTICATION = 44, 51
+_IPV6_EXTENSIONS = (0, 43, 60, 135, 139, 140, _IPV6_AUTHENTICATION)
+
+
+@dataclass(slots=True)
+class Flow:
+    """One direction of a 4-tuple."""
+
+    number: int
+    reverse: int
+    """Number of the flow in the opposite direction."""
+    src: str
+    dst: str
+    src_port: int
+    dst_port: int
+    ip_version: int
+
+
+@dataclass(slots=True)
+class Datagrams:
+    """UDP datagrams of a capture as parallel columns, one entry per datagram in file order."""
+
+    data: Data
+    """The bytes of the file; `start` and `end` are positions in it."""
+    flows: list[Flow] = field(default_factory=list)
+    record: Integers = field(default_factory=no_integers)
+    """Number of the record in the file, from 1."""
+    time_ns: Integers = field(default_factory=no_integers)
+    flow: Integers = field(default_factory=no_integers)
+    start: Integers = field(default_factory=no_integers)
+    end: Integers = field(default_factory=no_integers)
+    payload_length: Integers = field(default_factory=no_integers)
+    """Bytes of payload according to the UDP header. This is more than `end - start` when the capture contains only the
+    beginning of the datagram."""
+    ip_length: Integers = field(default_factory=no_integers)
+    ecn: Integers = field(default_factory=no_integers)
+    records: int = 0
+    fragments: int = 0
+    fragment_sources: Counter[str] = field(default_factory=Counter)
+    """Source address → number of IP fragments of UDP packets."""
+    snapped: int = 0
+    link_types: set[int] = field(default_factory=set)
+    first_time_ns: int | None = None
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Reason why UDP packets are not among the datagrams → number of packets."""
+    not_udp: Counter[str] = field(default_factory=Counter)
+    """What other records carry → number of records."""
+    headers: Counter[str] = field(default_factory=Counter)
+    """Header between the link layer and the IP packet that was read, such as `PPPoE` → number of records."""
+
+    def skip_fragment(self, source: bytes, count: int = 1) -> None:
+        """Count IP fragments from an address. They are not read."""
+        self.fragments += count
+        self.fragment_sources[_address(source)] += count
+        self.skip(FRAGMENTS, count)
+
+    def skip(self, why: str, count: int = 1) -> None:
+        """Count UDP packets that are not read, by reason."""
+        if count:
+            self.skipped[why] = self.skipped.get(why, 0) + count
+
+
+def read_datagrams(file: CaptureFile, *, tunnels: bool = False) -> Datagrams:
+    """All UDP datagrams of a capture. Never raises: records without UDP over IP are only counted.
+
+    `tunnels`: also read IP packets in GRE, in IP, and behind the headers of an access network (PPPoE, MPLS). The judge
+    doesn't, because an endpoint can put packets of its peer into a tunnel.
+    """
+    return _Reader(file, tunnels=tunnels).read()
+
+
+class _Reader:
+    """Reads the headers of one capture. Usual headers are read for many records at once, unusual headers one by
+    one."""
+
+    def __init__(self, file: CaptureFile, *, tunnels: bool) -> None:
+        self._tunnels = tunnels
+        self._data = file.data
+        self._records = file.read(file)
+        self._numbers_at = NumbersAt(file.data)
+        self._result = Datagrams(file.data)
+        self._flow_of: dict[bytes, int] = {}
+
+    def read(self) -> Datagrams:
+        records, result = self._records, self._result
+        result.records = len(records.start)
+        result.first_time_ns = int(records.time_ns[0]) if result.records else None
+        result.link_types = set(np.unique(records.link_type).tolist())
+        result.snapped = int((records.end - records.start < records.wire_length).sum())
+        pieces = [np.empty((7, 0), dtype=np.int64)]
+        for first in range(0, result.records, _ROWS):
+            pieces.append(self._piece(np.arange(first, min(first + _ROWS, result.records))))
+            release(self._data)
+        columns = np.concatenate(pieces, axis=1)
+        row, *_ = columns
+        result.record, result.time_ns = row + 1, records.time_ns[row]
+        _, result.flow, result.start, result.end, result.payload_length, result.ip_length, result.ecn = columns
+        return result
+
+    def _piece(self, rows: Integers) -> Integers:
+        """The datagrams in these records, as seven columns: row of the record, flow, start, end, payload length, IP
+        length, ECN codepoint."""
+        ip = self._network_layer(rows)
+        rows, ip = rows[ip >= 0], ip[ip >= 0]
+        end = self._records.end[rows]
+        whole = ip + 28 <= end
+        self._result.not_udp["IP packets of fewer than 28 bytes, or cut off before"] += int((~whole).sum())
+        rows, ip, end = rows[whole], ip[whole], end[whole]
+        is_v4: Bools = self._numbers_at(ip) >> 4 == 4
+        udp, ip_length = self._udp(ip, end, is_v4)
+        cut = (udp >= 0) & (udp + 8 > end)
+        self._result.skip("cut off within the UDP header", int(cut.sum()))
+        kept = (udp >= 0) & ~cut
+        rows, ip, end, udp, ip_length = (column[kept] for column in (rows, ip, end, udp, ip_length))
+        is_v4 = is_v4[kept]
+        flow = self._flows(ip, udp, is_v4)
+        ecn = np.where(is_v4, self._numbers_at(ip + 1), self._numbers_at(ip + 1) >> 4) & 3
+        # In very large packets of segmentation offload, the length fields are 0. Such packets are left out.
+        length = self._numbers_at(udp + 4, 2) - 8
+        self._result.skip("without payload", int((length == 0).sum()))
+        self._result.skip("with a wrong UDP length", int((length < 0).sum()))
+        start = udp + 8
+        columns = np.stack((rows, flow, start, np.minimum(start + length, end), length, ip_length, ecn))
+        return columns[:, length > 0]
+
+    def _network_layer(self, rows: Integers) -> Integers:
+        """Per record: position of the IP header; -1 when the frame carries no IP."""
+        frame, end, link_type = (
+            column[rows] for column in (self._records.start, self._records.end, self._records.link_type)
+        )
+        ip = frame + ETHERNET_HEADER
+        usual = (link_type == ETHERNET) & (ip < end)
+        ethertype, version = self._numbers_at(ip - 2, 2), self._numbers_at(ip) >> 4
+        usual &= np.isin(ethertype, (0x0800, 0x86DD)) & ((version == 4) | (version == 6))
+        if self._tunnels:  # read one by one, like all unusual records
+            protocol = np.where(version == 4, self._numbers_at(ip + 9), self._numbers_at(ip + 6))
+            usual &= ~np.isin(protocol, (*TUNNELS, DESTINATION_OPTIONS))
+        for at in np.flatnonzero(~usual).tolist():
+            found, headers = find_ip(
+                self._data, int(frame[at]), int(end[at]), int(link_type[at]), tunnels=self._tunnels
+            )
+            if isinstance(found, str):
+                self._result.not_udp[found] += 1
+            else:
+                self._result.headers.update(headers)
+            ip[at] = -1 if isinstance(found, str) else found
+        return ip
+
+    def _udp(self, ip: Integers, end: Integers, is_v4: Bools) -> tuple[Integers, Integers]:
+        """Per packet: position of the UDP header (-1: no whole UDP datagram), length of the IP packet in bytes."""
+        numbers_at = self._numbers_at
+        protocol = np.where(is_v4, numbers_at(ip + 9), numbers_at(ip + 6))
+        # An IPv4 fragment has the flag More Fragments or an offset (RFC 791).
+        fragment = is_v4 & (protocol == _UDP) & (numbers_at(ip + 6, 2) & 0x3FFF != 0)
+        if fragment.any():
+            sources, counts = np.unique(numbers_at.rows(ip[fragment] + 12, 4), axis=0, return_counts=True)
+            for source, count in zip(sources, counts.tolist(), strict=True):
+                self._result.skip_fragment(source.tobytes(), count)
+        udp = ip + np.where(is_v4, (numbers_at(ip) & 15) * 4, 40)
+        ip_length = np.where(is_v4, numbers_at(ip + 2, 2), numbers_at(ip + 4, 2) + 40)
+        udp[(protocol != _UDP) | fragment] = -1
+        extended = ~is_v4 & np.isin(protocol, (*_IPV6_EXTENSIONS, _IPV6_FRAGMENT))
+        for at in np.flatnonzero(extended).tolist():
+            udp[at], ip_length[at] = _ipv6(self._data, int(ip[at]), int(end[at]), self._result)
+        for number, count in zip(*np.unique(protocol[(protocol != _UDP) & (udp < 0)], return_counts=True), strict=True):
+            self._result.not_udp[_PROTOCOLS.get(int(number), f"IP protocol {number}")] += int(count)
+        return udp, ip_length
+
+    def _flows(self, ip: Integers, udp: Integers, is_v4: Bools) -> Integers:
+        """Per datagram: the number of its flow. Flows are numbered in the order of their first datagrams."""
+        keys = np.empty(len(ip), dtype=object)
+        for chosen, offset, size in ((is_v4, 12, 8), (~is_v4, 8, 32)):
+            if chosen.any():
+                addresses = self._numbers_at.rows(ip[chosen] + offset, size)
+                ports = self._numbers_at.rows(udp[chosen], 4)
+                key = np.ascontiguousarray(np.concatenate((addresses, ports), axis=1))
+                keys[chosen] = key.view(f"V{size + 4}").ravel().tolist()
+        names = keys.tolist()
+        for name in dict.fromkeys(names):
+            if name not in self._flow_of:
+                _add_flow(name, self._flow_of, self._result.flows)
+        return np.fromiter(map(self._flow_of.__getitem__, names), dtype=np.int64, count=len(names))
+
+
+def _ipv6(data: Data, ip: int, end: int, result: Datagrams) -> tuple[int, int]:
+    """Position of the UDP header (-1: no whole UDP datagram) and length of an IPv6 packet with extension headers (RFC
+    8200 §4) in bytes."""
+    length = int.from_bytes(data[ip + 4 : ip + 6]) + 40
+    header, position = data[ip + 6], ip + 40
+    while (header in _IPV6_EXTENSIONS or header == _IPV6_FRAGMENT) and position + 8 <= end:
+        if header == _IPV6_FRAGMENT:
+            # An atomic fragment (RFC 6946) has offset 0 and no flag More Fragments: it is a whole packet.
+            if data[position + 2] or data[position + 3] & 0xF9:
+                if data[position] == _UDP:
+                    result.skip_fragment(data[ip + 8 : ip + 24])
+                return -1, 0
+            size = 8
+        elif header == _IPV6_AUTHENTICATION:
+            size = (data[position + 1] + 2) * 4
+        else:
+            size = (data[position + 1] + 1) * 8
+        header, position = data[position], position + size
+    return (position, length) if header == _UDP else (-1, 0)
+
+
+def _add_flow(key: bytes, flow_of: dict[bytes, int], flows: list[Flow]) -> int:
+    size = (len(key) - 4) // 2
+    src, dst, ports = key[:size], key[size:-4], key[-4:]
+    opposite = dst + src + ports[2:] + ports[:2]
+    number = len(flows)
+    for way, flow in ((key, number), (opposite, number + 1)):
+        flow_of.setdefault(way, flow)
+        flows.append(
+            Flow(
+                number=flow,
+                reverse=number + 1 if flow == number else number,
+                src=_address(way[:size]),
+                dst=_address(way[size:-4]),
+                src_port=int.from_bytes(way[-4:-2]),
+                dst_port=int.from_bytes(way[-2:]),
+                ip_version=4 if size == 4 else 6,
+            )
+        )
+    return number
+
+
+@lru_cache(maxsize=64)
+def _address(packed: bytes) -> str:
+    """The text of an IP address. It is cached, because an address usually has many flows."""
+    return str(ipaddress.ip_address(packed))
+
+
+# The IP packets of an Ethernet capture as plain records, with the positions of their headers in the file.
+
+TCP, UDP = 6, 17
+_SYN, _ACK = 0x02, 0x10
+_ETHERNET_BYTES = 14  # bytes of the Ethernet header
+_MOST_PAIRS = 64  # pairs of addresses whose packets are counted by name
+# Ethertype → offset of the source address in the IP header, bytes of source and destination, bytes of the header
+_ADDRESSES = {0x0800: (12, 8, 20), 0x86DD: (8, 32, 40)}
+
+
+@dataclass(frozen=True, slots=True)
+class IpPacket:
+    """One IP packet. `number`: its number in Wireshark. `time_ns`: since 1970. `payload`: bytes of TCP or UDP payload.
+
+    `ip_at`, `upper_at` and `payload_at` are the positions of the headers and the payload in the file. Ports are 0 in
+    protocols without ports.
+    """
+
+    number: int
+    time_ns: int
+    source: bytes
+    destination: bytes
+    protocol: int
+    source_port: int
+    destination_port: int
+    sequence: int
+    flags: int
+    length: int  # bytes of the IP packet
+    payload: int  # bytes according to the headers; the capture may contain fewer bytes
+    ip_at: int
+    upper_at: int
+    payload_at: int
+    end: int  # position after the captured bytes
+    ecn: int  # RFC 3168: 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE
+
+    @property
+    def time(self) -> float:
+        """Seconds since 1970."""
+        return self.time_ns / 1e9
+
+    @property
+    def is_ipv4(self) -> bool:
+        """Whether the packet is IPv4."""
+        return len(self.source) == 4
+
+    @property
+    def syn(self) -> bool:
+        """Whether the packet is a TCP SYN or SYN-ACK."""
+        return self.protocol == TCP and bool(self.flags & _SYN)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the packet is a TCP SYN-ACK."""
+        return self.syn and bool(self.flags & _ACK)
+
+
+def offsets(segments: Sequence[IpPacket]) -> list[int]:
+    """The offset of each segment in one TCP stream, in bytes. The first segment gets offset 2 GiB.
+
+    Sequence numbers wrap (RFC 9293 §3.4), and the first captured segment need not be the first of the stream, so
+    offsets below 2 GiB occur. No stream has more than 2 GiB.
+    """
+    base = segments[0].sequence - (1 << 31)
+    return [(segment.sequence - base) % (1 << 32) for segment in segments]
+
+
+def read_packets(path: Path) -> tuple[Data, list[IpPacket]]:
+    """The bytes of the file and its IP packets. Raises CaptureError when the file is no capture."""
+    file, _ = open_capture(path)
+    return file.data, packets_of(file)
+
+
+def packets_by_addresses(file: CaptureFile) -> dict[str, int]:
+    """`source destination` → number of IP packets that Ethernet carries to a single receiver. Rare pairs of addresses
+    are counted together under "", because a hostile endpoint can use any number of addresses."""
+    records, numbers_at = file.read(file), NumbersAt(file.data)
+    counts: Counter[tuple[int, bytes]] = Counter()
+    for first in range(0, len(records.start), _ROWS):
+        rows = slice(first, first + _ROWS)
+        start, end = records.start[rows], records.end[rows]
+        ethertype, unicast = numbers_at(start + _ETHERNET_BYTES - 2, 2), numbers_at(start) & 1 == 0
+        unicast &= records.link_type[rows] == 1
+        for kind, (offset, size, header) in _ADDRESSES.items():
+            chosen = start[unicast & (ethertype == kind) & (end - start >= _ETHERNET_BYTES + header)]
+            pairs, numbers = np.unique(
+                numbers_at.rows(chosen + _ETHERNET_BYTES + offset, size), axis=0, return_counts=True
+            )
+            for pair, number in zip(pairs, numbers.tolist(), strict=True):
+                counts[size, pair.tobytes()] += number
+        release(file.data)
+    named = dict(counts.most_common(_MOST_PAIRS))
+    texts = {
+        " ".join(str(ipaddress.ip_address(address)) for address in (pair[: size // 2], pair[size // 2 :])): number
+        for (size, pair), number in named.items()
+    }
+    rest = counts.total() - sum(named.values())
+    return texts | ({"": rest} if rest else {})
+
+
+def packets_of(file: CaptureFile) -> list[IpPacket]:
+    """The IP packets of a capture, in the order of the file."""
+    return list(_packets(file.data, file.records()))
+
+
+def _packets(data: Data, records: Iterator[tuple[int, int, int, int, int]]) -> Iterator[IpPacket]:
+    for number, (time_ns, _, start, end, _) in enumerate(records, start=1):
+        ip = start + _ETHERNET_BYTES
+        if end - ip < 20:
+            continue
+        version = data[ip] >> 4
+        if version == 4:
+            size, protocol, length = (data[ip] & 15) * 4, data[ip + 9], int.from_bytes(data[ip + 2 : ip + 4])
+            source, destination = data[ip + 12 : ip + 16], data[ip + 16 : ip + 20]
+            ecn = data[ip + 1] & 3
+        elif version == 6 and end - ip >= 40:
+            size, protocol, length = 40, data[ip + 6], int.from_bytes(data[ip + 4 : ip + 6]) + 40
+            source, destination = data[ip + 8 : ip + 24], data[ip + 24 : ip + 40]
+            ecn = data[ip + 1] >> 4 & 3
+        else:
+            continue
+        upper = ip + size
+        ports, sequence, flags, header = (0, 0), 0, 0, 0
+        if protocol in (TCP, UDP) and end - upper >= 8:
+            ports = int.from_bytes(data[upper : upper + 2]), int.from_bytes(data[upper + 2 : upper + 4])
+            header = 8
+            if protocol == TCP and end - upper >= 20:
+                sequence, flags = int.from_bytes(data[upper + 4 : upper + 8]), data[upper + 13]
+                header = (data[upper + 12] >> 4) * 4
+        payload = max(0, length - size - header)
+        yield IpPacket(
+            number, time_ns, source, destination, protocol, *ports, sequence, flags, length, payload, ip, upper,
+            min(end, upper + header), min(end, ip + length), ecn,
+        )  # fmt: skip
+
+
+# Converts a pcap file to a pcapng file that contains the TLS secrets. Wireshark decrypts such a file without further
+# settings.
+#
+# Format: draft-ietf-opsawg-pcapng; the secrets are in a Decryption Secrets Block. bentpipe writes this format itself,
+# because python-pcapng has had no release since 2022, and users would have to install `editcap` for `--inject-secrets`.
+
+_SECRET = re.compile(rb"[A-Z0-9_]{1,64} [0-9a-fA-F]{64} [0-9a-fA-F]{64,128}")  # draft-ietf-tls-keylogfile §2
+_BUFFER = 1 << 20  # bytes of the buffers for reading and writing
+_SECTION_HEADER = struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
+_PACKET = struct.Struct("<IIIIIII")
+_TAIL = struct.Struct("<I")
+
+
+def embed_secrets(capture: Path, key_logs: Iterable[Path]) -> Path:
+    """Replace a pcap file by a pcapng file that begins with the secrets of the key logs. Returns the path of the new
+    file.
+
+    Packets keep their order, times and lengths. When there are no secrets, or when `capture` is missing, cut off or no
+    pcap file, nothing changes and `capture` is returned; its readers report the damage. Packets are read and written
+    one by one.
+    """
+    secrets = _secrets(key_logs)
+    if not secrets or not capture.is_file():
+        return capture
+    target = capture.with_suffix(".pcapng")
+    partial = target.with_suffix(".partial")
+    with capture.open("rb", buffering=_BUFFER) as source, partial.open("wb", buffering=_BUFFER) as file:
+        whole = _rewrite(source, file, secrets)
+    if not whole:
+        partial.unlink()
+        return capture
+    partial.rename(target)
+    capture.unlink()
+    return target
+
+
+def _secrets(key_logs: Iterable[Path]) -> bytes:
+    """The lines with secrets of all key logs. Each line occurs once, although client and server usually write the same
+    lines.
+
+    Only the beginning of each log is read, so that the log of one endpoint can't make both captures large.
+    """
+    logs = (read_head(path, size=LARGEST_KEY_LOG) for path in key_logs)
+    return b"".join(dict.fromkeys(line + b"\n" for log in logs for line in _lines(log)))
+
+
+def _lines(log: bytes) -> Iterator[bytes]:
+    """The lines with secrets of one key log, at most MOST_SECRETS for each label and session. So the false secrets of
+    one endpoint can't displace the secrets of its peer."""
+    counts: dict[bytes, int] = {}
+    for line in map(bytes.strip, log.splitlines()):
+        if _SECRET.fullmatch(line):
+            of = line.rpartition(b" ")[0]
+            counts[of] = counts.get(of, 0) + 1
+            if counts[of] <= MOST_SECRETS:
+                yield line
+
+
+def _rewrite(source: BinaryIO, file: BinaryIO, secrets: bytes) -> bool:
+    """Write the secrets and the packets of `source` to `file`. False when the source is no complete pcap file."""
+    header = source.read(24)
+    if len(header) < 24 or header[:4] not in PCAP_MAGIC:
+        return False
+    order, tick_ns = PCAP_MAGIC[header[:4]]
+    snap_length, link_type = struct.unpack_from(order + "II", header, 16)
+    resolution = 9 if tick_ns == 1 else 6  # if_tsresol: negative power of 10
+    file.write(_SECTION_HEADER)
+    # An Interface Description Block with one option (code 9, one byte) and the end of options.
+    file.write(struct.pack("<IIHHIHHBxxxII", 1, 32, link_type & 0xFFFF, 0, snap_length, 9, 1, resolution, 0, 32))
+    padding = -len(secrets) % 4
+    length = 20 + len(secrets) + padding
+    file.write(struct.pack("<IIII", 10, length, TLS_KEY_LOG, len(secrets)) + secrets + bytes(padding))
+    file.write(_TAIL.pack(length))
+    for block in _blocks(source, order, 10**resolution):
+        if not block:
+            return False
+        file.write(block)
+    return True
+
+
+def _blocks(source: BinaryIO, order: str, per_second: int) -> Iterator[bytes]:
+    """An Enhanced Packet Block for each record of a pcap file. An empty block: the file is cut off or damaged here."""
+    record = struct.Struct(order + "IIII")
+    while header := source.read(16):
+        if len(header) < 16:
+            yield b""
+            return
+        seconds, fraction, captured, wire_length = record.unpack(header)
+        data = source.read(captured) if captured <= MAX_RECORD else b""
+        if len(data) < captured:
+            yield b""
+            return
+        ticks = seconds * per_second + fraction
+        padding = -captured % 4
+        length = 32 + captured + padding
+        start = _PACKET.pack(6, length, 0, ticks >> 32, ticks & 0xFFFFFFFF, captured, wire_length)
+        yield start + data + bytes(padding) + _TAIL.pack(length)

@@ -1,12 +1,20 @@
-"""Columns of the tables as NumPy arrays of integers.
+"""The tables of one capture, which the decoder writes and `runner.trace` reads, as NumPy arrays of integers."""
 
-Most captures have few rows; for such tables, Arrow's own functions take ten times as long. For every Python number,
-pyarrow also looks for pandas; this takes 0.2 ms when pandas is not installed.
-"""
+import hashlib
+import mmap
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+# Columns of the tables as NumPy arrays of integers.
+#
+# Most captures have few rows; for such tables, Arrow's own functions take ten times as long. For every Python number,
+# pyarrow also looks for pandas; this takes 0.2 ms when pandas is not installed.
 
 Integers = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -46,3 +54,396 @@ def named(column: pa.ChunkedArray, word: str) -> Bools:
     indices, known = words(column)
     matches: Bools = np.isin(indices, [index for index, each in enumerate(known) if each == word])
     return matches
+
+
+# Rows of integers. They are added one by one, and later read as columns.
+
+
+class IntegerRows:
+    """Rows of `width` integers of 64 bits.
+
+    New rows are appended to the flat list `tail`, because this is fast. `settle` moves them to an array, which needs a
+    fifth of the memory.
+    """
+
+    __slots__ = ("_blocks", "_starts", "settled", "tail", "width")
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.settled = 0
+        """Rows that are not in `tail`."""
+        self.tail: list[int] = []
+        self._blocks: list[Integers] = []
+        self._starts: list[int] = []
+        """Number of the first row of each block."""
+
+    def __len__(self) -> int:
+        return self.settled + len(self.tail) // self.width
+
+    def settle(self) -> None:
+        """Move the rows from `tail` to an array. Raises OverflowError when a number has more than 64 bits."""
+        if self.tail:
+            self.add(np.array(self.tail, dtype=np.int64).reshape(-1, self.width))
+
+    def add(self, block: Integers) -> None:
+        """Append many rows at once, and empty `tail`. Before the call, `tail` must be empty or contain the same
+        rows."""
+        self._starts.append(self.settled)
+        self._blocks.append(block)
+        self.settled += len(block)
+        self.tail.clear()
+
+    def __getitem__(self, place: tuple[int, int]) -> int:
+        row, column = place
+        if row >= self.settled:
+            return self.tail[(row - self.settled) * self.width + column]
+        block = bisect_right(self._starts, row) - 1
+        return int(self._blocks[block][row - self._starts[block], column])
+
+    def __setitem__(self, place: tuple[int, int], value: int) -> None:
+        row, column = place
+        if row >= self.settled:
+            self.tail[(row - self.settled) * self.width + column] = value
+        else:
+            block = bisect_right(self._starts, row) - 1
+            self._blocks[block][row - self._starts[block], column] = value
+
+    def write(self, row: int, values: Sequence[int]) -> None:
+        """Replace a whole row."""
+        if row >= self.settled:
+            at = (row - self.settled) * self.width
+            self.tail[at : at + self.width] = values
+        else:
+            block = bisect_right(self._starts, row) - 1
+            self._blocks[block][row - self._starts[block]] = values
+
+    def column(self, number: int) -> Integers:
+        """One column of all rows, as a new array."""
+        self.settle()
+        if not self._blocks:
+            return no_integers()
+        return np.concatenate([block[:, number] for block in self._blocks])
+
+    def set_column(self, number: int, rows: Integers, values: Integers) -> None:
+        """Set the values of one column in many rows."""
+        self.settle()
+        column = self.column(number)
+        column[rows] = values
+        for start, block in zip(self._starts, self._blocks, strict=True):
+            block[:, number] = column[start : start + len(block)]
+
+    def matrix(self) -> npt.NDArray[np.int64]:
+        """All rows as one array."""
+        return np.stack([self.column(number) for number in range(self.width)], axis=1)
+
+
+# The tables of one capture, which the decoder writes and `runner.trace` reads.
+#
+# Times are int64 nanoseconds since the Unix epoch, sizes bytes. `sender` is 0 for the client of the connection, 1 for
+# its server and -1 when the connection is unknown. Packet numbers are complete, reconstructed as in RFC 9000 appendix
+# A.3.
+
+DECODER_VERSION = 11
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+"""Versions of tables that can be read. Columns that an older version lacks are null. Version 2 added `record` and
+`supported_versions`. Version 3 added connections that used only unknown QUIC versions. Version 4 added flows of
+preferred addresses. Version 5 added `token`, `data` and `early_data_accepted`. Version 6 added `first_byte`,
+`key_version`, `reset_token`, `type_length`, `messages`, and Retire Prior To in `offset`. Version 7 added `secrets`, and
+unread packets are attributed to connections by their connection IDs. Version 8 added `fragment_sources`.
+Version 9 added `http3` and the length field of DATAGRAM. Version 10 added `ip_packets`. Version 11 added `not_udp`,
+`headers` and `remarks`, and leaves out bytes behind long headers that are no packet."""
+
+BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD = 1024, 1 << 16
+"""Number of bytes at the beginning of a stream that the column `data` keeps. They are enough for the HTTP/3 frames
+before the content, and for control streams (RFC 9114 §6.2, §7)."""
+
+MOST_SOURCES = 16
+"""Number of source addresses for which a capture's IP fragments are counted, those with the most fragments."""
+
+FRAGMENTS = "IP fragments"
+"""The reason in `CaptureMeta.skipped_udp` for packets that are counted in `CaptureMeta.fragments`."""
+
+MTU = 1500
+"""Largest IP packet in bytes on the emulated and the real links. Larger packets in a capture are super-datagrams of
+segmentation offload."""
+
+HTTP3 = "h3"
+"""The application protocol (ALPN) of HTTP/3."""
+
+CLIENT = 0
+SERVER = 1
+UNKNOWN = -1
+
+_NAME = pa.dictionary(pa.int8(), pa.string())
+_ADDRESS = pa.dictionary(pa.int32(), pa.string())
+
+# Columns of the packet, repeated in every frame table so that readers need no join.
+_OF_THE_PACKET = [("time_ns", pa.int64()), ("connection", pa.int32()), ("sender", pa.int8())]
+
+DATAGRAMS = pa.schema(
+    [
+        ("datagram", pa.int32()),  # row number
+        ("record", pa.int32()),  # number in the capture file from 1, as Wireshark counts; null in tables of version 1
+        ("time_ns", pa.int64()),
+        ("src", _ADDRESS),
+        ("dst", _ADDRESS),
+        ("src_port", pa.uint16()),
+        ("dst_port", pa.uint16()),
+        ("connection", pa.int32()),  # -1: no connection of this capture
+        ("sender", pa.int8()),
+        ("payload_length", pa.int32()),  # bytes of the UDP datagram, without its header
+        ("ip_length", pa.int32()),  # bytes of the IP packet with its header
+        ("ecn", pa.int8()),  # RFC 3168: 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE
+        ("ip_version", pa.int8()),
+    ]
+)
+
+PACKETS = pa.schema(
+    [
+        ("packet", pa.int32()),  # row number
+        ("datagram", pa.int32()),
+        ("index", pa.int16()),  # place in the datagram, from 0
+        ("connection", pa.int32()),
+        ("sender", pa.int8()),
+        ("type", _NAME),  # PACKET_TYPES
+        ("version", pa.uint32()),  # null in short headers
+        ("dcid", pa.binary()),
+        ("scid", pa.binary()),  # null in short headers
+        ("packet_number", pa.int64()),  # null when the packet has no number or was not decrypted
+        ("key_phase", pa.int8()),  # 1-RTT only
+        ("key_generation", pa.int16()),  # 1-RTT only: 0 until the first key update
+        ("length", pa.int32()),  # bytes of this QUIC packet with header and tag
+        ("decrypted", pa.bool_()),  # True for Retry and Version Negotiation, which have nothing to decrypt
+        ("token_length", pa.int32()),  # Initial and Retry only
+        ("suite", _NAME),  # cipher suite of the packet protection, IANA name
+        ("first_byte", pa.int16()),  # first byte without header protection; null when the packet was not decrypted
+        ("key_version", pa.uint32()),  # QUIC version whose keys decrypted the packet
+        ("supported_versions", pa.list_(pa.uint32())),  # Version Negotiation only; null in tables of version 1
+        ("token", pa.binary()),  # Initial and Retry only; null when the token is empty, and in tables before version 5
+    ]
+)
+
+STREAM_FRAMES = pa.schema(
+    [
+        ("packet", pa.int32()),
+        ("frame", pa.int16()),  # place in the packet, from 0
+        ("stream_id", pa.int64()),
+        ("offset", pa.int64()),
+        ("length", pa.int32()),
+        ("fin", pa.bool_()),
+        *_OF_THE_PACKET,
+        ("packet_number", pa.int64()),
+        ("data", pa.binary()),  # the part in the head of the stream; null elsewhere and in tables before version 5
+    ]
+)
+
+ACK_RANGES = pa.list_(pa.struct([("first", pa.int64()), ("last", pa.int64())]))
+
+ACK_FRAMES = pa.schema(
+    [
+        ("packet", pa.int32()),
+        ("frame", pa.int16()),
+        ("space", _NAME),  # SPACES
+        ("largest", pa.int64()),
+        ("delay_us", pa.int64()),  # scaled by the sender's ack_delay_exponent, 3 (RFC 9000 §18.2) when unknown
+        ("ranges", ACK_RANGES),  # both ends inclusive, highest range first
+        ("ect0", pa.int64()),  # null when the frame has no ECN counts
+        ("ect1", pa.int64()),
+        ("ce", pa.int64()),
+        *_OF_THE_PACKET,
+    ]
+)
+
+FRAMES = pa.schema(
+    [
+        ("packet", pa.int32()),
+        ("frame", pa.int16()),
+        ("type", pa.int64()),
+        ("name", _NAME),  # runner.decode.wire.FRAME_NAMES, `unknown`
+        ("stream_id", pa.int64()),
+        ("offset", pa.int64()),  # also: final size of RESET_STREAM, Retire Prior To of NEW_CONNECTION_ID
+        ("length", pa.int32()),  # bytes of the data, or of a run of PADDING, which is one row
+        ("value", pa.int64()),  # limit, sequence number, error code, or bytes of the length field of DATAGRAM
+        ("payload", pa.binary()),  # CRYPTO data, token, path data, new connection ID, reason phrase
+        *_OF_THE_PACKET,
+        ("reset_token", pa.binary()),  # NEW_CONNECTION_ID only
+        ("type_length", pa.int8()),  # bytes of the frame type, if it has more bytes than needed; else null
+    ]
+)
+
+CONNECTIONS = pa.schema(
+    [
+        ("connection", pa.int32()),  # row number
+        ("client_ip", pa.string()),
+        ("client_port", pa.uint16()),
+        ("server_ip", pa.string()),
+        ("server_port", pa.uint16()),
+        ("first_time_ns", pa.int64()),
+        ("version", pa.uint32()),  # version in the last long header
+        ("original_version", pa.uint32()),
+        ("client_random", pa.binary()),
+        ("suite", pa.string()),  # negotiated, IANA name
+        ("alpn", pa.string()),  # negotiated (EncryptedExtensions)
+        ("sni", pa.string()),
+        ("offered_suites", pa.list_(pa.int32())),
+        ("offered_alpn", pa.list_(pa.string())),
+        ("odcid", pa.binary()),  # destination connection ID of the client's first Initial
+        ("retry", pa.bool_()),
+        ("resumed", pa.bool_()),  # null until a ServerHello was read
+        ("early_data_offered", pa.bool_()),
+        ("early_data_accepted", pa.bool_()),  # by the server (RFC 8446 §4.2.10); null without EncryptedExtensions
+        ("client_hello_count", pa.int32()),  # Initial packets from the client with CRYPTO data at offset 0
+        ("certificate", pa.bool_()),  # the server sent a Certificate message
+        ("client_transport_parameters", pa.string()),  # JSON, names of RFC 9000 §18.2; null when not seen
+        ("server_transport_parameters", pa.string()),
+        (
+            "messages",
+            pa.string(),
+        ),  # JSON: TLS messages of both ends (runner.decode.crypto_messages); null in older tables
+        ("secrets", pa.list_(pa.string())),  # labels of secrets in key logs for the client random; null in older tables
+        ("http3", pa.string()),  # JSON: frames of HTTP/3 (runner.decode.http3); null without HTTP/3, in older tables
+        ("retry_integrity_ok", pa.bool_()),  # null without a Retry; False when any Retry had a wrong tag
+    ]
+)
+
+PACKET_TYPES = ("initial", "0rtt", "handshake", "1rtt", "retry", "version_negotiation", "stateless_reset", "unknown")
+SPACES = ("initial", "handshake", "application")
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureMeta:
+    """Facts of the capture file as a whole."""
+
+    file_name: str
+    sha256: str
+    link_type: str
+    """Link type as in libpcap, without LINKTYPE_, such as `ETHERNET`. Several link types are separated by commas."""
+    packets: int
+    """Number of records in the file."""
+    non_quic: int
+    """Number of records without a QUIC datagram: other protocols, fragments, and datagrams that were cut off before
+    their first byte."""
+    fragments: int
+    """Number of IP fragments. They are counted but not reassembled, because QUIC forbids fragmentation (RFC 9000
+    §14)."""
+    snapped: int
+    """Number of records that contain only the beginning of their packet."""
+    truncated: bool
+    """True when the file ends within a record."""
+    kernel_drops: int | None
+    """Number of packets that the kernel dropped during the capture; None when this number is unknown."""
+    first_time_ns: int | None
+    decoder_version: int
+    skipped_udp: dict[str, int] = field(default_factory=dict)
+    """Reason why UDP packets were not read as QUIC → number of packets."""
+    fragment_sources: dict[str, int] = field(default_factory=dict)
+    """Source address → number of IP fragments, for at most `MOST_SOURCES` addresses; empty in older tables."""
+    ip_packets: dict[str, int] = field(default_factory=dict)
+    """`source destination` → number of unicast IP packets of any protocol, for the most frequent pairs of addresses.
+    The other pairs together have the name "". Empty in older tables, and for captures without Ethernet."""
+    not_udp: dict[str, int] = field(default_factory=dict)
+    """What the records without UDP over IP carry → number of records, the most frequent first; empty in older
+    tables."""
+    headers: dict[str, int] = field(default_factory=dict)
+    """Header between link layer and IP packet, such as `PPPoE` or `GRE` → number of records; empty in older tables."""
+    remarks: list[str] = field(default_factory=list)
+    """Sentences for the user about key logs and about what was not read; empty in older tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceCheck:
+    """A count that has its expected value in every complete trace. `holds` is None when the evidence is missing.
+
+    Such a check is about the capture and the decoder. The judge has other checks for the rules of endpoints.
+    """
+
+    name: str
+    holds: bool | None
+    expected: int
+    actual: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One decoded capture: the tables of the schemas above, the facts of the file and the checks."""
+
+    datagrams: pa.Table
+    packets: pa.Table
+    stream_frames: pa.Table
+    ack_frames: pa.Table
+    frames: pa.Table
+    connections: pa.Table
+    meta: CaptureMeta
+    checks: list[TraceCheck]
+
+
+TABLES: dict[str, pa.Schema] = {
+    "datagrams": DATAGRAMS,
+    "packets": PACKETS,
+    "stream_frames": STREAM_FRAMES,
+    "ack_frames": ACK_FRAMES,
+    "frames": FRAMES,
+    "connections": CONNECTIONS,
+}
+
+
+# Reads the bytes of a capture file, and numbers at many positions of the file at once.
+
+Data = bytes | mmap.mmap
+"""The bytes of a file. Slices of both types are bytes."""
+
+_LARGE = 1 << 25  # bytes; larger files are mapped, smaller ones are read
+_PIECE = 1 << 22  # bytes
+
+
+def file_bytes(path: Path) -> Data:
+    """The content of a file. Raises OSError."""
+    with path.open("rb") as file:
+        if path.stat().st_size < _LARGE:
+            return file.read()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def release(data: Data) -> None:
+    """Release the memory of a mapped file, because the judge's memory limit counts it. Later reads load the pages
+    again."""
+    if isinstance(data, mmap.mmap):
+        data.madvise(mmap.MADV_DONTNEED)
+
+
+def sha256(data: Data) -> str:
+    """SHA-256 of all bytes, in hexadecimal."""
+    digest = hashlib.sha256()
+    with memoryview(data) as view:
+        for at in range(0, len(view), _PIECE):
+            digest.update(view[at : at + _PIECE])
+            release(data)
+    return digest.hexdigest()
+
+
+class NumbersAt:
+    """Reads unsigned big-endian numbers. Bytes beyond the end of the file count as 0."""
+
+    def __init__(self, data: Data) -> None:
+        self._bytes = np.frombuffer(data, dtype=np.uint8)
+        self._last = len(self._bytes) - 1
+
+    def __call__(self, positions: Integers, size: int = 1) -> Integers:
+        """The numbers of `size` bytes (at most 7) at these positions, which must not be negative."""
+        numbers = np.zeros(len(positions), dtype=np.int64)
+        if self._last < 0:
+            return numbers
+        inside = not len(positions) or int(positions.max()) + size - 1 <= self._last
+        for offset in range(size):
+            at = positions + offset
+            numbers <<= 8
+            if inside:
+                numbers |= self._bytes[at]
+            else:
+                numbers |= np.where(at <= self._last, self._bytes[np.minimum(at, self._last)], 0)
+        return numbers
+
+    def rows(self, positions: Integers, size: int) -> npt.NDArray[np.uint8]:
+        """The `size` bytes from each position on. They must lie within the file."""
+        rows: npt.NDArray[np.uint8] = self._bytes[positions[:, None] + np.arange(size)]
+        return rows

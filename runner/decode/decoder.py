@@ -1,24 +1,378 @@
 """The decoder: reads every QUIC packet of a capture in file order, with the keys of its connection."""
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from runner.decode import rows as columns
-from runner.decode.attribution import attribute
-from runner.decode.columns import Integers, no_integers
-from runner.decode.connection import APPLICATION_SPACE, INITIAL_SPACE, Connection, OneRtt, Side
-from runner.decode.file_bytes import release
-from runner.decode.frames import NONE, parse_frames
-from runner.decode.keylog import Session
-from runner.decode.negotiation import Negotiation
-from runner.decode.network import Datagrams
-from runner.decode.packets import LongHeader, PacketType, parse_long_header
-from runner.decode.protection import SUITES, TAG_LENGTH, VERSIONS, Protection, initial_protection
-from runner.decode.registry import SPACE_OF, FlowState, Packet, Registry
-from runner.decode.rescue import Rescue
-from runner.decode.rows import Rows
-from runner.decode.schema import CLIENT, HTTP3, MTU
+from runner.decode import wire as columns
+from runner.decode.capture import Datagrams
+from runner.decode.columns import CLIENT, HTTP3, MTU, SERVER, Data, Integers, no_integers, release
+from runner.decode.connection import (
+    APPLICATION_SPACE,
+    INITIAL_SPACE,
+    SPACE_OF,
+    Connection,
+    FlowState,
+    KeyRing,
+    OneRtt,
+    Packet,
+    Registry,
+    SenderState,
+)
+from runner.decode.keys import (
+    APPLICATION_SECRETS,
+    EARLY_SECRET,
+    HANDSHAKE_SECRETS,
+    SUITES,
+    TAG_LENGTH,
+    VERSION_1,
+    VERSIONS,
+    Protection,
+    Session,
+    candidates,
+    initial_protection,
+    retry_tag_is_valid,
+)
+from runner.decode.wire import (
+    CONNECTION,
+    DATAGRAM,
+    DCID,
+    DECRYPTED,
+    INDEX,
+    NONE,
+    SENDER,
+    TYPE,
+    VERSION,
+    LongHeader,
+    PacketType,
+    Rows,
+    parse_frames,
+    parse_long_header,
+)
+
+# Reads the packets before a handshake that have no packet protection: Version Negotiation, Retry, and first flights of
+# unknown versions.
+
+_CLIENT_INITIAL = 1200  # least bytes of UDP payload of a client's first datagram (RFC 9000 §14.1)
+
+
+class Negotiation:
+    """The packets of this kind in one capture. `times` and `lengths`: time in ns and bytes of UDP payload of each
+    datagram."""
+
+    def __init__(self, data: Data, rows: Rows, registry: Registry, times: Integers, lengths: Integers) -> None:
+        self._data = data
+        self._rows = rows
+        self._registry = registry
+        self._times = times
+        self._lengths = lengths
+        self._tried: set[bytes] = set()
+        """Connection IDs of first flights with an unknown version that were answered by Version Negotiation."""
+
+    def read(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
+        """Update the connections from a packet with a long header that has no packet protection."""
+        if header.type is PacketType.VERSION_NEGOTIATION:
+            self._version_negotiation(packet, header, flow)
+        elif header.type is PacketType.RETRY:
+            self._retry(packet, header, flow)
+        elif flow.orphan is None and (not flow.sides or self._is_another_first_flight(packet, header)):
+            flow.orphan, flow.orphan_datagram = header, packet.datagram
+
+    def note_cut_off(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
+        """Remember the first long header on a flow whose packet is cut off by the snap length: its version and
+        connection IDs describe the connection."""
+        if flow.orphan is None and not flow.sides and header.dcid:
+            flow.orphan, flow.orphan_datagram = header, packet.datagram
+
+    def _is_another_first_flight(self, packet: Packet, header: LongHeader) -> bool:
+        """Whether a packet of an unknown version begins another connection on a flow that has connections. Then its
+        connection ID is new, and its datagram is large enough for a first datagram. Otherwise the link has corrupted a
+        version field."""
+        length = self._lengths[packet.datagram]
+        return (
+            bool(length >= _CLIENT_INITIAL)
+            and header.dcid not in self._registry.cids
+            and header.dcid not in self._tried
+        )
+
+    def _version_negotiation(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
+        """Assign a Version Negotiation packet to a connection. The packet contains the two connection IDs of the
+        client's packet in swapped order (RFC 9000 §17.2.1)."""
+        registry = self._registry
+        orphan = registry.reverse(flow).orphan
+        if orphan is not None and (orphan.scid, orphan.dcid) == (header.dcid, header.scid):
+            registry.reverse(flow).orphan = None
+            self._tried.add(orphan.dcid)
+            connection = registry.add_connection(flow, SERVER, int(self._times[packet.datagram]))
+            connection.original_version, connection.odcid = orphan.version, orphan.dcid
+        if flow.sides and flow.sides[0].sender == SERVER:
+            self._rows.fill(packet.row, flow.sides[0].connection.number, SERVER, PacketType.VERSION_NEGOTIATION)
+        self._rows.set(packet.row, columns.DECRYPTED, 1)
+
+    def _retry(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
+        self._rows.set(packet.row, columns.DECRYPTED, 1)
+        for side in flow.sides:
+            connection = side.connection
+            if side.sender == SERVER and connection.initial_dcids:
+                whole = self._data[header.start : header.end]
+                valid = retry_tag_is_valid(header.version, connection.initial_dcids[-1], whole)
+                connection.retry_integrity_ok = valid and connection.retry_integrity_ok is not False
+                connection.retry_scids.add(header.scid)
+                self._registry.may_continue = True
+                self._rows.fill(packet.row, connection.number, SERVER, PacketType.RETRY)
+                return
+
+    def adopt_orphans(self) -> None:
+        """Create a connection for each first flight of an unknown version that no server answered, and for long headers
+        whose packets are cut off."""
+        flows = self._registry.flows
+        orphans = [(flow.orphan_datagram, flow, flow.orphan) for flow in flows if flow.orphan is not None]
+        for datagram, flow, orphan in sorted(orphans, key=lambda each: each[0]):
+            readable = orphan.version in VERSIONS
+            if flow.sides or not (readable or self._lengths[datagram] >= _CLIENT_INITIAL):
+                continue
+            sender = SERVER if readable and flow.flow.src_port < flow.flow.dst_port else CLIENT
+            connection = self._registry.add_connection(flow, sender, int(self._times[datagram]))
+            connection.original_version = orphan.version
+            if readable:
+                connection.version = orphan.version
+                self._registry.issue(orphan.scid, connection.sides[sender])
+            if sender == CLIENT:
+                connection.odcid = orphan.dcid
+
+
+# Finds keys for packets of a connection whose handshake is not in the capture: tries all secrets of the key logs.
+#
+# A handshake is missing when a capture starts late or lost the first flight. Then session, direction, suite, version,
+# length of the connection ID, key generation and upper bits of the packet number are all unknown.
+
+_MAX_CID_LENGTH = 20  # RFC 9000 §17.2
+_FEW_WINDOWS, _MANY_WINDOWS = 2, 256  # values to try for the upper bits of the packet number
+_ATTEMPTS = 300_000
+"""The largest number of attempts per capture, which take about half a second. Packets that are still unread afterwards
+count as damaged."""
+_FAILURES_PER_FLOW = 24  # searches without success; afterwards, no packet of the flow is searched
+
+_Target = tuple[Connection | None, bytes, Session, int]
+"""connection (None while unknown), client random, secrets, sender"""
+
+
+class Rescue:
+    """The search in one capture. Keys that are found are written to the registry, and the decoder uses them."""
+
+    def __init__(self, data: Data, registry: Registry) -> None:
+        self._data = data
+        self._registry = registry
+        self._attempts = _ATTEMPTS
+        self._failures: dict[int, int] = {}
+        self._rings: dict[tuple[bytes, int], list[KeyRing]] = {}
+
+    def search(self, packet: Packet, flow: FlowState, time_ns: int) -> bool:
+        """Search keys for this packet, and assign them to a connection on `flow`. Returns whether keys were found."""
+        number = flow.flow.number
+        self._attempts -= (len(self._registry.sessions) + len(self._registry.connections)) // 64
+        if self._attempts <= 0 or self._failures.get(number, 0) >= _FAILURES_PER_FLOW:
+            return False
+        if packet.header is None:
+            opened = any(self._short(packet, flow, time_ns, windows) for windows in (_FEW_WINDOWS, _MANY_WINDOWS))
+        else:
+            opened = self._long(packet, packet.header, flow, time_ns)
+        if not opened:
+            self._failures[number] = self._failures.get(number, 0) + 1
+        return opened
+
+    def _has_another_session(self, packet: Packet, flow: FlowState) -> bool:
+        """Whether the packet belongs to a connection whose ClientHello was read. If secrets of another session open
+        such a packet, the key log contains a wrong client random."""
+        header, cids = packet.header, self._registry.cids
+        known = [cids.get(header.dcid), cids.get(header.scid)] if header is not None else []
+        if header is None:
+            start = packet.start + 1
+            known = [cids.get(self._data[start : start + length]) for length in self._registry.cid_lengths]
+            known += [side for side in flow.sides if side.ring is None]
+        return any(side is not None and side.connection.client_random is not None for side in known)
+
+    def _targets(self, packet: Packet, flow: FlowState) -> Iterator[_Target]:
+        of_another = self._has_another_session(packet, flow)
+        by_random = {each.client_random: each for each in self._registry.connections if each.client_random}
+        on_flow = {each.connection.client_random: each.sender for each in flow.sides}
+        has_keys = any(side.ring is not None for side in flow.sides)
+        nameless = next((side for side in flow.sides if side.connection.client_random is None), None)
+        # Sessions of connections on this flow first, then sessions without a connection.
+        order = sorted(self._registry.sessions.items(), key=lambda item: (item[0] not in on_flow, item[0] in by_random))
+        for client_random, session in order:
+            if client_random in by_random:
+                known = on_flow.get(client_random)
+                if known is None and has_keys:
+                    continue  # more likely a damaged packet than a packet of a connection on another flow
+                for sender in (CLIENT, SERVER) if known is None else (known,):
+                    yield by_random[client_random], client_random, session, sender
+            elif nameless is not None:
+                yield nameless.connection, client_random, session, nameless.sender
+            elif not of_another:
+                yield None, client_random, session, CLIENT
+                yield None, client_random, session, SERVER
+
+    def _short(self, packet: Packet, flow: FlowState, time_ns: int, windows: int) -> bool:
+        for target in self._targets(packet, flow):
+            connection, client_random, session, sender = target
+            secrets = session.get(APPLICATION_SECRETS[sender])
+            if secrets is None or (connection is not None and connection.sides[sender].ring is not None):
+                continue
+            key = client_random, sender
+            if key not in self._rings:
+                self._rings[key] = [KeyRing(each) for each in candidates(secrets, VERSION_1, None)]
+            for ring in self._rings[key]:
+                for length in self._cid_lengths():
+                    if self._attempts <= 0:
+                        return False
+                    at = packet.start + 1 + length
+                    opened, attempts = ring.search(self._data, packet.start, at, packet.end, windows)
+                    self._attempts -= attempts
+                    if opened is None:
+                        continue
+                    adopted = self._adopt(flow, target, time_ns, ring.version)
+                    side = adopted.sides[sender]
+                    side.ring, side.cid_length = ring, length
+                    side.largest[APPLICATION_SPACE] = opened[0] - 1
+                    adopted.suite = ring.suite
+                    self._registry.link(flow, side)
+                    return True
+        return False
+
+    def _long(self, packet: Packet, header: LongHeader, flow: FlowState, time_ns: int) -> bool:
+        """Search keys for a Handshake or 0-RTT packet. Keys of Initial packets can't be found: they come from the
+        client's first connection ID, which is in no key log."""
+        if header.type is PacketType.INITIAL:
+            return False
+        for target in self._targets(packet, flow):
+            _, _, session, sender = target
+            label = HANDSHAKE_SECRETS[sender] if header.type is PacketType.HANDSHAKE else EARLY_SECRET
+            secrets = session.get(label)
+            if secrets is None or (label == EARLY_SECRET and sender == SERVER):
+                continue
+            options = candidates(secrets, header.version, None)
+            self._attempts -= len(options)
+            if any(self._opens(each, header) for each in options):
+                adopted = self._adopt(flow, target, time_ns, header.version)
+                self._registry.link(flow, adopted.sides[sender])
+                return True
+        return False
+
+    def _opens(self, protection: Protection, header: LongHeader) -> bool:
+        return protection.open_long(self._data, header.start, header.number_at, header.end, -1) is not None
+
+    def _adopt(self, flow: FlowState, target: _Target, time_ns: int, version: int) -> Connection:
+        """The connection of the target, with the secrets of the target's session. A missing connection is created."""
+        connection, client_random, session, sender = target
+        if connection is None:
+            connection = self._registry.add_connection(flow, sender, time_ns)
+            # 1-RTT packets of drafts have the same keys as those of version 1. Their long headers tell the version.
+            orphan = flow.orphan or self._registry.reverse(flow).orphan
+            connection.version = version if orphan is None else orphan.version
+        if connection.client_random is None:
+            connection.client_random = client_random
+            connection.use_session(session, version)
+        return connection
+
+    def _cid_lengths(self) -> list[int]:
+        known = self._registry.cid_lengths
+        return sorted(range(_MAX_CID_LENGTH + 1), key=lambda length: length not in known)
+
+
+# Assigns packets that could not be decrypted to the connections to which they most likely belong, and finds those that
+# belong to no connection.
+
+_ONE_RTT = int(PacketType.ONE_RTT)  # comparing plain integers is faster
+
+
+def attribute(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Registry) -> None:
+    """Fill in the connection and the sender of every packet without a connection.
+
+    The packet's destination connection ID decides. When this ID is unknown, the connections on the packet's flow at
+    that time decide. `selected`: for each datagram of `rows`, its number in `datagrams`.
+    """
+    nameless = np.flatnonzero(rows.packets.column(CONNECTION) == NONE)
+    if not len(nameless) or not registry.connections:
+        return
+    timelines = [_Timeline(flow) for flow in registry.flows]
+    numbers = selected[rows.packets.column(DATAGRAM)[nameless]]
+    columns = [rows.packets.column(column)[nameless] for column in (DCID, TYPE, INDEX)]
+    columns += [column[numbers] for column in (datagrams.flow, datagrams.start, datagrams.time_ns)]
+    owners = np.full((len(nameless), 2), NONE, dtype=np.int64)
+    lengths = sorted(registry.cid_lengths, reverse=True)
+    for at, (cid, kind, index, flow, start, time_ns) in enumerate(zip(*map(np.ndarray.tolist, columns), strict=True)):
+        side = None
+        if cid != NONE:
+            side = registry.cids.get(rows.cids[cid])
+        elif kind == _ONE_RTT and index == 0:  # the first packet in its datagram
+            side = _named_side(start + 1, lengths, datagrams.data, registry)
+        side = side or timelines[flow].at(time_ns)
+        if side is not None:
+            owners[at] = side.connection.number, side.sender
+    for column, values in zip((CONNECTION, SENDER), owners.T, strict=True):
+        rows.packets.set_column(column, nameless, values)
+
+
+def strangers(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Registry) -> Integers:
+    """The unread datagrams that have the form of a short header but belong to no connection, as rows of `selected`.
+
+    A packet with an ID of a connection belongs to it. A packet with an unknown ID can belong to a connection on its
+    flow that uses IDs of zero length, or whose keys are unknown. On a flow with long headers and no connection, it
+    stays, too.
+    """
+    packets = rows.packets
+    kind, datagram = packets.column(TYPE), packets.column(DATAGRAM)
+    unread = np.flatnonzero((kind == _ONE_RTT) & (packets.column(DECRYPTED) == 0) & (packets.column(INDEX) == 0))
+    numbers = selected[datagram[unread]]
+    # Nothing decrypts a packet of which the capture lacks a part, nor several datagrams in one record.
+    whole = datagrams.payload_length[numbers] == datagrams.end[numbers] - datagrams.start[numbers]
+    whole &= datagrams.ip_length[numbers] <= MTU
+    unread, numbers = unread[whole], numbers[whole]
+    if not len(unread) or not registry.connections:
+        return no_integers()
+    begun = set(datagrams.flow[selected[datagram[packets.column(VERSION) != NONE]]].tolist())
+    lengths = sorted(registry.cid_lengths, reverse=True)
+    chosen = []
+    for row, flow_number, start in zip(
+        datagram[unread].tolist(), datagrams.flow[numbers].tolist(), datagrams.start[numbers].tolist(), strict=True
+    ):
+        flow = registry.flows[flow_number]
+        if flow.history:
+            can_be_read = all(side.cid_length > 0 and side.has_short_keys for side in flow.history)
+        else:
+            can_be_read = begun.isdisjoint((flow_number, flow.flow.reverse))
+        if can_be_read and _named_side(start + 1, lengths, datagrams.data, registry) is None:
+            chosen.append(row)
+    return np.array(chosen, dtype=np.int64)
+
+
+def _named_side(cid_at: int, lengths: list[int], data: Data, registry: Registry) -> SenderState | None:
+    """The side whose packets carry the connection ID at `cid_at` in the file; None when the ID is unknown."""
+    for length in lengths:
+        side = registry.cids.get(data[cid_at : cid_at + length])
+        if side is not None:
+            return side
+    return None
+
+
+class _Timeline:
+    """The senders on a flow, sorted by the times at which their connections began."""
+
+    def __init__(self, flow: FlowState) -> None:
+        self._sides = sorted(flow.history, key=lambda side: side.connection.first_time_ns)
+        self._times = [side.connection.first_time_ns for side in self._sides]
+
+    def at(self, time_ns: int) -> SenderState | None:
+        """The sender of the last connection that began before this time; the first sender when no connection had begun.
+        None when the flow has no sender."""
+        if not self._sides:
+            return None
+        if len(self._sides) == 1:
+            return self._sides[0]
+        return self._sides[max(0, bisect_right(self._times, time_ns) - 1)]
+
 
 _LONG_FORM = 0x80
 _PIECE = 1 << 13  # datagrams that are read before the memory of their bytes is released
@@ -28,7 +382,6 @@ _STRANGERS = 4  # senders whose keys are tried for an Initial packet with an unk
 _SPLITS = 8  # failed splits of super-datagrams on a flow; afterwards, only the last known size is tried
 _LEAST_SEALED = 4 + TAG_LENGTH  # bytes behind the connection ID of the shortest packet (RFC 9001 §5.4.2)
 _PADDING = bytes(1 << 16)  # as long as the largest datagram
-_ONE_RTT = int(PacketType.ONE_RTT)  # numpy reads plain integers much faster
 _SUITE_NUMBERS = {suite: number for number, suite in enumerate(SUITES.values())}
 _PROTECTED = (PacketType.INITIAL, PacketType.ZERO_RTT, PacketType.HANDSHAKE)
 
@@ -199,7 +552,7 @@ class Decoder:
                 return True
         return self._is_stateless_reset(packet, flow)
 
-    def _accept_short(self, packet: Packet, side: Side, cid_length: int, opened: OneRtt) -> None:
+    def _accept_short(self, packet: Packet, side: SenderState, cid_length: int, opened: OneRtt) -> None:
         number, plain, phase, generation, first = opened
         rows, row, start = self.rows, packet.row, packet.start
         self.registry.changes += 1
@@ -347,7 +700,7 @@ class Decoder:
         return None
 
     def _accept_long(
-        self, packet: Packet, header: LongHeader, side: Side, opened: tuple[int, bytes, int, Protection]
+        self, packet: Packet, header: LongHeader, side: SenderState, opened: tuple[int, bytes, int, Protection]
     ) -> None:
         """Write the row and the frames of a decrypted packet, and update the connection."""
         number, plain, first, protection = opened

@@ -1,7 +1,7 @@
 """Finds the IP packet in a captured frame: link layers, headers of access networks (VLAN, PPPoE, MPLS), and tunnels
 (GRE, IP in IP)."""
 
-from runner.decode.file_bytes import Data
+from runner.decode.columns import Data
 
 # tcpdump.org/linktypes.html
 ETHERNET, _PPP, _LOOP, _SLL, _SLL2, _PPP_ETHER, _ATM, _C_HDLC = 1, 9, 108, 113, 276, 51, 100, 104

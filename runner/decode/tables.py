@@ -7,17 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from runner.decode import rows as columns
-from runner.decode.columns import Integers
-from runner.decode.connection import Connection
-from runner.decode.frames import FRAME_NAMES, NONE, STREAM_COLUMNS, FrameRows
-from runner.decode.http3 import StreamReader
-from runner.decode.integer_rows import IntegerRows
-from runner.decode.network import Datagrams
-from runner.decode.packets import PacketType
-from runner.decode.protection import SUITES
-from runner.decode.rows import PACKET_COLUMNS, Rows
-from runner.decode.schema import (
+from runner.decode import wire as columns
+from runner.decode.capture import Datagrams
+from runner.decode.columns import (
     ACK_FRAMES,
     ACK_RANGES,
     CONNECTIONS,
@@ -28,8 +20,14 @@ from runner.decode.schema import (
     PACKETS,
     SPACES,
     STREAM_FRAMES,
+    IntegerRows,
+    Integers,
 )
-from runner.decode.transport_parameters import TransportParameters
+from runner.decode.connection import Connection
+from runner.decode.crypto_messages import TransportParameters
+from runner.decode.http3 import StreamReader
+from runner.decode.keys import SUITES
+from runner.decode.wire import FRAME_NAMES, NONE, PACKET_COLUMNS, STREAM_COLUMNS, FrameRows, PacketType, Rows
 
 _NAMES = [*dict.fromkeys(FRAME_NAMES.values()), "unknown"]
 _UNKNOWN_NAME = len(_NAMES) - 1

@@ -1,37 +1,461 @@
-"""The limit that held the transfer back at each moment, from the first Initial packet to the last byte.
+"""The limit that held the transfer back at each moment, from the first Initial packet to the last byte."""
 
-All times are times at the client: the time of an event at the server is the time at which a packet that is sent then
-arrives over an empty link. Until the first response byte the limit is HANDSHAKE, except for the time that the server
-took to answer. From the first response byte on, the time is divided into slices of about 1/16 RTT. Each slice has a
-window of one RTT around it, because a sender's feedback loop takes one RTT (RFC 9002 §7). The limit of a slice is the
-first of these limits whose condition is true:
-
-1. OUTAGE: the path carried nothing. For an emulated link the outage was configured and the simulator counted losses.
-2. LINK: in the window, at least 90 % of the bytes arrived that the forward link can deliver (its capacity without the
-   losses of its loss model). On a real link also: each packet of the window had waited. The advertised data rate is
-   never used as the capacity.
-3. RECEIVE_WINDOW: MAX_DATA or MAX_STREAM_DATA allow less than two packets, in this slice or in 40 % of the window.
-4. RECOVERY or HANDSHAKE: no response has unsent bytes. RECOVERY: the client misses bytes that were sent. HANDSHAKE: the
-   server waits for a request.
-5. PACING or APPLICATION: the server rests although its window has room: less than half as many bytes are in flight as
-   recently, and the server learnt of no loss for two RTTs. At least three such rests, about one per RTT, are PACING;
-   other rests, also longer rests between them, are APPLICATION. APPLICATION also: datagrams that aren't full show that
-   the server's buffer ran empty again and again (`supply.py`).
-6. CONGESTION_WINDOW: at least half as many bytes are in flight as recently, because the sender waits for ACKs or
-   spreads its window over the RTT. Also for two RTTs after the server learnt of a loss or of CE.
-
-All other time is UNKNOWN. When the server's capture lacks packets, CONGESTION_WINDOW is replaced by UNKNOWN. At the end
-each slice gets the most frequent limit of the half window around it.
-"""
-
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 
-from runner.diagnose.slices import Slices
-from runner.diagnose.view import View
-from runner.model.diagnosis import Limit, Span
-from runner.trace.intervals import Bools, Ints
+from runner.decode.columns import CLIENT
+from runner.diagnose.path import Floats, least_around
+from runner.diagnose.transfer_view import View
+from runner.model.result import Limit, Span
+from runner.trace.recording import Bools, Ints, Vantage
+
+# Whether the server's application supplied less data than the path carries. Datagrams that aren't full show this.
+#
+# A stack that has data fills its datagrams. When the server sends a shorter datagram and then rests, and no ACK ends
+# the rest, its buffer had run empty. An application that writes a little every few milliseconds causes such a datagram
+# after each write. Its data rate looks like that of a small congestion window, so the data rate is not enough to
+# distinguish them.
+
+_FULL_DATAGRAM = 0.97  # share of the size of the largest datagrams
+_MEDIAN = 50
+_LEAST_REST = 0.001  # s
+_BY_ACK = 0.0005  # s in which a server usually reacts to an ACK with packets
+_ROOM_PACKETS = 2
+_LEAST_TIMES = 4
+_LEAST_CALM = 0.6  # share of the short datagrams
+_LEAST_CALM_AS_WRITTEN = 0.3  # ACKs of two packets may arrive in step with the application
+_LEAST_VARIED = 4  # datagrams whose size, or number of stream bytes, differs from the most frequent value
+_USUAL = 0.3  # share of the datagrams with the same size, or the same number of stream bytes
+_OFTEN = 0.15  # share of the datagrams
+_REGULAR = 0.7  # share of the distances between short datagrams
+_LONG_REST = 0.125  # windows
+_LEAST_SUPPLY_RESTS = 30
+_MOST = 75  # percentile of the reaction times
+_SLOWEST = 0.004  # s from an ACK to the packets that it allows
+_OF_REST = 0.25  # share of the median rest
+_MOSTLY = 0.4  # share of the datagrams
+_LONGER = 2.5  # ratio to the rest after other datagrams
+_ABOVE_PACER = 2.0  # ratio to the median of the rests
+
+
+@dataclass(frozen=True)
+class Supply:
+    """The datagrams with response data of one connection, in the order of sending."""
+
+    view: View
+
+    @property
+    def _server(self) -> Vantage:
+        server = self.view.transfer.recording.server
+        assert server is not None  # there is sent data
+        return server
+
+    @cached_property
+    def packets(self) -> Ints:
+        """Rows of the packets in the server-side capture."""
+        rows: Ints = np.unique(self.view.sent.packet[self.view.own])
+        return rows
+
+    @cached_property
+    def _datagram(self) -> Ints:
+        rows: Ints = self._server.packets["datagram"][self.packets]
+        return rows
+
+    @cached_property
+    def size(self) -> Ints:
+        """Bytes of UDP payload."""
+        sizes: Ints = self._server.datagrams["payload_length"][self._datagram]
+        return sizes
+
+    @cached_property
+    def time(self) -> Floats:
+        return self.view.seconds(self._server.datagrams["time_ns"][self._datagram])
+
+    @cached_property
+    def blocked(self) -> Bools:
+        """Per datagram: whether the client's flow control allowed less than two packets after it."""
+        packet = float(np.median(self.view.flight.length))
+        full: Bools = self.view.room.left(self.time + 1e-6) < _ROOM_PACKETS * packet
+        return full
+
+    @cached_property
+    def _stream_bytes(self) -> Ints:
+        """Per datagram: bytes of response data."""
+        sent = self.view.sent
+        place = np.searchsorted(self.packets, sent.packet[self.view.own])
+        length = (sent.end - sent.start)[self.view.own]
+        sizes: Ints = np.bincount(place, weights=length, minlength=len(self.packets)).astype(np.int64)
+        return sizes
+
+    @cached_property
+    def _largest(self) -> Ints:
+        """Per datagram: bytes of the largest datagram until then that had response data or was acknowledged. A probe of
+        the path's MTU (RFC 8899 §4.1) has no data, but its ACK shows that the next datagrams can have its size."""
+        flight, server = self.view.flight, self._server
+        passed = np.isfinite(flight.acked)
+        size = server.datagrams["payload_length"][server.packets["datagram"][flight.row[passed]]]
+        order = np.argsort(flight.acked[passed], kind="stable")
+        known = np.append(0, np.maximum.accumulate(size[order]))
+        place = np.searchsorted(flight.acked[passed][order], self.time, side="right")
+        largest: Ints = np.maximum(np.maximum.accumulate(self.size), known[place])
+        return largest
+
+    @cached_property
+    def _filled(self) -> Bools:
+        """Per datagram: whether the stack takes its size for full. A stack that fills its datagrams puts fewer stream
+        bytes into a datagram that also has an ACK frame, and so keeps the size. Full datagrams therefore have a
+        frequent size, and their numbers of stream bytes vary."""
+        filled = np.zeros(len(self.size), dtype=bool)
+        sizes, count = np.unique(self.size, return_counts=True)
+        for size in sizes[count >= _USUAL * len(self.size)]:
+            mine = self.size == size
+            length = np.bincount(self._stream_bytes[mine])
+            if length.sum() - length.max() >= _LEAST_VARIED:
+                filled |= mine
+        return filled
+
+    @cached_property
+    def as_written(self) -> Bools:
+        """Per datagram: whether a write of the application ends with it. Then the datagrams between two rests have the
+        same number of stream bytes again and again, and the last datagram had space for more data."""
+        written = np.zeros(len(self.size), dtype=bool)
+        # A pacer may rest between any two datagrams; the rests of an application are longer.
+        pacer = _ABOVE_PACER * float(np.median(np.diff(self.time))) if len(self.time) > 1 else 0.0
+        for rest in (_LEAST_REST, max(_LEAST_REST, pacer), self.view.window * _LONG_REST):
+            written |= self._ends_of_writes(rest)
+        return written & ~self._filled
+
+    def _ends_of_writes(self, rest: float) -> Bools:
+        """Per datagram: whether a write ends with it. `rest` in seconds: shorter rests are those of the pacer."""
+        write_ends = np.zeros(len(self.size), dtype=bool)
+        ends = np.flatnonzero(np.diff(self.time) > rest)
+        if len(ends) < _LEAST_TIMES:
+            return write_ends
+        written = np.diff(np.cumsum(self._stream_bytes)[ends], prepend=0)
+        left = np.diff(np.cumsum(self.size)[ends], prepend=0)
+        heads = np.append(0, ends[:-1] + 1)
+        largest = np.maximum.reduceat(self.size, heads)[: len(ends)]
+        usual = np.bincount(written).argmax()
+        mine = written == usual
+        if mine.sum() < max(_LEAST_TIMES, _USUAL * len(ends)):
+            return write_ends
+        # The last datagram could have been larger if an earlier datagram of the write was larger. The same holds if
+        # datagrams that also have an ACK frame are larger and have as many stream bytes.
+        could = float(np.mean(self.size[ends][mine] < largest[mine])) > _REGULAR
+        sizes = np.bincount(left[mine])
+        if could or sizes.sum() - sizes.max() >= _LEAST_VARIED:
+            write_ends[ends[mine]] = True
+        return write_ends
+
+    @cached_property
+    def short(self) -> Bools:
+        """Per datagram: whether it had space for more data and the client's flow control allowed more. Datagrams at the
+        end of the last response don't count."""
+        if not len(self.size):
+            return np.zeros(0, dtype=bool)
+        largest = self._largest.astype(np.float64)
+        hole = self.view.black_hole
+        after = np.zeros(len(self.size), dtype=bool) if hole is None else self.time + self.view.shift >= hole.start
+        if after.any():  # from the start of the black hole on, larger datagrams don't pass
+            largest[after] = np.percentile(self.size[after], _MEDIAN)
+        before_end = self.time < float(self.view.room.busy[1].max())
+        less = ((self.size < _FULL_DATAGRAM * largest) & ~self._filled) | self.as_written
+        short: Bools = less & ~self.blocked & before_end
+        return short
+
+    @cached_property
+    def emptied(self) -> Bools:
+        """Per datagram: whether the buffer ran empty with it: the datagram is short and a rest follows.
+
+        For at least four datagrams, and at least 60 % of those with a rest, no ACK may end the rest. Otherwise no
+        datagram counts, because some stacks fill the rest of a congestion window with a short datagram. 30 % suffice
+        where the writes themselves can be seen. Many short datagrams at equal distances in bytes suffice, too: they
+        show the size of the application's writes even where ACKs arrive at the same times as the writes.
+        """
+        following = np.append(self.time[1:], np.inf)
+        acks = self._acks
+        rests = self.short & (following - self.time > _LEAST_REST)
+        # An ACK did not end the rest if no ACK arrived just before the next datagram. It did not end the rest either
+        # if an earlier ACK arrived during the rest and no packet followed it.
+        reaction = self._reaction(following)
+        earlier = np.searchsorted(acks, following - reaction) > np.searchsorted(acks, self.time + _BY_ACK)
+        by_ack = np.searchsorted(acks, following, side="right") > np.searchsorted(acks, following - reaction)
+        calm = rests & (earlier | ~by_ack)
+        if not self._rests_longer(following - self.time):
+            return np.zeros(len(self.time), dtype=bool)
+        written = float(np.mean(self.as_written[rests])) if rests.any() else 0.0
+        share = _LEAST_CALM_AS_WRITTEN if written > 0.5 else _LEAST_CALM
+        if calm.sum() < max(_LEAST_TIMES, share * rests.sum()) and not self._regular(rests):
+            return np.zeros(len(self.time), dtype=bool)
+        return rests
+
+    def doubtful(self, start: float, end: float) -> bool:
+        """Whether most datagrams between two moments of the server's clock are shorter than earlier datagrams. Such
+        datagrams may come from an application that writes less than a datagram at a time, or from a small window."""
+        inside = (self.time >= start) & (self.time < end)
+        less = (self.size < _FULL_DATAGRAM * self._largest) & ~self._filled
+        return bool(inside.any()) and float(np.mean((less | self.as_written)[inside])) > 0.5
+
+    def _reaction(self, following: Floats) -> float:
+        """Seconds from the arrival of an ACK to the packets that it allows: half a millisecond, or more where the rests
+        after full datagrams show a slower stack or host. `following`: when the next datagram was sent."""
+        gap = following - self.time
+        long = (gap > _LEAST_REST) & np.isfinite(gap)
+        rests = ~self.short & long
+        place = np.searchsorted(self._acks, following[rests], side="right") - 1
+        if rests.sum() < _LEAST_SUPPLY_RESTS or (place < 0).any():
+            return _BY_ACK
+        since = following[rests] - self._acks[place]
+        # The reaction time must be much shorter than a rest: otherwise an ACK would seem to end every rest.
+        longest = (
+            min(_SLOWEST, _OF_REST * float(np.median(gap[self.short & long]))) if (self.short & long).any() else 0.0
+        )
+        return float(np.clip(np.percentile(since, _MOST), _BY_ACK, max(_BY_ACK, longest)))
+
+    def _rests_longer(self, gap: Floats) -> bool:
+        """Whether the server rests longer after short datagrams than after others. If not, no buffer ran empty: each
+        write of the application waits until the stack has taken the previous write (quic-go: 32 KiB each), and a short
+        datagram ends each write. `gap`: seconds from each datagram to the next."""
+        chosen = np.flatnonzero(self.short)
+        if not len(chosen):
+            return False
+        region = slice(int(chosen[0]), int(chosen[-1]) + 1)
+        short, gap = self.short[region], gap[region]
+        if short.mean() > _MOSTLY:  # each write fits into a datagram
+            return True
+        return float(gap[short].mean()) >= _LONGER * float(gap[~short].mean())
+
+    def _regular(self, rests: Bools) -> bool:
+        if rests.sum() < max(_LEAST_TIMES, _OFTEN * len(rests)):
+            return False
+        steps = np.bincount(np.diff(np.cumsum(self.size)[rests]))
+        # A write must be larger than a datagram, because datagrams of equal size may be the largest of the stack.
+        usual = int(steps.argmax())
+        return usual > int(self.size.max()) and float(steps[usual]) >= _REGULAR * float(steps.sum())
+
+    @cached_property
+    def _acks(self) -> Floats:
+        """When ACKs reached the server."""
+        acks = self._server.ack_frames
+        mine = (acks["connection"] == self.view.connection) & (acks["sender"] == CLIENT)
+        return np.sort(self.view.seconds(acks["time_ns"][mine]))
+
+    def empty(self, at: Floats, longest: float) -> Bools:
+        """Per moment of the server's clock: whether the buffer was empty, or ran empty before and after the moment with
+        at most `longest` seconds between the two."""
+        idle = np.zeros(len(at), dtype=bool)
+        times = self.time[self.emptied]
+        if not len(times):
+            return idle
+        until = np.append(self.time[1:], np.inf)[self.emptied]
+        place = np.searchsorted(times, at, side="right")
+        begun = place > 0
+        last = np.maximum(place - 1, 0)
+        idle = begun & (at < until[last])
+        following = np.append(times, np.inf)[place]
+        empty: Bools = idle | (begun & (following - times[last] <= longest))
+        return empty
+
+
+# The time of a response in short slices of equal length, with the state of the connection in each.
+
+_SLICES_PER_RTT = 16
+_MOST_SLICES = 4000
+_FULL_LINK = 0.9
+_REST_SHARE = 8  # a rest is a gap of more than 1/8 window between packets
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The time of a response in slices of equal length. A property has one value for the middle of each slice."""
+
+    view: View
+
+    @cached_property
+    def window(self) -> float:
+        """Seconds of the window around a slice: one RTT, at least 50 ms."""
+        return self.view.window
+
+    @cached_property
+    def edges(self) -> Floats:
+        """The times at which slices begin and end, in seconds since the origin, in the client's time."""
+        begin, end = self.view.first_byte, self.view.last_byte
+        count = int(np.clip(np.ceil((end - begin) / self.window * _SLICES_PER_RTT), 16, _MOST_SLICES))
+        return np.linspace(begin, end, count + 1)
+
+    @cached_property
+    def middle(self) -> Floats:
+        return (self.edges[1:] + self.edges[:-1]) / 2
+
+    @cached_property
+    def sending(self) -> Floats:
+        """The middles of the slices by the clock of the server's capture."""
+        return self.middle - self.view.shift
+
+    @cached_property
+    def per_window(self) -> int:
+        """Number of slices in a window, at least 1."""
+        width = float(self.edges[1] - self.edges[0])
+        return max(1, min(len(self.middle), round(self.window / width))) if width > 0 else 1
+
+    def inside(self, spans: Iterable[Span]) -> Bools:
+        """Per slice: whether its middle is in one of these spans."""
+        inside = np.zeros(len(self.middle), dtype=bool)
+        for span in spans:
+            inside |= (self.middle >= span.start) & (self.middle < span.end)
+        return inside
+
+    def around(self, values: NDArray[np.generic], count: int) -> Floats:
+        """Per slice: the mean of `values` over the `count` slices around it; over fewer slices near both ends."""
+        total = np.append(0.0, np.cumsum(values, dtype=np.float64))
+        place = np.arange(len(values))
+        low, high = np.maximum(place - count // 2, 0), np.minimum(place + (count + 1) // 2, len(values))
+        mean: Floats = (total[high] - total[low]) / np.maximum(high - low, 1)
+        return mean
+
+    @cached_property
+    def utilisation(self) -> Floats:
+        """Per slice: arrived bytes in the window around it, divided by the bytes that the link can carry
+        (`View.capacity`)."""
+        time, size = self.view.arrivals
+        begin, end = float(self.edges[0]), float(self.edges[-1])
+        low = np.clip(self.middle - self.window / 2, begin, end)
+        high = np.clip(self.middle + self.window / 2, begin, end)
+        total = np.append(0, np.cumsum(size))
+        arrived = total[np.searchsorted(time, high, side="right")] - total[np.searchsorted(time, low)]
+        capacity = self.view.capacity.bits(low, high) / 8 * (1 - self.view.forward.loss)
+        shares: Floats = arrived / np.maximum(capacity, 1.0)
+        return shares
+
+    @cached_property
+    def full(self) -> Bools:
+        """Per slice: whether the forward link was full: 90 % of the bytes that it can deliver in the window arrived. A
+        real link was also full when each packet of the window had waited."""
+        full: Bools = (self.utilisation >= _FULL_LINK) & self.view.capacity.by_queue
+        if self.view.forward.is_real:
+            full |= self._standing
+        return full
+
+    @cached_property
+    def return_use(self) -> Floats:
+        """Per slice: bytes that the client sent in the window around it, divided by the bytes that the return link can
+        carry. 0 where the capacity is unknown, or without a capture at the client."""
+        client = self.view.transfer.recording.client
+        if client is None or not np.isfinite(self.view.return_rate):
+            return np.zeros(len(self.middle))
+        mine = client.datagrams["sender"] == CLIENT
+        time, size = self.view.seconds(client.datagrams["time_ns"][mine]), client.datagrams["ip_length"][mine]
+        total = np.append(0, np.cumsum(size))
+        low, high = self.middle - self.window / 2, self.middle + self.window / 2
+        sent = total[np.searchsorted(time, high)] - total[np.searchsorted(time, low)]
+        used: Floats = 8 * sent / self.window / self.view.return_rate
+        return used
+
+    @cached_property
+    def least_waited(self) -> Floats:
+        """Per slice: the shortest wait of a packet in seconds; infinity without packets."""
+        time, waited = self.view.waiting
+        place = np.clip(np.searchsorted(self.edges, time, side="right") - 1, 0, len(self.middle) - 1)
+        least = np.full(len(self.middle), np.inf)
+        np.minimum.at(least, place, waited)
+        return least
+
+    @cached_property
+    def _standing(self) -> Bools:
+        waited = np.where(self.view.shown.paused(self.middle), 0.0, self.least_waited)
+        least = least_around(waited, self.per_window)
+        standing: Bools = np.isfinite(least) & (least > self.view.shown.threshold)
+        return standing
+
+    @cached_property
+    def supply(self) -> Supply:
+        return Supply(self.view)
+
+    @cached_property
+    def starved(self) -> Bools:
+        """Per slice: whether the server's buffer was empty, or ran empty before and after the slice with at most half a
+        window between the two."""
+        return self.supply.empty(self.sending, self.window / 2)
+
+    @cached_property
+    def out(self) -> Bools:
+        """Per slice: whether the path carried no packet, or no packet of the sent size."""
+        silent = np.zeros(len(self.middle), dtype=bool)
+        for silence in (self.view.outage, self.view.black_hole):
+            if silence is not None:
+                silent |= (self.middle >= silence.start) & (self.middle < silence.over)
+        return silent
+
+    @cached_property
+    def blocked(self) -> Bools:
+        """Per slice: whether the client's flow control allows less than two packets."""
+        packet = float(np.median(self.view.flight.length))
+        left: Bools = (self.view.room.left(self.sending) < _ROOM_PACKETS * packet) & self.pending
+        return left
+
+    @cached_property
+    def pending(self) -> Bools:
+        waiting: Bools = self.view.room.pending(self.sending) > 0
+        return waiting
+
+    @cached_property
+    def in_flight(self) -> Floats:
+        """Per slice: bytes in flight at the server."""
+        return self.view.flight.in_flight(self.sending)
+
+    @cached_property
+    def peak(self) -> Floats:
+        """Per slice: the most bytes in flight within the last one and a half windows."""
+        width = self.per_window + self.per_window // 2
+        padded = np.append(np.zeros(width - 1), self.in_flight)
+        peak: Floats = sliding_window_view(padded, width).max(axis=1)
+        return peak
+
+    @cached_property
+    def resting(self) -> Bools:
+        """Per slice: whether the server sends nothing for longer than 1/8 window."""
+        times = np.concatenate(([-np.inf], self.view.flight.time, [np.inf]))
+        after = np.searchsorted(times, self.sending, side="right")
+        resting: Bools = times[after] - times[after - 1] > self.window / _REST_SHARE
+        return resting
+
+    @cached_property
+    def after_loss(self) -> Bools:
+        """Per slice: whether the server learnt of a loss, or of CE, within the last two windows."""
+        signals = self.view.flight.signals
+        later: Bools = np.searchsorted(signals, self.sending, side="right") > np.searchsorted(
+            signals, self.sending - 2 * self.window
+        )
+        return later
+
+
+# The limit that held the transfer back at each moment, from the first Initial packet to the last byte.
+#
+# All times are times at the client: the time of an event at the server is the time at which a packet that is sent then
+# arrives over an empty link. Until the first response byte the limit is HANDSHAKE, except for the time that the server
+# took to answer. From the first response byte on, the time is divided into slices of about 1/16 RTT. Each slice has a
+# window of one RTT around it, because a sender's feedback loop takes one RTT (RFC 9002 §7). The limit of a slice is the
+# first of these limits whose condition is true:
+#
+# 1. OUTAGE: the path carried nothing. For an emulated link the outage was configured and the simulator counted losses.
+# 2. LINK: in the window, at least 90 % of the bytes arrived that the forward link can deliver (its capacity without
+# the losses of its loss model). On a real link also: each packet of the window had waited. The advertised data rate is
+# never used as the capacity. 3. RECEIVE_WINDOW: MAX_DATA or MAX_STREAM_DATA allow less than two packets, in this slice
+# or in 40 % of the window. 4. RECOVERY or HANDSHAKE: no response has unsent bytes. RECOVERY: the client misses bytes
+# that were sent. HANDSHAKE: the server waits for a request. 5. PACING or APPLICATION: the server rests although its
+# window has room: less than half as many bytes are in flight as recently, and the server learnt of no loss for two
+# RTTs. At least three such rests, about one per RTT, are PACING; other rests, also longer rests between them, are
+# APPLICATION. APPLICATION also: datagrams that aren't full show that the server's buffer ran empty again and again
+# (`supply.py`). 6. CONGESTION_WINDOW: at least half as many bytes are in flight as recently, because the sender waits
+# for ACKs or spreads its window over the RTT. Also for two RTTs after the server learnt of a loss or of CE.
+#
+# All other time is UNKNOWN. When the server's capture lacks packets, CONGESTION_WINDOW is replaced by UNKNOWN. At the
+# end each slice gets the most frequent limit of the half window around it.
 
 _BLOCKED_SHARE = 0.4
 _SPARE = 0.5
@@ -157,3 +581,53 @@ def _smooth(slices: Slices, codes: Ints) -> Ints:
     votes = np.stack([slices.around(codes == code, max(1, slices.per_window // 2)) for code in range(len(_ORDER))])
     smooth: Ints = votes.argmax(axis=0)
     return smooth
+
+
+# The time of a response in slices of one RTT (rounds), with the bytes in flight and the limit of each.
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Per round: its start in the client's time, the most bytes in flight, whether the congestion window was the limit
+    in most of the round, and whether the server had learnt of a loss or of CE before its end. A retransmission counts
+    as a loss, because it lowered the window even if the first copy arrived."""
+
+    start: Floats
+    length: float
+    peak: Floats
+    by_window: Bools
+    after_loss: Bools
+
+    @classmethod
+    def of(cls, course: Course) -> "Rounds":
+        slices, view = course.slices, course.view
+        size = slices.per_window
+        heads = np.arange(0, max(1, len(slices.middle) - size + 1), size)
+        ends = slices.sending[np.minimum(heads + size, len(slices.middle)) - 1]
+        limited = slices.inside(course.of_limit(Limit.CONGESTION_WINDOW)).astype(int)
+        first_loss = min(view.flight.signals.min(initial=np.inf), view.first_repeat)
+        return cls(
+            start=slices.edges[heads],
+            length=slices.window,
+            peak=np.maximum.reduceat(slices.in_flight, heads),
+            by_window=np.add.reduceat(limited, heads) > size / 2,
+            after_loss=ends >= first_loss,
+        )
+
+    def flat(self, growth: float) -> tuple[int, int]:
+        """The longest run [first, last) of rounds before any loss in which the window was the limit and the peak grew
+        by less than `growth` per round; (0, 0) without any."""
+        calm = self.by_window & ~self.after_loss
+        slow = np.append(self.peak[1:] < growth * self.peak[:-1], False)
+        steady = calm & np.append(calm[1:], False) & slow
+        return longest(steady)
+
+
+def longest(chosen: Bools) -> tuple[int, int]:
+    """The longest run of True values as [first, last); (0, 0) without any."""
+    turns = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8)))
+    if not len(turns):
+        return 0, 0
+    first, last = turns[::2], turns[1::2]
+    best = int((last - first).argmax())
+    return int(first[best]), int(last[best])

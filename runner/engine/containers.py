@@ -1,13 +1,18 @@
-"""The engine calls that lanes need. Thread-safe; every failure is a LaneError."""
+"""The engine calls that lanes need, and the output of containers. Thread-safe; every failure is a LaneError."""
 
+import ctypes
 import io
+import os
 import queue
 import re
 import shutil
+import socket
 import tarfile
+import threading
 import time
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,15 +21,237 @@ import docker
 from docker.errors import APIError, DockerException, NotFound
 from docker.types import Mount
 from docker.utils import kwargs_from_env
+from docker.utils.socket import frames_iter
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from runner.engine.answers import Timed, identifier, understood, unframed, unix
-from runner.engine.client import BoundedApi
-from runner.engine.layers import BoundedLayer, bound_layer, may_bound
-from runner.engine.priority import cgroup_parent
-from runner.engine.stream import Stream
+from runner.engine.client import BoundedApi, Timed, identifier, understood, unframed, unix
 from runner.errors import LaneError
+
+# A container's output, read while it runs. Its beginning and its end are kept, and all bytes are counted.
+
+HEAD = 512 * 1024  # bytes kept from the beginning
+TAIL = 512 * 1024  # bytes kept from the end
+
+
+class Output:
+    """Takes output as bytes and returns it as text. Not thread-safe: callers that share an object need a lock."""
+
+    def __init__(self) -> None:
+        self.total = 0  # bytes that were printed
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_size = 0
+
+    def feed(self, data: bytes) -> None:
+        """Add output."""
+        self.total += len(data)
+        room = HEAD - len(self._head)
+        self._head += data[:room]
+        if len(data) > room:
+            self._tail.append(data[room:])
+            self._tail_size += len(data) - room
+            while self._tail_size - len(self._tail[0]) >= TAIL:
+                self._tail_size -= len(self._tail.popleft())
+
+    @property
+    def left_out(self) -> int:
+        """Bytes between the beginning and the end that are not kept."""
+        return self.total - len(self._head) - self._tail_size
+
+    def content(self) -> bytes:
+        """The kept output, with a line in place of the part that is left out."""
+        gap = f"\n[bentpipe: {self.left_out} bytes left out]\n".encode() if self.left_out else b""
+        return bytes(self._head) + gap + b"".join(self._tail)
+
+    def text(self) -> str:
+        """`content` as text; bytes that aren't UTF-8 are replaced."""
+        return self.content().decode(errors="replace")
+
+    def last_lines(self, count: int) -> str:
+        """The last `count` lines."""
+        return "\n".join(self.text().splitlines()[-count:])
+
+
+# A connection to a container's output and stdin.
+
+
+class Stream:
+    """A container's output, and its stdin if the container has a stdin. Thread-safe: one thread iterates while others
+    write."""
+
+    def __init__(self, api: docker.APIClient, stream: Any) -> None:
+        self._api = api
+        self._stream = stream
+        self._socket: socket.socket = stream._sock  # docker-py returns a file that is open for reading only
+        self._writing = threading.Lock()
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Yields pairs: 1 for stdout or 2 for stderr, and the printed bytes."""
+        try:
+            yield from frames_iter(self._stream, tty=False)  # type: ignore[no-untyped-call]
+        except (DockerException, OSError, ValueError):
+            return  # the end of this stream doesn't prove that the container ended: the caller reads its state
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End reading and writing; the container reads the end of its stdin."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # otherwise docker-py's response keeps the socket open
+        self._stream.close()
+        self._api.close()
+
+    def write(self, data: bytes) -> None:
+        """Write to stdin. Raises LaneError when nothing reads stdin any more."""
+        try:
+            with self._writing:
+                self._socket.sendall(data)
+        except OSError as error:
+            raise LaneError("engine-silent", f"The engine could not write to a container: {error}") from error
+
+
+# Puts the upper layer of a container on a tmpfs, when the engine's storage has no quotas for root file systems.
+# overlay2 keeps the files that a container writes in LAYER/diff, and needs LAYER/work on the same mount (overlayfs.rst
+# of the kernel). Before the container starts, a tmpfs of limited size is mounted on LAYER and gets a copy of the
+# engine's files: two small files and two empty folders. The engine unmounts the tmpfs when it removes the container.
+# The runner must be root and share its mounts with the engine. Otherwise nothing is mounted, and the runner must
+# measure what the container writes.
+
+_ENTRIES = {"diff", "link", "lower", "work"}
+_ALMOST_FULL = 64 * 1024  # bytes; with less space left, the file system counts as full
+_BYTES_PER_INODE = 4096  # bytes per inode, so that empty files count, too
+_LEAST_INODES = 1024
+_MNT_DETACH = 2
+_SELINUX = Path("/sys/fs/selinux/enforce")  # with SELinux, a container may only use files with its label
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class BoundedLayer:
+    """The tmpfs of one container, mounted until the engine removes the container."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def is_used(self) -> bool:
+        """True when the engine uses the tmpfs; known after the start of the container. The engine then has the folder
+        `merged` in the tmpfs, where it mounts the root file system."""
+        with suppress(OSError):
+            return (self._folder / "merged").is_dir() or any((self._folder / "diff").iterdir())
+        return False
+
+    @property
+    def is_full(self) -> bool:
+        """True when the container can't write more bytes, or can't make more files."""
+        try:
+            left = os.statvfs(self._folder)
+        except OSError:
+            return False
+        return self.is_used and (left.f_bavail * left.f_frsize < _ALMOST_FULL or left.f_favail == 0)
+
+    def release(self) -> None:
+        """Unmount the tmpfs."""
+        _LIBC.umount2(os.fsencode(self._folder), _MNT_DETACH)
+
+
+def may_bound(disk: Path | None) -> bool:
+    """True when this process can limit layers in the folder `disk` of an engine with overlay2. `disk` is None when
+    the folder is on another host."""
+    return os.geteuid() == 0 and disk is not None and (disk / "overlay2").is_dir() and not _SELINUX.exists()
+
+
+def bound_layer(upper: Path, size: int) -> BoundedLayer | None:
+    """Limit the root file system of a container that was never started to `size` bytes. `upper`: its UpperDir. Returns
+    None when the engine stores its layers in another way, or when this process may not mount.
+    """
+    folder = upper.parent
+    try:
+        if {path.name for path in folder.iterdir()} != _ENTRIES or any(upper.iterdir()):
+            return None
+        below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        if not _mount(folder, size):
+            return None
+        try:
+            _copy(Path(f"/proc/self/fd/{below}"), folder)
+        except OSError:
+            BoundedLayer(folder).release()
+            return None
+        return BoundedLayer(folder)
+    finally:
+        os.close(below)
+
+
+def _mount(folder: Path, size: int) -> bool:
+    about = folder.stat()
+    inodes = max(_LEAST_INODES, size // _BYTES_PER_INODE)
+    owner = f"mode={about.st_mode & 0o7777:o},uid={about.st_uid},gid={about.st_gid}"
+    options = f"size={size},nr_inodes={inodes},{owner}"
+    return bool(_LIBC.mount(b"bentpipe", os.fsencode(folder), b"tmpfs", 0, options.encode()) == 0)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy files and folders with their owners and rights."""
+    for path in source.iterdir():
+        copy = target / path.name
+        if path.is_dir():
+            copy.mkdir()
+            _copy(path, copy)
+        else:
+            shutil.copyfile(path, copy)
+        about = path.stat()
+        os.chown(copy, about.st_uid, about.st_gid)
+        copy.chmod(about.st_mode & 0o7777)
+
+
+# CPU weights of the containers of lanes, in comparison with other work of this host.
+#
+# The weight of a container counts only inside its parent cgroup. Docker's own cgroup has the weight of a single
+# process. In that cgroup, a container that starts in another lane delays a simulator (sim/README.md, Measured).
+# Therefore containers of lanes are in two other cgroups:
+#
+# * The harness's own containers (simulators, captures, holders) have the highest possible weight, because they must
+# never wait for a CPU. * Containers of images that are not trusted have on each CPU the weight of a few processes.
+# They get most of the CPU time, but when they compute on all CPUs, the engine and the runner still get enough CPU time
+# to end them.
+
+OWN, FOREIGN = "bentpipe", "bentpipe-images"
+"""Names of the cgroups of the harness's own containers, and of containers of images that are not trusted."""
+
+PROCESSES = 8
+"""Weight of all untrusted containers on one CPU, in processes of nice 0."""
+
+_ROOT = Path("/sys/fs/cgroup")
+# cgroup v1 and v2: folder of the groups, name of a weight, weight of one process, the highest possible weight.
+_VERSIONS = (("cpu", "cpu.shares", 1024, 262144), (".", "cpu.weight", 100, 10000))
+
+
+def cgroup_parent(engine: Mapping[str, Any], *, foreign: bool) -> str | None:
+    """The cgroup for a container of a lane, from the engine's `info`. `foreign`: the image is not trusted. None when
+    systemd manages cgroups: it requires a slice."""
+    return f"/{FOREIGN if foreign else OWN}" if engine.get("CgroupDriver") == "cgroupfs" else None
+
+
+def set_weights(root: Path = _ROOT) -> bool:
+    """Give both cgroups their weights, after a container has joined the first one. Returns False when this process may
+    not set them. The kernel divides the weight of a group between the CPUs on which the group runs."""
+    for folder, name, process, highest in _VERSIONS:
+        groups = root / folder
+        foreign = min(highest, PROCESSES * process * (os.cpu_count() or 1))
+        try:
+            (groups / OWN / name).write_text(str(highest))
+            (groups / FOREIGN).mkdir(exist_ok=True)
+            (groups / FOREIGN / name).write_text(str(foreign))
+        except OSError:
+            continue
+        return True
+    return False
+
+
+# The engine calls that lanes need. Thread-safe; every failure is a LaneError.
 
 LABEL_OWNER, LABEL_RUN, LABEL_ROLE, LABEL_LANES = "bentpipe.owner", "bentpipe.run", "bentpipe.role", "bentpipe.lanes"
 WATCHDOG_ROLE = "watchdog"  # role of the containers that remove the leftovers of a dead runner
@@ -73,7 +300,7 @@ class ContainerSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class ContainerState:
     """The engine's record of a container. Times in seconds since 1970; None: this has not happened."""
 
     pid: int
@@ -224,12 +451,12 @@ class Engine:
             else:
                 return True
 
-    def state(self, container: str) -> State:
+    def state(self, container: str) -> ContainerState:
         """The engine's present record of a container."""
         with self._call("inspect a container") as api:
             state: dict[str, Any] = api.inspect_container(container)["State"]
             ended = state["Status"] in ("exited", "dead")
-            return State(
+            return ContainerState(
                 pid=int(state["Pid"]),
                 exit_code=int(state["ExitCode"]) if ended else None,
                 oom_killed=bool(state["OOMKilled"]),

@@ -1,13 +1,19 @@
-"""The Docker Engine of this host: connect to it, or install it from the distribution and start it."""
+"""The Docker Engine of this host: connect to it or install it, the owners of containers, and the removal of
+leftovers."""
 
+import hashlib
 import os
 import pwd
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +24,10 @@ from requests import Response
 from requests.exceptions import ConnectionError as BrokenConnectionError
 from requests.exceptions import Timeout
 
-from runner.errors import SetupError
+from runner.engine.containers import LABEL_LANES, LABEL_OWNER, Engine
+from runner.errors import LaneError, SetupError
+
+# The Docker Engine of this host: connect to it, or install it from the distribution and start it.
 
 SOCKET = Path("/var/run/docker.sock")
 LOG = Path("/var/log/bentpipe-dockerd.log")
@@ -258,3 +267,126 @@ def user() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         return str(os.geteuid())
+
+
+# The owner of a container or volume, and whether its process still lives. A runner removes only containers and volumes
+# of dead runners.
+
+_START_TIME = 21 - 2  # field 22 of /proc/<pid>/stat, counted from field 3: the name in field 2 may contain blanks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """A process. Start time and boot distinguish it from later processes with the same number."""
+
+    machine: str
+    boot: str
+    pid: int
+    start: int  # clock ticks after the boot
+
+    @classmethod
+    def current(cls) -> "Owner":
+        """This process."""
+        start = _start_time(os.getpid())
+        assert start is not None, "this process lives"
+        return cls(machine=_machine(), boot=_boot(), pid=os.getpid(), start=start)
+
+    @classmethod
+    def parse(cls, text: str) -> "Owner | None":
+        """The owner in a label, or None when the label has another form."""
+        try:
+            machine, boot, pid, start = text.split(":")
+            return cls(machine=machine, boot=boot, pid=int(pid), start=int(start))
+        except ValueError:
+            return None
+
+    def __str__(self) -> str:
+        return f"{self.machine}:{self.boot}:{self.pid}:{self.start}"
+
+    def is_dead(self) -> bool:
+        """True when the process has certainly ended. Processes of other machines never count as dead."""
+        if self.machine != _machine():
+            return False
+        return self.boot != _boot() or _start_time(self.pid) != self.start
+
+
+@cache
+def _machine() -> str:
+    """32 hexadecimal digits that identify this machine. Copies of a virtual machine have the same machine-id, so the
+    host name and the network cards are included."""
+    digest = hashlib.sha256(socket.gethostname().encode())
+    for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
+        if path.is_file() and (text := path.read_text().strip()):
+            digest.update(text.encode())
+            break
+    for card in sorted(Path("/sys/class/net").glob("*/device")):  # bridges and veths have no device
+        with suppress(OSError):
+            digest.update((card.parent / "address").read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _start_time(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[_START_TIME])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+# Removes leftovers of runners: of dead runners at the start, of this runner at the end.
+
+Belongs = Callable[[Mapping[str, str]], bool]
+_AT_ONCE = 8  # objects that are removed at the same time: dockerd can take 12 s for a container that does not end
+
+
+def sweep(engine: Engine) -> int:
+    """Remove containers and volumes of dead runners of this machine. Returns their number.
+
+    When a runner has a running watchdog, its containers and volumes are left to the watchdog: it knows whether the
+    runner lives, even on a copy of this machine. Objects that can't be removed, for example because another runner is
+    removing them, are left to the next sweep.
+    """
+    watched = engine.watched()
+
+    def is_orphan(labels: Mapping[str, str]) -> bool:
+        owner = Owner.parse(labels.get(LABEL_OWNER, ""))
+        return owner is not None and owner.is_dead() and labels.get(LABEL_LANES) not in watched
+
+    removed, _ = _remove(engine, is_orphan)
+    return removed
+
+
+def remove_own(engine: Engine, labels: Mapping[str, str]) -> int:
+    """Remove every container and volume with these labels. Returns their number. Raises LaneError when one can't be
+    removed."""
+    removed, failures = _remove(engine, lambda made: all(made.get(name) == value for name, value in labels.items()))
+    if failures:
+        raise failures[0]
+    return removed
+
+
+def _remove(engine: Engine, belongs: Belongs) -> tuple[int, list[LaneError]]:
+    """Remove containers, then volumes, because a volume in use can't be removed. Returns the number of removed objects,
+    and the failures."""
+    outcomes: list[LaneError | None] = []
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="removal") as pool:
+        for listed, remove in (
+            (engine.labelled_containers, engine.remove),
+            (engine.labelled_volumes, engine.remove_volume),
+        ):
+            names = [name for name, labels in listed() if belongs(labels)]
+            outcomes += pool.map(partial(_outcome, remove), names)
+    failures = [outcome for outcome in outcomes if outcome is not None]
+    return len(outcomes) - len(failures), failures
+
+
+def _outcome(remove: Callable[[str], object], name: str) -> LaneError | None:
+    """Remove one object. Returns its failure."""
+    try:
+        remove(name)
+    except LaneError as error:
+        return error
+    return None

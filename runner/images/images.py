@@ -1,27 +1,44 @@
-"""The images of this project and published images: their names, parents, files and states."""
+"""The images of this project and published images: names, states, facts, builds, and archives for other engines."""
 
 import hashlib
+import json
+import queue
 import re
 import stat
 import tarfile
 import tempfile
+import threading
+import time
+import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import docker
-from docker.errors import ImageNotFound
+from docker.errors import DockerException, ImageNotFound, NotFound
+from docker.models.containers import Container
+from docker.models.images import Image as EngineImage
 from docker.utils import exclude_paths
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from urllib3.exceptions import HTTPError
 
+from runner.engine.containers import LABEL_OWNER
+from runner.engine.engine import Owner
 from runner.errors import SetupError, UsageError
-from runner.model.implementation import Implementation
+from runner.model.stack import Implementation
 from runner.paths import ROOT
+from runner.store.collect import Blocks
+from runner.units import format_duration
+
+# The images of this project and published images: their names, parents, files and states.
 
 OWN_PREFIX = "bentpipe/"
 SOURCE_LABEL = "bentpipe.source"
@@ -68,7 +85,7 @@ class Image:
         return frozenset(short(tag) for tag in tags if tag not in stages and not tag.isdigit() and tag != "scratch")
 
 
-class State(StrEnum):
+class ImageState(StrEnum):
     """The state of an image, in words."""
 
     MISSING = "missing"
@@ -89,7 +106,7 @@ class Event:
     """
 
     tag: str
-    state: State
+    state: ImageState
     step: int = 0
     steps: int = 0
     text: str = ""
@@ -175,15 +192,17 @@ def short(tag: str) -> str:
     return tag.removesuffix(":latest")
 
 
-def states(client: docker.DockerClient, images: Sequence[Image]) -> dict[str, State]:
+def states(client: docker.DockerClient, images: Sequence[Image]) -> dict[str, ImageState]:
     """The state of each image: missing, stale or current; parents come first. An image on a stale parent is stale."""
     by_tag = {image.tag: image for image in images}
     parents = {tag: image.parents() & by_tag.keys() for tag, image in by_tag.items()}
-    states: dict[str, State] = {}
+    states: dict[str, ImageState] = {}
     for tag in TopologicalSorter(parents).static_order():
         states[tag] = state(client, by_tag[tag])
-        if states[tag] is State.CURRENT and any(states[parent] is not State.CURRENT for parent in parents[tag]):
-            states[tag] = State.STALE
+        if states[tag] is ImageState.CURRENT and any(
+            states[parent] is not ImageState.CURRENT for parent in parents[tag]
+        ):
+            states[tag] = ImageState.STALE
     return states
 
 
@@ -252,11 +271,519 @@ def parent_ids(client: docker.DockerClient, image: Image) -> dict[str, str]:
     return {tag: facts.id if facts else "" for tag, facts in parents.items()}
 
 
-def state(client: docker.DockerClient, image: Image) -> State:
+def state(client: docker.DockerClient, image: Image) -> ImageState:
     """The state of an image: missing, stale or current, from its own files and the ids of its parents."""
     present = held(client, image.tag)
     if present is None:
-        return State.MISSING
+        return ImageState.MISSING
     with context_tar(image.context) as context:
         expected = source_hash(context, parent_ids(client, image))
-    return State.CURRENT if present.source == expected else State.STALE
+    return ImageState.CURRENT if present.source == expected else ImageState.STALE
+
+
+# Builds images: parents first, two at the same time, and only images that changed. When one image fails, the others
+# are still built.
+
+LOG_LINES = 15
+
+_STEP = re.compile(r"^Step (\d+)/(\d+) : (.*)")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # the engine colours standard error
+_REUSED = " ---> Using cache"
+# Errors of apt-get. The engine passes on each write separately, so `E: ` may be a separate line.
+_GONE = re.compile(r"Version '(?P<version>[^']+)' for '(?P<package>[^']+)' was not found")
+_UNKNOWN = re.compile(r"Unable to locate package (?P<package>\S+)")
+_KERNEL_SOURCE = "linux-source-"
+_BUILDER_TALK = (" --->", "Removing intermediate container ")
+
+
+def build(
+    client: docker.DockerClient, required: Sequence[Image], *, report: Callable[[Event], None], parallel: int = 2
+) -> dict[str, str]:
+    """Build every image that is missing or stale, up to `parallel` images at the same time. Returns tag → ID.
+
+    `report` is called from the threads that build. When an image fails, all images that don't start from it are
+    still built; then SetupError names the failed images and the reasons. The engine cancels builds when this process
+    ends.
+    """
+    by_tag = {image.tag: image for image in required}
+    order = TopologicalSorter({tag: image.parents() & by_tag.keys() for tag, image in by_tag.items()})
+    order.prepare()
+    ended: queue.Queue[tuple[str, Exception | None]] = queue.Queue()
+
+    def work(image: Image) -> None:
+        try:
+            _make(client, image, report)
+        except Exception as error:
+            report(Event(tag=image.tag, state=ImageState.FAILED, text=str(error)))
+            ended.put((image.tag, error))
+        else:
+            ended.put((image.tag, None))
+
+    failures: dict[str, Exception] = {}
+    made: set[str] = set()
+    waiting, running = deque(sorted(order.get_ready())), 0
+    while waiting or running:
+        while waiting and running < parallel:
+            threading.Thread(target=work, args=(by_tag[waiting.popleft()],), daemon=True).start()
+            running += 1
+        tag, error = ended.get()
+        running -= 1
+        if error is None:
+            made.add(tag)
+            order.done(tag)
+            waiting.extend(sorted(order.get_ready()))
+        else:
+            failures[tag] = error
+    if failures:
+        skipped = sorted(by_tag.keys() - made - failures.keys())
+        for tag in skipped:
+            report(Event(tag=tag, state=ImageState.SKIPPED))
+        raise _as_error(failures, skipped)
+    return image_ids(client, by_tag)
+
+
+def _as_error(failures: Mapping[str, Exception], skipped: Sequence[str]) -> Exception:
+    """One error for all failed images; an unexpected exception is raised unchanged."""
+    sentences = []
+    for tag, error in failures.items():
+        if isinstance(error, SetupError):
+            sentences.append(str(error))
+        elif isinstance(error, DockerException | HTTPError | OSError):
+            sentences.append(f"The image {tag} can't be made: {error}.")
+        else:
+            return error
+    if len(failures) > 1:
+        sentences.append(f"{len(failures)} images failed: {', '.join(failures)}.")
+    if skipped:
+        sentences.append(f"Not built, because they are based on a failed image: {', '.join(skipped)}.")
+    return SetupError("\n".join(sentences))
+
+
+def _make(client: docker.DockerClient, image: Image, report: Callable[[Event], None]) -> None:
+    before = held(client, image.tag)
+    if state(client, image) is ImageState.CURRENT:
+        report(Event(tag=image.tag, state=ImageState.CURRENT))
+        return
+    if before is not None and not before.source:
+        raise SetupError(
+            f"The image {image.tag} is here, and bentpipe did not build it: give the image of your stack another name, "
+            f"or remove this one (`docker rmi {image.tag}`)."
+        )
+    report(Event(tag=image.tag, state=ImageState.WORKING))
+    begin = time.monotonic()
+    with context_tar(image.context) as context:
+        label = source_hash(context, parent_ids(client, image))
+        last, reused = _build(client, image.tag, context, label, report)
+    took = time.monotonic() - begin
+    if before is not None and image_ids(client, [image.tag])[image.tag] != before.id:
+        _remove_untagged(client, before.id)
+    report(Event(tag=image.tag, state=ImageState.BUILT, steps=last.steps, reused=reused, seconds=took))
+
+
+def _build(
+    client: docker.DockerClient, tag: str, context: IO[bytes], label: str, report: Callable[[Event], None]
+) -> tuple[Event, int]:
+    """Build one image with the engine's own builder. Returns the last step, and the number of reused steps.
+    Raises SetupError with the failed step and the last lines of its output.
+    """
+    lines: deque[str] = deque(maxlen=LOG_LINES)
+    at, reused = Event(tag=tag, state=ImageState.WORKING), 0
+    labels = {SOURCE_LABEL: label}
+    events: Iterator[dict[str, Any]] = client.api.build(
+        fileobj=context, custom_context=True, tag=tag, labels=labels, rm=True, forcerm=True, decode=True
+    )
+    for event in events:
+        for line in event.get("stream", "").splitlines():
+            if step := _STEP.match(line):
+                at = Event(tag=tag, state=ImageState.WORKING, step=int(step[1]), steps=int(step[2]), text=step[3])
+                report(at)
+            elif line == _REUSED:
+                reused += 1
+            elif (plain := _COLOUR.sub("", line).rstrip()) and not line.startswith(_BUILDER_TALK):
+                lines.append(plain)
+        if "error" in event:
+            where = f"step {at.step} of {at.steps} (`{at.text}`)" if at.step else "the Dockerfile"
+            code = event.get("errorDetail", {}).get("code")
+            how = f"failed with exit code {code}" if code else f"failed: {event['error']}"
+            log = "\n".join(("Its last lines:", *lines)) if lines else "It printed nothing."
+            raise SetupError(f"The image {tag} doesn't build: {where} {how}. {_fix(lines)}{log}")
+    return at, reused
+
+
+def _fix(lines: Iterable[str]) -> str:
+    """The fix for a step that printed these lines, with a blank at the end; empty when no fix is known."""
+    for line in lines:
+        if gone := _GONE.search(line):
+            package, version = gone["package"], gone["version"]
+            return (
+                f"Debian's mirror has another {package} than {version} now: put the version that `apt-cache policy "
+                f"{package}` names there into the Dockerfile, or build from a mirror that keeps old packages. "
+            )
+        if (unknown := _UNKNOWN.search(line)) and unknown["package"].startswith(_KERNEL_SOURCE):
+            return (
+                f"The mirror has no {unknown['package']}, the kernel source of virtual time: use a mirror that has "
+                "trixie-backports, or put what `apt-cache search linux-source` names into guest/Dockerfile. "
+            )
+    return ""
+
+
+def _has_other_lanes(client: docker.DockerClient) -> bool:
+    """True when another process has lanes: it still needs the images that it had at its start, even those that no
+    container uses."""
+    containers = client.api.containers(filters={"label": LABEL_OWNER})
+    return any(container["Labels"][LABEL_OWNER] != str(Owner.current()) for container in containers)
+
+
+def _remove_untagged(client: docker.DockerClient, image_id: str) -> None:
+    """Remove the old version of a rebuilt image, unless it has a tag or another process may need it."""
+    try:
+        if not client.images.get(image_id).tags and not _has_other_lanes(client):
+            client.images.remove(image_id)
+    except DockerException:
+        return
+
+
+# How long images took to build on this host, for estimates of the time left.
+
+PATH = ROOT / "logs" / "builds.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """One successful build: its wall-clock seconds, and how many of its steps were reused."""
+
+    seconds: float
+    steps: int
+    reused: int
+
+    @property
+    def full(self) -> bool:
+        """True when most steps were done instead of reused: only then does its time predict the next build."""
+        return 2 * self.reused <= self.steps
+
+
+class BuildHistory:
+    """The build of each image on this host that reused the fewest steps, by tag. A file keeps these builds. Events may
+    come from several threads."""
+
+    def __init__(self, path: Path = PATH) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def builds(self) -> dict[str, Build]:
+        """The recorded builds; none when the file is missing or broken."""
+        try:
+            return {tag: Build(**fields) for tag, fields in json.loads(self._path.read_text()).items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}
+
+    def add(self, event: Event) -> None:
+        """Record a build, unless it reused more steps than the recorded build: then its time would be too short for an
+        estimate."""
+        if event.state is not ImageState.BUILT:
+            return
+        build = Build(seconds=round(event.seconds, 1), steps=event.steps, reused=event.reused)
+        with self._lock:
+            builds = self.builds()
+            before = builds.get(event.tag)
+            if before is not None and before.reused < build.reused:
+                return
+            builds[event.tag] = build
+            self._save(builds)
+
+    def _save(self, builds: Mapping[str, Build]) -> None:
+        text = json.dumps({tag: asdict(build) for tag, build in sorted(builds.items())}, indent=1)
+        new = self._path.with_suffix(".new")
+        try:
+            new.write_text(text + "\n")
+            new.replace(self._path)
+        except OSError:  # the checkout belongs to another user: then there are no estimates
+            return
+
+
+def time_left(
+    builds: Mapping[str, Build], *, waiting: Iterable[str], working: Mapping[str, float], parallel: int
+) -> float | None:
+    """Seconds until everything is built; None when unknown. `working`: the seconds for which each image has been
+    building.
+
+    It is unknown while an image without a full build is left, or when a build takes longer than its earlier build.
+    """
+    waiting = list(waiting)
+    if not all(tag in builds and builds[tag].full for tag in (*waiting, *working)):
+        return None
+    rest = [builds[tag].seconds - seconds for tag, seconds in working.items()]
+    if any(seconds < 0 for seconds in rest):
+        return None
+    rest += [builds[tag].seconds for tag in waiting]
+    return max([sum(rest) / parallel, *rest], default=0.0)
+
+
+# Shows builds of images in a terminal: one line for each image and one line for all. Prints only through the
+# console.
+
+PARALLEL = 2  # images built at the same time: one build uses the CPUs while the other waits, such as for the network
+
+_ENDS = (ImageState.BUILT, ImageState.PULLED, ImageState.FAILED, ImageState.SKIPPED)
+
+
+class BuildDisplay:
+    """Shows build events: live lines on a terminal, otherwise a line when an image begins and a line when it is done.
+
+    `todo`: the tags to be made. `builds`: earlier builds on this host, from which the time left is estimated.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        *,
+        todo: Collection[str],
+        builds: Mapping[str, Build] | None = None,
+        verb: str = "building",
+    ) -> None:
+        self._console = console
+        self._verb = verb
+        self._builds = builds or {}
+        self._left = dict.fromkeys(todo)
+        self._number = len(self._left)
+        self._lock = threading.Lock()  # events come from the threads that build
+        self._started: dict[str, float] = {}
+        self._tasks: dict[str, TaskID] = {}
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            TextColumn("{task.fields[step]}"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[text]}", style="dim"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._all = self._progress.add_task(verb, total=None, step="", text="", visible=self._number > 1)
+
+    def __enter__(self) -> "BuildDisplay":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            if event.state is ImageState.WORKING:
+                self._working(event)
+            elif event.state in _ENDS or event.tag in self._started:
+                self._ended(event)
+            self._progress.update(self._all, step=self._count(), text=self._time_left())
+
+    def _working(self, event: Event) -> None:
+        if event.tag not in self._started:
+            self._started[event.tag] = time.monotonic()
+            self._tasks[event.tag] = self._progress.add_task(event.tag, total=None, step="", text="")
+            if not self._console.is_terminal:
+                self._console.print(f"{self._verb} {event.tag}", soft_wrap=True)
+        step = f"{event.step}/{event.steps}" if event.steps else ""
+        text = escape(event.text[: max(0, self._console.width - 50)])
+        self._progress.update(self._tasks[event.tag], step=step, text=text)
+
+    def _ended(self, event: Event) -> None:
+        self._left.pop(event.tag, None)
+        took = ""
+        if event.tag in self._started:
+            self._progress.remove_task(self._tasks.pop(event.tag))
+            took = f", {format_duration(time.monotonic() - self._started.pop(event.tag))}"
+        good = event.state not in (ImageState.FAILED, ImageState.SKIPPED)
+        sign = "[green]✓[/green]" if good else "[red]✗[/red]"
+        rest = "; ".join(part for part in (self._count(), self._time_left()) if part) if self._number > 1 else ""
+        about = f" [dim]({rest})[/dim]" if rest else ""
+        self._console.print(f"{sign} {escape(event.tag)} {event.state.value}{took}{about}", soft_wrap=True)
+        if event.state is ImageState.FAILED and event.text:  # printed now, because the other images may take an hour
+            self._console.print(f"  {escape(event.text.replace(chr(10), f'{chr(10)}  '))}", soft_wrap=True)
+
+    def _count(self) -> str:
+        return f"{self._number - len(self._left)} of {self._number}"
+
+    def _time_left(self) -> str:
+        """An estimate from full builds; a build that reuses layers takes less time."""
+        now = time.monotonic()
+        working = {tag: now - begin for tag, begin in self._started.items()}
+        waiting = [tag for tag in self._left if tag not in working]
+        seconds = time_left(self._builds, waiting=waiting, working=working, parallel=PARALLEL)
+        return f"at most about {format_duration(seconds)} left" if seconds else ""
+
+
+# Facts about an image before it runs: platform, user, entry point, and the contract's files in it.
+
+# Files of the public runner's base image; the scripts of endpoints call the first two.
+CONTRACT_FILES = ("/setup.sh", "/wait-for-it.sh", "/run_endpoint.sh")
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # the engine's names of machines → the names in images
+URL_LABELS = ("org.opencontainers.image.source", "org.opencontainers.image.url")
+VERSION_LABEL = "org.opencontainers.image.version"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFacts:
+    """Facts from the engine's description of an image. Platforms look like `linux/amd64`. `user` is empty for root."""
+
+    image: str
+    image_id: str
+    platform: str
+    host_platform: str
+    user: str
+    starts: bool  # True: the image has an entry point or a command
+    files: frozenset[str]  # the CONTRACT_FILES that the image has
+    url: str = ""
+    version: str = ""
+    size: int = 0  # bytes
+
+
+def image_facts(client: docker.DockerClient, image: str) -> ImageFacts:
+    """Read the facts about an image. The engine pulls the image when it doesn't have it.
+
+    Raises UsageError for an image that the engine doesn't have and can't pull.
+    """
+    attributes = _inspect(client, image)
+    config: dict[str, Any] = attributes.get("Config") or {}
+    labels: dict[str, str] = config.get("Labels") or {}
+    info = client.info()
+    machine = str(info["Architecture"])
+    return ImageFacts(
+        image=image,
+        image_id=attributes["Id"],
+        platform=f"{attributes['Os']}/{attributes['Architecture']}",
+        host_platform=f"{info['OSType']}/{_MACHINES.get(machine, machine)}",
+        user=config.get("User") or "",
+        starts=bool(config.get("Entrypoint") or config.get("Cmd")),
+        files=_files(client, image),
+        url=next((labels[name] for name in URL_LABELS if labels.get(name)), ""),
+        version=labels.get(VERSION_LABEL, ""),
+        size=attributes.get("Size", 0),
+    )
+
+
+def _inspect(client: docker.DockerClient, image: str) -> dict[str, Any]:
+    try:
+        return client.images.get(image).attrs
+    except ImageNotFound:
+        pass
+    except DockerException as error:
+        raise UsageError(f"The image '{image}' can't be looked at: {error}.") from error
+    if image.startswith(OWN_PREFIX):
+        raise UsageError(f"The engine has no image '{image}'; bentpipe builds it: run `./bentpipe build`.")
+    try:
+        return client.images.pull(image, tag=None if ":" in image.rpartition("/")[2] else "latest").attrs
+    except DockerException as error:
+        reason = getattr(error, "explanation", None) or error
+        raise UsageError(
+            f"The engine has no image '{image}', and it can't be pulled ({reason}): build it, `docker load` it, "
+            "or fix its name."
+        ) from error
+
+
+def _files(client: docker.DockerClient, image: str) -> frozenset[str]:
+    with _container(client, image) as container:
+        return frozenset(path for path in CONTRACT_FILES if _has(container, path))
+
+
+@contextmanager
+def _container(client: docker.DockerClient, image: str) -> Iterator[Container]:
+    """A container that is never started: only its files are read."""
+    try:
+        container = client.containers.create(image, command="-", network_disabled=True)
+    except DockerException as error:
+        raise SetupError(f"The engine can't make a container of {image}: {error}.") from error
+    try:
+        yield container
+    finally:
+        container.remove(force=True, v=True)
+
+
+def _has(container: Container, path: str) -> bool:
+    try:
+        container.get_archive(path)
+    except NotFound:
+        return False
+    return True
+
+
+# Packs images as archives for another engine, without the layers that the other engine has. `docker load` accepts such
+# an archive: it first looks for each layer in the engine, by the chain of this layer and all lower layers, and opens
+# the layer's file only when the engine doesn't have it (moby, image/tarexport/load.go).
+
+Layers = tuple[str, ...]  # an image's layers, lowest first: the digest of each tar (OCI image spec: DiffID)
+_BLOCK = 1 << 20
+_GZIP = 16 + zlib.MAX_WBITS
+_COMPRESSION = 6  # the default level, because the connection is slower than the processor
+_CLASSIC = "overlay2"  # Docker's own store of layers. containerd's store, "overlayfs", needs every layer in the archive
+
+
+def chains(client: docker.DockerClient) -> set[Layers]:
+    """The chains of layers that an engine has, and that an archive for this engine may leave out."""
+    if client.info()["Driver"] != _CLASSIC:
+        return set()
+    images = client.api.images(quiet=True)
+    return {chain for image in images for chain in prefixes(layers(client.api.inspect_image(image)))}  # type: ignore[no-untyped-call]
+
+
+def prefixes(of: Layers) -> set[Layers]:
+    """Every chain of an image with these layers: its lowest layer, its two lowest layers, and so on."""
+    return {of[:count] for count in range(1, len(of) + 1)}
+
+
+def present(of: Layers, there: Collection[Layers]) -> frozenset[str]:
+    """The layers that an archive may leave out for an engine that has the chains `there`."""
+    known = max(count for count in range(len(of) + 1) if count == 0 or of[:count] in there)
+    return frozenset(of[:known]) - frozenset(of[known:])
+
+
+def pack(client: docker.DockerClient, image: str, into: IO[bytes], present: frozenset[str]) -> None:
+    """Write a compressed archive of an image, without the layers whose digests are in `present`."""
+    # The name must have a tag: without a tag it means all tags of the repository.
+    _pack(client.api.get_image(":".join(_name(image)), chunk_size=_BLOCK), into, present)
+
+
+def _pack(archive: Iterable[bytes], into: IO[bytes], present: frozenset[str]) -> None:
+    """Compress an archive, without the files whose digests are in `present`."""
+    pack = zlib.compressobj(_COMPRESSION, zlib.DEFLATED, _GZIP)
+    with tarfile.open(fileobj=Blocks(archive), mode="r|", bufsize=_BLOCK) as tar:
+        for member in tar:
+            before, state, digest = into.tell(), pack.copy(), hashlib.sha256()
+            into.write(pack.compress(member.tobuf()))
+            content = tar.extractfile(member) if member.isreg() else None
+            while content is not None and (block := content.read(_BLOCK)):
+                digest.update(block)
+                into.write(pack.compress(block))
+            if f"sha256:{digest.hexdigest()}" in present:
+                pack = state
+                into.seek(before)
+                into.truncate()
+            elif content is not None:
+                into.write(pack.compress(bytes(-member.size % tarfile.BLOCKSIZE)))
+    into.write(pack.compress(bytes(2 * tarfile.BLOCKSIZE)) + pack.flush())
+
+
+def layers(inspected: dict[str, Any]) -> Layers:
+    """The layers of an image, from the engine's description of the image."""
+    return tuple(inspected["RootFS"].get("Layers") or ())
+
+
+def content(image: EngineImage) -> tuple[Any, ...]:
+    """The content that identifies an image: its layers, its environment and how it starts. The id is not sufficient:
+    different kinds of engines give the same image different ids."""
+    config = image.attrs["Config"] or {}
+    start = [config.get(name) or None for name in ("Entrypoint", "Cmd", "WorkingDir", "User")]
+    return layers(image.attrs), sorted(config.get("Env") or ()), start
+
+
+def tag(remote: docker.DockerClient, image: str, source: str) -> bool:
+    """Tag the image `source` of the remote engine as `image`. False when the engine doesn't have `source`."""
+    try:
+        remote.images.get(source).tag(*_name(image))
+    except ImageNotFound:
+        return False
+    return True
+
+
+def _name(image: str) -> tuple[str, str]:
+    repository, colon, tag = image.rpartition(":")
+    return (repository, tag) if colon and "/" not in tag else (image, "latest")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from runner.model.check import Check
+from runner.model.run import Check
 from runner.paths import ROOT
 
 ETH_P_ALL = 3  # linux/if_ether.h

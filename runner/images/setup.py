@@ -1,8 +1,11 @@
-"""Set-up of a new host: engine, base image, images, and the programs that tests need."""
+"""Set-up of a new host, and `doctor`: checks what this host lacks to run jobs, and names the fixes."""
 
+import os
+import platform
+import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +14,194 @@ from rich.console import Console
 from rich.prompt import Confirm
 
 from runner.engine import engine
-from runner.errors import SetupError
-from runner.images import base_image, building, doctor, images, pulling
-from runner.images.display import PARALLEL, BuildDisplay
-from runner.images.history import History
-from runner.images.images import Event, State
-from runner.model.check import Check
-from runner.model.implementation import Implementation
+from runner.engine.containers import may_bound
+from runner.engine.engine import SocketState
+from runner.errors import BentpipeError, SetupError
+from runner.images import images, pulling
+from runner.images import images as building
+from runner.images import pulling as base_image
+from runner.images.images import PARALLEL, BuildDisplay, BuildHistory, Event, ImageState
+from runner.images.kernel import examine_kernel
+from runner.model.run import Check
+from runner.model.stack import Implementation
+from runner.paths import ROOT
+from runner.units import format_size
+
+# Checks what this host lacks to run jobs, and names the fixes: one line for each check. Changes nothing.
+
+GIB = 1024**3
+MACHINES = ("x86_64", "amd64")  # the images are built for this kind of machine and were tried on it
+IMAGE_BYTES = GIB // 2  # bytes of an image with its build layers, on average
+RUN_BYTES = GIB
+MEMORY_BYTES = 2 * GIB
+NAMES = 6  # most names in a line
+_PATIENCE = 8.0  # the longest wait for the engine, in seconds
+CORES = 2  # the endpoints share one core, so that the simulator is not late
+
+
+def examine(implementations: Mapping[str, Implementation]) -> list[Check]:
+    """All checks: this host, its engine, the images of `implementations`, and programs that only tests need."""
+    checks = examine_host()
+    client, check = _engine()
+    checks.append(check)
+    if client is not None:
+        states = images.states(client, images.images_of(implementations.values()))
+        checks += examine_engine(client, to_build=sum(state is not ImageState.CURRENT for state in states.values()))
+        base = ImageState.CURRENT if images.held(client, pulling.TAG) else ImageState.MISSING
+        checks += [own_images({pulling.TAG: base, **states}), _published_images(client, implementations.values())]
+    return [*checks, _guests(client), _extra_cas(), _tshark()]
+
+
+def examine_host() -> list[Check]:
+    """Check Python, machine, kernel, memory, cores, and the disk of the logs."""
+    version = platform.python_version()
+    python = Check(name="Python", ok=sys.version_info >= (3, 11), what=version, fix="Install Python 3.11 or newer.")
+    return [python, machine(platform.system(), platform.machine()), *examine_kernel(), _memory(), _cores(), logs_disk()]
+
+
+def machine(system: str, architecture: str) -> Check:
+    """Check that images run on this kind of machine. `system`, `architecture`: from `uname -s` and `uname -m`."""
+    return Check(
+        name="machine",
+        ok=system == "Linux" and architecture.lower() in MACHINES,
+        what=f"{system} on {architecture}",
+        fix=f"bentpipe runs only on Linux on {MACHINES[0]}: its images and most published images are built for this.",
+    )
+
+
+def examine_engine(client: docker.DockerClient, *, to_build: int) -> list[Check]:
+    """Check the engine's storage and limits. `to_build`: the number of images for which the disk needs space."""
+    info = client.info()
+    driver = str(info.get("Driver", "unknown"))
+    limits = bool(info.get("CpuCfsQuota")) and bool(info.get("MemoryLimit"))
+    checks = [
+        Check(
+            name="storage driver",
+            ok=driver in ("overlay2", "overlayfs"),
+            what=driver,
+            fix="Move the engine's data to a file system with overlay support (ext4, xfs): starts are slow here.",
+            blocks=False,
+        ),
+        Check(
+            name="CPU and memory limits",
+            ok=limits,
+            what="work" if limits else "the engine has no cgroup controller for them",
+            fix="Mount the cgroup controllers cpu and memory: without them one endpoint can disturb all lanes.",
+            blocks=False,
+        ),
+    ]
+    folder = Path(str(info.get("DockerRootDir", "")))
+    checks.append(root_file_systems(driver, folder, Path("/proc/self/mountinfo").read_text()))
+    if folder.is_absolute() and folder.exists() and engine.socket_path() is not None:
+        checks.append(disk("disk of the engine", folder, RUN_BYTES + to_build * IMAGE_BYTES))
+    return checks
+
+
+def root_file_systems(driver: str, folder: Path, mounts: str) -> Check:
+    """Check how the root file systems of endpoints are limited. `folder`: the engine's data folder; `mounts`: the
+    text of /proc/self/mountinfo."""
+    inside = [line for line in mounts.splitlines() if folder.is_relative_to(line.split(" ")[4])]
+    where = max(inside, key=lambda line: len(line.split(" ")[4]), default="")
+    result, ok = (
+        "have no quota: bentpipe watches their size, but an endpoint can fill the engine's disk for a moment",
+        False,
+    )
+    if driver in ("btrfs", "zfs") or (" - xfs " in where and re.search(r"\bp(rj)?quota\b", where)):
+        result, ok = "have quotas", True
+    elif driver == "overlay2" and may_bound(folder):
+        result, ok = "are in memory of limited size", True
+    fix = "Put the engine's data on xfs with the mount option pquota, or run bentpipe as root on the engine's host."
+    return Check(name="root file systems", ok=ok, what=result, fix=fix, blocks=False)
+
+
+def disk(name: str, folder: Path, needed: int) -> Check:
+    """Check that `needed` bytes are free on the disk of `folder`."""
+    free = shutil.disk_usage(folder).free
+    fix = f"Free {format_size(needed)} there (`docker image prune` removes unused images)."
+    return Check(name=name, ok=free >= needed, what=f"{format_size(free)} free in {folder}", fix=fix)
+
+
+def logs_disk() -> Check:
+    """Check that the disk has space for results."""
+    return disk("disk of the results", ROOT / "logs" if (ROOT / "logs").is_dir() else ROOT, RUN_BYTES)
+
+
+def _memory() -> Check:
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    fix = f"Give the machine {format_size(MEMORY_BYTES)}: a lane holds two endpoints, their files and captures."
+    return Check(name="memory", ok=size >= MEMORY_BYTES, what=format_size(size), fix=fix, blocks=False)
+
+
+def _cores() -> Check:
+    cores = len(os.sched_getaffinity(0))
+    fix = f"Give the machine {CORES} cores: a simulator that waits for the CPU makes every job `error: disturbed`."
+    return Check(name="cores", ok=cores >= CORES, what=str(cores), fix=fix, blocks=False)
+
+
+def _engine() -> tuple[docker.DockerClient | None, Check]:
+    if not os.environ.get("DOCKER_HOST") and engine.socket_state(engine.SOCKET) is SocketState.SILENT:
+        installed = "is installed and doesn't run" if engine.daemon() else "is not installed"
+        fix = "Run `./bentpipe build` as root: it installs and starts what is missing."
+        return None, Check(name="Docker Engine", ok=False, what=installed, fix=fix)
+    try:
+        client = engine.client(patience=_PATIENCE)
+    except BentpipeError as error:
+        what = "doesn't answer" if isinstance(error, engine.SilentEngineError) else "can't be used"
+        return None, Check(name="Docker Engine", ok=False, what=what, fix=str(error))
+    user = "root" if os.geteuid() == 0 else f"{engine.user()}, who may use it"
+    return client, Check(name="Docker Engine", ok=True, what=f"{client.version()['Version']}, as {user}")
+
+
+def own_images(states: Mapping[str, ImageState]) -> Check:
+    """Check that the images that every run needs are up to date. The image of a stack is built when the stack is
+    selected."""
+    parts = [f"{sum(state is ImageState.CURRENT for state in states.values())} of {len(states)} up to date"]
+    for state in (ImageState.STALE, ImageState.MISSING):
+        tags = [tag.removeprefix(images.OWN_PREFIX) for tag, tag_state in states.items() if tag_state is state]
+        if tags:
+            more = "" if len(tags) <= NAMES else f" and {len(tags) - NAMES} more"
+            parts.append(f"{state.value}: {', '.join(tags[:NAMES])}{more}")
+    every_run_needs = {pulling.TAG, *(image.tag for image in images.images_of([]))}
+    return Check(
+        name="images of this project",
+        ok=all(states.get(tag) is ImageState.CURRENT for tag in every_run_needs),
+        what="; ".join(parts),
+        fix="Run `./bentpipe build`.",
+    )
+
+
+def _guests(client: docker.DockerClient | None) -> Check:
+    """Check whether the kernel of virtual time is built; otherwise `--clock virtual` builds it."""
+    if client is None:
+        description = "without an engine only `run --clock virtual --rootless`, with images from an archive"
+        return Check(name="virtual time", ok=True, what=description)
+    [(tag, folder)] = images.GUEST.items()
+    state = images.state(client, images.Image(tag=tag, context=ROOT / folder))
+    description = "its kernel is up to date"
+    if state is not ImageState.CURRENT:
+        description = f"its kernel is {state.value}; the first --clock virtual builds it, which takes minutes"
+    return Check(name="virtual time", ok=True, what=description)
+
+
+def _published_images(client: docker.DockerClient, stacks: Iterable[Implementation]) -> Check:
+    published = [stack for stack in stacks if stack.build is None]
+    here = [stack.name for stack in published if images.held(client, stack.image)]
+    names = f": {', '.join(here)}" if here else ""
+    fetch = "" if len(here) == len(published) else " (`./bentpipe build --pull` fetches them)"
+    return Check(name="published images", ok=True, what=f"{len(here)} of {len(published)} pulled{names}{fetch}")
+
+
+def _extra_cas() -> Check:
+    number = len(list(pulling.HOST_CAS.glob("*.crt")))
+    return Check(name="extra CAs", ok=True, what=f"{number} in {pulling.HOST_CAS}, for the base image")
+
+
+def _tshark() -> Check:
+    program = shutil.which("tshark")
+    return Check(name="tshark", ok=True, what=program or "not installed (only tests need it: `apt-get install tshark`)")
+
+
+# Set-up of a new host: engine, base image, images, and the programs that tests need.
 
 # Programs that tests use; their packages have the same names. Ubuntu has Chromium only as a snap, so tests with
 # Chromium may be skipped there.
@@ -47,14 +231,14 @@ def prepare(
     person at the terminal must confirm installations, unless `assume_yes`. Raises SetupError with a sentence that names
     the missing part.
     """
-    require(doctor.examine_host())
+    require(examine_host())
     client = connect(assume_yes=assume_yes, console=console)
     published = pulling.require(client, stacks)
     required = images.images_of(stacks, guests=guests)
-    todo = [tag for tag, state in images.states(client, required).items() if state is not State.CURRENT]
-    require(doctor.examine_engine(client, to_build=len(todo)))
+    todo = [tag for tag, state in images.states(client, required).items() if state is not ImageState.CURRENT]
+    require(examine_engine(client, to_build=len(todo)))
     base_image.obtain(client, extra_cas=extra_cas or base_image.HOST_CAS, progress=_line(console))
-    history = History()
+    history = BuildHistory()
     with BuildDisplay(console, todo=todo, builds=history.builds()) as display:
 
         def report(event: Event) -> None:

@@ -1,9 +1,14 @@
-"""The inputs of a job's endpoints: served files, certificates, URLs, environment (docs/contract.md)."""
+"""The inputs of a job's endpoints: served files, certificates, URLs, environment (docs/contract.md), the reference
+page."""
 
+import base64
 import hashlib
+import struct
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from types import MappingProxyType
 
 from cryptography import x509
@@ -11,10 +16,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from runner.model.implementation import Role
-from runner.model.middlebox import BOXES
-from runner.model.variant import PARAMETERS
+from runner.model.run import CaseRecord
+from runner.model.stack import BOXES, PARAMETERS, Role
 from runner.units import MIB
+
+# The inputs of a job's endpoints: served files, certificates, URLs, environment (docs/contract.md).
 
 SERVER_NAMES = ("server", "server4", "server6", "server46")
 VALIDITY = timedelta(days=10)
@@ -285,3 +291,140 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+# The reference page. It has as many objects of each kind as ETSI's Kepler page, with the same total size, but other
+# content.
+#
+# It has 75 objects with 815,804 B: one document, 9 style sheets, 32 texts in frames, 32 images, one blob. The total
+# size of each kind and the sizes of the largest texts are as in the original; the other sizes are chosen here. The
+# content follows from a seed and can't be compressed.
+
+DOCUMENT = 17_323
+STYLES = (10_000, 10_000, 10_000, 6_204, 500, 500, 500, 500, 500)
+_TEXTS_LEFT = 446_613 - 115_600 - 97_100 - 61_000
+TEXTS = (115_600, 97_100, 61_000, *(_TEXTS_LEFT // 29 + (1 if at < _TEXTS_LEFT % 29 else 0) for at in range(29)))
+IMAGES = (46_000, 46_000, 46_000, *(1_600,) * 27, 966, 966)
+BLOB = 130_032
+OBJECTS = 1 + len(STYLES) + len(TEXTS) + len(IMAGES) + 1
+TOTAL = DOCUMENT + sum(STYLES) + sum(TEXTS) + sum(IMAGES) + BLOB
+INDEX = "index.html"
+
+
+def names(seed: int) -> dict[str, int]:
+    """Name → size in bytes of every object, the document first. Names follow from `seed`, so no cache has them."""
+    mark = hashlib.shake_256(f"page/{seed}".encode()).hexdigest(4)
+    sizes_by_name = {f"{mark}-{INDEX}": DOCUMENT}
+    for kind, suffix, sizes in (
+        ("style", "css", STYLES),
+        ("text", "txt", TEXTS),
+        ("image", "png", IMAGES),
+        ("blob", "png", (BLOB,)),
+    ):
+        sizes_by_name |= {f"{mark}-{kind}{number}.{suffix}": size for number, size in enumerate(sizes, start=1)}
+    return sizes_by_name
+
+
+def objects(seed: int, places: Sequence[str] = ("",)) -> dict[str, bytes]:
+    """Name → content of every object. The document takes the other objects from `places` in turn; "" is the origin of
+    the document."""
+    listed = names(seed)
+    document = next(iter(listed))
+    made = {name: _content(name, size, seed) for name, size in listed.items() if name != document}
+    addresses = [place + name for place, name in zip(cycle(places), made, strict=False)]
+    return {document: _document(addresses, seed)} | made
+
+
+def _noise(what: str, size: int, seed: int) -> bytes:
+    return hashlib.shake_256(f"{seed}/{what}".encode()).digest(size)
+
+
+def _words(what: str, size: int, seed: int) -> bytes:
+    """Text of `size` bytes, in lines."""
+    text = base64.urlsafe_b64encode(_noise(what, size, seed))
+    return b"\n".join(text[at : at + 79] for at in range(0, size, 79))[:size]
+
+
+def _content(name: str, size: int, seed: int) -> bytes:
+    if name.endswith(".css"):
+        head, tail = f"p.{name.partition('-')[2].removesuffix('.css')} {{ margin: 0 }}\n/*".encode(), b"*/"
+        return head + _words(name, size - len(head) - len(tail), seed) + tail
+    return _image(name, size, seed) if name.endswith(".png") else _words(name, size, seed)
+
+
+def _image(name: str, size: int, seed: int) -> bytes:
+    """A PNG of 8 × 8 grey dots with `size` bytes. Most of its bytes are in a chunk that no browser shows."""
+    header = _chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0))
+    dots = _chunk(b"IDAT", zlib.compress(b"".join(b"\0" + _noise(name, 8, seed) for _ in range(8))))
+    ends = b"\x89PNG\r\n\x1a\n", _chunk(b"IEND", b"")
+    left = size - len(header) - len(dots) - len(ends[0]) - len(ends[1]) - 12
+    return ends[0] + header + dots + _chunk(b"noIs", _noise(name, left, seed)) + ends[1]
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def _document(others: list[str], seed: int) -> bytes:
+    """The document: references to all other objects, and text that a browser can paint without them."""
+    styles = "".join(f'<link rel="stylesheet" href="{name}">\n' for name in others if name.endswith(".css"))
+    images = "".join(f'<img src="{name}" width="32" height="32">\n' for name in others if name.endswith(".png"))
+    frames = "".join(f'<iframe src="{name}" height="80"></iframe>\n' for name in others if name.endswith(".txt"))
+    title = "<meta charset='utf-8'><title>reference</title>"
+    head = f"<!doctype html>\n<html lang='en'><head>{title}\n{styles}</head><body>\n"
+    body = f"<h1>Reference page</h1>\n{images}{frames}<p>"
+    tail = "</p>\n</body></html>\n"
+    left = DOCUMENT - len(head) - len(body) - len(tail)
+    return (head + body).encode() + _words(INDEX, left, seed) + tail.encode()
+
+
+# The inputs of downloads and page loads: served files, and the client's environment.
+
+PORTS = {"clear": 80, "tls": 443}
+_MORE_ORIGINS = 8441  # the first TLS port of further origins, see implementations/_workload/source/nginx.conf
+_WARM_PAUSE = 2.0  # seconds between the two loads of a warm case, in which the last packets of the first load arrive
+_BROWSER_SPARE = 10.0  # seconds of the time-out in which a browser can report a missing load event
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """The inputs of one download or page load. `expected` files must be in /downloads at the end; `environment`:
+    variables of the client. `server_port` is a TCP port."""
+
+    files: tuple[ServedFile, ...]
+    expected: tuple[ServedFile, ...]
+    environment: dict[str, str]
+    server_port: int
+
+
+def secret(seed: int) -> str:
+    """The secret that the client sends in a header: 32 hexadecimal digits."""
+    return hashlib.shake_256(f"secret/{seed}".encode()).hexdigest(16)
+
+
+def served(case: CaseRecord, seed: int) -> tuple[ServedFile, ...]:
+    """The files of a case; the file that the client requests first comes first."""
+    if case.page:
+        more = range(_MORE_ORIGINS, _MORE_ORIGINS + case.origins - 1)
+        contents = objects(seed, ("", *(f"https://{case.host}:{port}/" for port in more)))
+        return tuple(GivenFile(name=name, size=len(data), seed=seed, data=data) for name, data in contents.items())
+    return served_files(seed, case.file_sizes, name_length=case.name_length)
+
+
+def load(case: CaseRecord, seed: int) -> Load:
+    """The inputs of a case whose client is a downloader or a browser."""
+    files = served(case, seed)
+    scheme, port = ("https", PORTS["tls"]) if case.encrypted else ("http", PORTS["clear"])
+    environment = {
+        "PROTOCOL": case.protocol,
+        "REQUESTS": f"{scheme}://{case.host}/{files[0].name}",
+        "SECRET": secret(seed),
+        "SSLKEYLOGFILE": "/logs/keys.log",
+        "TESTCASE": case.wire_names["client"],
+    }
+    if case.warm:
+        environment["WARM"] = f"{_WARM_PAUSE:g}"
+    if case.page:
+        once = case.timeout / 2 if case.warm else case.timeout
+        environment |= {"OBJECTS": str(len(files)), "TIMEOUT": f"{once - _BROWSER_SPARE:g}"}
+    return Load(files=files, expected=() if case.page else files, environment=environment, server_port=port)

@@ -16,9 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from runner.inputs.inputs import ServedFile
-from runner.model.artifacts import FileRecord
-from runner.model.result import Finding
-from runner.trace import ConnectionFacts, Place, Request, StreamFacts
+from runner.model.facts import ConnectionFacts, PacketPlace, Request, StreamFacts
+from runner.model.result import FileRecord, Finding
 from runner.units import format_count
 from testcases.base import CaseEvidence, proven
 from testcases.checks import is_clean
@@ -96,7 +95,7 @@ class _Fault:
 
     role: str = ""
     why: str = _UNKNOWN
-    places: tuple[Place | None, ...] = ()
+    places: tuple[PacketPlace | None, ...] = ()
     unfinished: bool = False
     """True when the answer was not complete. A client that is stopped then may also lose files that were complete."""
 
@@ -109,7 +108,7 @@ class _End:
     role: str
     time: float
     act: str
-    place: Place | None
+    place: PacketPlace | None
     code: int | None = None
     application: bool = False
 
@@ -420,5 +419,5 @@ def _idle_timeout(connection: ConnectionFacts) -> float:
     return min((each / 1000 for each in stated if isinstance(each, int) and each), default=float("inf"))
 
 
-def _time(place: Place | None) -> float:
+def _time(place: PacketPlace | None) -> float:
     return float("inf") if place is None or place.time is None else place.time

@@ -1,27 +1,338 @@
-"""Decodes both captures of a job, and establishes facts and numbers from both traces together."""
+"""Decodes both captures of a job, establishes facts and numbers, and decides whether the evidence suffices."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner import store
-from runner.decode import Trace, cached_decode, job_checks, load_tables, on_server_clock
-from runner.decode.schema import FRAGMENTS
-from runner.decode.tcp import cached_decode_tcp
-from runner.diagnose import Explanation
-from runner.diagnose.over_tcp import over_tcp
-from runner.diagnose.transfer_diagnoses import explained, marks, measured, window_of
+import numpy as np
+import pyarrow.compute as pc
+
+from runner.decode.columns import CLIENT, FRAGMENTS, NULL, SERVER, CaptureMeta, Trace
+from runner.decode.decode import cached_decode, job_checks, load_tables, on_server_clock
+from runner.decode.tcp.tcp import cached_decode_tcp
+from runner.diagnose.explain import Explanation, explained, marks, measured, over_tcp, window_of
 from runner.errors import CaptureError
-from runner.judge.evidence import fragmented_packets, misaddressed_datagrams
-from runner.judge.invariants import protocol_findings
-from runner.judge.record import unrecorded
-from runner.model.artifacts import Artifacts, Evidence
-from runner.model.implementation import Role
-from runner.model.protocol import HTTP09
-from runner.model.result import Finding, Invariant, LinkTruth, ProtectedPackets, Sample
+from runner.judge.readback import SIMULATOR, sending_end
+from runner.judge.rules.findings import protocol_findings
+from runner.model.facts import TraceFacts, UnreadPackets
+from runner.model.link import LinkParameters
+from runner.model.result import Artifacts, Evidence, Finding, Invariant, LinkTruth, ProtectedPackets, Sample
 from runner.model.run import CaseRecord
-from runner.trace import TraceFacts, facts, series
+from runner.model.stack import HTTP09, Role
+from runner.store import runs
+from runner.trace.establish import facts
+from runner.trace.plots import series
+from runner.trace.recording import Ints, Recording, Vantage
+
+# Decides whether the evidence suffices for a verdict. An unreadable packet proves nothing for or against an
+# endpoint.
+
+# A secret that decrypts some packets is the right secret. The other packets are damaged or not authentic, and the peer
+# can't decrypt them either (RFC 9001 §5.2, §9.5). When more packets than these limits can't be read, and the peer
+# acknowledges packets that were not read, the decoder itself may be wrong.
+_DAMAGED_SHARE, _DAMAGED = 0.1, 10
+_SHOWN = 8  # connections that a result lists
+_RANDOM = 8  # bytes of a client random that a finding shows
+
+
+def gaps(facts: TraceFacts, *, may_miss: frozenset[str], corrupts: bool) -> tuple[UnreadPackets, ...]:
+    """The groups of unread packets that the case needs.
+
+    `may_miss`: types of packets that the case doesn't need. `corrupts`: the link changes packets on purpose, so that
+    only packets in the sender's own capture must be readable.
+    """
+    return tuple(group for group in facts.unread if group.type not in may_miss and _matters(group, corrupts=corrupts))
+
+
+def _matters(group: UnreadPackets, *, corrupts: bool) -> bool:
+    if corrupts and not group.near:
+        return group.none_read and group.connection is not None
+    if not group.may_be_authentic:
+        return False
+    if group.none_read and group.connection is not None:
+        return True
+    return group.unread > max(_DAMAGED, _DAMAGED_SHARE * group.packets)
+
+
+def missing_secrets(facts: TraceFacts, missing: Iterable[UnreadPackets], *, key_logs: bool) -> tuple[Finding, ...]:
+    """Findings that name the missing secrets of each connection, for the first eight connections. No stack is blamed.
+    `key_logs`: an endpoint wrote a key log that is not empty."""
+    groups: dict[int | None, list[UnreadPackets]] = {}
+    for group in missing:
+        groups.setdefault(group.connection, []).append(group)
+    rest = len(groups) - _SHOWN
+    findings = [
+        _finding(facts, connection_groups, key_logs=key_logs) for connection_groups in tuple(groups.values())[:_SHOWN]
+    ]
+    if rest > 0:
+        findings.append(_more_connections(rest, findings[-1]))
+    return tuple(findings)
+
+
+def _finding(facts: TraceFacts, groups: list[UnreadPackets], *, key_logs: bool) -> Finding:
+    places = [place for group in groups for place in group.places]
+    shown = [place for place in places if place.vantage == places[0].vantage][:5] if places else []
+    times = tuple(place.time for place in shown if place.time is not None)
+    return Finding(
+        code="secrets-missing" if key_logs else "no-key-log",
+        requirement="Endpoints write their secrets to SSLKEYLOGFILE, because verdicts come from decrypted packets.",
+        expected="; ".join(sorted({_expected(group) for group in groups}))
+        if key_logs
+        else "a key log from the client or the server",
+        actual=f"{_name(facts, groups[0])}: {'; '.join(_actual(group) for group in groups)}",
+        section="RFC 9001 §5, draft-ietf-tls-keylogfile §2",
+        packets=tuple(place.record for place in shown),
+        times=times if len(times) == len(shown) else (),
+        vantage=shown[0].vantage if shown else "",
+    )
+
+
+def _more_connections(count: int, last: Finding) -> Finding:
+    return Finding(
+        code=last.code,
+        requirement=last.requirement,
+        expected=last.expected,
+        actual=f"the same in {count} more connection{'s' if count != 1 else ''}",
+    )
+
+
+def _name(facts: TraceFacts, group: UnreadPackets) -> str:
+    if group.connection is None:
+        return "packets of no known connection"
+    random = f"client random {group.client_random.hex()[: 2 * _RANDOM]}…" if group.client_random else "no ClientHello"
+    return f"connection {group.connection + 1} of {len(facts.connections)} ({random})"
+
+
+def _expected(group: UnreadPackets) -> str:
+    if group.type == "initial":
+        return "the client's first Initial packet, whose connection ID gives the Initial keys"
+    if not group.secret:
+        return f"keys for {_TYPES[group.type]} packets"
+    return f"{group.secret} in a key log"
+
+
+_TYPES = {"initial": "Initial", "0rtt": "0-RTT", "handshake": "Handshake", "1rtt": "1-RTT"}
+
+
+def _actual(group: UnreadPackets) -> str:
+    """A part of a sentence, such as `120 of 120 1-RTT packets of the server can't be read, SERVER_TRAFFIC_SECRET_0 is
+    in no key log`."""
+    whose = f" of the {group.sender}" if group.sender else ""
+    packets = f"{group.unread} of {group.packets} {_TYPES[group.type]} packets{whose} can't be read"
+    if not group.secret or not group.none_read:
+        return packets
+    if group.secret_logged is None:
+        return f"{packets} without {group.secret}"
+    why = "in a key log does not decrypt them" if group.secret_logged else "is in no key log"
+    return f"{packets}, {group.secret} {why}"
+
+
+def unread_types(missing: Iterable[UnreadPackets]) -> frozenset[str]:
+    """The packet types of these groups."""
+    return frozenset(group.type for group in missing)
+
+
+def misaddressed_datagrams(client_side: Trace, server_side: Trace, truth: LinkTruth | None) -> dict[str, int]:
+    """By role, the number of datagrams in the sender's own capture that did not enter the link: their frames have a MAC
+    address that the link does not know. Kernel drops at the simulator don't count."""
+    if truth is None:
+        return {}
+    recording = Recording(client_side, server_side)
+    misaddressed = {}
+    for sender, link in ((CLIENT, truth.return_), (SERVER, truth.forward)):
+        if (near := recording.near(sender)) is not None:
+            sent = int((near.datagrams["sender"] == sender).sum())
+            misaddressed[near.role] = max(0, sent - link.packets_in - truth.socket_drops)
+    return misaddressed
+
+
+def fragmented_packets(client_side: Trace, server_side: Trace) -> dict[str, int]:
+    """By role, the number of IP fragments of the sender in its peer's capture. QUIC forbids them (RFC 9000 §14). The
+    decoder doesn't read them, so it is unknown what the peer received."""
+    fragments: dict[str, int] = {}
+    for role, far, peer in ((Role.CLIENT, server_side, SERVER), (Role.SERVER, client_side, CLIENT)):
+        sources = far.datagrams["src"].filter(pc.equal(far.datagrams["sender"], peer))
+        own = set(pc.unique(sources).to_pylist())
+        if own:
+            fragments[role] = sum(count for source, count in far.meta.fragment_sources.items() if source not in own)
+    return fragments
+
+
+# Decides whether the two captures hold all packets of a job. What the captures lack can't be judged.
+
+_PACKET_BITS = 8 * 1500  # of the longest packet
+_LATE = 0.025  # s: the simulator may deliver a packet so much later (runner.judge.execution)
+
+
+def unrecorded(
+    client_side: Trace,
+    server_side: Trace,
+    truths: tuple[LinkTruth | None, LinkTruth | None],
+    record: CaseRecord,
+    evidence: Evidence,
+) -> str:
+    """What the captures lack, or hold too often, as a sentence part. Empty when they hold every packet once.
+
+    `truths`: the summaries of the segments next to the client and next to the server. The simulator counts every packet
+    of each direction. Without its summary, as on a real link, the captures are compared with each other and with the
+    received files.
+    """
+    recording = Recording(client_side, server_side)
+    found: list[str] = []
+    late = {
+        CLIENT: _late(recording, CLIENT, record.link.end_to_end.return_, evidence),
+        SERVER: _late(recording, SERVER, record.link.end_to_end.forward, evidence),
+    }
+    for end, vantage, truth in zip((CLIENT, SERVER), (recording.client, recording.server), truths, strict=True):
+        assert vantage is not None
+        unsent = _never_sent(recording, vantage, end)
+        crossed = _Crossed.of(vantage.trace.meta)
+        if truth is not None and crossed is not None:
+            found += _against_the_truth(recording, vantage, truth, crossed, late)
+        elif lack := _without_a_truth(recording, vantage, end, evidence):
+            found.append(lack)
+        if unsent and not found:
+            whose = f"packets of the {vantage.role} that arrived at the other end"
+            found.append(f"the capture at the {vantage.role} lacks {unsent} {whose}")
+    return "; ".join(found)
+
+
+@dataclass
+class _Crossed:
+    """The packets in one capture that crossed the link. `sent`: packets by the end that sent them. `unclear`: packets
+    whose addresses don't show the end."""
+
+    sent: dict[int, int] = field(default_factory=lambda: {CLIENT: 0, SERVER: 0})
+    unclear: int = 0
+
+    @classmethod
+    def of(cls, meta: CaptureMeta) -> "_Crossed | None":
+        """None when the decoder did not count the packets."""
+        if not meta.ip_packets:
+            return cls() if meta.decoder_version >= _COUNTS else None
+        crossed = cls()
+        for addresses, packets in meta.ip_packets.items():
+            source, _, destination = addresses.partition(" ")
+            if source in SIMULATOR or destination in SIMULATOR or destination.startswith("fe80:"):
+                continue  # the simulator answers, or doesn't forward
+            end = sending_end(source, destination) if addresses else None
+            if end is None:
+                crossed.unclear += packets
+            else:
+                crossed.sent[end] += packets
+        return crossed
+
+
+_COUNTS = 10  # version of the decoder that began to count packets by addresses
+
+
+def _against_the_truth(
+    recording: Recording, vantage: Vantage, truth: LinkTruth, crossed: _Crossed, late: dict[int, int]
+) -> Iterator[str]:
+    """Differences between a capture and the packets that entered or left the link at this end."""
+    end = CLIENT if vantage is recording.client else SERVER
+    ways = {CLIENT: truth.return_, SERVER: truth.forward}
+    other = "server" if end == CLIENT else "client"
+    for sender, way in ways.items():
+        own = sender == end
+        carried, held = (way.packets_in if own else way.packets_out), crossed.sent[sender]
+        # Captures end before the link: its last packets, and the kernel's answers to such packets, are in no capture.
+        answered = min(late[1 - sender], max(0, ways[1 - sender].packets_out - crossed.sent[1 - sender]))
+        excused = crossed.unclear + (answered if own else late[sender])
+        which = f"that the link took from the {vantage.role}" if own else f"that the link delivered from the {other}"
+        if held + excused < carried:
+            where = _where(recording, vantage, end)
+            yield f"the capture at the {vantage.role} has {held} of the {carried} packets {which}{where}"
+        elif held > carried and (twice := _twice(vantage, sender)):
+            yield (
+                f"the capture at the {vantage.role} has {held} packets of the {vantage.role if own else other}, but "
+                f"the link carried {carried}: {twice} QUIC packets are recorded twice"
+            )
+
+
+def _without_a_truth(recording: Recording, vantage: Vantage, end: int, evidence: Evidence) -> str:
+    """What a capture lacks by its own contents and by the received files."""
+    for row in (row.client if end == CLIENT else row.server for row in recording.connections):
+        if row is not None and not row["client_hello_count"]:
+            read = vantage.packets["decrypted"][vantage.trace.packets["connection"].to_numpy() == row["connection"]]
+            if read.any():
+                return f"the capture at the {vantage.role} begins after the client's first packets"
+    if end == SERVER or recording.server is None:
+        return ""
+    received = sum(file.received or 0 for file in evidence.files if file.equal)
+    frames, packets = vantage.stream_frames, vantage.packets
+    if not received or (packets["decrypted"] == 0).any() or vantage.trace.meta.snapped:
+        return ""
+    rows = frames["sender"] == SERVER
+    # Bytes that were sent twice count twice: this is an upper limit of what arrived.
+    arrived = int(frames["length"][rows].sum())
+    if arrived >= received:
+        return ""
+    return (
+        f"the capture at the client has {arrived} bytes of streams, but the client received files of {received} bytes"
+    )
+
+
+def _late(recording: Recording, sender: int, way: LinkParameters, evidence: Evidence) -> int:
+    """The number of datagrams of `sender` that are not in the other capture because they may have arrived after it had
+    ended. The captures end when both endpoints have ended."""
+    near, far = recording.near(sender), recording.far(sender)
+    if near is None or far is None:
+        return 0
+    ends = [record.ended for record in (evidence.client, evidence.server) if record.ended is not None]
+    end = evidence.started_unix_s + max(ends, default=0.0)
+    times = [vantage.datagrams["time_ns"] for vantage in recording.vantages]
+    end = max([end, *(float(each.max()) / 1e9 for each in times if len(each))])
+    impairments, changes = way.impairments, way.impairments.changes
+    delay = max([way.delay, *(change.delay for change in changes)])
+    rate = min([way.data_rate, *(change.data_rate for change in changes if change.data_rate)])
+    transit = delay + (way.queue_packets + 1) * _PACKET_BITS / rate + impairments.jitter + impairments.reorder_delay
+    late = near.datagrams["time_ns"] / 1e9 + transit + _LATE > end
+    late[near.packets["datagram"][(near.packet_key != NULL) & np.isin(near.packet_key, far.packet_key)]] = False
+    return int((late & (near.datagrams["sender"] == sender)).sum())
+
+
+def _keys(vantage: Vantage, sender: int) -> Ints:
+    """The keys of the packets of `sender` that could be read, in the order of the capture."""
+    packets = vantage.packets
+    keys: Ints = vantage.packet_key[(packets["sender"] == sender) & (vantage.packet_key != NULL)]
+    return keys
+
+
+def _never_sent(recording: Recording, vantage: Vantage, end: int) -> int:
+    """The number of packets of this end that are only in the other capture."""
+    far = recording.far(end)
+    if far is None:
+        return 0
+    return len(np.setdiff1d(_keys(far, end), _keys(vantage, end)))
+
+
+def _twice(vantage: Vantage, sender: int) -> int:
+    """The number of packets of `sender` that the capture contains again."""
+    keys = _keys(vantage, sender)
+    return len(keys) - len(np.unique(keys))
+
+
+def _where(recording: Recording, vantage: Vantage, end: int) -> str:
+    """Which part of a capture is missing, from the packets in the other capture; empty when they don't show it."""
+    far = recording.far(end)
+    if far is None:
+        return ""
+    expected, held = _keys(far, end), _keys(vantage, end)
+    present = np.isin(expected, held)
+    if present.all():
+        return ""
+    if not present.any():
+        return ": all packets that the other capture has"
+    first, last = np.flatnonzero(present)[[0, -1]]
+    missing = np.flatnonzero(~present)
+    if missing[-1] < first:
+        return ": its beginning is missing"
+    return ": its end is missing" if missing[0] > last else ": packets within it are missing"
+
+
+# Decodes both captures of a job, and establishes facts and numbers from both traces together.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +424,7 @@ def read_traces(
     )
     window = window_of(artifacts.folder / "server" / "qlog", server_side)
     document = plots | marks(explanation, origin_ns=int(plots["origin_unix_ns"]), window=window)
-    store.write_atomically(artifacts.series, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
+    runs.write_atomically(artifacts.series, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
     # With several segments, the truth of one segment doesn't show which packets arrived at the other end.
     whole_way = not evidence.boxes and not artifacts.ground_truth.is_file()
     # Boxes are between the captures and the link, so that the link's truth counts other packets.

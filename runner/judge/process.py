@@ -1,8 +1,4 @@
-"""Runs the judge in separate processes, with limits for each call. A call can harm only its own process.
-
-The processes are started as new programs, not forked, so that they inherit no lock and no descriptor of the runner.
-They end when the runner ends, even when the runner is killed.
-"""
+"""Runs the judge in separate processes with limits for each call, and measures stored jobs again."""
 
 import os
 import pickle
@@ -12,19 +8,74 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from runner.errors import BentpipeError
-from runner.judge.limits import Cost, Limits, captured
-from runner.judge.worker import HEADER, message
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.result import Finding, Outcome, Result
+from runner.decode.columns import Trace
+from runner.decode.decode import cached_decode, load_tables
+from runner.errors import BentpipeError, CaptureError
+from runner.judge.child import HEADER, message
+from runner.model.numbers import DEFINITIONS
+from runner.model.result import Artifacts, Finding, Outcome, Result
+from runner.model.run import Job
+from runner.store import runs
+from runner.store.runs import RunFolder
+from runner.trace.measure import renewed
 from runner.units import MIB, format_size
+
+# The time and memory that the judge may use for one job. A hostile capture must not harm other jobs of the run.
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeLimits:
+    """The limits of one job: seconds of CPU time and of wall time, bytes of resident memory."""
+
+    cpu_s: float = 60.0
+    wall_s: float = 600.0
+    memory: int = 1024 * MIB
+
+    @property
+    def sentence(self) -> str:
+        memory = format_size(self.memory)
+        return f"at most {self.cpu_s:.0f} s of CPU time, {self.wall_s:.0f} s of wall time, and {memory} of memory"
+
+    @classmethod
+    def of(cls, artifacts: Artifacts) -> "JudgeLimits":
+        """The limits of a job. They grow with the size of its captures. A normal job needs a tenth of its limits."""
+        mebibytes = captured(artifacts) / MIB
+        return cls(cpu_s=cls.cpu_s + 2 * mebibytes, wall_s=cls.wall_s + 10 * mebibytes)
+
+
+def captured(artifacts: Artifacts) -> int:
+    """Bytes of the job's captures."""
+    return sum(capture.stat().st_size for capture in artifacts.captures if capture.is_file())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """The time and memory that the judge had used when it ended or was killed."""
+
+    cpu_s: float
+    wall_s: float
+    memory: int
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.cpu_s:.1f} s of CPU time, {self.wall_s:.1f} s of wall time, {format_size(self.memory)} of memory"
+
+    def exceeds(self, limits: JudgeLimits) -> bool:
+        return self.cpu_s > limits.cpu_s or self.wall_s > limits.wall_s or self.memory > limits.memory
+
+
+# Runs the judge in separate processes, with limits for each call. A call can harm only its own process.
+#
+# The processes are started as new programs, not forked, so that they inherit no lock and no descriptor of the runner.
+# They end when the runner ends, even when the runner is killed.
 
 _POLL_S = 0.1
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
@@ -43,7 +94,7 @@ class _KilledError(AnalysisLimitError):
     """The process got SIGKILL, but not from the runner."""
 
 
-def over_the_limit(job: Job, artifacts: Artifacts, limits: Limits, error: AnalysisLimitError) -> Result:
+def over_the_limit(job: Job, artifacts: Artifacts, limits: JudgeLimits, error: AnalysisLimitError) -> Result:
     """The result of a job whose judge exceeded its limits."""
     why = "" if str(error) == limits.sentence else f": {error}"
     finding = Finding(
@@ -87,7 +138,7 @@ class Judges:
             process.end()
             process.close()
 
-    def call(self, limits: Limits, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call(self, limits: JudgeLimits, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run `function(*arguments)` in one of the processes; both must be picklable.
 
         Raises the exceptions of `function`, AnalysisLimitError, or StoppedError.
@@ -102,7 +153,7 @@ class Judges:
         finally:
             self._free.release()
 
-    def _call(self, limits: Limits, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def _call(self, limits: JudgeLimits, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         process = self._take(limits.memory)
         try:
             return process.call(limits, self._must_end, function, arguments)
@@ -146,7 +197,7 @@ class _Process:
         life_read, self._life = os.pipe()
         paths = os.pathsep.join(path or os.curdir for path in sys.path)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "runner.judge.worker", str(target), str(life_read), str(memory + SPARE)],
+            [sys.executable, "-m", "runner.judge.child", str(target), str(life_read), str(memory + SPARE)],
             stdin=subprocess.PIPE,
             stdout=sys.stderr,
             env={**os.environ, "PYTHONPATH": paths},
@@ -159,7 +210,7 @@ class _Process:
         self.alive = True
 
     def call(
-        self, limits: Limits, stopped: Callable[[], bool], function: Callable[..., Any], arguments: tuple[Any, ...]
+        self, limits: JudgeLimits, stopped: Callable[[], bool], function: Callable[..., Any], arguments: tuple[Any, ...]
     ) -> Any:
         """Send the call and wait for its result. Raises the same exceptions as `Judges.call`."""
         began, cpu = time.monotonic(), self._cpu_s()
@@ -231,10 +282,60 @@ class _Process:
             return 0
 
 
-def _value(answer: bytes, limits: Limits, cost: Cost) -> Any:
+def _value(answer: bytes, limits: JudgeLimits, cost: Cost) -> Any:
     kind, value = pickle.loads(answer)
     if kind == "error":
         raise value
     if kind == "memory":
         raise AnalysisLimitError(limits.sentence, cost)
     return value
+
+
+# Measures stored jobs again when their numbers have older definitions. Verdicts don't change.
+
+
+class RenewedRun(RunFolder):
+    """A stored run whose numbers follow today's definitions, as far as its packets still exist. Results on disk don't
+    change."""
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> "RenewedRun":
+        """The run of `folder`."""
+        return cls(folder.path, folder.run, folder.skip)
+
+    @cached_property
+    def _results(self) -> dict[Job, Result]:
+        return dict(self._renewed(super().results()))
+
+    def results(self) -> dict[Job, Result]:
+        """The results, measured again at the first call. A sample that can't be measured again keeps its older
+        definitions."""
+        return self._results
+
+    def _renewed(self, stored: dict[Job, Result]) -> Iterator[tuple[Job, Result]]:
+        for job, result in stored.items():
+            sample, case = result.sample, self.run.cases.get(job.case)
+            if sample is None or case is None or sample.definitions >= DEFINITIONS:
+                yield job, result
+                continue
+            client_side = _client_side(self.artifacts(job))
+            if client_side is not None:
+                sample = renewed(sample, client_side, case.forward)
+            yield job, replace(result, sample=sample)
+
+
+def _client_side(artifacts: Artifacts) -> Trace | None:
+    """The trace at the client, from its tables or its capture; None when neither can be read."""
+    try:
+        if artifacts.client_tables.is_dir():
+            return load_tables(artifacts.client_tables)
+    except CaptureError:
+        pass  # another version of the decoder wrote the tables; the capture may still exist
+    evidence = runs.load_evidence(artifacts)
+    if evidence is None or not artifacts.client_capture.is_file():
+        return None
+    try:
+        drops = evidence.capture_drops
+        return cached_decode(artifacts.client_capture, artifacts.key_logs, artifacts.client_tables, kernel_drops=drops)
+    except CaptureError:
+        return None

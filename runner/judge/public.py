@@ -7,10 +7,9 @@ of the criteria: `testcases_quic.py` and `testcase.py` of the public runner in 2
 
 from collections.abc import Callable, Iterator
 
-from runner.model.artifacts import Evidence
-from runner.model.result import Outcome, PublicVerdict
+from runner.model.facts import ConnectionFacts, TraceFacts
+from runner.model.result import Evidence, Outcome, PublicVerdict
 from runner.model.run import CaseRecord
-from runner.trace import ConnectionFacts, TraceFacts
 
 _V1, _V2 = 0x00000001, 0x6B3343CF
 _CHACHA20 = 0x1303

@@ -1,15 +1,19 @@
-"""Compares the requested parameters with the parameters that endpoints really used. The used parameters are read from
-the output of endpoints, their qlogs and the packets."""
+"""Compares the requested parameters and addresses with those that endpoints really used."""
 
+import ipaddress
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from runner.files.compressed import log_files, open_log
-from runner.model.artifacts import Artifacts, Evidence
-from runner.model.implementation import Role
-from runner.model.result import Reading, Sample
-from runner.trace import FirstFlight, TraceFacts
+from runner.decode.capture import IpPacket
+from runner.decode.columns import CLIENT, SERVER
+from runner.files import log_files, open_log
+from runner.model.facts import FirstFlight, TraceFacts
+from runner.model.result import Artifacts, Evidence, Reading, Sample
+from runner.model.stack import Role
+
+# Compares the requested parameters with the parameters that endpoints really used. The used parameters are read from
+# the output of endpoints, their qlogs and the packets.
 
 _NUMBER = re.compile("[0-9]{1,9}", re.ASCII)
 _APPLIED = re.compile(r"^applied:\s*(.+)$", re.MULTILINE)
@@ -167,3 +171,43 @@ def _from_acks(ratio: float, requested: str) -> Reading:
         holds=holds,
         detail="data packets per packet with an ACK, over the whole transfer",
     )
+
+
+# The addresses of client, server, middlebox and second flow. The host name in the request selects the IP version
+# (docs/contract.md).
+
+_ENDS = {
+    "server4": ("193.167.0.100", "193.167.100.100"),
+    "server6": ("fd00:cafe:cafe:0::100", "fd00:cafe:cafe:100::100"),
+}
+BESIDE = (  # client and server of the second flow
+    ipaddress.ip_address("193.167.1.100").packed,
+    ipaddress.ip_address("193.167.101.100").packed,
+)
+SIMULATOR = ("193.167.0.2", "193.167.100.2", "fd00:cafe:cafe::2", "fd00:cafe:cafe:100::2")  # of a lane
+_NETWORKS = {  # of the hosts at the client's end of an emulated link, and at the server's end
+    CLIENT: ("193.167.0.0/24", "193.167.1.0/24", "fd00:cafe:cafe::/64", "fd00:cafe:cafe:1::/64"),
+    SERVER: ("193.167.100.0/24", "193.167.101.0/24", "fd00:cafe:cafe:100::/64", "fd00:cafe:cafe:101::/64"),
+}
+TERMINAL, GATEWAY = (ipaddress.ip_address(text).packed for text in ("10.55.0.100", "10.55.100.100"))
+
+
+def addresses(host: str, at_client: Iterable[IpPacket]) -> tuple[bytes, bytes]:
+    """The addresses of client and server in binary form. `server46` has addresses of both IP versions: IPv6 is chosen
+    when the client sent packets only to the server's IPv6 address, otherwise IPv4."""
+    pairs = {name: tuple(ipaddress.ip_address(text).packed for text in ends) for name, ends in _ENDS.items()}
+    if host not in pairs:
+        used = {packet.destination for packet in at_client}
+        host = "server6" if pairs["server6"][1] in used and pairs["server4"][1] not in used else "server4"
+    client, server = pairs[host]
+    return client, server
+
+
+def sending_end(source: str, destination: str) -> int | None:
+    """The end of an emulated link from which a packet with these addresses came: CLIENT or SERVER. None when neither
+    address shows it, because an endpoint used addresses that the lane does not have."""
+    for address, receives in ((destination, True), (source, False)):
+        for end, networks in _NETWORKS.items():
+            if any(ipaddress.ip_address(address) in ipaddress.ip_network(network) for network in networks):
+                return 1 - end if receives else end
+    return None

@@ -1,9 +1,408 @@
-"""A declared emulated link: its segments with two directions each. SI units."""
+"""Links, declared, emulated or real: segments with two directions, impairments, tariff, topology, observations. SI
+units."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
 
-from runner.model.impairments import NO_LINK_IMPAIRMENTS, NO_PATH_IMPAIRMENTS, LinkImpairments, PathImpairments
-from runner.model.link_record import LinkParameters, LinkRecord, SegmentRecord
+from runner.model.stack import BOXES, BesideRole, Box, Middlebox, Role
+from runner.units import format_data_rate, format_size
+
+# Impairments of a link besides delay, queueing and random loss. The simulator's configuration has the same names, and
+# sim/README.md describes each field. A new impairment needs a field here, a class in sim/src/impairments.cc, and a
+# counter in DirectionTruth (model/result.py).
+
+# Units of fields, and the largest values that the simulator accepts.
+FRACTION = {"unit": "fraction", "largest": 1.0}
+DELAY = {"unit": "seconds", "largest": 60.0}
+TIME = {"unit": "seconds", "largest": 86_400.0}
+PACKETS = {"unit": "packets", "largest": 1_000_000.0}
+LEAST_MTU, LARGEST_MTU = 100, 65_535  # bytes
+
+
+class _InUnits:
+    """A base class of types whose fields must be in the ranges of their units. Raises ValueError for other values. In
+    JSON, unknown fields are errors."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 - not a field
+
+    def __post_init__(self) -> None:
+        for about in fields(cast("Any", self)):
+            setting = getattr(self, about.name)
+            if not about.metadata or setting is None:
+                continue
+            unit, largest = about.metadata["unit"], about.metadata["largest"]
+            for value in setting if isinstance(setting, tuple) else (setting,):
+                if not 0 <= value <= largest:
+                    raise ValueError(f"{about.name} is 0 to {largest:g} ({unit}), not {value:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkChange(_InUnits):
+    """New values of one direction. They hold from `time` seconds after the direction's first UDP packet on."""
+
+    time: float = field(metadata=TIME)
+    delay: float = field(metadata=DELAY)  # one-way delay, seconds
+    data_rate: int  # bit/s
+    loss: float = field(default=0.0, metadata=FRACTION)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkImpairments(_InUnits):
+    """Impairments of one direction. Fractions are fractions of the UDP packets. `()`, 0 and None switch an impairment
+    off. Fields with a unit and one value can also be set with `--link` (runner/plan/links.py).
+    """
+
+    burst: int = field(default=0, metadata=PACKETS)  # largest number of losses in a row, and of corruptions in a row
+    loss_list: tuple[tuple[int, int], ...] = ()  # ranges of lost packets: first and last number, counted from 1
+    # probabilities per packet of a change from the good to the bad state, and from the bad to the good state
+    gilbert_elliott: tuple[float, float] | None = field(default=None, metadata=FRACTION)
+    corruption: float = field(default=0.0, metadata=FRACTION)  # one byte is changed, the UDP checksum is corrected
+    jitter: float = field(default=0.0, metadata=DELAY)  # random time from 0 to this value, added to the delay
+    reorder: float = field(default=0.0, metadata=FRACTION)  # fraction of packets that are held back by reorder_delay
+    reorder_delay: float = field(default=0.0, metadata=DELAY)
+    mark_packets: int = field(default=0, metadata=PACKETS)  # a packet gets CE when this many packets wait behind it
+    changes: tuple[LinkChange, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(not 1 <= first <= last for first, last in self.loss_list):
+            raise ValueError("loss_list has the first and the last packet of each range, counted from 1")
+        times = [change.time for change in self.changes]
+        if times != sorted(times):
+            raise ValueError("changes must be in the order of their times")
+
+    @property
+    def have_chance(self) -> bool:
+        """True when the seed decides what happens to packets."""
+        return bool(self.gilbert_elliott or self.corruption or self.jitter or self.reorder)
+
+    def sentences(self) -> Iterator[str]:
+        """A phrase for each impairment, for people."""
+        if self.loss_list:
+            numbers = (f"{first}" if first == last else f"{first} to {last}" for first, last in self.loss_list)
+            yield f"packets {', '.join(numbers)} lost"
+        if self.gilbert_elliott:
+            to_bad, to_good = self.gilbert_elliott
+            yield f"loss in bursts (Gilbert-Elliott {to_bad:g}, {to_good:g})"
+        if self.corruption:
+            yield f"{self.corruption:.0%} corrupted"
+        if self.burst:
+            yield f"at most {self.burst} in a row"
+        if self.jitter:
+            yield f"jitter {self.jitter * 1e3:g} ms"
+        if self.reorder:
+            yield f"{self.reorder:.0%} held back by {self.reorder_delay * 1e3:g} ms"
+        if self.mark_packets:
+            yield f"CE from {self.mark_packets} waiting packets"
+        if self.changes:
+            yield f"{len(self.changes)} changes over {self.changes[-1].time:g} s"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outage(_InUnits):
+    """No packet passes in either direction for `duration` seconds. `start`: seconds after the first 1-RTT packet."""
+
+    start: float = field(metadata=TIME)
+    duration: float = field(metadata=TIME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MtuFall(_InUnits):
+    """From `start` on, packets longer than `size` are dropped without an ICMP message (RFC 8899 §1.2). `start`: seconds
+    after the first 1-RTT packet."""
+
+    size: int  # bytes of the longest IP packet that still passes
+    start: float = field(metadata=TIME)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not LEAST_MTU <= self.size <= LARGEST_MTU:
+            raise ValueError(f"the size of an MTU is {LEAST_MTU} to {LARGEST_MTU} bytes, not {self.size}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebinding(_InUnits):
+    """A NAT next to the client changes the client's port or address. `first`: time of the first change, in seconds
+    after the first 1-RTT packet. `every`: seconds between changes; 0: there is only one change."""
+
+    what: str  # port or address
+    first: float = field(metadata=TIME)
+    every: float = field(default=0.0, metadata=TIME)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.what not in ("port", "address"):
+            raise ValueError("a NAT changes the client's `port` or its `address`")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathImpairments(_InUnits):
+    """Impairments that concern both directions together."""
+
+    outage: Outage | None = None
+    mtu_fall: MtuFall | None = None
+    rebinding: Rebinding | None = None
+    overtaking: bool = False  # True: jitter may change the order of packets
+
+    def sentences(self) -> Iterator[str]:
+        """A phrase for each impairment, for people."""
+        if self.outage:
+            yield f"no packet for {self.outage.duration:g} s, {self.outage.start:g} s after the first 1-RTT packet"
+        if self.mtu_fall:
+            yield f"MTU {self.mtu_fall.size} B, {self.mtu_fall.start:g} s after the first 1-RTT packet"
+        if self.rebinding:
+            again = f", then every {self.rebinding.every:g} s" if self.rebinding.every else ""
+            yield f"new client {self.rebinding.what} {self.rebinding.first:g} s after the first 1-RTT packet{again}"
+        if self.overtaking:
+            yield "jitter may change the order"
+
+
+NO_LINK_IMPAIRMENTS = LinkImpairments()
+NO_PATH_IMPAIRMENTS = PathImpairments()
+
+
+# A real link: the hosts at its ends, its tariff, and the observations during a job. SI units.
+
+LINK_DOWN = "link"  # error code of a job whose link did not carry it; no stack is at fault
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteHost:
+    """A host with a Docker Engine that is reached over SSH. `host_key`: in the format of OpenSSH, `type base64`."""
+
+    name: str
+    user: str
+    address: str
+    port: int
+    host_key: str
+    key: Path | None  # the private key; None: the SSH agent has the key
+    docker_socket: str = "/var/run/docker.sock"
+    roles: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealLink:
+    """One entry of links.json. Data rates are in bit/s, as advertised; volumes are in bytes. When `server` is None, the
+    server runs on this host."""
+
+    name: str
+    client: RemoteHost
+    server: RemoteHost | None
+    forward_rate: int
+    return_rate: int
+    interface: str = ""  # interface of the client's host; empty: the interface that leads to the server
+    server_interface: str = ""
+    server_addresses: tuple[str, ...] = ()  # candidates; empty: every address of the server's host
+    families: tuple[int, ...] = (4, 6)
+    udp_port: int = 443
+    probe_port: int = 57833
+    provider: str = ""
+    tariff: str = ""
+    budget_day: int | None = None
+    budget_month: int | None = None
+    quiet_hours: tuple[str, ...] = ()  # `18:00-23:00`, local time of this host
+    ssh_over_link: bool = False  # True: SSH to the client's host crosses the link, so the bytes of SSH count, too
+    abbreviation: str = ""
+    timeout: float = 120.0  # time-out of a measurement, in seconds
+    iterations: int = 5
+    comment: str = ""  # weather, dish, works on the roof: copied into every job
+
+    @property
+    def hosts(self) -> tuple[RemoteHost, ...]:
+        """The remote hosts, the client's first."""
+        return (self.client,) if self.server is None else (self.client, self.server)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealLinkRecord:
+    """The record of a real link in `run.json`. It identifies the link and has no secrets."""
+
+    name: str
+    client: str  # name of the client's host
+    server: str  # name of the server's host; empty: the runner's host
+    provider: str
+    tariff: str
+    udp_port: int
+    families: tuple[int, ...]
+
+    @classmethod
+    def of(cls, link: RealLink) -> "RealLinkRecord":
+        return cls(
+            name=link.name,
+            client=link.client.name,
+            server=link.server.name if link.server else "",
+            provider=link.provider,
+            tariff=link.tariff,
+            udp_port=link.udp_port,
+            families=link.families,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """The difference of the two hosts' clocks: client's clock − server's clock = `offset` + `drift` · (t − `at`).
+
+    It is estimated from the exchanges with the smallest RTTs, as NTP does (RFC 5905 §10). `uncertainty` assumes that
+    both directions of an idle link have the same delay. Without this assumption, the error is at most `bound`, which is
+    half of the smallest RTT.
+    """
+
+    offset: float
+    drift: float  # seconds per second; 0 when the time between the exchanges is too short to measure it
+    at: float  # seconds since 1970, server's clock
+    uncertainty: float
+    bound: float
+    exchanges: int  # number of exchanges behind the estimate
+
+    def server_time(self, time: float) -> float:
+        """The time on the server's clock when the client's clock shows `time`."""
+        return self.at + (time - self.at - self.offset) / (1 + self.drift)
+
+    def ahead(self, time: float) -> float:
+        """The seconds by which the client's clock is ahead when the server's clock shows `time`."""
+        return self.offset + self.drift * (time - self.at)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probing:
+    """The results of the probes in one phase of a job. Times are in seconds; None: no probe was answered."""
+
+    sent: int
+    received: int
+    rtt_min: float | None = None
+    rtt_median: float | None = None
+    rtt_max: float | None = None
+    longest_gap: float = 0.0  # longest time without an answered probe in the phase
+
+    @property
+    def loss(self) -> float:
+        """Fraction of the probes that were not answered."""
+        return 1 - self.received / self.sent if self.sent else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealLinkEvidence:
+    """The observations of a real link during a job."""
+
+    name: str
+    server_address: str
+    family: int
+    interface: str  # interface of the client's host
+    udp_port: int
+    translated: bool | None = None  # True: the client is behind a NAT; None: unknown
+    clock: Clock | None = None
+    before: Probing | None = None
+    during: Probing | None = None
+    after: Probing | None = None
+    probe_data_rate: float = 0.0  # bit/s of the probes' IP packets in each direction; no number includes them
+    volume: int = 0  # bytes of IP packets in both directions that are charged to this job
+    comment: str = ""
+
+
+# A link as jobs ran over it, emulated or real: one or more segments with two directions each. SI units.
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkParameters:
+    """One direction of a segment as jobs ran over it, in SI units; the queue is in packets of 1500 B.
+
+    A real link has its advertised data rate. Its delay, queue and loss are unknown before a job, and are 0 here.
+    """
+
+    data_rate: int
+    delay: float
+    queue_packets: int
+    loss: float
+    impairments: LinkImpairments = NO_LINK_IMPAIRMENTS
+
+    @classmethod
+    def advertised(cls, data_rate: int) -> "LinkParameters":
+        """One direction of a real link. Only its advertised data rate is known before a job."""
+        return cls(data_rate=data_rate, delay=0.0, queue_packets=0, loss=0.0)
+
+    @property
+    def is_real(self) -> bool:
+        """True for a real link. Its queue is 0; an emulated link always has a queue."""
+        return self.queue_packets == 0
+
+    @property
+    def has_chance(self) -> bool:
+        """True when the seed decides what happens to a packet."""
+        return bool(self.loss or self.impairments.have_chance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentRecord:
+    """One segment of a link. `forward` carries the download. `name` is empty when the link has only this segment."""
+
+    name: str = ""
+    forward: LinkParameters
+    return_: LinkParameters
+    impairments: PathImpairments = NO_PATH_IMPAIRMENTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkRecord:
+    """A link with its segments, beginning at the client. `real` is set for a real link, which has one segment with
+    advertised data rates."""
+
+    name: str
+    segments: tuple[SegmentRecord, ...]
+    note: str = ""
+    real: RealLinkRecord | None = None
+
+    @classmethod
+    def single(
+        cls,
+        name: str,
+        forward: LinkParameters,
+        return_: LinkParameters,
+        impairments: PathImpairments = NO_PATH_IMPAIRMENTS,
+    ) -> "LinkRecord":
+        """A link of one segment."""
+        return cls(name=name, segments=(SegmentRecord(forward=forward, return_=return_, impairments=impairments),))
+
+    @property
+    def problem(self) -> str | None:
+        """Why no job can have run over the link; None when one can."""
+        if not self.segments:
+            return "expected at least one segment, found none"
+        for direction in (way for segment in self.segments for way in (segment.forward, segment.return_)):
+            if direction.data_rate <= 0:
+                return f"a data rate of {direction.data_rate} bit/s is not more than 0"
+            if direction.delay < 0:
+                return f"a delay of {direction.delay:g} s is less than 0"
+        return None
+
+    @property
+    def satellite(self) -> SegmentRecord:
+        """The first segment, which is the bottleneck of every declared link."""
+        return self.segments[0]
+
+    @property
+    def end_to_end(self) -> SegmentRecord:
+        """One segment with the sum of the delays of all segments, and the other parameters of the first segment."""
+        first = self.satellite
+        forward = replace(first.forward, delay=sum(segment.forward.delay for segment in self.segments))
+        return_ = replace(first.return_, delay=sum(segment.return_.delay for segment in self.segments))
+        return replace(first, forward=forward, return_=return_)
+
+    @property
+    def rtt(self) -> float:
+        """The RTT over all segments in seconds, without queues and serialisation; 0 for a real link."""
+        return self.end_to_end.forward.delay + self.end_to_end.return_.delay
+
+    @property
+    def base_name(self) -> str:
+        """The name without an added loss, such as `geo` for `geo+loss=0.01`."""
+        return self.name.partition("+loss=")[0]
+
+
+# A declared emulated link: its segments with two directions each. SI units.
 
 IP_PACKET = 1500  # bytes: the MTU of every emulated link
 LEAST_RATE, LARGEST_RATE = 1_000, 10_000_000_000  # bit/s, of the simulator
@@ -187,3 +586,152 @@ class AdvertisedLink:
         """The link as `run.json` stores it."""
         forward, return_ = (LinkParameters.advertised(rate) for rate in (self.forward_rate, self.return_rate))
         return LinkRecord.single(self.name, forward, return_)
+
+
+# The observations of a real link during a job, in sentences.
+
+
+def real_link_sentences(link: RealLinkEvidence) -> Iterator[str]:
+    """Lines about route, clocks, probes and comment. Each line begins with its topic, padded to 9 characters."""
+    nat = {True: ", behind a NAT", False: ", no NAT", None: ""}[link.translated]
+    where = f"{link.server_address} UDP port {link.udp_port} over {link.interface}{nat}"
+    yield f"way      {where}, {format_size(link.volume)} charged"
+    if link.clock is not None:
+        yield f"clock    {_clock(link.clock)}"
+    for name, phase in (("before", link.before), ("during", link.during), ("after", link.after)):
+        if phase is not None:
+            yield f"{name:<9}{_probing(phase)}"
+    yield f"probes   {format_data_rate(link.probe_data_rate)} each way during the transfer; no number includes them"
+    if link.comment:
+        yield f"comment  {link.comment}"
+
+
+def _clock(clock: Clock) -> str:
+    ahead = f"the client's is {clock.offset * 1e3:+.2f} ms ahead"
+    drift = f", drift {clock.drift * 1e6:+.1f} ppm" if clock.drift else ""
+    sure = f"± {clock.uncertainty * 1e3:.2f} ms if both ways have equal delays, ± {clock.bound * 1e3:.0f} ms at most"
+    return f"{ahead}{drift}, {sure}; {clock.exchanges} exchanges"
+
+
+def _probing(phase: Probing) -> str:
+    lost = f"{phase.sent - phase.received} of {phase.sent} probes lost"
+    if phase.rtt_min is None or phase.rtt_median is None or phase.rtt_max is None:
+        return lost
+    rtts = ", ".join(f"{1e3 * rtt:.1f}" for rtt in (phase.rtt_min, phase.rtt_median, phase.rtt_max))
+    return f"RTT {rtts} ms (min, median, max), {lost}"
+
+
+# The part of a plan that runs over one real link: its volume, the link's budgets, and its end.
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkPlan:
+    """The part of a plan that runs over one link and begins now. Volumes are bytes of IP packets in both directions.
+    `seconds`: the time of the jobs, without quiet hours and waiting for budgets."""
+
+    link: RealLink
+    jobs: int
+    volume: int
+    seconds: float
+    spent_day: int
+    spent_month: int
+    begins: datetime
+    ends: datetime | None  # the end of the last job; None: the plan never fits into the budgets
+    first_day: int  # number of jobs until a budget ends the run for the first time
+    broken: str  # the budget that ends the run first, "day" or "month"; empty: the budgets are large enough
+    rests: bool  # True: quiet hours interrupt the plan
+    calls: int  # number of necessary calls of `run`: a used-up budget ends a call
+
+    @property
+    def sentences(self) -> Iterator[str]:
+        """Warnings for the user: a budget that is too small for the plan, quiet hours of the link."""
+        name, link = self.link.name, self.link
+        if self.broken:
+            budget = (link.budget_day if self.broken == "day" else link.budget_month) or 0
+            which = f"budget_per_{self.broken}"
+            holds = f"{name}: {which} ({format_size(budget)}) is enough for {self.first_day} of {self.jobs} jobs"
+            how = f"raise {which} in links.json"
+            if self.ends is None:
+                yield f"{holds}, and a single job needs more: {how}."
+            else:
+                yield (
+                    f"{holds} now, then the run ends. Continue it with the same command, {self.calls - 1} times, until "
+                    f"{_moment(self.ends)}; or {how}."
+                )
+        if self.rests and self.ends is not None:
+            hours = " and ".join(link.quiet_hours)
+            yield f"{name}: if it begins now, its jobs pause in the quiet hours {hours} and end {_moment(self.ends)}."
+
+
+def _moment(moment: datetime) -> str:
+    return f"on {moment:%A %d %B} at {moment:%H:%M}"
+
+
+# The topology between client and server as data: the segments of a link and the places of boxes.
+#
+# client ── sim ── server                                                one segment
+# client ── [terminal] ── sim ── [gateway] ── server                     one segment with boxes
+# client ── [terminal] ══ sim ══ [gateway] ── ground ── server           two segments, with or without boxes
+#
+# The client of a second flow is connected to the terminal, and its server to the gateway. Each has its own network.
+
+CLIENT, SERVER = "client", "server"
+SATELLITE, GROUND = "sim", "ground"  # names of the segments' containers and folders
+TERMINAL, GATEWAY = (box.value for box in BOXES)  # names of the routers, in which the boxes' containers run
+
+Hop = tuple[str, str]  # two neighbours in the network: nodes, or a node and a segment
+_DIRECT = (CLIENT, SATELLITE, SERVER)
+_BESIDE: tuple[Hop, ...] = ((BesideRole.CLIENT, TERMINAL), (GATEWAY, BesideRole.SERVER))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """The topology of a job. `link` has one or two segments. When `middlebox` is None, routers only forward packets.
+    `beside`: True when a second flow shares the satellite segment.
+    """
+
+    link: LinkRecord
+    middlebox: Middlebox | None = None
+    beside: bool = False
+
+    @property
+    def routed(self) -> bool:
+        """True when routers connect client and server to the link. Otherwise client and server are directly on it."""
+        return self.middlebox is not None or len(self.link.segments) > 1 or self.beside
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """The places at which the middlebox has a container."""
+        return self.middlebox.boxes if self.middlebox is not None else ()
+
+    @property
+    def poses_as_server(self) -> bool:
+        """True when a middlebox ends TLS connections in the server's name; its boxes then need the certificates."""
+        return self.middlebox is not None and self.middlebox.poses_as_server
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that have their own network, from the client to the server, then the nodes of the second flow. The
+        segments are not included."""
+        if not self.routed:
+            return (CLIENT, SERVER)
+        return (CLIENT, *(box.value for box in BOXES), SERVER, *(role.value for role in BesideRole if self.beside))
+
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        """The neighbours in the network, from the client to the server, then those of the second flow."""
+        if not self.routed:
+            return tuple(pairwise(_DIRECT))
+        chain = (CLIENT, TERMINAL, SATELLITE, GATEWAY, *tuple(self.segments)[1:], SERVER)
+        return (*pairwise(chain), *(_BESIDE if self.beside else ()))
+
+    @property
+    def captured_endpoints(self) -> tuple[str, ...]:
+        """The endpoints at which packets are captured, in addition to both ends of every segment. With routers these
+        are client and server, because a middlebox may hide their packets on the link."""
+        return (CLIENT, SERVER) if self.routed else ()
+
+    @property
+    def segments(self) -> dict[str, SegmentRecord]:
+        """The segments by the name of their container, the client's first."""
+        return dict(zip((SATELLITE, GROUND), self.link.segments, strict=False))

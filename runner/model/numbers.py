@@ -1,10 +1,47 @@
-"""The numbers of a pair's transfer. Each number is declared once, and pages, tables and documents use this declaration.
+"""The numbers of an iteration: field, formula, unit. Each number is declared once."""
 
-`DEFINITIONS` is the version of the whole list. A result stores the version with which it was measured
-(`Sample.definitions`), so that numbers with the same name and different formulas are never compared.
-"""
+from dataclasses import dataclass
 
-from runner.model.number import BESIDE, DATA_RATE, PATH, RETRANSMISSIONS, RETURN_LINK, TIMES, Number
+# A number of a job: its name, unit and formula, and the groups of numbers.
+
+DATA_RATE, TIMES, RETURN_LINK = "Data rate", "Times", "Return link"
+RETRANSMISSIONS, PATH, BESIDE = "Retransmissions", "Path", "Beside another flow"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """A field of `Sample` or of `PageLoad`. It is stored in SI units and printed in the unit `shown_in`. Label, formula
+    and note are plain text."""
+
+    key: str
+    label: str
+    short: str  # a shorter label, for narrow columns
+    shown_in: str  # the printed unit, one of UNITS
+    formula: str
+    note: str = ""
+    whole: bool = False  # True: the number is a count and is printed without decimals
+    group: str
+    since: int = 1  # the first version of the definitions that has this formula
+
+
+UNITS = {
+    "Mbit/s": 1e-6,
+    "kbit/s": 1e-3,
+    "%": 100.0,
+    "s": 1.0,
+    "ms": 1e3,
+    "kB": 1e-3,
+    "B": 1.0,
+    "packets": 1.0,
+    "": 1.0,
+}
+"""Printed unit → the factor by which a value in SI units is multiplied."""
+
+
+# The numbers of a pair's transfer. Each number is declared once, and pages, tables and documents use this declaration.
+#
+# `DEFINITIONS` is the version of the whole list. A result stores the version with which it was measured
+# (`Sample.definitions`), so that numbers with the same name and different formulas are never compared.
 
 DEFINITIONS = 2
 """In version 1, goodput ended at the last new byte. Since version 2, it ends at the server's last 1-RTT packet."""
@@ -313,3 +350,68 @@ _CHANGED_IN = {number.key: number.since for number in PAIR_NUMBERS if number.sin
 def is_current(key: str, definitions: int) -> bool:
     """True when the formula of `key` in version `definitions` is the same as the formula in the current version."""
     return definitions >= _CHANGED_IN.get(key, 1)
+
+
+# The numbers of downloads by curl and of page loads by a browser. Each number is declared once.
+
+DOWNLOAD_NUMBERS: tuple[Number, ...] = (
+    DELIVERY_TIME,
+    THROUGHPUT,
+    LINK_SHARE,
+    Number(
+        key="handshake_time",
+        label="connected",
+        short="connected",
+        shown_in="ms",
+        group=TIMES,
+        formula="curl's time_appconnect; without TLS, curl's time_connect",
+    ),
+    Number(
+        key="ttfb",
+        label="TTFB",
+        short="TTFB",
+        shown_in="ms",
+        group=TIMES,
+        formula="curl's time_starttransfer: the first byte of the response",
+    ),
+)
+"""Numbers of a download by curl. The delivery time is read from the capture at the client. Over HTTP/3 it is curl's own
+time_total, because the last packets may carry no content. In the formulas, the forward link is the forward direction of
+the satellite segment."""
+
+PAGE_NUMBERS: tuple[Number, ...] = (
+    Number(
+        key="load",
+        label="Page Load Time",
+        short="load",
+        shown_in="s",
+        group=TIMES,
+        formula="loadEventStart of the Navigation Timing API, from the start of the navigation",
+    ),
+    Number(
+        key="response_start",
+        label="Response Start",
+        short="response",
+        shown_in="s",
+        group=TIMES,
+        formula="responseStart of the Navigation Timing API, from the start of the navigation",
+    ),
+    Number(
+        key="first_contentful_paint",
+        label="First Contentful Paint",
+        short="paint",
+        shown_in="s",
+        group=TIMES,
+        formula="first-contentful-paint of the Paint Timing API",
+    ),
+    Number(
+        key="completed",
+        label="objects",
+        short="objects",
+        shown_in="",
+        whole=True,
+        group=TIMES,
+        formula="objects of the page that arrived completely, with status 200",
+    ),
+)
+"""Numbers of a page load by a browser: fields of `PageLoad`."""

@@ -1,12 +1,65 @@
-"""The result of a job: outcome, findings, numbers. It is stored as `result.json`. Numbers are in SI units."""
+"""The result of a job: outcome, findings and their codes, numbers, diagnoses, and the files of the job."""
 
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from pathlib import Path
 
-from runner.model.diagnosis import Diagnosis
-from runner.model.job import Job
-from runner.model.middlebox import Crossing, PageLoad
-from runner.model.real_link import RealLinkEvidence
+from runner.model.link import RealLinkEvidence
+from runner.model.run import Job
+from runner.model.stack import Crossing, Middlebox, PageLoad, Role
+
+# The reasons why a transfer was slow: its limits over time, and unwanted events.
+
+
+class Limit(StrEnum):
+    """The factor that limited a transfer at one moment."""
+
+    HANDSHAKE = "handshake"  # handshake and request: the server had no request yet
+    RECEIVE_WINDOW = "receive window"  # the client's MAX_DATA or MAX_STREAM_DATA was used up
+    CONGESTION_WINDOW = "congestion window"  # the server waited for ACKs, or paced itself below the link's data rate
+    PACING = "pacing"  # the window was not full, but the server sent a burst and then paused, once per RTT
+    LINK = "link"  # the forward link was full, which is the best case
+    APPLICATION = "application"  # nothing limited the server, and it sent nothing
+    OUTAGE = "outage"  # the path carried nothing: a configured outage, confirmed by the simulator's counters
+    RECOVERY = "recovery"  # all data had been sent once, and some had to be sent again
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """The limit during one part of a transfer. Times are seconds since the client's first Initial, as seen at the
+    client."""
+
+    limit: Limit
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """A pattern that a detector can find. It is declared once, in the detector's module. `meaning`: a sentence without
+    numbers."""
+
+    code: str
+    meaning: str
+    over_tcp: str = ""  # section of an RFC about TCP when the pattern also exists over TCP; empty: only over QUIC
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """An unwanted event or limit in a transfer. `code` never changes its meaning; the numbers are in the sentence."""
+
+    code: str  # code of a `Pattern` of the same detector
+    sentence: str
+    start: float  # seconds since the client's first Initial, as on the axis of the plots
+    end: float
+    share: float | None = None  # fraction 0…1 of the time, the bytes or the packets that the sentence counts
+    packets: tuple[int, ...] = ()  # QUIC packet numbers of the first packets that prove it
+    vantage: str = ""  # client or server: the sender of these packets
+    section: str = ""  # sources, such as `RFC 9002 §7.7`, `thesis §5.6.5`
+
+
+# The result of a job: outcome, findings, numbers. It is stored as `result.json`. Numbers are in SI units.
 
 RESULT_SCHEMA = 4
 
@@ -354,3 +407,374 @@ class Result:
         readings from packets come last."""
         last = {(reading.role, reading.parameter): reading for reading in self.readings if reading.holds is False}
         return tuple(last.values())
+
+
+# The codes of findings and errors: the meaning of each code, its matter, and its consequences.
+#
+# A code is declared once. `result.json` and `evidence.json` contain codes with sentences. The sentences may change;
+# the codes stay the same. The code of a single case or of a detector has no consequences. So it is not declared here,
+# but in `CODES` of the case's module in `testcases`, or in `PATTERNS` of the detector's module in `runner/diagnose`.
+# Rules of the RFCs have their own ids (`runner/judge/rules`).
+
+
+class Matter(StrEnum):
+    """The matter of a code: the part that is responsible, or the reason why no part is."""
+
+    ENDPOINT = "endpoint"  # an implementation broke a MUST or the contract
+    QUESTION = "question"  # the case could not be tested with this pair: unsupported, or skipped
+    HARNESS = "harness"  # bentpipe, its host, a link or a remote host
+    IMAGE = "image"  # a fault of an image that `check` finds before any job
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """One code. `meaning` is a sentence without numbers."""
+
+    name: str
+    matter: Matter
+    meaning: str
+    again: bool = False  # True for codes of the harness after which another attempt may succeed
+
+
+def _codes(matter: Matter, meanings: dict[str, str], *, again: bool = False) -> list[Code]:
+    return [Code(name=name, matter=matter, meaning=meaning, again=again) for name, meaning in meanings.items()]
+
+
+_ENDPOINT = {
+    "client-exit": "The client ended with an exit code other than 0.",
+    "client-hello-unanswered": "The server did not answer the ClientHello.",
+    "client-not-started": "The engine could not start the client's first process.",
+    "client-silent": "The client ended with exit code 0, without a connection and without the requested files.",
+    "close-code-undefined": "A connection was closed with a code that the application protocol does not define.",
+    "closed-with-error": "A connection was closed with an error.",
+    "file-differs": "A downloaded file differs from the server's.",
+    "files-differ": "A requested file is missing, or differs from the server's.",
+    "files-extra": "The client saved files that nobody requested.",
+    "foreign-packets": "UDP packets of no QUIC connection were sent.",
+    "handshake-count": "The number of handshakes differs from the number that the case requires.",
+    "interface-changed": "An endpoint changed its network interface, so that packets could not reach it.",
+    "leak": "An eavesdropper on the satellite segment saw what the middlebox claims to hide.",
+    "malformed-frames": "An endpoint sent frames that are too long for the link or have no checksum.",
+    "misaddressed-frames": "An endpoint sent its packets to a MAC address that the link does not know.",
+    "no-control-stream": "An endpoint opened no HTTP/3 control stream.",
+    "no-ecn-counts": "ACKs carry no ECN counts.",
+    "no-ect": "Packets carry no ECN codepoint.",
+    "no-key-update": "An endpoint did not update its keys.",
+    "old-path-kept": "The server kept sending to the old path.",
+    "output-flood": "An endpoint printed more than the limit.",
+    "packet-flood": "An endpoint sent many times more bytes than the files need.",
+    "packet-number-reused": "A packet number was used twice.",
+    "packet-without-frames": "A packet has no frame.",
+    "page-incomplete": "The browser did not load every object of the page.",
+    "path-challenge-unanswered": "A PATH_CHALLENGE was not answered.",
+    "path-not-challenged": "A new path was used without a PATH_CHALLENGE.",
+    "server-exit": "The server ended before the client.",
+    "server-not-ready": "The server did not answer an unknown version in time.",
+    "server-not-started": "The engine could not start the server's first process.",
+    "stream-limit-high": "The server allowed more streams at once than the case permits.",
+    "timeout": "The client was still running at the case's time-out.",
+    "unexpected-retry": "The server sent Retry where the case forbids it.",
+    "volume-full": "An endpoint filled one of its folders.",
+    "wrong-alpn": "The endpoints negotiated another application protocol than the case requires.",
+    "wrong-version": "The connection used another QUIC version than the case requires.",
+}
+_QUESTION = {
+    "declared-unsupported": "The pair can't run the case by its own declaration.",
+    "handshake-failed": "The pair transferred no file in `handshake`.",
+    "no-probe": "The client sent no probe.",
+    "not-compliant": "The image does not answer unknown test cases with exit code 127.",
+    "unsupported": "An endpoint answered the test case with exit code 127.",
+}
+_FOR_GOOD = {
+    "analysis-limit": "Judging took too much time or memory.",
+    "bypassed": "Traffic crossed the satellite segment in another way than the middlebox declares.",
+    "early-data-unread": "0-RTT packets could not be decrypted, and nothing else decides the case.",
+    "impairment-missed": "The link's impairment hit no packet of this connection.",
+    "no-capture": "A capture is missing or broken.",
+    "no-connection": "The captures contain no QUIC connection.",
+    "no-evidence": "The record of the job is missing or broken.",
+    "no-key-log": "No endpoint wrote a key log.",
+    "offload": "A network card joins packets, so captures show packets that no link carries.",
+    "secrets-missing": "Packets on which the verdict depends could not be decrypted.",
+    "spins": "A program waits in a loop, so that the guest's clock can't advance.",
+}
+_FOR_NOW = {
+    "archive-broken": "The archive of a container's folder is broken.",
+    "captures-died": "A capture ended before its time.",
+    "collected-limit": "A job left more bytes on its hosts than bentpipe copies.",
+    "captures-not-ended": "A capture did not end when bentpipe stopped it.",
+    "disturbed": "This host was too busy, so the numbers would have measured the host.",
+    "engine": "The Docker Engine refused a call.",
+    "engine-silent": "The Docker Engine did not answer.",
+    "guest-died": "A guest's kernel ended before its job did.",
+    "guest-hangs": "A guest did nothing and its clock stood still.",
+    "guest-late": "A guest ran for too long.",
+    "guest-memory": "This host had no memory left for a guest.",
+    "guest-not-started": "A guest could not be started.",
+    "guest-panic": "A guest's kernel panicked.",
+    "holder-died": "A container of the lane ended.",
+    "holder-silent": "A container of the lane did not answer.",
+    "host-lost": "A remote host did not answer.",
+    "judge-failed": "The judge itself failed.",
+    "link": "A real link did not carry the job.",
+    "link-died": "The simulator ended.",
+    "link-failed": "The simulator ended with an error.",
+    "link-not-ready": "The simulator was not ready in time.",
+    "no-address": "The client's host reaches no address of the server's host.",
+    "no-end-capture": "The capture at an endpoint did not begin.",
+    "no-disk": "The disk of an image could not be made.",
+    "no-lane": "The lane was not prepared.",
+    "no-side": "A container of a remote host is missing.",
+    "no-truth": "The simulator left no record.",
+    "not-recorded": "The job has no recording.",
+    "not-an-engine": "The Docker Engine's socket of a host answers, but not as a Docker Engine does.",
+    "not-wired": "The lane could not be wired.",
+    "origin-not-ready": "The origin server did not listen in time.",
+    "beside-missing": "The second flow did not share the link with the job's own flow.",
+    "beside-not-ready": "The server of the second flow was not ready in time.",
+    "box-not-ready": "A middlebox was not ready in time.",
+    "terminal-ended": "The terminal box ended early.",
+    "gateway-ended": "The gateway box ended early.",
+    "server-ended": "The origin server ended early.",
+    "selftest": "The self-test of the link could not run.",
+    "side-died": "A container of a remote host ended.",
+    "side-failed": "A command on a remote host failed.",
+    "stopped": "The run was stopped while the job ran.",
+    "worker-failed": "A worker could not run the job.",
+    "worker-lost": "Workers were lost while they had the job.",
+}
+_IMAGE = {
+    "ignores-testcase": "The image runs although it does not know the test case.",
+    "no-entry-point": "The image has no entry point.",
+    "no-net-admin": "The image needs a capability that it does not get.",
+    "no-setup-script": "The image has no /setup.sh.",
+    "not-root": "The image does not start as root.",
+    "wrong-platform": "The image is for another platform.",
+}
+
+CODES = {
+    code.name: code
+    for code in (
+        *_codes(Matter.ENDPOINT, _ENDPOINT),
+        *_codes(Matter.QUESTION, _QUESTION),
+        *_codes(Matter.HARNESS, _FOR_GOOD),
+        *_codes(Matter.HARNESS, _FOR_NOW, again=True),
+        *_codes(Matter.IMAGE, _IMAGE),
+    )
+}
+"""Code by name."""
+
+LINK_BROKEN = ("link-died", "link-failed", "captures-died", "captures-not-ended", "no-truth")
+"""Codes of the harness that an endpoint can cause: the interface of the simulator ends together with the endpoint's."""
+
+
+def another_attempt_helps(name: str) -> bool:
+    """True when a job that ended as an error with this code may succeed in another attempt. `Code.again` decides this
+    for codes of the harness. For all other codes and for unknown codes it is True."""
+    code = CODES.get(name)
+    return code is None or code.matter is not Matter.HARNESS or code.again
+
+
+# The files of a job under fixed names, and the harness's record of the job.
+
+EVIDENCE_SCHEMA = 3
+
+
+class InterfaceChangeKind(StrEnum):
+    """A change of an endpoint's interface eth0 that can keep packets from the endpoint."""
+
+    OFF = "off"
+    DELETED = "deleted"
+    MTU = "mtu"
+    MAC = "mac"
+    ADDRESS = "address"  # an address was removed
+    OVERRUN = "overrun"  # more changes than can be noted
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterfaceChange:
+    """A change that was made while the endpoint ran. In a lane, only the endpoint can have made it."""
+
+    kind: InterfaceChangeKind
+    value: str = ""  # the new MTU in bytes, the new MAC address, or the removed address
+    time: float  # seconds since the job began
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointRecord:
+    """The engine's record of one endpoint's container."""
+
+    image: str
+    image_id: str
+    exit_code: int | None = None  # None: the container never started, or was still running when the job ended
+    timed_out: bool = False  # True: it was killed because the case's time-out had passed
+    oom_killed: bool = False
+    stopped_by_us: bool = False  # True, no verdict: the server ended by SIGTERM, or the client after the server's end
+    output_flooded: bool = False  # True: it was killed because it printed more than the limit
+    started: float | None = None  # seconds since the job began
+    ended: float | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    cpu_s: float = 0.0  # CPU seconds until the last measurement (one every 2 s); 0 when it ended before the first one
+    throttled_s: float = 0.0  # seconds of CPU throttling by the engine; above the limit the job is disturbed
+    cpu_pressure: float | None = None  # share of its time until the last measurement in which it waited for a CPU
+    skipped_files: tuple[str, ...] = ()  # files that were not copied from its folders: links, devices, over the limit
+    volumes_full: tuple[str, ...] = ()  # folders whose quota was used up, such as `/logs`
+    interface_changes: tuple[InterfaceChange, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRecord:
+    """One requested file. The harness compared it with the server's file. Sizes are in bytes; `received` is None when
+    the file is missing."""
+
+    name: str
+    size: int
+    received: int | None
+    equal: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestEvidence:
+    """The guest of a job in virtual time: its kernel, the inputs of its random numbers, and its cost on this host."""
+
+    kernel: str  # version of the guest's kernel
+    epoch_unix_s: int  # virtual time when the guest booted
+    seed: int
+    charge: str = ""  # virtual time that the endpoints' CPU work takes (guest/README.md); empty: no time
+    virtual_s: float = 0.0  # virtual seconds from the guest's start to its end
+    host_s: float = 0.0  # seconds that the guest ran on this host
+    cpu_s: float = 0.0  # CPU seconds that the guest used on this host
+    memory_left: int = 0  # free bytes of the guest's memory at the end
+    work: dict[str, dict[str, float]] = field(default_factory=dict)  # by role: syscalls, faults, cpu_s
+    least_s: float = 0.0  # shortest uninterrupted time of an endpoint in user code; 0: CPU work was not measured
+    captures: dict[str, str] = field(default_factory=dict)  # SHA-256 of each capture, by the nearest endpoint
+
+    @property
+    def speed(self) -> float:
+        """Virtual seconds of the guest per second of the host."""
+        return self.virtual_s / self.host_s if self.host_s else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """`evidence.json`: the harness's record of a job. A judge reads it together with captures, key logs and qlogs."""
+
+    schema: int = EVIDENCE_SCHEMA
+    started_unix_s: float
+    wall_s: float  # seconds of the whole job
+    transfer_s: float  # seconds from the client's start to its end
+    stages_s: dict[str, float]  # seconds of each stage, by name
+    client: EndpointRecord
+    server: EndpointRecord
+    boxes: dict[str, EndpointRecord] = field(default_factory=dict)  # boxes of the middlebox, by name
+    beside: dict[str, EndpointRecord] = field(default_factory=dict)  # endpoints of the second flow, by BesideRole
+    server_ready: bool | None  # None: readiness was not checked
+    server_udp_ports: tuple[int, ...] = ()  # UDP ports of a server that did not become ready
+    files: tuple[FileRecord, ...]
+    flooded: bool = False  # True: the harness ended the job, because it had far more packets than the files need
+    extra_files: tuple[str, ...] = ()  # files in /downloads that were never requested
+    capture_drops: int | None = None  # packets that the kernel dropped before the captures, both sides
+    host_steal: float = 0.0  # fraction of CPU time stolen from this host during the job
+    cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
+    real_link: RealLinkEvidence | None = None  # for a job over a real link, which has no simulator
+    via: Middlebox | None = None  # the middlebox between client and server
+    content_seed: int | None = None  # seed of the served files, for whose contents a judge searches on the link
+    guest: GuestEvidence | None = None  # for a job in virtual time
+    host: dict[str, str] = field(default_factory=dict)  # facts of the worker's host; empty: the runner's own host
+    error: dict[str, str] = field(default_factory=dict)  # code and message when the harness could not do its part
+
+    @property
+    def endpoint_pressures(self) -> dict[Role, float]:
+        """By endpoint: `cpu_pressure` times the number of CPUs that the endpoint used. The factor is there because
+        waiting matters only for an endpoint that has work. Endpoints with unknown pressure are left out. With a
+        middlebox the result is empty, because the middlebox's own work loads the host.
+        """
+        if self.via is not None:
+            return {}
+        seconds = max(self.transfer_s, 1.0)
+        sides = {Role.CLIENT: self.client, Role.SERVER: self.server}
+        return {
+            role: record.cpu_pressure * record.cpu_s / seconds
+            for role, record in sides.items()
+            if record.cpu_pressure is not None
+        }
+
+
+@dataclass(frozen=True)
+class Artifacts:
+    """The files in a job's folder, by name. Every file may be missing: the judge reports that."""
+
+    folder: Path
+
+    @property
+    def evidence(self) -> Path:
+        return self.folder / "evidence.json"
+
+    @property
+    def result(self) -> Path:
+        return self.folder / "result.json"
+
+    @property
+    def series(self) -> Path:
+        return self.folder / "series.json"
+
+    @property
+    def link_captures(self) -> tuple[Path, Path]:
+        """The captures at both ends of the satellite segment."""
+        return self._capture("sim", "left"), self._capture("sim", "right")
+
+    @property
+    def client_capture(self) -> Path:
+        """The capture at the client: of the client's own network when there are boxes, otherwise of the client's end of
+        the link. It is a pcapng file with the job's secrets, or the original capture when that file does not exist.
+        """
+        at_client = self._capture("client", "client")
+        return at_client if at_client.is_file() else self.link_captures[0]
+
+    @property
+    def server_capture(self) -> Path:
+        """The capture at the server, with the same choice of file as for the client."""
+        behind = self._capture("ground", "right")
+        at_server = self._capture("server", "server")
+        return next((path for path in (at_server, behind) if path.is_file()), self.link_captures[1])
+
+    def _capture(self, folder: str, name: str) -> Path:
+        with_secrets = self.folder / folder / f"{name}.pcapng"
+        return with_secrets if with_secrets.is_file() else with_secrets.with_suffix(".pcap")
+
+    @property
+    def link_truth(self) -> Path:
+        return self.folder / "sim" / "truth.json"
+
+    @property
+    def captures(self) -> tuple[Path, ...]:
+        """All captures that a job may have."""
+        ground = self._capture("ground", "left"), self._capture("ground", "right")
+        return tuple(dict.fromkeys((*self.link_captures, self.client_capture, self.server_capture, *ground)))
+
+    @property
+    def ground_truth(self) -> Path:
+        return self.folder / "ground" / "truth.json"
+
+    @property
+    def key_logs(self) -> tuple[Path, ...]:
+        """The key logs that exist and are not empty, the client's first."""
+        paths = (self.folder / "client" / "keys.log", self.folder / "server" / "keys.log")
+        return tuple(path for path in paths if path.is_file() and path.stat().st_size)
+
+    @property
+    def client_tables(self) -> Path:
+        return self.folder / "tables" / "client"
+
+    @property
+    def server_tables(self) -> Path:
+        return self.folder / "tables" / "server"
+
+    @property
+    def output_log(self) -> Path:
+        return self.folder / "output.log"
+
+    @property
+    def attempts_log(self) -> Path:
+        """The log with the reason why each earlier attempt of a repeated job did not count, and the tools' output."""
+        return self.folder / "attempts.log"

@@ -1,17 +1,79 @@
-"""`run.json`: the plan of a run with all parameters and the host. It is written before the first job."""
+"""`run.json`: the plan of a run with its jobs, their names, all parameters and the host; the states of a night."""
 
+import hashlib
+import os
+import platform
+import re
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime, time, timedelta
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
-from runner.model.beside import BesideFlow
-from runner.model.impairments import PathImpairments
-from runner.model.job import Job
-from runner.model.link_record import LinkParameters, LinkRecord
-from runner.model.middlebox import Middlebox
-from runner.model.protocol import WIRE_NAMES, protocol_of
-from runner.model.real_link import RealLinkRecord
+from runner.errors import UsageError
+from runner.model.link import LinkParameters, LinkRecord, PathImpairments, RealLinkRecord
+from runner.model.stack import WIRE_NAMES, BesideFlow, Middlebox, protocol_of
+
+# A job, the unit of work: server × client × via × link × case × iteration. Only this module defines its folder.
+
+
+@dataclass(frozen=True, order=True, kw_only=True)
+class Job:
+    """One iteration of one pair in one case. `iteration` counts from 1.
+
+    `via`: the middlebox; empty: no middlebox. `link`: the link; empty: the case's own link.
+    """
+
+    server: str
+    client: str
+    via: str = ""
+    case: str
+    link: str = ""
+    iteration: int
+
+    @property
+    def pair(self) -> str:
+        """`<server>_<client>`."""
+        return f"{self.server}_{self.client}"
+
+    @property
+    def client_via(self) -> str:
+        """`<client>[+via]`: the client with the middlebox, which is a column of the matrix."""
+        return f"{self.client}+{self.via}" if self.via else self.client
+
+    @property
+    def case_link(self) -> str:
+        """`<case>[@link]`: the key of `Run.cases`."""
+        return f"{self.case}@{self.link}" if self.link else self.case
+
+    @property
+    def cell(self) -> str:
+        """`<server>_<client>[+via]/<case>[@link]`: the folder with the job and its other iterations."""
+        return f"{self.server}_{self.client_via}/{self.case_link}"
+
+    @property
+    def path(self) -> Path:
+        """The job's folder, relative to the run's folder: `<server>_<client>[+via]/<case>[@link]/<iteration>`."""
+        return Path(self.cell) / str(self.iteration)
+
+    @property
+    def ends(self) -> str:
+        """`client → server`, `client → server via middlebox`."""
+        return f"{self.client} → {self.server}" + (f" via {self.via}" if self.via else "")
+
+    def __str__(self) -> str:
+        return self.path.as_posix()
+
+
+def job_seed(run_seed: int, job: Job) -> int:
+    """The seed of a job's link, with 31 bits. It is the same for every attempt of the job in a run with this seed."""
+    digest = hashlib.sha256(f"{run_seed}/{job}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+# `run.json`: the plan of a run with all parameters and the host. It is written before the first job.
 
 RUN_SCHEMA = 2
 
@@ -64,7 +126,7 @@ class CaseRecord:
     encrypted: bool = True  # True: TLS between client and server
     origins: int = 1  # number of servers over which the objects of a page are spread
     warm: bool = False  # True: the client first loads the same files once, and this first round is not measured
-    beside: str = ""  # the second flow (model/beside.py); empty: the job has the link for itself
+    beside: str = ""  # the second flow (model/stack.py); empty: the job has the link for itself
 
     @property
     def forward(self) -> LinkParameters:
@@ -147,7 +209,7 @@ class ImplementationRecord:
     image_id: str = ""  # digest of the image from the engine; it must be the same when the run is resumed
     image_digest: str = ""  # `NAME@sha256:…` in its registry; empty: the image was built here
     variant_of: str = ""  # the stack or middlebox of which this is a variant; empty: this is no variant
-    parameters: dict[str, str] = field(default_factory=dict)  # environment variables of a variant (model/variant.py)
+    parameters: dict[str, str] = field(default_factory=dict)  # environment variables of a variant (model/stack.py)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,3 +271,155 @@ class Run:
         if protocol != case.protocol and protocol in WIRE_NAMES:
             return dict.fromkeys(case.wire_names, WIRE_NAMES[protocol])
         return case.wire_names
+
+
+# Names of stacks, cases, middleboxes and runs. They are parts of folder names, so one rule decides which names are
+# valid.
+
+LONGEST_NAME = 120  # bytes; the folder `<server>_<client>` must stay below the 255 bytes of a file name
+LARGEST_ITERATION = 1_000_000
+
+
+def name_problem(name: str) -> str | None:
+    """The reason why `name` can't be the name of a folder; None when `name` is valid. A valid name can't lead to
+    another folder, and it has no control characters."""
+    if not name:
+        return "it is empty"
+    if len(name.encode(errors="replace")) > LONGEST_NAME:
+        return f"it is longer than {LONGEST_NAME} bytes"
+    if name.startswith("."):
+        return "it begins with a dot"
+    if "/" in name or "\\" in name:
+        return "it contains a slash"
+    if not name.isprintable():
+        return "it contains a character that can't be printed"
+    return None
+
+
+def iteration_problem(iteration: int) -> str | None:
+    """The reason why `iteration` is not a valid iteration; None when it is valid."""
+    return None if 1 <= iteration <= LARGEST_ITERATION else f"an iteration is a number from 1 to {LARGEST_ITERATION}"
+
+
+# Facts about the host that runs jobs.
+
+
+def host_facts() -> dict[str, str]:
+    """The facts about this host. They are stored in `run.json`; the facts about a worker's host in its results."""
+    return {
+        "name": socket.gethostname(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "cores": str(os.cpu_count()),
+    }
+
+
+# Hours of the day in which no job starts, for example because people use the terminal by day.
+
+_FORMAT = re.compile(r"^([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)$")
+
+
+@dataclass(frozen=True)
+class Pause:
+    """The hours from `begin` to `end`, in local time. They may include midnight."""
+
+    begin: time
+    end: time
+    now: Callable[[], datetime] = datetime.now
+
+    @classmethod
+    def parse(cls, text: str, now: Callable[[], datetime] = datetime.now) -> "Pause":
+        """Parse hours such as `18:00-23:00`. Raises UsageError for another form, and when begin and end are equal."""
+        match = _FORMAT.match(text.strip())
+        if match is None or match[1] + match[2] == match[3] + match[4]:
+            raise UsageError(f"--pause: '{text}' is not a span of hours: write it as 18:00-23:00.")
+        return cls(time(int(match[1]), int(match[2])), time(int(match[3]), int(match[4])), now)
+
+    def holds(self, clock: time) -> bool:
+        """True when no job may start at this time of day."""
+        inside = (self.begin <= clock, clock < self.end)
+        return all(inside) if self.begin < self.end else any(inside)
+
+    def seconds_left(self) -> float:
+        """The seconds until the end of the pause; 0 when there is no pause now."""
+        moment = self.now()
+        if not self.holds(moment.time()):
+            return 0.0
+        over = datetime.combine(moment.date(), self.end)
+        if over <= moment:
+            over += timedelta(days=1)
+        return (over - moment).total_seconds()
+
+
+# The result of one check of this host.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """The result of one check of this host. `what`: the result in words. `fix`: a sentence with the remedy when the
+    check is not `ok`."""
+
+    name: str
+    ok: bool
+    what: str
+    fix: str = ""
+    blocks: bool = True  # True: no job can run when this check fails
+
+
+# The record of one night: its stages, and the changes that it found.
+
+_RUN = "run "  # name of a stage that is a run
+
+
+class NightState(StrEnum):
+    """The state in which a stage ended."""
+
+    DONE = "done"
+    STOPPED = "stopped"  # stopped at the end of the night's time; the run can be resumed
+    FAILED = "failed"
+    LEFT_OUT = "left out"  # not begun, because no time was left
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One stage of a night. `seconds`: wall-clock time. `message`: one sentence when the stage isn't done."""
+
+    name: str
+    state: NightState
+    seconds: float
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NightRecord:
+    """One night. `stamp`: the local time of its beginning, `YYYY-MM-DDTHHMM`, which is a part of its runs' names."""
+
+    stamp: str
+    began_unix_s: float
+    stages: tuple[Stage, ...] = ()
+    ended_unix_s: float | None = None
+    news: tuple[str, ...] = field(default=())  # lines about the changes, at most ten lines for each run
+
+    def has(self, stage: str) -> bool:
+        """True when the stage needs no second attempt, because it is done or no time was left for it."""
+        return any(done.name == stage and done.state is not NightState.FAILED for done in self.stages)
+
+    def with_stage(self, stage: Stage) -> "NightRecord":
+        """The record with this stage. It replaces an earlier attempt of the stage with the same name."""
+        others = tuple(earlier for earlier in self.stages if earlier.name != stage.name)
+        return replace(self, stages=(*others, stage))
+
+    def runs(self, night: str) -> dict[str, str]:
+        """The folder of each run with a stage, by the run's name in night.json. `night`: the night's name."""
+        names = [stage.name.removeprefix(_RUN) for stage in self.stages if stage.name.startswith(_RUN)]
+        return {name: run_name(night, name, self.stamp) for name in names}
+
+
+def run_stage(run: str) -> str:
+    """The name of a run's stage."""
+    return f"{_RUN}{run}"
+
+
+def run_name(night: str, run: str, stamp: str) -> str:
+    """The folder of a run of the night that began at `stamp`."""
+    return f"{night}-{run}-{stamp}"

@@ -1,1 +1,1 @@
-"""The jobs of a run in their order, and the jobs that are left: the selection without the finished jobs."""
+"""What the user asks → the jobs of a run."""

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 
 from lab.recordings.recordings import RECORDINGS
-from runner.config.catalog import Catalog, load_catalog
-from runner.model.artifacts import Artifacts
+from runner.model.result import Artifacts
+from runner.plan.catalog import Catalog, load_catalog
 
 settings.register_profile("bentpipe", deadline=None)  # with a time limit per example, tests would fail on a busy host
 settings.load_profile("bentpipe")

@@ -21,14 +21,14 @@ from lab.attack.verdicts import Tally, Verdict
 from lab.recordings.recordings import RECORDINGS
 from lab.run_folders import rare_run, recorded_run, vias_run
 from runner.decode import decode_capture, embed_secrets
-from runner.decode.cache import load_tables
+from runner.decode.decode import load_tables
 from runner.errors import CaptureError, UsageError
-from runner.judge.disturbance import load_truth
-from runner.model.artifacts import Artifacts
+from runner.judge.execution import load_truth
+from runner.model.result import Artifacts
 from runner.paths import ROOT
-from runner.render import UndrawableRunError, render
-from runner.render.series import load_series
-from runner.store import RunFolder, load_evidence
+from runner.site import UndrawableRunError, render
+from runner.site.series import load_series
+from runner.store.runs import RunFolder, load_evidence
 from runner.tests.test_hostile_folders import ALPHA, bentpipe, rewrite
 
 _SHORT = 20  # number of folders in the short campaign of the test suite
@@ -226,7 +226,7 @@ def test_a_run_that_cannot_be_drawn_costs_no_other(
 ) -> None:
     """A fault of ours is needed for it: none is known."""
     from runner.cli.base import draw_site  # noqa: PLC0415
-    from runner.render import site  # noqa: PLC0415
+    from runner.site import site  # noqa: PLC0415
 
     other = rare_run(tmp_path / "logs/other")
     drawn = site._Site._run

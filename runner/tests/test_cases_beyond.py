@@ -7,21 +7,22 @@ from typing import Any
 
 import pytest
 
-from runner.config.catalog import Catalog
 from runner.decode import decode_capture
-from runner.judge.analyse import analyse
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.result import Outcome
-from runner.store import load_evidence
-from runner.tests.trace.tables import CLIENT, SERVER, Frame, Packet, moved, trace
-from runner.trace import ConnectionFacts, Place, SentLength, TraceFacts, facts
+from runner.decode.columns import CLIENT, SERVER
+from runner.judge.judges import analyse
+from runner.model.facts import ConnectionFacts, PacketPlace, SentLength, TraceFacts
+from runner.model.result import Artifacts, Outcome
+from runner.model.run import Job
+from runner.plan.catalog import Catalog
+from runner.store.runs import load_evidence
+from runner.tests.trace.tables import Frame, Packet, moved, trace
+from runner.trace.establish import facts
 from testcases import checks, ecn, mtublackhole, postquantum, versionnegotiation
 from testcases.base import CaseEvidence, Check
 
 Recorded = Callable[[str], Artifacts]
 HERE = Path(__file__).parent
-PLACE = Place(vantage="server", record=7, time=0.25)
+PLACE = PacketPlace(vantage="server", record=7, time=0.25)
 
 
 def _read(folder: Path, name: str = "client") -> TraceFacts:
@@ -113,8 +114,8 @@ def test_the_order_of_a_client_hello_is_that_of_its_first_copies() -> None:
         (item,) = facts(trace(packets), trace(moved(packets, delays, 0.1))).connections
         assert item.client_hello is not None
         assert item.client_hello.places == (
-            Place(vantage="client", record=1, time=0.0),
-            Place(vantage="client", record=2, time=0.0),
+            PacketPlace(vantage="client", record=1, time=0.0),
+            PacketPlace(vantage="client", record=2, time=0.0),
         )
         return item.client_hello.bytes, item.client_hello.datagrams, item.client_hello.out_of_order
 

@@ -10,16 +10,15 @@ import pytest
 from lab.recordings.conformance import BAD, GOOD, GOOD_ONES
 from lab.recordings.recordings import Bad, Changes, Good, changed
 from lab.records import directed
-from runner.config.catalog import Catalog, load_catalog
 from runner.decode import cached_decode
 from runner.decode.capture import open_capture
-from runner.judge.analyse import analyse
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.result import Outcome, Result
-from runner.model.run import Kind
-from runner.store import load_evidence
-from runner.trace import Close, TraceFacts, facts
+from runner.judge.judges import analyse
+from runner.model.facts import Close, TraceFacts
+from runner.model.result import Artifacts, Outcome, Result
+from runner.model.run import Job, Kind
+from runner.plan.catalog import Catalog, load_catalog
+from runner.store.runs import load_evidence
+from runner.trace.establish import facts
 from testcases.base import CaseEvidence
 from testcases.rebinding import new_paths_are_validated
 

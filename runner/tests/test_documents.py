@@ -13,7 +13,7 @@ FOLDERS = ("docs", "runner", "testcases", "implementations", "sim", "guest", "we
 CITED = re.compile(rf"(?<![\w./-])((?:{'|'.join(FOLDERS)})/[\w./-]*\.(?:py|md|json|c|h|cc|go|rs|toml|sh|js|css))\b")
 LINKED = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 GENERATED = ("web/site/", "web/static/plotly", "sim/truth.json")  # sim/truth.json is in the folder of each job
-OTHERS = {"runner/render/public.py": {"web/" + "script.js"}}  # files of the public runner
+OTHERS = {"runner/site/exports.py": {"web/" + "script.js"}}  # files of the public runner
 PLACEHOLDER = "NAME"
 
 

@@ -2,7 +2,8 @@
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -10,47 +11,54 @@ import pytest
 
 from runner.paths import ROOT
 
-MOST_ROOMS = 24
-MOST_FLOORS = 9
-BELOW_ALL = ("errors", "paths", "units")  # modules that every room may import and that import no room
-LOOSE = {"__init__", "__main__", "collect", "store", *BELOW_ALL}  # modules of `runner/` itself
-OUTSIDE = {"tests"}  # they import whatever they examine
+MOST_ROOMS = 18
+MOST_MODULES = 140
+MOST_FLOORS = 8
+MOST_LINES = 1000  # of a module; beyond, it is two subjects
+BELOW_ALL = ("errors", "files", "paths", "units")  # modules that every room may import and that import no room
+LOOSE = {"__init__", "__main__", *BELOW_ALL}  # modules of `runner/` itself
 
-JOBS = ("runner.lanes", "runner.guests", "runner.remote", "runner.workers", "runner.engine", "runner.images")
+JOBS = ("runner.places", "runner.engine", "runner.images")
 LOOP = ("runner.campaign", "runner.check", "runner.terminal", "runner.cli")
 # room → rooms that it must not import although they may stand below it
 FORBIDDEN = {
-    "runner.render": (*JOBS, *LOOP, "testcases", "runner.decode", "runner.trace", "runner.diagnose", "runner.judge"),
+    "runner.site": (*JOBS, *LOOP, "testcases", "runner.decode", "runner.trace", "runner.diagnose", "runner.judge"),
     "runner.compare": (*JOBS, *LOOP, "testcases", "runner.decode", "runner.trace", "runner.judge"),
-    "runner.store": (*JOBS, *LOOP, "testcases", "runner.decode", "runner.trace", "runner.diagnose"),
-    "runner.judge": (*JOBS, *LOOP, "runner.render"),
-    "testcases": (*JOBS, *LOOP, "runner.store", "runner.decode", "runner.judge", "runner.render"),
-    **dict.fromkeys(JOBS, (*LOOP, "testcases", "runner.judge", "runner.render")),
+    "runner.store.runs": (*JOBS, *LOOP, "testcases", "runner.decode", "runner.trace", "runner.diagnose"),
+    "runner.judge": (*JOBS, *LOOP, "runner.site"),
+    "testcases": (*JOBS, *LOOP, "runner.store", "runner.decode", "runner.judge", "runner.site"),
+    **dict.fromkeys(JOBS, (*LOOP, "testcases", "runner.judge", "runner.site")),
+    "runner.places.lanes": ("runner.decode",),
 }
 OWNERS = {
     "click": ("runner.cli",),
     "docker": (*JOBS, "runner.check"),
-    "paramiko": ("runner.remote",),
-    "dask": ("runner.workers",),
-    "distributed": ("runner.workers",),
-    "jinja2": ("runner.render",),
-    "cryptography": ("runner.decode", "runner.inputs", "runner.config.links"),
-    "pydantic": ("runner.store", "runner.config", "runner.nights", "runner.render.exports"),
+    "paramiko": ("runner.places.links",),
+    "dask": ("runner.places.workers",),
+    "distributed": ("runner.places.workers",),
+    "jinja2": ("runner.site",),
+    "cryptography": ("runner.decode", "runner.inputs", "runner.plan.links"),
+    "pydantic": ("runner.store", "runner.plan", "runner.nights", "runner.site.exports"),
 }
-SOURCES = sorted(
-    path
-    for package in ("runner", "testcases")
-    for path in (ROOT / package).rglob("*.py")
-    if not OUTSIDE & set(path.parts)
-)
 
 
 def _module(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+SOURCES = sorted(
+    path
+    for package in ("runner", "testcases")
+    for path in (ROOT / package).rglob("*.py")
+    if not path.is_relative_to(ROOT / "runner" / "tests")
+)
+FILES = {_module(path): path for path in SOURCES}
+TREES = {module: ast.parse(path.read_text()) for module, path in FILES.items()}
+RUNNER = {module: path for module, path in FILES.items() if path.is_relative_to(ROOT / "runner")}
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -63,37 +71,67 @@ def _inside(module: str, area: str) -> bool:
 
 
 def _room(module: str) -> str | None:
-    """The room of a module: a package of `runner`, one of its loose modules, or `testcases`. None: not ours."""
+    """The room of a module: a package of `runner`, or `testcases`. None: not ours, or below all rooms."""
     first, _, rest = module.partition(".")
     if first == "testcases":
         return first
-    return rest.partition(".")[0] or None if first == "runner" else None
+    room = rest.partition(".")[0]
+    return room if first == "runner" and room and room not in LOOSE else None
 
 
 @cache
 def _arrows() -> dict[str, set[str]]:
-    """Room → rooms that it imports, without `BELOW_ALL`."""
+    """Room → rooms that it imports."""
     arrows: dict[str, set[str]] = {}
-    for path in SOURCES:
-        room = _room(_module(path))
-        if room is not None and room not in {"__main__", *BELOW_ALL}:
-            rooms = {_room(name) for name in _imports(path)}
-            arrows.setdefault(room, set()).update(
-                name for name in rooms if name is not None and name not in {room, *BELOW_ALL}
-            )
+    for module, tree in TREES.items():
+        if (room := _room(module)) is not None:
+            arrows.setdefault(room, set()).update({_room(name) for name in _imports(tree)} - {room, None})  # type: ignore[arg-type]
     return arrows
 
 
-def _floor(room: str, above: tuple[str, ...] = ()) -> int:
-    """1 for a room that imports none. Fails on a circle."""
-    assert room not in above, f"a circle: {' → '.join((*above, room))}"
-    return 1 + max((_floor(below, (*above, room)) for below in _arrows().get(room, set())), default=0)
+def _floor(name: str, arrows: Mapping[str, set[str]], floors: dict[str, int], above: tuple[str, ...] = ()) -> int:
+    """1 for a name that imports none. Fails on a circle."""
+    assert name not in above, f"a circle: {' → '.join((*above, name))}"
+    if name not in floors:
+        below = (_floor(other, arrows, floors, (*above, name)) for other in sorted(arrows.get(name, set())))
+        floors[name] = 1 + max(below, default=0)
+    return floors[name]
 
 
 def test_rooms_are_few_and_stand_on_few_floors_without_a_circle() -> None:
-    floors = {room: _floor(room) for room in _arrows()}
-    assert len(floors.keys() - LOOSE) <= MOST_ROOMS, sorted(floors)
+    floors: dict[str, int] = {}
+    for room in _arrows():
+        _floor(room, _arrows(), floors)
+    assert len(floors.keys() - {"testcases"}) <= MOST_ROOMS, sorted(floors)
     assert max(floors.values()) <= MOST_FLOORS, sorted(floors.items(), key=lambda item: item[1])
+
+
+def test_modules_are_few_and_one_subject_each() -> None:
+    modules = [path for path in RUNNER.values() if path.stem not in {"__init__", "__main__"}]
+    assert len(modules) <= MOST_MODULES, "merge modules about the same subject"
+    assert not [path for path in modules if len(path.read_text().splitlines()) > MOST_LINES], "split by subject"
+
+
+def test_no_file_imports_itself_over_others() -> None:
+    arrows = {module: {name for name in _imports(TREES[module]) if name in RUNNER} - {module} for module in RUNNER}
+    for module, names in arrows.items():  # `from package import module` imports the module
+        packages = {name for name in names if RUNNER[name].stem == "__init__"}
+        names -= {package for package in packages if any(_inside(name, package) for name in names - {package})}
+        names.discard(module)
+    floors: dict[str, int] = {}
+    for module in RUNNER:
+        _floor(module, arrows, floors)
+
+
+def test_no_class_and_no_module_has_the_name_of_another() -> None:
+    classes = Counter(
+        node.name
+        for module in RUNNER
+        for node in TREES[module].body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    modules = Counter(path.stem for path in RUNNER.values() if path.stem not in {"__init__", "__main__"})
+    assert not [name for name, count in (classes + modules).items() if count > 1]
 
 
 def test_no_module_lies_loose() -> None:
@@ -102,13 +140,13 @@ def test_no_module_lies_loose() -> None:
 
 @pytest.mark.parametrize("name", BELOW_ALL)
 def test_the_lowest_modules_import_no_room(name: str) -> None:
-    rooms = {_room(module) for module in _imports(ROOT / "runner" / f"{name}.py")} - {None, *BELOW_ALL}
-    assert not rooms
+    assert {_room(module) for module in _imports(TREES[f"runner.{name}"])} <= {None}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=_module)
-def test_a_room_keeps_to_its_fences(path: Path) -> None:
-    module, imports = _module(path), set(_imports(path))
+@pytest.mark.parametrize("module", sorted(FILES))
+def test_a_room_keeps_to_its_fences(module: str) -> None:
+    imports = set(_imports(TREES[module]))
+    assert not any(_inside(name, "lab") for name in imports), "lab examines the product and is no part of it"
     for area, forbidden in FORBIDDEN.items():
         if _inside(module, area):
             crossed = {name for name in imports for fence in forbidden if _inside(name, fence)}
@@ -118,14 +156,14 @@ def test_a_room_keeps_to_its_fences(path: Path) -> None:
             assert any(_inside(module, owner) for owner in owners), f"{library} belongs to {', '.join(owners)}"
 
 
-def test_the_model_needs_the_standard_library_alone() -> None:
-    for path in (ROOT / "runner" / "model").glob("*.py"):
-        outside = {name.split(".")[0] for name in _imports(path)} - sys.stdlib_module_names - {"runner"}
-        assert not outside, f"{path.name} imports {outside}"
-
-
-def test_lab_examines_the_product_and_is_no_part_of_it() -> None:
-    for path in SOURCES:
-        assert not any(_inside(name, "lab") for name in _imports(path)), f"{path} must not import lab"
+def test_lab_imports_no_tests() -> None:
     for path in (ROOT / "lab").rglob("*.py"):
-        assert not any(_inside(name, "runner.tests") for name in _imports(path)), f"{path} must not import tests"
+        names = _imports(ast.parse(path.read_text()))
+        assert not any(_inside(name, "runner.tests") for name in names), f"{path} must not import tests"
+
+
+def test_the_model_needs_the_standard_library_alone() -> None:
+    for module in FILES:
+        if _inside(module, "runner.model"):
+            outside = {name.split(".")[0] for name in _imports(TREES[module])} - sys.stdlib_module_names - {"runner"}
+            assert not outside, f"{module} imports {outside}"

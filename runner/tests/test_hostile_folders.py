@@ -17,21 +17,20 @@ import pytest
 
 from lab.recordings.recordings import RECORDINGS
 from lab.run_folders import rare_run
-from runner.campaign.retention import Retention, apply_retention
-from runner.config.catalog import load_catalog
+from runner.campaign.campaign import Retention, apply_retention
 from runner.decode import decode_capture, embed_secrets
-from runner.decode.keylog import LARGEST_KEY_LOG
+from runner.decode.keys import LARGEST_KEY_LOG
 from runner.errors import UsageError
-from runner.files.safe_files import RefusedFileError, beneath, foreign_entry, read_regular, remove_tree
-from runner.judge.flood import flood
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.names import name_problem
+from runner.files import RefusedFileError, beneath, foreign_entry, read_regular, remove_tree
+from runner.judge.execution import flood
+from runner.model.result import Artifacts
+from runner.model.run import Job, name_problem
 from runner.paths import ROOT
-from runner.render import render
-from runner.render.site_server import SiteServer
-from runner.render.writer import Writer
-from runner.store import RunFolder, find_runs, load_evidence, write_atomically
+from runner.plan.catalog import load_catalog
+from runner.site import render
+from runner.site.server import SiteServer
+from runner.site.writer import Writer
+from runner.store.runs import RunFolder, find_runs, load_evidence, write_atomically
 
 ESCAPES = ("..", "../../precious", "/precious", "a/b", "", ".hidden", "a\nb", "x" * 300, "\x1b[31m", "a\\b")
 ALPHA = Job(server="alpha", client="alpha", case="sat", iteration=1)

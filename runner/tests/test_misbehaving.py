@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from lab.recordings.conformance import BAD
-from runner.config.catalog import load_implementations
 from runner.model.result import Outcome
 from runner.paths import ROOT
-from runner.store import RunFolder
+from runner.plan.catalog import load_implementations
+from runner.store.runs import RunFolder
 
 FOLDER = ROOT / "implementations" / "_misbehaving"
 SOURCE = FOLDER / "source"

@@ -10,13 +10,13 @@ import pytest
 from lab.recordings.recordings import RECORDINGS
 from runner.compare import compare
 from runner.compare.history import history
-from runner.config.catalog import load_catalog
-from runner.config.over_links import declaration
-from runner.judge.judging import judge_job
-from runner.model.job import Job
+from runner.judge.judges import judge_job
 from runner.model.result import Outcome
-from runner.render import render
-from runner.store import RunFolder, load_evidence
+from runner.model.run import Job
+from runner.plan.catalog import load_catalog
+from runner.plan.choice import declaration
+from runner.site import render
+from runner.store.runs import RunFolder, load_evidence
 
 OLD = RECORDINGS / "schema_1"
 RUNS = ("pairs", "pairs-with-variant", "paths", "paths-with-pages", "real", "real-own")

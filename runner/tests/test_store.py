@@ -6,23 +6,21 @@ import pytest
 
 from lab.recordings.recordings import RECORDINGS
 from lab.records import directed, select
-from runner import store
-from runner.config.catalog import load_catalog
 from runner.errors import UsageError
-from runner.model import migrations
-from runner.model.artifacts import EVIDENCE_SCHEMA
-from runner.model.job import Job
-from runner.model.result import RESULT_SCHEMA, Finding, Outcome, Result, Sample
-from runner.model.run import Run
-from runner.plan import runs
-from runner.store import RunFolder
+from runner.model.result import EVIDENCE_SCHEMA, RESULT_SCHEMA, Finding, Outcome, Result, Sample
+from runner.model.run import Job, Run
+from runner.plan import jobs
+from runner.plan.catalog import load_catalog
+from runner.store import runs as migrations
+from runner.store import runs as store
+from runner.store.runs import RunFolder
 
 
 def new(path: Path, cases: tuple[str, ...] = ("handshake",), **images: str) -> Run:
     catalog = load_catalog()
     selection = select(catalog, servers=("quinn",), clients=("aioquic",), cases=cases, iterations=2)
     ids = {"quinn": "sha256:1", "aioquic": "sha256:2", **images}
-    return runs.new_run(path, catalog, selection, seed=7, shuffled=False, image_ids=ids, timeout_scale=1.0)
+    return jobs.new_run(path, catalog, selection, seed=7, shuffled=False, image_ids=ids, timeout_scale=1.0)
 
 
 def result(iteration: int = 1) -> Result:
@@ -102,7 +100,7 @@ def test_a_write_that_is_killed_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_a_run_is_extended_by_new_cases(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
-    longer = runs.extend_run(folder, new(tmp_path / "run", cases=("handshake", "sat")))
+    longer = jobs.extend_run(folder, new(tmp_path / "run", cases=("handshake", "sat")))
     assert len(longer.order) == 1 + 2
     assert longer.order[0] == folder.run.order[0]
     assert longer.seed == folder.run.seed
@@ -111,7 +109,7 @@ def test_a_run_is_extended_by_new_cases(tmp_path: Path) -> None:
 def test_a_changed_image_is_refused_on_resume(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
     with pytest.raises(UsageError, match="image of quinn has changed"):
-        runs.extend_run(folder, new(tmp_path / "run", quinn="sha256:9"))
+        jobs.extend_run(folder, new(tmp_path / "run", quinn="sha256:9"))
 
 
 def test_changed_links_are_refused_on_resume(tmp_path: Path) -> None:
@@ -120,14 +118,14 @@ def test_changed_links_are_refused_on_resume(tmp_path: Path) -> None:
     case = wanted.cases["handshake"]
     other = replace(wanted, cases={"handshake": directed(case, forward=replace(case.forward, delay=0.5))})
     with pytest.raises(UsageError, match="handshake"):
-        runs.extend_run(folder, other)
+        jobs.extend_run(folder, other)
 
 
 def test_a_pair_that_now_shares_something_else_is_refused_on_resume(tmp_path: Path) -> None:
     wanted = new(tmp_path / "run", cases=("sat",))
     folder = RunFolder.create(tmp_path / "run", wanted)
     with pytest.raises(UsageError, match="would use h3 now, and used hq-interop"):
-        runs.extend_run(folder, replace(wanted, protocols={"quinn_aioquic/sat": "h3"}))
+        jobs.extend_run(folder, replace(wanted, protocols={"quinn_aioquic/sat": "h3"}))
 
 
 def test_files_of_before_protocols_and_variants_still_load(tmp_path: Path) -> None:

@@ -1,20 +1,335 @@
-"""Establishes the facts of a recording. Each fact comes from the vantage point that shows it."""
+"""Establishes the facts of a recording, among them the paths that a connection used (RFC 9000 §8, §9)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from runner.decode.schema import CLIENT, SERVER, Trace
-from runner.trace import handshake, hello, http3, landmarks, packets, paths
-from runner.trace.credit import credit_excess, limits_raised
-from runner.trace.endings import endings
-from runner.trace.first_flight import first_flight
-from runner.trace.nouns import UnreadPackets
-from runner.trace.requests import requests
-from runner.trace.scope import Scope, integer_parameter, values
-from runner.trace.streams import Streams, max_streams
-from runner.trace.trace_facts import ConnectionFacts, TraceFacts
-from runner.trace.transfer import Transfer
-from runner.trace.unread import protected, unread
-from runner.trace.vantage import Recording
+import numpy as np
+
+from runner.decode.columns import CLIENT, NULL, SERVER, Trace
+from runner.model.facts import (
+    Amplification,
+    Challenge,
+    ConnectionFacts,
+    Ending,
+    PacketPlace,
+    Path,
+    TraceFacts,
+    UnreadPackets,
+)
+from runner.trace import handshake
+from runner.trace import handshake as hello
+from runner.trace import handshake as landmarks
+from runner.trace import handshake as packets
+from runner.trace import streams as http3
+from runner.trace.handshake import protected, unread
+from runner.trace.measure import ack_eliciting, first_flight
+from runner.trace.recording import APPLICATION, ROLES, Bools, Ints, Recording, Scope, Vantage, integer_parameter, values
+from runner.trace.streams import Streams, Transfer, credit_excess, limits_raised, max_streams, requests, used_up
+
+# How each endpoint's part of a connection ended: its last packet, packets without an answer, data without credit.
+
+_SHOWN = 5
+
+
+def endings(scope: Scope) -> dict[str, Ending]:
+    """By role, the end of its part of a connection. A role without a capture at its own end is left out."""
+    ends = {}
+    for sender, role in ROLES.items():
+        vantage = scope.recording.near(sender)
+        if vantage is not None:
+            ends[role] = _ending(scope, vantage, sender)
+    return ends
+
+
+def _ending(scope: Scope, vantage: Vantage, sender: int) -> Ending:
+    packets, times, place = vantage.packets, vantage.packet_time, scope.place
+    sent = np.flatnonzero(scope.mine(packets, sender))
+    last = int(sent[times[sent].argmax()]) if len(sent) else None
+    eliciting = ack_eliciting(vantage)
+    arrived = np.flatnonzero(scope.mine(packets, 1 - sender) & eliciting)
+    unanswered = arrived if last is None else arrived[times[arrived] > times[last]]
+    waiting = sent[eliciting[sent] & ~_acknowledged(scope, vantage, sender)[sent]]
+    if (vantage.ack_space[np.flatnonzero(scope.mine(vantage.ack_frames, 1 - sender))] == APPLICATION).any():
+        # The peer may have discarded its Handshake keys before it acknowledged every packet (RFC 9001 §4.9.2).
+        waiting = waiting[vantage.packet_space[waiting] == APPLICATION]
+    return Ending(
+        last=None if last is None else place(vantage, last),
+        unanswered=len(unanswered),
+        first_unanswered=place(vantage, int(unanswered[0])) if len(unanswered) else None,
+        unacknowledged=scope.places(vantage, waiting[:_SHOWN].tolist()),
+        resets=_by_stream(scope, vantage, sender, "reset_stream"),
+        stops=_by_stream(scope, vantage, sender, "stop_sending"),
+        finished=values(vantage.stream_frames["stream_id"][_fins(scope, vantage, sender)]),
+        blocked=used_up(scope) if sender == SERVER else frozenset(),
+    )
+
+
+def _fins(scope: Scope, vantage: Vantage, sender: int) -> Bools:
+    frames = vantage.stream_frames
+    ends: Bools = scope.mine(frames, sender) & (frames["fin"] == 1)
+    return ends
+
+
+def _acknowledged(scope: Scope, vantage: Vantage, sender: int) -> Bools:
+    """Per packet: whether an ACK that arrived at `sender` acknowledges it."""
+    packets, acks = vantage.packets, vantage.ack_frames
+    done = np.zeros(len(packets), dtype=bool)
+    rows = np.flatnonzero(scope.mine(acks, 1 - sender))
+    for space in np.unique(vantage.ack_space[rows]):
+        mine = np.flatnonzero(scope.mine(packets, sender) & (vantage.packet_space == space))
+        mine = mine[packets["packet_number"][mine] != NULL]
+        mine = mine[np.argsort(packets["packet_number"][mine], kind="stable")]
+        numbers = packets["packet_number"][mine]
+        change = np.zeros(len(mine) + 1, dtype=np.int64)
+        for row in rows[vantage.ack_space[rows] == space].tolist():
+            for acknowledged in acks.cell("ranges", row) or ():
+                change[np.searchsorted(numbers, acknowledged["first"])] += 1
+                change[np.searchsorted(numbers, acknowledged["last"], side="right")] -= 1
+        done[mine] = np.cumsum(change[:-1]) > 0
+    return done
+
+
+def _by_stream(scope: Scope, vantage: Vantage, sender: int, name: str) -> dict[int, PacketPlace | None]:
+    """Stream ID → the first packet of `sender` with a frame of this name for the stream."""
+    first: dict[int, PacketPlace | None] = {}
+    for row in scope.frames(vantage, sender, name).tolist():
+        stream = int(vantage.frames["stream_id"][row])
+        first.setdefault(stream, scope.place(vantage, int(vantage.frames["packet"][row])))
+    return first
+
+
+# The addresses that a connection used, and how they were validated (RFC 9000 §8, §9).
+
+_FACTOR = 3  # RFC 9000 §8.1
+_ENTROPY_BYTES = 8  # bytes of a connection ID that validates an address (RFC 9000 §8.1: 64 bits)
+_PROBING = ("path_challenge", "path_response", "new_connection_id", "padding")  # frames, RFC 9000 §9.1
+
+Pair = tuple[str, str]
+"""The client's address with port, the server's address with port."""
+
+
+def endpoint(address: str, port: int) -> str:
+    """An address with its port, IPv6 in brackets (RFC 3986 §3.2.2)."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+@dataclass
+class _Seen:
+    """The datagrams of one path. Rows are rows of the datagram table, times are in ns since 1970."""
+
+    row: int
+    last_row: int
+    first: int
+    last: int
+    datagrams: list[int] = field(default_factory=lambda: [0, 0])
+    cids: tuple[dict[bytes, PacketPlace | None], ...] = field(default_factory=lambda: ({}, {}))
+    moved: bool = False
+    handshake: bool = False
+    server_first: int | None = None
+
+
+class Paths:
+    """The paths of one connection at one vantage point."""
+
+    def __init__(self, scope: Scope, vantage: Vantage) -> None:
+        self._scope = scope
+        self._vantage = vantage
+        datagrams = vantage.datagrams
+        (source, addresses), (target, others) = datagrams.words("src"), datagrams.words("dst")
+        self._source, self._addresses = source, addresses
+        self._target, self._others = target, others
+        rows = np.flatnonzero(scope.mine(datagrams) & (datagrams["sender"] >= 0))
+        ends = (source * (len(others) + 1) + target)[rows]
+        key = ends << 32 | datagrams["src_port"][rows] << 16 | datagrams["dst_port"][rows]
+        self._groups = [rows[key == distinct] for distinct in np.unique(key)]
+
+    def pair(self, datagram: int) -> Pair:
+        """The path of a datagram, by its row."""
+        datagrams = self._vantage.datagrams
+        ends = (
+            endpoint(self._addresses[self._source[datagram]], int(datagrams["src_port"][datagram])),
+            endpoint(self._others[self._target[datagram]], int(datagrams["dst_port"][datagram])),
+        )
+        return ends if datagrams["sender"][datagram] == CLIENT else (ends[1], ends[0])
+
+    def all(self) -> tuple[Path, ...]:
+        """The paths in order of their first datagram."""
+        datagrams, paths = self._vantage.datagrams, dict[Pair, _Seen]()
+        for rows in self._groups:
+            times, sender = datagrams["time_ns"][rows], int(datagrams["sender"][rows[0]])
+            ends = int(rows[times.argmin()]), int(rows[times.argmax()])
+            first = _Seen(*ends, int(times.min()), int(times.max()))
+            path = paths.setdefault(self.pair(int(rows[0])), first)
+            path.row, path.last_row = min(path.row, first.row), max(path.last_row, first.last_row)
+            path.first, path.last = min(path.first, int(times.min())), max(path.last, int(times.max()))
+            path.datagrams[sender] += len(rows)
+            path.cids[sender].update(self._destination_ids(rows))
+            if sender == SERVER:
+                path.server_first = int(times.min())
+            path.moved = path.moved or (sender == CLIENT and bool(np.isin(rows, self._not_probing).any()))
+            path.handshake = path.handshake or (sender == CLIENT and bool(np.isin(rows, self._handshakes).any()))
+        seconds = self._scope.recording.seconds
+        return tuple(
+            Path(
+                client=client,
+                server=server,
+                first_seen=seconds(path.first),
+                last_seen=seconds(path.last),
+                client_datagrams=path.datagrams[CLIENT],
+                server_datagrams=path.datagrams[SERVER],
+                client_cids=path.cids[CLIENT],
+                server_cids=path.cids[SERVER],
+                place=self._scope.recording.place(self._vantage, path.row),
+                last_place=self._scope.recording.place(self._vantage, path.last_row),
+                server_first=seconds(path.server_first),
+                client_moved=path.moved,
+                handshake_packet=path.handshake,
+            )
+            for (client, server), path in sorted(paths.items(), key=lambda item: item[1].first)
+        )
+
+    @cached_property
+    def _not_probing(self) -> Ints:
+        """Datagrams with at least one frame that is no probing frame (RFC 9000 §9.1)."""
+        frames, packets = self._vantage.frames, self._vantage.packets
+        rows = np.flatnonzero(self._scope.mine(frames) & ~frames.named("name", *_PROBING))
+        return np.unique(packets["datagram"][frames["packet"][rows]])
+
+    @cached_property
+    def _handshakes(self) -> Ints:
+        """Datagrams with a Handshake packet that could be decrypted."""
+        packets = self._vantage.packets
+        handshakes = packets.named("type", "handshake") & (packets["decrypted"] == 1)
+        return np.unique(packets["datagram"][handshakes])
+
+    def _destination_ids(self, rows: Ints) -> dict[bytes, PacketPlace | None]:
+        """Destination connection IDs of the 1-RTT packets in these datagrams, each with its first datagram."""
+        packets = self._vantage.packets
+        chosen = np.flatnonzero(packets.named("type", "1rtt") & np.isin(packets["datagram"], rows))
+        column = self._vantage.trace.packets.column("dcid").take(chosen).combine_chunks()
+        values = column.unique().to_pylist()
+        return {
+            value: self._scope.place(self._vantage, int(chosen[column.index(value).as_py()]))
+            for value in values
+            if value is not None
+        }
+
+
+def paths(scope: Scope) -> tuple[Path, ...]:
+    """The paths of a connection, in order of their first datagram. The addresses are as the server sees them: a NAT may
+    have changed them."""
+    return Paths(scope, scope.best(SERVER)).all()
+
+
+def challenges(scope: Scope) -> tuple[Challenge, ...]:
+    """Every different PATH_CHALLENGE of both endpoints, ordered by time (RFC 9000 §8.2)."""
+    by_data = []
+    server_paths = Paths(scope, scope.best(SERVER))
+    for sender, role in ROLES.items():
+        near, far = scope.best(sender), scope.recording.far(sender)
+        arrived = _data(scope, far, sender, "path_challenge") if far is not None else {}
+        answers = _data(scope, scope.best(1 - sender), 1 - sender, "path_response")
+        at_server = _data(scope, scope.best(SERVER), sender, "path_challenge")
+        for data, rows in _data(scope, near, sender, "path_challenge").items():
+            # Addresses are those that the server sees, so a lost challenge of the client has no addresses.
+            arrivals = at_server.get(data)
+            pair = server_paths.pair(_datagram(scope.best(SERVER), arrivals[0])) if arrivals else ("", "")
+            answered = answers.get(data)
+            by_data.append(
+                Challenge(
+                    sender=role,
+                    client=pair[0],
+                    server=pair[1],
+                    time=_seconds(scope, near, rows[0]),
+                    arrived=None if far is None else data in arrived,
+                    arrival=_seconds(scope, far, arrived[data][0]) if far is not None and data in arrived else None,
+                    answered=answered is not None,
+                    place=scope.place(near, int(near.frames["packet"][rows[0]])),
+                )
+            )
+    return tuple(sorted(by_data, key=lambda challenge: challenge.time if challenge.time is not None else 0.0))
+
+
+def _data(scope: Scope, vantage: Vantage, sender: int, name: str) -> dict[bytes, list[int]]:
+    """Data of the frames `name` → rows of the frames with this data, ordered by time."""
+    rows_of: dict[bytes, list[int]] = {}
+    for row in scope.frames(vantage, sender, name):
+        rows_of.setdefault(vantage.frames.cell("payload", int(row)) or b"", []).append(int(row))
+    return rows_of
+
+
+def _seconds(scope: Scope, vantage: Vantage, frame: int) -> float | None:
+    return scope.recording.seconds(int(vantage.frames["time_ns"][frame]))
+
+
+def _datagram(vantage: Vantage, frame: int) -> int:
+    return int(vantage.packets["datagram"][vantage.frames["packet"][frame]])
+
+
+def amplification(scope: Scope) -> Amplification | None:
+    """The bytes of UDP payload that the server sent before it had validated the client's address (RFC 9000 §8.1). None
+    without a capture at the server.
+
+    The address is valid as soon as one of these packets of the client arrived: a Handshake packet, an Initial packet
+    with a token, or a packet to a connection ID of at least 8 bytes that the server chose.
+    """
+    vantage = scope.recording.server
+    if vantage is None:
+        return None
+    datagrams = vantage.datagrams
+    rows = np.flatnonzero(scope.mine(datagrams) & (datagrams["sender"] >= 0))
+    validated, how = _validation(scope, vantage)
+    received = sent = worst = at_worst_sent = at_worst_received = 0
+    worst_row, headroom = NULL, None
+    for row in rows:
+        if validated is not None and row >= validated:
+            break
+        length = int(datagrams["payload_length"][row])
+        if datagrams["sender"][row] == CLIENT:
+            received += length
+            continue
+        sent += length
+        left = _FACTOR * received - sent
+        headroom = left if headroom is None else min(headroom, left)
+        if sent - _FACTOR * received > worst:
+            worst, worst_row, at_worst_sent, at_worst_received = sent - _FACTOR * received, int(row), sent, received
+    return Amplification(
+        received=at_worst_received if worst else received,
+        sent=at_worst_sent if worst else sent,
+        excess=worst,
+        place=scope.recording.place(vantage, worst_row) if worst else None,
+        validated_by=how,
+        headroom=headroom,
+    )
+
+
+def _validation(scope: Scope, vantage: Vantage) -> tuple[int | None, str | None]:
+    """The row of the client's first datagram that validates its address, and a text that names the validating packet.
+    Both are None when the address was not validated."""
+    packets = vantage.packets
+    chosen = {
+        packets.cell("scid", int(row)) for row in scope.packets(vantage, SERVER, "initial", "handshake", "retry")
+    } - {None}
+    proofs: list[tuple[int, str]] = []
+    handshakes = scope.packets(vantage, CLIENT, "handshake")
+    handshakes = handshakes[packets["decrypted"][handshakes] == 1]
+    if len(handshakes):
+        proofs.append((int(packets["datagram"][handshakes[0]]), "a Handshake packet"))
+    for row in scope.packets(vantage, CLIENT, "initial"):
+        if packets["token_length"][row] > 0:
+            proofs.append((int(packets["datagram"][row]), "a token"))
+            break
+    # Packets that the link damaged, or that can't be decrypted yet, contain the connection ID, too.
+    for row in scope.packets(vantage, CLIENT, "initial", "handshake", "1rtt"):
+        dcid = packets.cell("dcid", int(row))
+        if dcid in chosen and len(dcid) >= _ENTROPY_BYTES:
+            proofs.append((int(packets["datagram"][row]), "the server's connection ID"))
+            break
+    return min(proofs) if proofs else (None, None)
+
+
+# Establishes the facts of a recording. Each fact comes from the vantage point that shows it.
 
 
 def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
@@ -95,9 +410,9 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         server_key_updates=packets.key_updates(scope, SERVER),
         client_ecn=packets.ecn(scope, CLIENT),
         server_ecn=packets.ecn(scope, SERVER),
-        paths=paths.paths(scope),
-        challenges=paths.challenges(scope),
-        amplification=paths.amplification(scope),
+        paths=paths(scope),
+        challenges=challenges(scope),
+        amplification=amplification(scope),
         ip_versions=packets.ip_versions(scope),
         undecrypted_packets=packets.undecrypted(scope),
         server_lengths=packets.lengths(scope, SERVER),

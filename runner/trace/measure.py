@@ -1,19 +1,134 @@
 """Computes the numbers of one iteration from its recording, by the formulas of `runner.model.numbers`."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from runner.decode.schema import CLIENT, SERVER, Trace
-from runner.model.link_record import LinkParameters
+from runner.decode.columns import CLIENT, NULL, SERVER, Trace
+from runner.model.facts import FirstFlight, TraceFacts
+from runner.model.link import LinkParameters
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Sample
-from runner.trace.bounds import slow_start_bound
-from runner.trace.rtt import one_way_delays, rtt_samples
-from runner.trace.trace_facts import TraceFacts
-from runner.trace.transfer import Transfer
-from runner.trace.vantage import APPLICATION, NULL, Recording
+from runner.trace.recording import APPLICATION, Bools, Ints, Recording, Vantage, find, packet_key
+from runner.trace.streams import Transfer, first_acknowledged
+
+# Round-trip and one-way times of packets.
+
+
+@dataclass(frozen=True)
+class RttSamples:
+    """One sample per ACK that newly acknowledged its largest packet (RFC 9002 §5.1), in the capture's order."""
+
+    time_ns: Ints
+    """Time in ns when the ACK passed the vantage point."""
+    connection: Ints
+    rtt: NDArray[np.float64]
+    """Seconds from packet to ACK at one vantage point; the receiver's ACK delay is not subtracted."""
+    ack_delay: NDArray[np.float64]
+    """The ACK delay in seconds that the receiver reported."""
+
+
+def rtt_samples(vantage: Vantage, *, sender: int = SERVER) -> RttSamples:
+    """RTT samples of `sender`'s 1-RTT packets. They are meaningful only at the vantage point of `sender`."""
+    acks, packets = vantage.ack_frames, vantage.packets
+    eliciting = ack_eliciting(vantage) & packets.named("type", "1rtt") & (packets["sender"] == sender)
+    rows = np.flatnonzero(
+        (acks["sender"] == 1 - sender) & (vantage.ack_space == APPLICATION) & (acks["connection"] >= 0)
+    )
+    rows = rows[_newly_largest(acks["connection"][rows], acks["largest"][rows])]
+    keys = np.where(eliciting, vantage.packet_key, NULL)
+    acknowledged = packet_key(acks["connection"][rows], sender, APPLICATION, acks["largest"][rows])
+    places = find(keys, acknowledged)
+    rows, places = rows[places != NULL], places[places != NULL]
+    rtt = (acks["time_ns"][rows] - vantage.packet_time[places]) / 1e9
+    sane = rtt >= 0
+    return RttSamples(
+        time_ns=acks["time_ns"][rows][sane],
+        connection=acks["connection"][rows][sane],
+        rtt=rtt[sane],
+        ack_delay=acks["delay_us"][rows][sane] / 1e6,
+    )
+
+
+def _newly_largest(connection: Ints, largest: Ints) -> Bools:
+    """Per ACK: whether it acknowledges a higher packet number than every earlier ACK of its connection."""
+    newly = np.zeros(len(largest), dtype=bool)
+    for number in np.unique(connection):
+        mine = np.flatnonzero(connection == number)
+        highest = np.maximum.accumulate(largest[mine])
+        newly[mine] = np.append(True, highest[1:] > highest[:-1])
+    return newly
+
+
+def ack_eliciting(vantage: Vantage) -> Bools:
+    """Per packet: whether it contains a frame that must be acknowledged (RFC 9000 §13.2.1)."""
+    frames = vantage.frames
+    silent = frames.named("name", "padding", "ack", "connection_close", "application_close")
+    eliciting = np.zeros(len(vantage.packets), dtype=bool)
+    eliciting[frames["packet"][~silent]] = True
+    eliciting[vantage.stream_frames["packet"]] = True
+    return eliciting
+
+
+def one_way_delays(recording: Recording, *, sender: int = SERVER) -> NDArray[np.float64]:
+    """The delay in seconds of every 1-RTT packet of `sender` that is in both captures. Empty when a capture is missing.
+    When `Recording.one_clock` is False, the values contain the difference of the two clocks."""
+    near, far = recording.near(sender), recording.far(sender)
+    link = recording.arrival if sender == SERVER else recording.departure
+    if near is None or far is None or link is None:
+        return np.empty(0)
+    chosen = near.packets.named("type", "1rtt") & (near.packets["sender"] == sender) & (link != NULL)
+    delay: NDArray[np.float64] = (far.packet_time[link[chosen]] - near.packet_time[chosen]) / 1e9
+    return delay
+
+
+# Bounds that no sender exceeds on a link: the data rate itself, and ideal slow start from an initial window.
+
+Line = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """The fastest possible reception. `time` in seconds. `line`: a polyline of points (seconds since the first byte
+    could arrive, received bytes)."""
+
+    time: float
+    efficiency: float
+    line: Line
+
+
+def rate_bound(*, file_size: int, data_rate: float) -> Bound:
+    """The bound of a link that is full from the first byte to the last, without headers. `file_size` in bytes,
+    `data_rate` in bit/s."""
+    time = 8 * file_size / data_rate
+    return Bound(time=time, efficiency=1.0, line=((0.0, 0.0), (time, float(file_size))))
+
+
+def slow_start_bound(*, file_size: int, data_rate: float, rtt: float, initial_window: int) -> Bound:
+    """The bound of ideal slow start (RFC 9002 §7.3.1), without loss, headers and limits of the receiver.
+
+    RTT round k begins k RTTs after the first byte and carries `initial_window` · 2^k bytes at the link's data rate. As
+    soon as a window fills a round, data flows without a gap. `efficiency` is the mean data rate between the first byte
+    and the last, divided by `data_rate`. Sizes in bytes, `data_rate` in bit/s, `rtt` in seconds. Raises ValueError
+    when a value is not positive; only `rtt` may be 0.
+    """
+    if file_size <= 0 or data_rate <= 0 or rtt < 0 or initial_window <= 0:
+        raise ValueError("file size, data rate and initial window must be positive, the RTT at least 0")
+    byte_rate = data_rate / 8
+    begin, sent, window = 0.0, 0.0, float(initial_window)
+    line = [(0.0, 0.0)]
+    while window < byte_rate * rtt and sent + window < file_size:
+        sent += window
+        line.append((begin + window / byte_rate, sent))
+        begin += rtt
+        line.append((begin, sent))
+        window *= 2
+    time = begin + (file_size - sent) / byte_rate
+    line.append((time, float(file_size)))
+    return Bound(time=time, efficiency=file_size / byte_rate / time, line=tuple(line))
+
 
 _STEADY_FROM, _STEADY_TO = 0.50, 0.95  # parts of the response's bytes
 
@@ -220,3 +335,58 @@ def _lost_packets(transfer: Transfer) -> int | None:
         end = client.datagrams["time_ns"].max() - round(1e9 * delays.min())
         sent &= server.packet_time <= end
     return int((arrival[sent] == NULL).sum())
+
+
+# The packets that a server sends before the first ACK can arrive: the initial window on the wire (RFC 9002 §7.2).
+
+_LEAST_DATAGRAM = 1200  # bytes of UDP payload that every path carries (RFC 9000 §14)
+
+
+def first_flight(transfer: Transfer) -> FirstFlight | None:
+    """The first flight of the first connection with response data, at the server's vantage point.
+
+    The flight begins when the first request arrives, because the client may acknowledge earlier packets (tickets,
+    connection IDs, settings) together with the request. It ends before the first ACK for one of its packets arrives.
+    None when the capture at the server is missing or lacks packets.
+
+    RFC 9002 §7.2 recommends a window of 10 · max_datagram_size, at most 14 720 B or twice max_datagram_size if that is
+    more. The flight differs from the window for three reasons. Flow control or the file may be smaller than the window.
+    Pacing may spread the flight over more than an RTT. Handshake bytes use a part of the window until they are
+    acknowledged, and then they enlarge it.
+    """
+    server, sent = transfer.recording.server, transfer.sent
+    if server is None or sent is None or not transfer.sent_completely:
+        return None
+    connection = int(sent.connection[0])
+    of_connection = sent.connection == connection
+    first_data = int(sent.time_ns[of_connection].min())
+    begin = _request(server, connection, first_data)
+    packets = server.packets
+    mine = (packets["sender"] == SERVER) & (packets["connection"] == connection) & packets.named("type", "1rtt")
+    mine &= ack_eliciting(server) & (packets["packet_number"] != NULL) & (server.packet_time >= begin)
+    rows = np.flatnonzero(mine)
+    if not len(rows):
+        return None
+    acknowledged = first_acknowledged(server, connection, rows)
+    if acknowledged is not None:
+        rows = rows[server.packet_time[rows] < acknowledged]
+        of_connection &= sent.time_ns < acknowledged
+    if not len(rows):
+        return None
+    size = server.datagrams["payload_length"][np.unique(packets["datagram"][rows])]
+    full = size[size >= _LEAST_DATAGRAM]
+    return FirstFlight(
+        packets=len(rows),
+        bytes=int(packets["length"][rows].sum()),
+        datagram_bytes=int(np.median(full)) if len(full) else _LEAST_DATAGRAM,
+        response_bytes=int(sent.new[of_connection].sum()),
+        duration=(int(server.packet_time[rows].max()) - first_data) / 1e9,
+        acknowledged=(acknowledged - first_data) / 1e9 if acknowledged is not None else None,
+    )
+
+
+def _request(server: Vantage, connection: int, default: int) -> int:
+    """The time when the first request arrived, in ns; at most `default`, which is also used without a request."""
+    frames = server.stream_frames
+    requests = (frames["connection"] == connection) & (frames["sender"] == CLIENT) & (frames["stream_id"] % 4 == 0)
+    return min(int(frames["time_ns"][requests].min()), default) if requests.any() else default

@@ -1,15 +1,429 @@
-"""Facts about streams: their bytes in each direction, the times when they were open, and limits of their number."""
+"""Facts about streams: requests and responses, HTTP/3 frames, flow control, repeated bytes."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from runner.decode.schema import CLIENT, SERVER
-from runner.trace.intervals import Bools, Ints
-from runner.trace.nouns import StreamFacts
-from runner.trace.scope import Scope, integer_parameter
-from runner.trace.transfer import Layout, StreamData, stream_data
-from runner.trace.vantage import NULL, Recording, Vantage
+from runner.decode.columns import CLIENT, NULL, SERVER
+from runner.decode.wire import varint
+from runner.model.facts import CreditExcess, Http3Stream, PacketPlace, Request, StreamFacts
+from runner.model.stack import HTTP09
+from runner.trace.recording import (
+    APPLICATION,
+    ROLES,
+    Bools,
+    Ints,
+    Recording,
+    Scope,
+    StreamHead,
+    Vantage,
+    are_kept,
+    find,
+    first_ack,
+    heads,
+    integer_parameter,
+    new_bytes,
+    resent_bytes,
+)
+
+# The requests of HTTP/0.9 over QUIC, each with its answer, from the heads of streams.
+
+_METHOD = b"GET "
+
+
+def requests(scope: Scope) -> tuple[Request, ...] | None:
+    """The requests of a connection, ordered by stream ID. None when the connection isn't HTTP/0.9, or the tables are
+    too old. Requests and answers are read from the capture at the client; without it, from the capture at the
+    server."""
+    if scope.row.value("alpn") != HTTP09 or not are_kept(scope):
+        return None
+    sender_side, receiver_side = scope.best(CLIENT), scope.recording.far(SERVER) or scope.best(SERVER)
+    answers = {head.stream_id: head for head in heads(scope, receiver_side, SERVER)}
+    return tuple(
+        _request(scope, (sender_side, head), (receiver_side, answers.get(head.stream_id)))
+        for head in heads(scope, sender_side, CLIENT)
+        if head.stream_id % 4 == 0
+    )
+
+
+def _request(scope: Scope, request: tuple[Vantage, StreamHead], answer: tuple[Vantage, StreamHead | None]) -> Request:
+    sender_side, head = request
+    answered, body = answer
+    line = head.data.split(b"\r\n")[0].removeprefix(_METHOD).strip()
+    return Request(
+        stream_id=head.stream_id,
+        name=line.decode(errors="replace").rsplit("/", 1)[-1],
+        place=_place(scope, sender_side, head, 0),
+        answer=b"" if body is None else body.data,
+        answer_end=None if body is None else _place(scope, answered, body, -1),
+    )
+
+
+def _place(scope: Scope, vantage: Vantage, head: StreamHead, frame: int) -> PacketPlace | None:
+    """The place of a frame of a stream. `frame`: the index of the frame in the order of offsets."""
+    return scope.place(vantage, int(vantage.stream_frames["packet"][head.rows[frame]]))
+
+
+# The frames of HTTP/3 at the beginning of each stream (RFC 9114 §6, §7), from the bytes that the tables keep.
+
+CONTROL = 0x00  # type of a unidirectional stream, RFC 9114 §6.2.1
+_ALPN = "h3"
+_UNIDIRECTIONAL = 0x02  # bit of a stream ID, RFC 9000 §2.1
+_BY_SERVER = 0x01
+
+
+def streams(scope: Scope) -> tuple[Http3Stream, ...] | None:
+    """The HTTP/3 streams of a connection, by sender and ID; None when the connection isn't HTTP/3, or the tables are
+    too old. Streams without a complete type are left out."""
+    if scope.row.value("alpn") != _ALPN or not are_kept(scope):
+        return None
+    return tuple(stream for sender in (CLIENT, SERVER) for stream in _sent(scope, sender))
+
+
+def _sent(scope: Scope, sender: int) -> list[Http3Stream]:
+    vantage = scope.best(sender)
+    streams = []
+    for stream in heads(scope, vantage, sender):
+        stream_id, head = stream.stream_id, stream.data
+        if stream_id & _UNIDIRECTIONAL and (sender == SERVER) != bool(stream_id & _BY_SERVER):
+            continue  # the sender must not use this stream; another rule reports this
+        if head:
+            kind, frames_at = varint(head, 0) if stream_id & _UNIDIRECTIONAL else (None, 0)
+            if frames_at > len(head):
+                continue  # the type of the stream is cut off
+            streams.append(
+                Http3Stream(
+                    sender=ROLES[sender],
+                    stream_id=stream_id,
+                    type=kind,
+                    frames=_frame_types(head, frames_at) if kind in (None, CONTROL) else (),
+                    place=scope.place(vantage, int(vantage.stream_frames["packet"][stream.rows[0]])),
+                )
+            )
+    return streams
+
+
+def _frame_types(head: bytes, position: int) -> tuple[int, ...]:
+    """Types of the frames in `head` whose type and length are complete."""
+    types = []
+    while position < len(head):
+        try:
+            kind, position = varint(head, position)
+            length, position = varint(head, position)
+        except IndexError:
+            break
+        if position > len(head):
+            break
+        types.append(kind)
+        position += length
+    return tuple(types)
+
+
+# Checks that the server stayed within the credit of flow control (RFC 9000 §4.1).
+
+
+def credit_excess(scope: Scope) -> CreditExcess | None:
+    """The largest excess of the server over the credit that the client had granted. None when there is no excess, or no
+    capture at the server.
+
+    A grant passes the server's vantage point before the server receives the grant. Data passes it after the server sent
+    the data. So an excess at this vantage point is certain.
+    """
+    vantage = scope.recording.server
+    total = integer_parameter(scope.client_parameters, "initial_max_data")
+    if vantage is None or total is None:
+        return None
+    frames = vantage.stream_frames
+    rows = np.flatnonzero(scope.mine(frames, SERVER))
+    rows = rows[np.argsort(frames["packet"][rows], kind="stable")]
+    packets, streams = frames["packet"][rows], frames["stream_id"][rows]
+    ends = frames["offset"][rows] + frames["length"][rows]
+    fresh = np.zeros(len(rows), dtype=np.int64)
+    worst: CreditExcess | None = None
+    for stream in np.unique(streams):
+        of_stream = np.flatnonzero(streams == stream)
+        highest = np.maximum.accumulate(ends[of_stream])
+        fresh[of_stream] = np.diff(highest, prepend=0)
+        granted = _granted(scope, vantage, packets[of_stream], _first_limit(scope, int(stream)), stream=int(stream))
+        worst = _worse(worst, scope, packets[of_stream], highest, granted, stream=int(stream))
+    return _worse(worst, scope, packets, np.cumsum(fresh), _granted(scope, vantage, packets, total), stream=None)
+
+
+def used_up(scope: Scope) -> frozenset[int]:
+    """The request streams for which the server has sent all data that the client's last limits allow. Empty without a
+    capture at the server."""
+    vantage = scope.recording.server
+    total = integer_parameter(scope.client_parameters, "initial_max_data")
+    if vantage is None or total is None:
+        return frozenset()
+    frames, end = vantage.stream_frames, np.array([len(vantage.packets)])
+    rows = np.flatnonzero(scope.mine(frames, SERVER))
+    sent: dict[int, int] = {}
+    for stream in np.unique(frames["stream_id"][rows]).tolist():
+        mine = rows[frames["stream_id"][rows] == stream]
+        sent[stream] = int((frames["offset"][mine] + frames["length"][mine]).max())
+    requests = {stream: size for stream, size in sent.items() if stream % 4 == 0}
+    if sum(sent.values()) >= _granted(scope, vantage, end, total)[0]:
+        return frozenset(requests)
+    return frozenset(
+        stream
+        for stream, size in requests.items()
+        if size >= _granted(scope, vantage, end, _first_limit(scope, stream), stream=stream)[0]
+    )
+
+
+def limits_raised(scope: Scope) -> bool | None:
+    """Whether the client raised a limit for response data; None when its first limits were not seen."""
+    total = integer_parameter(scope.client_parameters, "initial_max_data")
+    if total is None:
+        return None
+    vantage = scope.best(CLIENT)
+    frames = vantage.frames
+    if (frames["value"][scope.frames(vantage, CLIENT, "max_data")] > total).any():
+        return True
+    rows = scope.frames(vantage, CLIENT, "max_stream_data")
+    streams, limits = frames["stream_id"][rows].tolist(), frames["value"][rows].tolist()
+    return any(limit > _first_limit(scope, stream) for stream, limit in zip(streams, limits, strict=True))
+
+
+def _first_limit(scope: Scope, stream: int) -> int:
+    name = "uni" if stream & _UNIDIRECTIONAL else "bidi_remote" if stream & 1 else "bidi_local"
+    return integer_parameter(scope.client_parameters, f"initial_max_stream_data_{name}") or 0
+
+
+def _granted(scope: Scope, vantage: Vantage, packets: Ints, first: int, *, stream: int | None = None) -> Ints:
+    """Per packet: the limit of a stream, or of the connection, at the time when the packet was sent."""
+    frames = vantage.frames
+    rows = scope.frames(vantage, CLIENT, "max_data" if stream is None else "max_stream_data")
+    if stream is not None:
+        rows = rows[frames["stream_id"][rows] == stream]
+    rows = rows[np.argsort(frames["packet"][rows], kind="stable")]
+    limits = np.maximum.accumulate(np.concatenate(([first], frames["value"][rows])))
+    granted: Ints = limits[np.searchsorted(frames["packet"][rows], packets)]
+    return granted
+
+
+def _worse(
+    known: CreditExcess | None,
+    scope: Scope,
+    packets: Ints,
+    sent: Ints,
+    granted: Ints,
+    *,
+    stream: int | None,
+) -> CreditExcess | None:
+    """The largest excess of these packets, or `known` if that is larger."""
+    if not len(sent):
+        return known
+    at = int(np.argmax(sent - granted))
+    excess = CreditExcess(
+        stream_id=stream,
+        granted=int(granted[at]),
+        sent=int(sent[at]),
+        place=scope.place(scope.best(SERVER), int(packets[at])),
+    )
+    return excess if excess.bytes > (known.bytes if known else 0) else known
+
+
+# The response data of a recording: sent, received and repeated bytes of the request streams.
+
+NEW, RETRANSMISSION, SPURIOUS = 0, 1, 2
+
+# Larger than any stream in a capture. Only broken or hostile traces have larger offsets; sums of such offsets overflow.
+_MAX_OFFSET = 1 << 44
+_FRAMES_PER_PACKET = 1 << 16
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All streams of a direction on one axis of global offsets. The streams follow each other without gaps, ordered by
+    connection, then by stream ID."""
+
+    connection: Ints
+    stream_id: Ints
+    size: Ints
+    """For each stream: the highest end offset of a frame, at either vantage point."""
+
+    @cached_property
+    def base(self) -> Ints:
+        """Per stream: its first global offset."""
+        return np.cumsum(self.size) - self.size
+
+
+@dataclass(frozen=True)
+class StreamData:
+    """STREAM frames of one direction at one vantage point, in the order of the capture."""
+
+    time_ns: Ints
+    connection: Ints
+    packet: Ints
+    """Row of the packet in the capture."""
+    key: Ints
+    """A number made from the packet and the frame's place in it. It is unique in the capture."""
+    stream: Ints
+    """Index of the stream in the layout."""
+    start: Ints
+    """Global offset of the first byte of the frame."""
+    length: Ints
+    fin: Bools
+
+    @cached_property
+    def end(self) -> Ints:
+        """Global offset of the first byte after each frame."""
+        return self.start + self.length
+
+    @cached_property
+    def new(self) -> Ints:
+        """Per frame: bytes that no earlier frame carried past this vantage point."""
+        return new_bytes(self.start, self.end)
+
+
+def stream_data(vantages: tuple[Vantage, ...], sender: int, *, requests_only: bool) -> tuple[Layout, list[StreamData]]:
+    """The stream data that `sender` sent, per vantage point, in a common layout. With `requests_only`, only request
+    streams: bidirectional streams that the client opened (RFC 9000 §2.1)."""
+    chosen = [_chosen(vantage, sender, requests_only) for vantage in vantages]
+    pairs = [
+        np.column_stack([vantage.stream_frames[name][rows] for name in ("connection", "stream_id")])
+        for vantage, rows in zip(vantages, chosen, strict=True)
+    ]
+    streams, index = _distinct(np.concatenate(pairs) if pairs else np.empty((0, 2), dtype=np.int64))
+    parts = np.split(index, np.cumsum([len(pair) for pair in pairs])[:-1]) if pairs else []
+    size = np.zeros(len(streams), dtype=np.int64)
+    for vantage, rows, part in zip(vantages, chosen, parts, strict=True):
+        np.maximum.at(size, part, (vantage.stream_frames["offset"] + vantage.stream_frames["length"])[rows])
+    layout = Layout(connection=streams[:, 0], stream_id=streams[:, 1], size=size)
+    data = []
+    for vantage, rows, part in zip(vantages, chosen, parts, strict=True):
+        frames = vantage.stream_frames
+        data.append(
+            StreamData(
+                time_ns=frames["time_ns"][rows],
+                connection=frames["connection"][rows],
+                packet=frames["packet"][rows],
+                key=frames["packet"][rows] * _FRAMES_PER_PACKET + frames["frame"][rows],
+                stream=part,
+                start=layout.base[part] + frames["offset"][rows],
+                length=frames["length"][rows],
+                fin=frames["fin"][rows] == 1,
+            )
+        )
+    return layout, data
+
+
+def _chosen(vantage: Vantage, sender: int, requests_only: bool) -> Ints:
+    frames = vantage.stream_frames
+    chosen = (frames["sender"] == sender) & (frames["connection"] >= 0)
+    chosen &= (frames["offset"] >= 0) & (frames["offset"] < _MAX_OFFSET) & (frames["length"] >= 0)
+    if requests_only:
+        chosen &= frames["stream_id"] % 4 == 0
+    return np.flatnonzero(chosen)
+
+
+def _distinct(pairs: Ints) -> tuple[Ints, Ints]:
+    """The sorted distinct pairs (connection, stream ID), and the position of each given pair in them."""
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    ordered = pairs[order]
+    fresh = np.ones(len(pairs), dtype=bool)
+    fresh[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    index = np.empty(len(pairs), dtype=np.int64)
+    index[order] = np.cumsum(fresh) - 1
+    return ordered[fresh], index
+
+
+class Transfer:
+    """The response data of all connections, at both vantage points where they exist."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.layout, data = stream_data(recording.vantages, SERVER, requests_only=True)
+        rest = iter(data)
+        self.received = next(rest) if recording.client else None
+        self.sent = next(rest) if recording.server else None
+
+    @cached_property
+    def arrived(self) -> Bools | None:
+        """Per sent frame: whether its packet was seen at the client. None without both captures."""
+        if self.sent is None or self.recording.arrival is None:
+            return None
+        arrived: Bools = self.recording.arrival[self.sent.packet] != NULL
+        return arrived
+
+    @cached_property
+    def resent(self) -> tuple[Ints, Ints] | None:
+        """Per sent frame: the bytes that had been sent before, and the bytes of which an earlier copy arrived. The
+        second number is 0 unless both captures exist."""
+        if self.sent is None:
+            return None
+        arrived = self.arrived if self.arrived is not None else np.zeros(len(self.sent.start), dtype=bool)
+        return resent_bytes(self.sent.start, self.sent.end, arrived)
+
+    @cached_property
+    def sent_kind(self) -> Ints | None:
+        """Per sent frame: NEW, RETRANSMISSION (at least one byte was sent before) or SPURIOUS (an earlier copy of at
+        least one byte arrived)."""
+        if self.resent is None:
+            return None
+        repeated, spurious = self.resent
+        return np.where(spurious > 0, SPURIOUS, np.where(repeated > 0, RETRANSMISSION, NEW))
+
+    @cached_property
+    def received_kind(self) -> Ints | None:
+        """Per received frame: its kind when it was sent. Without the server's capture only NEW and SPURIOUS (a
+        duplicate) can be distinguished."""
+        if self.received is None:
+            return None
+        kind = np.where(self.received.new < self.received.length, SPURIOUS, NEW)
+        if self.sent is None or self.sent_kind is None or self.recording.departure is None:
+            return kind
+        origin = self.recording.departure[self.received.packet]
+        key = np.where(origin < 0, NULL, origin * _FRAMES_PER_PACKET + self.received.key % _FRAMES_PER_PACKET)
+        row = find(self.sent.key, key)
+        return np.where(row < 0, kind, self.sent_kind[row]) if len(self.sent.key) else kind
+
+    @cached_property
+    def sent_completely(self) -> bool:
+        """True when the server's capture contains every packet with response data, and all these packets could be read.
+        Otherwise counts of sent bytes are too low."""
+        server = self.recording.server
+        if server is None or self.sent is None or not len(self.sent.start):
+            return False
+        packets = server.packets
+        mine = (packets["sender"] == SERVER) & packets.named("type", "1rtt")
+        # Unreadable packets after the last readable packet are stateless resets (RFC 9000 §10.3).
+        unread = np.flatnonzero(mine & (packets["decrypted"] == 0))
+        last = np.flatnonzero(mine & (packets["decrypted"] == 1))
+        if len(unread) and len(last) and unread[0] < last[-1]:
+            return False
+        if self.received is None or self.recording.departure is None:
+            return True
+        return bool((self.recording.departure[self.received.packet] != NULL).all())
+
+    @cached_property
+    def initial_window_bytes(self) -> int | None:
+        """The response bytes that the server sent on the first connection before the first ACK for one of these bytes
+        arrived."""
+        if self.sent is None or self.recording.server is None or not self.sent_completely:
+            return None
+        connection = int(self.sent.connection[0])
+        early = self.sent.connection == connection
+        limit = first_acknowledged(self.recording.server, connection, self.sent.packet[early])
+        if limit is not None:
+            early &= self.sent.time_ns < limit
+        return int(self.sent.new[early].sum())
+
+
+def first_acknowledged(server: Vantage, connection: int, packets: Ints) -> int | None:
+    """The time in ns when the first ACK for one of `packets` (rows) passed the server's vantage point; None when there
+    is none."""
+    acks = server.ack_frames
+    numbers = np.sort(server.packets["packet_number"][packets])
+    mine = (acks["connection"] == connection) & (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION)
+    row = first_ack(server, np.flatnonzero(mine & (acks["largest"] >= numbers[0])), numbers)
+    return None if row is None else int(acks["time_ns"][row])
+
+
+# Facts about streams: their bytes in each direction, the times when they were open, and limits of their number.
 
 _NEVER = int(np.iinfo(np.int64).max)
 

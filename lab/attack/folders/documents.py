@@ -8,7 +8,7 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from runner.store import schemas
+from runner.store.runs import schemas
 
 ALARM = "<script>alert('bentpipe')</script>"  # must not occur unescaped in any page
 NAMES = (

@@ -9,8 +9,8 @@ from random import Random
 import pyarrow as pa
 
 from lab.run_folders import rare_run, recorded_run, variants_run, vias_run
-from runner.model.job import Job
-from runner.store import RunFolder
+from runner.model.run import Job
+from runner.store.runs import RunFolder
 
 KINDS = ("handshake", "measured", "paths", "rare", "retry", "variants")
 GOOD = "good"  # the run that is never mutated

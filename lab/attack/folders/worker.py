@@ -22,11 +22,10 @@ from urllib.parse import quote
 from lab.attack.folders import cage, mutations, seeds
 from lab.attack.folders.documents import ALARM
 from lab.attack.processes import family
-from runner.cli import entry, reading
+from runner.cli import entry, read_commands
 from runner.errors import BentpipeError
-from runner.judge.limits import Limits
-from runner.judge.process import Judges
-from runner.render.site_server import SiteServer
+from runner.judge.process import JudgeLimits, Judges
+from runner.site.server import SiteServer
 
 _LOGS, _SITE, _SEEDS = cage.WORK / "logs", cage.WORK / "site", cage.WORK / "seeds"
 _MOST_PAGES = 30
@@ -46,7 +45,7 @@ class _KeptJudges(Judges):
     An exception of a call is printed with its traceback.
     """
 
-    def call(self, limits: Limits, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call(self, limits: JudgeLimits, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return super().call(limits, function, *arguments)
         except (BentpipeError, OSError):
@@ -75,13 +74,13 @@ class Worker:
         self._secret = b"CANARY" + os.urandom(12).hex().encode()
         seeds.make_seeds(_SEEDS)
         cage.plant_canaries(self._secret, _SEEDS / "handshake")
-        reading.LOGS = _LOGS  # type: ignore[attr-defined]
+        read_commands.LOGS = _LOGS  # type: ignore[attr-defined]
         self._canaries = cage.digest(cage.CANARIES)
         self._found: list[dict[str, str]] = []
         self._printed = ""
         self._opens = cage.Opens()
         with _KeptJudges(1) as judges:
-            reading.Judges = lambda *_, **__: judges  # type: ignore[assignment,attr-defined]
+            read_commands.Judges = lambda *_, **__: judges  # type: ignore[assignment,attr-defined]
             for kind in seeds.KINDS:
                 self.batch([], honest=kind)
                 if self._found:
@@ -93,7 +92,7 @@ class Worker:
         """After a fork: report to another file, with a new judge."""
         self._report = report
         judges = _KeptJudges(1)
-        reading.Judges = lambda *_, **__: judges  # type: ignore[assignment,attr-defined]
+        read_commands.Judges = lambda *_, **__: judges  # type: ignore[assignment,attr-defined]
 
     def escapes(self) -> list[dict[str, str]]:
         """Files that were opened or changed outside since the last call."""

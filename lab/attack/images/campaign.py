@@ -17,22 +17,17 @@ import docker
 
 from lab.attack.processes import family, largest_resident
 from lab.attack.verdicts import Finding, Tally, Verdict
-from runner.campaign.campaign import Campaign, Extension, NoExtension
-from runner.campaign.clocks import REAL, with_clock
-from runner.campaign.retention import Retention
-from runner.campaign.width import Width
-from runner.config.catalog import Catalog, load_catalog
+from runner.campaign.campaign import Campaign, Extension, NoExtension, Retention
 from runner.engine.containers import LABEL_ROLE, LABEL_RUN
-from runner.guests.deployment import Guests
-from runner.lanes.emulated import Emulated
-from runner.model.artifacts import Artifacts
-from runner.model.deployment import Deployment
-from runner.model.host import host_facts
-from runner.model.job import Job
-from runner.model.result import Outcome, Result
-from runner.model.run import CaseRecord, ImplementationRecord, Run
-from runner.plan.runs import VERSION
-from runner.store import RunFolder
+from runner.model.deployment import REAL, Deployment
+from runner.model.result import Artifacts, Outcome, Result
+from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
+from runner.places.guests.guests import Guests
+from runner.places.lanes.lanes import Emulated
+from runner.places.place import Concurrency, with_clock
+from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.jobs import VERSION
+from runner.store.runs import RunFolder
 from runner.units import MIB
 
 _HERE = Path(__file__).parent
@@ -225,7 +220,7 @@ def _execute(
             todo=jobs,
             presets={},
             deployment=deployment,
-            width=Width.fixed(1),
+            width=Concurrency.fixed(1),
             retention=Retention.ALL,
             extension=extension or NoExtension(),
         ).execute()

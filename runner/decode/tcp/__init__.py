@@ -1,4 +1,4 @@
-"""Decodes captures of TCP connections with TLS 1.3 to the tables of `runner.decode.schema`, which QUIC uses, too.
+"""Decodes captures of TCP connections with TLS 1.3 to the tables of `runner.decode.columns`, which QUIC uses, too.
 
 A segment becomes a packet. Its packet number counts the segments of the sender in the order of sending. Segments of the
 TCP handshake and unprotected TLS records have the type `initial`, protected records of the TLS handshake have the type
@@ -8,6 +8,6 @@ acknowledgements become ACK frames with the packets that they acknowledge for th
 `max_data`.
 """
 
-from runner.decode.tcp.decode import cached_decode_tcp, decode_tcp
+from runner.decode.tcp.tcp import cached_decode_tcp, decode_tcp
 
 __all__ = ["cached_decode_tcp", "decode_tcp"]

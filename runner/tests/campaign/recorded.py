@@ -6,25 +6,22 @@ from pathlib import Path
 from lab.recordings.recordings import RECORDINGS
 from lab.records import select
 from lab.replay import Replay
-from runner.campaign.campaign import Campaign
-from runner.campaign.retention import Retention
-from runner.campaign.width import Width
-from runner.config.catalog import Catalog
-from runner.model.deployment import Deployment
-from runner.model.job import Job
-from runner.model.progress import Progress
+from runner.campaign.campaign import Campaign, Retention
+from runner.model.deployment import Deployment, Progress
 from runner.model.result import Result
-from runner.model.run import Run
-from runner.plan import runs
+from runner.model.run import Job, Run
+from runner.places.place import Concurrency
+from runner.plan import jobs
+from runner.plan.catalog import Catalog
 from runner.plan.jobs import remaining
-from runner.store import RunFolder
+from runner.store.runs import RunFolder
 
 
 def recorded_run(path: Path, catalog: Catalog, iterations: int = 6) -> Run:
     """A run of one pair. There is a recording for all its jobs: a measurement over the lossy link with the recorded
     file size."""
     selection = select(catalog, servers=("quinn",), clients=("quinn",), cases=("goodput",), iterations=iterations)
-    run = runs.new_run(path, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    run = jobs.new_run(path, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
     lossy = replace(run.cases["goodput"], name="lossy", file_sizes=(102400,))
     order = tuple(replace(job, case="lossy") for job in run.order)
     return replace(run, cases={"lossy": lossy}, order=order)
@@ -44,7 +41,7 @@ def execute(
     *,
     lanes: str = "2",
     retention: str = "all",
-    width: Width | None = None,
+    width: Concurrency | None = None,
 ) -> tuple[dict[Job, Result], list[Progress]]:
     events = Events()
     work = Campaign(
@@ -53,7 +50,7 @@ def execute(
         todo=remaining(folder.run.order, folder.results(), frozenset()),
         presets={},
         deployment=deployment or Replay(RECORDINGS),
-        width=width or Width.parse(lanes),
+        width=width or Concurrency.parse(lanes),
         retention=Retention(retention),
         observer=events,
     )

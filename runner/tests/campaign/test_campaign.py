@@ -15,20 +15,18 @@ import pytest
 from lab.recordings.recordings import RECORDINGS
 from lab.records import select
 from lab.replay import Replay
-from runner.campaign.campaign import Campaign
-from runner.campaign.execution import MAX_ATTEMPTS
-from runner.campaign.retention import Retention
-from runner.campaign.width import Width
-from runner.config.catalog import Catalog
+from runner.campaign.campaign import MAX_ATTEMPTS, Campaign, Retention
 from runner.errors import LaneError, SetupError
-from runner.judge.limits import Limits
-from runner.model.job import Job
-from runner.model.progress import Progress
+from runner.judge.process import JudgeLimits
+from runner.model.deployment import Progress
 from runner.model.result import Outcome, Result
+from runner.model.run import Job
 from runner.paths import ROOT
-from runner.plan import runs
+from runner.places.place import Concurrency
+from runner.plan import jobs
+from runner.plan.catalog import Catalog
 from runner.plan.jobs import gate, remaining
-from runner.store import RunFolder
+from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import execute, recorded_run
 
 
@@ -49,8 +47,8 @@ def test_a_job_that_takes_the_judge_too_long_is_an_error_of_its_own(
     tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=2))
-    limits = iter([Limits(cpu_s=0.0, wall_s=60.0), Limits()])
-    monkeypatch.setattr("runner.campaign.execution.Limits.of", lambda _: next(limits))
+    limits = iter([JudgeLimits(cpu_s=0.0, wall_s=60.0), JudgeLimits()])
+    monkeypatch.setattr("runner.campaign.campaign.JudgeLimits.of", lambda _: next(limits))
     results, _ = execute(folder, catalog, lanes="1")
     first, second = results.values()
     assert (first.outcome, first.findings[0].code, first.attempts) == (Outcome.ERROR, "analysis-limit", 1)
@@ -139,7 +137,7 @@ def test_a_job_that_stays_disturbed_is_an_error_never_a_number(tmp_path: Path, c
 
 def test_a_failed_handshake_skips_the_pairs_other_cases(tmp_path: Path, catalog: Catalog) -> None:
     selection = select(catalog, servers=("quinn",), clients=("quinn", "aioquic"), cases=("handshake",), iterations=None)
-    run = runs.new_run(tmp_path / "run", catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    run = jobs.new_run(tmp_path / "run", catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
     lossy = replace(catalog.cases["goodput"].record(), name="lossy", file_sizes=(102400,))
     more = Job(server="quinn", client="quinn", case="lossy", iteration=1)
     folder = RunFolder.create(
@@ -159,7 +157,7 @@ def test_a_failed_handshake_skips_the_pairs_other_cases(tmp_path: Path, catalog:
         todo=folder.run.order,
         presets={},
         deployment=Wrong(RECORDINGS),
-        width=Width.parse("1"),
+        width=Concurrency.parse("1"),
         retention=Retention("all"),
     )
     results = work.execute()
@@ -217,9 +215,9 @@ def test_captures_are_kept_by_policy(tmp_path: Path, catalog: Catalog, policy: s
 _CHILD = """
 import sys
 from pathlib import Path
-from runner.config.catalog import load_catalog
+from runner.plan.catalog import load_catalog
 from lab.replay import Replay
-from runner.store import RunFolder
+from runner.store.runs import RunFolder
 from lab.recordings.recordings import RECORDINGS
 from runner.tests.campaign.recorded import execute
 folder = RunFolder.open(Path(sys.argv[1]))
@@ -262,7 +260,7 @@ def test_stopping_leaves_running_jobs_undone(tmp_path: Path, catalog: Catalog) -
         todo=folder.run.order,
         presets={},
         deployment=Replay(RECORDINGS, seconds_per_job=0.5),
-        width=Width.parse("1"),
+        width=Concurrency.parse("1"),
         retention=Retention.ALL,
         observer=Stopping(),
     )
@@ -275,12 +273,12 @@ _CHILD_CTRL_C = """
 import signal, sys, threading
 from pathlib import Path
 from runner.campaign.campaign import Campaign
-from runner.campaign.retention import Retention
-from runner.campaign.signals import stopping
-from runner.campaign.width import Width
-from runner.config.catalog import load_catalog
+from runner.campaign.campaign import Retention
+from runner.campaign.campaign import stopping
+from runner.places.place import Width
+from runner.plan.catalog import load_catalog
 from lab.replay import Replay
-from runner.store import RunFolder
+from runner.store.runs import RunFolder
 from lab.recordings.recordings import RECORDINGS
 
 folder = RunFolder.open(Path(sys.argv[1]))

@@ -11,17 +11,16 @@ import pytest
 
 from lab.recordings.recordings import RECORDINGS
 from lab.replay import Replay
-from runner.campaign.campaign import Campaign
-from runner.campaign.retention import Retention
-from runner.campaign.width import Width
-from runner.config.catalog import Catalog
+from runner.campaign.campaign import Campaign, Retention
 from runner.errors import BudgetError, HostRefusedError
-from runner.model.job import Job
-from runner.model.progress import Progress
-from runner.remote.real import resting
-from runner.store import RunFolder
+from runner.model.deployment import Progress
+from runner.model.run import Job
+from runner.places.links.real_links import resting
+from runner.places.place import Concurrency
+from runner.plan.catalog import Catalog
+from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import recorded_run
-from runner.tests.remote.test_volume import LINK
+from runner.tests.links.test_volume import LINK
 
 
 class Links(Replay):
@@ -61,7 +60,7 @@ def _campaign(folder: RunFolder, catalog: Catalog, links: Links, **how: Any) -> 
         todo=folder.run.order,
         presets={},
         deployment=links,
-        width=Width.fixed(2),
+        width=Concurrency.fixed(2),
         retention=Retention("all"),
         **how,
     )

@@ -9,17 +9,15 @@ import pytest
 
 from lab.recordings.recordings import RECORDINGS
 from lab.replay import Replay
-from runner.campaign.campaign import Campaign
-from runner.campaign.retention import Retention
-from runner.campaign.width import Width
-from runner.config.catalog import Catalog
-from runner.model import estimate
-from runner.model.job import Job
+from runner.campaign.campaign import Campaign, Retention
+from runner.model import deployment
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import Kind
-from runner.plan import runs
+from runner.model.run import Job, Kind
+from runner.places.place import Concurrency
+from runner.plan import jobs as runs
+from runner.plan.catalog import Catalog
 from runner.plan.jobs import GATE
-from runner.store import RunFolder
+from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import Events, execute, recorded_run
 
 
@@ -43,7 +41,7 @@ def test_jobs_that_wait_run_beside_a_full_house_but_no_measurement(tmp_path: Pat
             super().run(replace(job, case="lossy", iteration=1), folder, attempt=attempt)
             running.remove(job.case)
 
-    width = replace(Width.parse("auto"), most=4, _open=dict.fromkeys(Kind, 2))
+    width = replace(Concurrency.parse("auto"), most=4, _open=dict.fromkeys(Kind, 2))
     results, _ = execute(folder, catalog, Slow(RECORDINGS), width=width)
     assert results.keys() == set(order)
     assert any({"patient", "question"} <= set(house) for house in houses)
@@ -63,7 +61,7 @@ def test_what_a_result_lets_one_ask_runs_in_lanes_that_had_nothing_left(
     record = catalog.cases["handshakeloss"].record() if waits else run.cases["lossy"]
     case = replace(record, name="lossy", kind=Kind.TEST_CASE)
     folder = RunFolder.create(path, replace(run, cases={"lossy": case}))
-    assert estimate.waits(case) == waits
+    assert deployment.waits(case) == waits
     (first,) = folder.run.order
     together: list[int] = []
     running: list[Job] = []
@@ -88,7 +86,7 @@ def test_what_a_result_lets_one_ask_runs_in_lanes_that_had_nothing_left(
         todo=folder.run.order,
         presets={},
         deployment=Slow(RECORDINGS),
-        width=replace(Width.parse("auto"), most=2, _open=dict.fromkeys(Kind, 2)),
+        width=replace(Concurrency.parse("auto"), most=2, _open=dict.fromkeys(Kind, 2)),
         retention=Retention("all"),
         observer=events,
         extension=TwoMore(),
@@ -126,7 +124,7 @@ def test_no_verdict_is_asked_for_beside_a_number_that_wants_to_be_alone(tmp_path
         todo=order,
         presets={},
         deployment=watched,
-        width=Width(most=3, _open={Kind.MEASUREMENT: 1, Kind.TEST_CASE: 3}),
+        width=Concurrency(most=3, _open={Kind.MEASUREMENT: 1, Kind.TEST_CASE: 3}),
         retention=Retention("none"),
     ).execute()
     assert max(map(len, watched.together)) == 3
@@ -152,7 +150,7 @@ def test_a_stack_that_needs_the_cpus_for_itself_lets_others_pass(tmp_path: Path,
         for at, client in enumerate(("light", "heavy", "light", "heavy", "light"), start=1)
     )
     folder = RunFolder.create(tmp_path / "run", replace(run, order=order))
-    width = Width(most=2, _open={Kind.MEASUREMENT: 2, Kind.TEST_CASE: 2}, adaptive=True)
+    width = Concurrency(most=2, _open={Kind.MEASUREMENT: 2, Kind.TEST_CASE: 2}, adaptive=True)
     starved = Finding(code="disturbed", requirement="", expected="", actual="", role="client")
     width.learn(runs.without_run(order[1], Outcome.ERROR, starved), Kind.MEASUREMENT)
     results, _ = execute(folder, catalog, Slow(RECORDINGS), width=width)

@@ -13,10 +13,10 @@ import docker
 import pytest
 
 from runner.engine.engine import connect
-from runner.model.job import Job
 from runner.model.result import Outcome, Result
+from runner.model.run import Job
 from runner.paths import ROOT
-from runner.store import RunFolder
+from runner.store.runs import RunFolder
 
 pytestmark = pytest.mark.docker
 

@@ -3,12 +3,10 @@ from datetime import datetime
 
 import pytest
 
-from runner.campaign.width import Width
 from runner.errors import UsageError
-from runner.model.job import Job
-from runner.model.pause import Pause
 from runner.model.result import DirectionTruth, Finding, LinkTruth, Outcome, Result
-from runner.model.run import Kind
+from runner.model.run import Job, Kind, Pause
+from runner.places.place import Concurrency
 
 
 def at(clock: str) -> datetime:
@@ -59,7 +57,7 @@ def job_result(lateness: float, *codes: str) -> Result:
 
 
 def test_auto_opens_lanes_while_it_is_calm_and_closes_one_when_disturbed() -> None:
-    width = Width.parse("auto")
+    width = Concurrency.parse("auto")
     begin = width.of(Kind.MEASUREMENT)
     for _ in range(begin):
         width.learn(job_result(1e-4), Kind.MEASUREMENT)
@@ -75,14 +73,14 @@ def test_auto_opens_lanes_while_it_is_calm_and_closes_one_when_disturbed() -> No
 
 
 def test_auto_has_room_of_its_own_for_jobs_that_wait() -> None:
-    width = Width.parse("auto")
+    width = Concurrency.parse("auto")
     for _ in range(1000):
         width.learn(job_result(0.1, "disturbed"), Kind.TEST_CASE)
     assert (width.of(Kind.TEST_CASE), width.waiting, width.all) == (1, width.most, 2 * width.most)
 
 
 def test_a_late_packet_closes_lanes_for_numbers_before_it_does_for_verdicts() -> None:
-    width = Width.parse("auto")
+    width = Concurrency.parse("auto")
     begin = {kind: width.of(kind) for kind in Kind}
     assert begin[Kind.MEASUREMENT] < begin[Kind.TEST_CASE] == width.most
     late = job_result(2e-3)  # s of lateness: too much for a measurement, not for a test case
@@ -94,7 +92,7 @@ def test_a_late_packet_closes_lanes_for_numbers_before_it_does_for_verdicts() ->
 
 @pytest.mark.parametrize("role", ["server", "client"])
 def test_a_stack_that_stands_still_runs_alone_and_the_others_keep_their_lanes(role: str) -> None:
-    width = Width.parse("auto")
+    width = Concurrency.parse("auto")
     begin = width.of(Kind.MEASUREMENT)
     calm, starved = job_result(1e-4), job_result(1e-4, "disturbed")
     starved = replace(starved, findings=(replace(starved.findings[0], role=role),))
@@ -112,7 +110,7 @@ def test_a_stack_that_stands_still_runs_alone_and_the_others_keep_their_lanes(ro
 
 
 def test_a_crowded_host_gets_no_further_lane() -> None:
-    width = Width.parse("auto")
+    width = Concurrency.parse("auto")
     begin = width.of(Kind.MEASUREMENT)
     for _ in range(10 * begin):
         width.learn(replace(job_result(1e-4), cpu_pressure=0.5), Kind.MEASUREMENT)
@@ -120,7 +118,7 @@ def test_a_crowded_host_gets_no_further_lane() -> None:
 
 
 def test_a_fixed_number_of_lanes_stays() -> None:
-    width = Width.parse("3")
+    width = Concurrency.parse("3")
     width.learn(job_result(0.1, "disturbed"), Kind.TEST_CASE)
     assert (width.of(Kind.TEST_CASE), width.waiting, width.all) == (3, 0, 3)
 
@@ -128,4 +126,4 @@ def test_a_fixed_number_of_lanes_stays() -> None:
 @pytest.mark.parametrize("text", ["0", "many", "-1", "65", "1.5"])
 def test_a_number_of_lanes_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--lanes"):
-        Width.parse(text)
+        Concurrency.parse(text)

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.campaign.clocks import REAL
-from runner.campaign.places import LinkPlace
-from runner.config.catalog import Catalog
-from runner.config.choice import choose
-from runner.config.options import MatrixOptions
 from runner.errors import UsageError
-from runner.tests.remote.test_volume import LINK
+from runner.model.deployment import REAL
+from runner.places.place import LinkPlace
+from runner.plan.catalog import Catalog
+from runner.plan.choice import choose
+from runner.plan.options import MatrixOptions
+from runner.tests.links.test_volume import LINK
 
 
 def _require(catalog: Catalog, *vias: str) -> None:

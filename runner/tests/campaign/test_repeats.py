@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from runner.campaign.repeats import Repeat, compare_job
-from runner.model.artifacts import Artifacts, GuestEvidence
-from runner.model.job import Job
-from runner.store import load_evidence, save_evidence
+from runner.campaign.matrix import Repeat, compare_job
+from runner.model.result import Artifacts, GuestEvidence
+from runner.model.run import Job
+from runner.store.runs import load_evidence, save_evidence
 
 JOB = Job(server="aioquic", client="aioquic", case="handshake", iteration=1)
 Change = Callable[[list[bytes]], None]

@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from lab.run_folders import case, measured, run
-from runner.campaign.reuse import take_over
+from runner.campaign.matrix import take_over
 from runner.compare import compare
-from runner.compare.trust import trust
-from runner.model.job import Job
+from runner.compare.conditions import trust
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import Kind, Run
+from runner.model.run import Job, Kind, Run
 from runner.plan.jobs import remaining
-from runner.store import RunFolder
+from runner.store.runs import RunFolder
 
 STACKS = ("a", "b", "c")
 ORDER = tuple(

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.campaign.session import Session
-from runner.config.catalog import Catalog, load_catalog
-from runner.config.choice import choose
-from runner.config.options import MatrixOptions
+from runner.campaign.matrix import Session
 from runner.errors import UsageError
-from runner.plan import runs
-from runner.store import RunFolder
+from runner.plan import jobs
+from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.choice import choose
+from runner.plan.options import MatrixOptions
+from runner.store.runs import RunFolder
 
 CATALOG = load_catalog()
 DOWNLOAD = MatrixOptions(vias=("plain",), cases=("download",), sizes=("500000",), iterations=1)
@@ -32,7 +32,7 @@ def _asked(path: Path, options: MatrixOptions, catalog: Catalog = CATALOG) -> se
     """Middlebox, case and iteration of each job that these options would run; nothing is ever done."""
     options = replace(options, seed=options.seed or 3)
     choice = choose(options, catalog, RunFolder.open(path).run if path.is_dir() else None)
-    new_run = runs.new_run(
+    new_run = jobs.new_run(
         path,
         choice.catalog,
         choice.selection,

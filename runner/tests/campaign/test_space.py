@@ -9,15 +9,14 @@ import pytest
 
 from lab.recordings.recordings import RECORDINGS
 from lab.replay import Replay
-from runner.campaign import space
-from runner.campaign.campaign import Campaign
-from runner.campaign.retention import Retention
-from runner.campaign.space import LEAST_FREE
-from runner.campaign.width import Width
-from runner.config.catalog import Catalog
-from runner.model.progress import Observer, Progress
+from runner.campaign import schedule
+from runner.campaign.campaign import Campaign, Retention
+from runner.campaign.schedule import LEAST_FREE
+from runner.model.deployment import Observer, Progress
 from runner.model.result import Outcome
-from runner.store import RunFolder
+from runner.places.place import Concurrency
+from runner.plan.catalog import Catalog
+from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import recorded_run
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own needs root")
@@ -31,7 +30,7 @@ def campaign_of(folder: RunFolder, catalog: Catalog, observer: Observer) -> Camp
         todo=folder.run.order,
         presets={},
         deployment=Replay(RECORDINGS),
-        width=Width.parse("1"),
+        width=Concurrency.parse("1"),
         retention=Retention.ALL,
         observer=observer,
     )
@@ -52,7 +51,7 @@ def test_a_full_disk_pauses_the_run_and_loses_nothing(
     small_disk: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, least: int
 ) -> None:
     """The smaller limit lets jobs begin that then find no room; the other one lets none begin."""
-    monkeypatch.setattr(space, "LEAST_FREE", least)
+    monkeypatch.setattr(schedule, "LEAST_FREE", least)
     path = small_disk / "run"
     folder = RunFolder.create(path, recorded_run(path, catalog, iterations=20))
     done: list[int] = []

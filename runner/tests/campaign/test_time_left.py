@@ -2,8 +2,8 @@
 
 import pytest
 
-from runner.campaign.time_left import TimeLeft
-from runner.model.job import Job
+from runner.campaign.schedule import TimeLeft
+from runner.model.run import Job
 
 # (began, ended, case, whether it counted), in s: 8 lanes for verdicts, then 2 for numbers, of which one closed at once.
 # Six attempts were disturbed. The loop of that time said when the first number was done that 9 min 20 s were left, and

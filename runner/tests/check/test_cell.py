@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from runner.check.cell import Cell
+from runner.check.cell import CheckedCell
 from runner.model.result import Finding, Outcome, Result
 
 _REASON = Finding(code="", requirement="It works.", expected="yes", actual="no")
@@ -19,7 +19,7 @@ _OUTCOMES = {
 }
 
 
-def cell(letters: str, *, random: bool = True) -> Cell:
+def cell(letters: str, *, random: bool = True) -> CheckedCell:
     results = [
         Result(
             server="a",
@@ -31,7 +31,7 @@ def cell(letters: str, *, random: bool = True) -> Cell:
         )
         for number, letter in enumerate(letters, start=1)
     ]
-    return Cell(results=tuple(results), random=random)
+    return CheckedCell(results=tuple(results), random=random)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from math import comb
 
 import pytest
 
-from runner.check.cell import Place
-from runner.check.change import Change, State, confirmed_by_peers
-from runner.model.implementation import Role
+from runner.check.cell import CellPlace
+from runner.check.change import CellState, Change, confirmed_by_peers
 from runner.model.result import Finding, Outcome, Result, Sample
+from runner.model.stack import Role
 from runner.plan.jobs import GATE_FAILED
 from testcases.hits import MISSED
 
@@ -41,7 +41,7 @@ def results(letters: str) -> tuple[Result, ...]:
 
 
 def change(base: str, head: str, peer: str = "b", *, confirmed: bool = False) -> Change:
-    return Change(place=Place("c", Role.SERVER, peer), base=results(base), head=results(head), confirmed=confirmed)
+    return Change(place=CellPlace("c", Role.SERVER, peer), base=results(base), head=results(head), confirmed=confirmed)
 
 
 def measured(base: list[float], head: list[float], *, questions: int = 1) -> Change:
@@ -58,54 +58,56 @@ def measured(base: list[float], head: list[float], *, questions: int = 1) -> Cha
             for number, time in enumerate(times, start=1)
         )
 
-    place = Place("goodput", Role.SERVER, "b")
+    place = CellPlace("goodput", Role.SERVER, "b")
     return Change(place=place, base=side(base), head=side(head), measured=True, questions=questions)
 
 
 @pytest.mark.parametrize(
     ("base", "head", "further", "state"),
     [
-        ("S", "S", 0, State.SAME),
-        ("F", "F", 0, State.SAME),
-        ("U", "U", 0, State.SAME),
-        ("F", "X", 0, State.OTHER),
-        ("U", "F", 0, State.OTHER),
-        ("S", "F", 4, State.UNCONFIRMED),
-        ("SSSSS", "FFFFF", 0, State.WORSE),
-        ("SSSSS", "UUUUU", 0, State.WORSE),  # the new build no longer supports the case
-        ("FFFFF", "SSSSS", 0, State.BETTER),
-        ("SSSSS", "FSSSS", 0, State.UNCONFIRMED),
-        ("SSSSS", "FFSSF", 5, State.UNCONFIRMED),
-        ("SSSSSSSSSS", "FFSSFFFFFS", 0, State.WORSE),
-        ("SSSSSSSSSS", "FFSSFFFSSS", 0, State.UNCONFIRMED),
-        ("M", "M", 1, State.OPEN),
-        ("MMM", "MMM", 0, State.OPEN),
-        ("S", "D", 0, State.OPEN),
-        ("PPPPP", "OOOOO", 0, State.WORSE),  # a case that failed before because of the peer can't hide a new fault
-        ("P", "P", 0, State.SAME),
-        ("O", "P", 0, State.OTHER),
-        ("SSSSS", "PPPPP", 0, State.WORSE),  # the peer fails only with the changed build
-        ("S", "G", 0, State.OPEN),  # the handshake is reported as worse, not this case
-        ("SDS", "FFF", 3, State.UNCONFIRMED),  # another iteration replaces the disturbed iteration
+        ("S", "S", 0, CellState.SAME),
+        ("F", "F", 0, CellState.SAME),
+        ("U", "U", 0, CellState.SAME),
+        ("F", "X", 0, CellState.OTHER),
+        ("U", "F", 0, CellState.OTHER),
+        ("S", "F", 4, CellState.UNCONFIRMED),
+        ("SSSSS", "FFFFF", 0, CellState.WORSE),
+        ("SSSSS", "UUUUU", 0, CellState.WORSE),  # the new build no longer supports the case
+        ("FFFFF", "SSSSS", 0, CellState.BETTER),
+        ("SSSSS", "FSSSS", 0, CellState.UNCONFIRMED),
+        ("SSSSS", "FFSSF", 5, CellState.UNCONFIRMED),
+        ("SSSSSSSSSS", "FFSSFFFFFS", 0, CellState.WORSE),
+        ("SSSSSSSSSS", "FFSSFFFSSS", 0, CellState.UNCONFIRMED),
+        ("M", "M", 1, CellState.OPEN),
+        ("MMM", "MMM", 0, CellState.OPEN),
+        ("S", "D", 0, CellState.OPEN),
+        ("PPPPP", "OOOOO", 0, CellState.WORSE),  # a case that failed before because of the peer can't hide a new fault
+        ("P", "P", 0, CellState.SAME),
+        ("O", "P", 0, CellState.OTHER),
+        ("SSSSS", "PPPPP", 0, CellState.WORSE),  # the peer fails only with the changed build
+        ("S", "G", 0, CellState.OPEN),  # the handshake is reported as worse, not this case
+        ("SDS", "FFF", 3, CellState.UNCONFIRMED),  # another iteration replaces the disturbed iteration
     ],
 )
-def test_a_difference_counts_once_further_seeds_confirm_it(base: str, head: str, further: int, state: State) -> None:
+def test_a_difference_counts_once_further_seeds_confirm_it(
+    base: str, head: str, further: int, state: CellState
+) -> None:
     assert (change(base, head).further, change(base, head).state) == (further, state)
 
 
 @pytest.mark.parametrize(
     ("base", "head", "questions", "further", "state"),
     [
-        ([9.0], [9.5], 1, 0, State.SAME),  # the difference is less than 10 %
-        ([9.0], [11.0], 1, 4, State.UNCONFIRMED),
-        ([9.0, 9.1, 9.2, 9.3, 9.4], [11.0, 11.1, 11.2, 11.3, 11.4], 1, 5, State.UNCONFIRMED),
-        ([9.0 + i / 10 for i in range(10)], [11.0 + i / 10 for i in range(10)], 68, 0, State.WORSE),
-        ([11.0 + i / 10 for i in range(10)], [9.0 + i / 10 for i in range(10)], 68, 0, State.BETTER),
-        ([9.0 + i for i in range(10)], [11.0 + i for i in range(10)], 68, 0, State.UNCONFIRMED),
+        ([9.0], [9.5], 1, 0, CellState.SAME),  # the difference is less than 10 %
+        ([9.0], [11.0], 1, 4, CellState.UNCONFIRMED),
+        ([9.0, 9.1, 9.2, 9.3, 9.4], [11.0, 11.1, 11.2, 11.3, 11.4], 1, 5, CellState.UNCONFIRMED),
+        ([9.0 + i / 10 for i in range(10)], [11.0 + i / 10 for i in range(10)], 68, 0, CellState.WORSE),
+        ([11.0 + i / 10 for i in range(10)], [9.0 + i / 10 for i in range(10)], 68, 0, CellState.BETTER),
+        ([9.0 + i for i in range(10)], [11.0 + i for i in range(10)], 68, 0, CellState.UNCONFIRMED),
     ],
 )
 def test_a_delivery_time_counts_by_its_size_and_its_scatter(
-    base: list[float], head: list[float], questions: int, further: int, state: State
+    base: list[float], head: list[float], questions: int, further: int, state: CellState
 ) -> None:
     item = measured(base, head, questions=questions)
     assert (item.further, item.state) == (further, state)
@@ -129,12 +131,12 @@ def test_many_peers_confirm_at_once_what_they_show_for_the_same_reason() -> None
 
 
 @cache
-def _after(base: str, head: str) -> tuple[int, State]:
+def _after(base: str, head: str) -> tuple[int, CellState]:
     item = change(base, head)
     return item.further, item.state
 
 
-def called(rate: float, head_rate: float, wanted: State) -> float:
+def called(rate: float, head_rate: float, wanted: CellState) -> float:
     """The probability that a cell whose builds fail at these rates ends in the state `wanted`. It is computed
     exactly."""
 
@@ -162,12 +164,12 @@ def called(rate: float, head_rate: float, wanted: State) -> float:
 
 
 def test_chance_alone_is_hardly_ever_called_worse() -> None:
-    worst = max(called(rate / 20, rate / 20, State.WORSE) for rate in range(21))
+    worst = max(called(rate / 20, rate / 20, CellState.WORSE) for rate in range(21))
     assert worst < 0.002
-    assert called(0.1, 0.1, State.WORSE) < 1e-5
+    assert called(0.1, 0.1, CellState.WORSE) < 1e-5
 
 
 def test_a_fault_that_always_shows_is_always_found_and_one_that_mostly_shows_mostly() -> None:
-    assert called(0.0, 1.0, State.WORSE) == 1.0
-    assert called(0.0, 0.9, State.WORSE) > 0.85
-    assert called(0.1, 1.0, State.WORSE) > 0.85
+    assert called(0.0, 1.0, CellState.WORSE) == 1.0
+    assert called(0.0, 0.9, CellState.WORSE) > 0.85
+    assert called(0.1, 1.0, CellState.WORSE) > 0.85

@@ -8,23 +8,21 @@ from xml.etree import ElementTree as Xml
 import pytest
 
 from lab.records import select
-from runner.check.cell import Place
-from runner.check.change import Change
-from runner.check.change_report import ChangeReport
-from runner.check.problems import Problem
-from runner.check.report import Verdict
-from runner.config.catalog import load_catalog
-from runner.model.implementation import Role
-from runner.plan import runs
-from runner.store import RunFolder
+from runner.check.cell import CellPlace, Problem
+from runner.check.change import Change, ChangeReport
+from runner.check.check import Verdict
+from runner.model.stack import Role
+from runner.plan import jobs
+from runner.plan.catalog import load_catalog
+from runner.store.runs import RunFolder
 from runner.tests.check.test_change import results
 
 
-def place(case: str, peer: str, role: Role = Role.SERVER) -> Place:
-    return Place(case, role, peer)
+def place(case: str, peer: str, role: Role = Role.SERVER) -> CellPlace:
+    return CellPlace(case, role, peer)
 
 
-def change(at: Place, base: str, head: str) -> Change:
+def change(at: CellPlace, base: str, head: str) -> Change:
     def side(letters: str) -> tuple[object, ...]:
         mine, other = ("me", at.peer) if at.role is Role.SERVER else (at.peer, "me")
         return tuple(replace(one, server=mine, client=other, case=at.case) for one in results(letters))
@@ -37,7 +35,7 @@ def report(tmp_path: Path, *changes: Change, problems: tuple[Problem, ...] = ())
     selection = select(catalog, servers=("quinn",), clients=("quinn",), cases=("handshake",))
     folders = {}
     for side in ("base", "head"):
-        run = runs.new_run(tmp_path / side, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+        run = jobs.new_run(tmp_path / side, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
         folders[side] = RunFolder.create(tmp_path / side, run)
     return ChangeReport(
         name="me",

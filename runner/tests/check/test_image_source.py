@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runner.check.builds import build_commits
-from runner.check.image_source import ArchivedImages
-from runner.check.two_builds import BASE, HEAD, BuildOptions, compare_builds
+from runner.check.two_builds import BASE, HEAD, ArchivedImages, BuildOptions, build_commits, compare_builds
 from runner.errors import BentpipeError, SetupError, UsageError
-from runner.guests.memory import LEAST
 from runner.images import images
 from runner.paths import IMPLEMENTATIONS, ROOT
+from runner.places.guests.processes import LEAST
 from runner.tests.guests.test_saved_images import packed, save
 
 IMAGE = "example/my-quic"

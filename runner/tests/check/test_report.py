@@ -10,13 +10,12 @@ import pytest
 from rich.console import Console
 
 from runner.check import Report, Verdict
-from runner.check.cell import TRIES
-from runner.check.problems import FIXES, Problem, of_image, of_output, of_probe
-from runner.check.show import show_report
-from runner.images.image_facts import CONTRACT_FILES, ImageFacts
-from runner.model.implementation import Implementation, Role
-from runner.model.job import Job
+from runner.check.cell import FIXES, TRIES, Problem, of_image, of_output, of_probe
+from runner.check.check import show_report
+from runner.images.images import CONTRACT_FILES, ImageFacts
 from runner.model.result import Finding, Outcome, Result
+from runner.model.run import Job
+from runner.model.stack import Implementation, Role
 from testcases.hits import missed
 
 GOOD = ImageFacts(
@@ -89,7 +88,7 @@ def test_a_role_that_answers_127_is_left_out_of_the_entry(tmp_path: Path) -> Non
 
 
 def test_the_entry_is_one_that_the_catalogue_takes(tmp_path: Path) -> None:
-    from runner.config.catalog import load_implementations  # noqa: PLC0415
+    from runner.plan.catalog import load_implementations  # noqa: PLC0415
 
     path = tmp_path / "implementations.json"
     path.write_text(json.dumps({"schema": 1, "implementations": passed(tmp_path).entry()}))
@@ -265,7 +264,7 @@ def test_what_fails_as_chance_may_have_it_passes_and_every_report_says_how_often
 
 
 def test_the_catalogue_accepts_the_entry_of_a_case_that_ran_again(tmp_path: Path) -> None:
-    from runner.config.catalog import load_implementations  # noqa: PLC0415
+    from runner.plan.catalog import load_implementations  # noqa: PLC0415
 
     checked = report(tmp_path, *asked(Outcome.FAILED, *[Outcome.SUCCEEDED] * 4))
     path = tmp_path / "implementations.json"

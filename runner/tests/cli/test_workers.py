@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.workers import _alone
+from runner.cli.host_commands import _alone
 from runner.errors import UsageError
-from runner.files.folder_lock import LOCK_NAME, locked_folder
+from runner.files import LOCK_NAME, locked_folder
 
 
 def test_a_second_worker_is_refused(tmp_path: Path) -> None:

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from runner.compare import compare, run_means
-from runner.compare.between import BetweenRuns, RunMeans, between_runs, cell_mean
-from runner.compare.changes import State
-from runner.model.job import Job
+from runner.compare.compare import BetweenRuns, ChangeState, RunMeans, between_runs, cell_mean
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Result
-from runner.model.run import Run
-from runner.store import RunFolder
+from runner.model.run import Job, Run
+from runner.store.runs import RunFolder
 from runner.tests.compare.test_compare import Fill, folder
 
 
@@ -69,7 +67,7 @@ def test_iterations_alone_would_call_half_of_all_unchanged_cells_changed_and_the
         for known in alarms:
             others = [one for index, one in enumerate(means) if index not in (number - 1, number)] if known else []
             comparison = compare(runs[number - 1], runs[number], others=others)
-            shown = (State.WORSE, State.BETTER) if known else (State.UNKNOWN,)
+            shown = (ChangeState.WORSE, ChangeState.BETTER) if known else (ChangeState.UNKNOWN,)
             alarms[known] += any(one.state in shown for one in comparison.numbers)
             assert known or comparison.exit_code == 0
     assert alarms[False] >= 4
@@ -89,7 +87,7 @@ def test_a_change_beyond_the_deviation_is_still_found_and_the_note_says_what_it_
 
     after = night(tmp_path, 9, slower, images="sha256:new")
     comparison = compare(runs[-1], after, others=[run_means(one) for one in runs[:-1]])
-    worse = [(one.server, one.metric) for one in comparison.numbers if one.state is State.WORSE]
+    worse = [(one.server, one.metric) for one in comparison.numbers if one.state is ChangeState.WORSE]
     assert set(worse) == {("kwik", "ttlb")}
     (note,) = [one for one in comparison.notes if "between runs of the same images" in one]
     assert note.startswith("sat: delivery time deviates by 0.")

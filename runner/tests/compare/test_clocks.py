@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.campaign import clocks
 from runner.compare.clocks import CellClocks, CellOutcomes, across_clocks, sentences
-from runner.config.catalog import load_catalog
 from runner.errors import UsageError
-from runner.model.job import Job
+from runner.model.deployment import REAL, VIRTUAL
 from runner.model.result import Finding, Outcome, Result, Sample
-from runner.model.run import Kind
-from runner.store import RunFolder
+from runner.model.run import Job, Kind
+from runner.plan.catalog import load_catalog
+from runner.store.runs import RunFolder
 from runner.tests.guests.test_description import run_of
 
 CASE = "handshake"
@@ -33,8 +32,8 @@ def folder_of(path: Path, clock: str, outcomes: list[Outcome], goodputs: list[fl
 
 def test_outcomes_are_counted_and_medians_are_of_successes_alone(tmp_path: Path) -> None:
     good, bad, ours = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.ERROR
-    real = folder_of(tmp_path / "real", clocks.REAL, [good, good, good, bad], [10.0, 11.0, 12.0, 99.0])
-    virtual = folder_of(tmp_path / "virtual", clocks.VIRTUAL, [good, bad, ours, bad], [5.0, 99.0, 99.0, 99.0])
+    real = folder_of(tmp_path / "real", REAL, [good, good, good, bad], [10.0, 11.0, 12.0, 99.0])
+    virtual = folder_of(tmp_path / "virtual", VIRTUAL, [good, bad, ours, bad], [5.0, 99.0, 99.0, 99.0])
     comparison = across_clocks(virtual, real)  # the order of the two runs doesn't matter
     assert (comparison.equal, len(comparison.others), comparison.undecided) == (2, 1, 1)
     assert (comparison.others[0].real, comparison.others[0].virtual) == ("succeeded", "failed (timeout)")
@@ -69,8 +68,8 @@ def test_chance_explains_outcomes_only_where_they_vary_within_a_clock(
 
 
 def test_every_iteration_of_a_cell_counts_even_when_only_one_run_has_it(tmp_path: Path) -> None:
-    real = folder_of(tmp_path / "real", clocks.REAL, [BAD], [1.0])
-    virtual = folder_of(tmp_path / "virtual", clocks.VIRTUAL, [GOOD, BAD, GOOD], [1.0, 1.0, 1.0])
+    real = folder_of(tmp_path / "real", REAL, [BAD], [1.0])
+    virtual = folder_of(tmp_path / "virtual", VIRTUAL, [GOOD, BAD, GOOD], [1.0, 1.0, 1.0])
     comparison = across_clocks(real, virtual)
     [cell] = comparison.other_cells
     assert (comparison.same, len(cell.real), len(cell.virtual), len(cell.others)) == (0, 1, 3, 1)
@@ -82,7 +81,7 @@ def test_every_iteration_of_a_cell_counts_even_when_only_one_run_has_it(tmp_path
 
 
 def test_two_runs_of_one_clock_are_refused(tmp_path: Path) -> None:
-    runs = [folder_of(tmp_path / name, clocks.VIRTUAL, [Outcome.SUCCEEDED], [1.0]) for name in ("one", "two")]
+    runs = [folder_of(tmp_path / name, VIRTUAL, [Outcome.SUCCEEDED], [1.0]) for name in ("one", "two")]
     with pytest.raises(UsageError, match="not virtual and virtual"):
         across_clocks(*runs)
 

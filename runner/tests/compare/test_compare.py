@@ -13,12 +13,11 @@ from rich.console import Console
 from lab.records import directed
 from lab.run_folders import case, link, run
 from runner.compare import Comparison, compare, report
-from runner.compare.changes import State
+from runner.compare.compare import ChangeState
 from runner.errors import UsageError
-from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result, Sample
-from runner.model.run import CaseRecord, Kind, Run
-from runner.store import RunFolder
+from runner.model.run import CaseRecord, Job, Kind, Run
+from runner.store.runs import RunFolder
 from runner.tests.cli.test_cli import bentpipe
 
 Fill = Callable[[Job, Result], Result]
@@ -89,17 +88,17 @@ def spoiled(server: str) -> Fill:
     return fill
 
 
-def changed(comparison: Comparison) -> set[tuple[str, str, State]]:
+def changed(comparison: Comparison) -> set[tuple[str, str, ChangeState]]:
     return {
         (number.server, number.metric, number.state)
         for number in comparison.numbers
-        if number.state not in (State.ALIKE, State.TOO_FEW)
+        if number.state not in (ChangeState.ALIKE, ChangeState.TOO_FEW)
     }
 
 
 def test_a_slower_server_is_found_and_nothing_else(tmp_path: Path) -> None:
     comparison = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", slower("kwik", 0.8)))
-    assert changed(comparison) == {("kwik", "goodput", State.WORSE), ("kwik", "ttlb", State.WORSE)}
+    assert changed(comparison) == {("kwik", "goodput", ChangeState.WORSE), ("kwik", "ttlb", ChangeState.WORSE)}
     assert comparison.exit_code == 1
     worst = next(one for one in comparison.numbers if (one.server, one.metric) == ("kwik", "goodput"))
     assert worst.shift.cliffs_delta == -1.0
@@ -110,7 +109,7 @@ def test_a_slower_server_is_found_and_nothing_else(tmp_path: Path) -> None:
 
 def test_better_is_no_reason_for_a_ci_to_fail(tmp_path: Path) -> None:
     comparison = compare(folder(tmp_path / "a", slower("kwik", 0.8)), folder(tmp_path / "bb", same))
-    assert {state for _, _, state in changed(comparison)} == {State.BETTER}
+    assert {state for _, _, state in changed(comparison)} == {ChangeState.BETTER}
     assert comparison.exit_code == 0
 
 
@@ -144,7 +143,7 @@ def test_in_real_time_a_difference_is_no_change_until_the_deviation_between_runs
 
     before, after = folder(tmp_path / "a", same, change=real), folder(tmp_path / "bb", slower("kwik", 0.8), change=real)
     comparison = compare(before, after)
-    assert changed(comparison) == {("kwik", "goodput", State.UNKNOWN), ("kwik", "ttlb", State.UNKNOWN)}
+    assert changed(comparison) == {("kwik", "goodput", ChangeState.UNKNOWN), ("kwik", "ttlb", ChangeState.UNKNOWN)}
     assert comparison.exit_code == 0
     assert "4 numbers differ, but whether they changed is not known yet" in report.sentence(comparison)
     (note,) = [one for one in comparison.notes if "not known yet" in one]
@@ -158,7 +157,7 @@ def test_in_real_time_a_difference_is_no_change_until_the_deviation_between_runs
 def test_too_few_iterations_are_noted_with_the_number_that_is_needed(tmp_path: Path, iterations: int) -> None:
     before = folder(tmp_path / "a", same, iterations=iterations)
     comparison = compare(before, folder(tmp_path / "bb", slower("kwik", 0.1), iterations=iterations))
-    assert {one.state for one in comparison.numbers} == {State.TOO_FEW}
+    assert {one.state for one in comparison.numbers} == {ChangeState.TOO_FEW}
     assert comparison.exit_code == 0
     assert comparison.tests == 0
     assert any(
@@ -178,7 +177,7 @@ def test_a_deterministic_case_that_fails_now_is_worse_without_a_test(tmp_path: P
     before, after = folder(tmp_path / "a", same, cases=cases), folder(tmp_path / "bb", failing("mvfst"), cases=cases)
     comparison = compare(before, after)
     assert comparison.exit_code == 1
-    assert [one.server for one in comparison.verdicts if one.state is State.WORSE] == ["mvfst", "mvfst"]
+    assert [one.server for one in comparison.verdicts if one.state is ChangeState.WORSE] == ["mvfst", "mvfst"]
     assert compare(after, before).exit_code == 0
     assert compare(after, after).exit_code == 0
 
@@ -195,7 +194,9 @@ def test_a_random_case_is_worse_only_when_chance_is_no_explanation(tmp_path: Pat
 
 def test_a_measurement_that_no_longer_succeeds_has_no_number_but_is_worse(tmp_path: Path) -> None:
     comparison = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", failing("kwik")))
-    assert {(one.server, one.state) for one in comparison.rates if one.state is State.WORSE} == {("kwik", State.WORSE)}
+    assert {(one.server, one.state) for one in comparison.rates if one.state is ChangeState.WORSE} == {
+        ("kwik", ChangeState.WORSE)
+    }
     assert comparison.exit_code == 1
 
 
@@ -273,7 +274,7 @@ def test_the_reports_agree(tmp_path: Path) -> None:
     comparison = compare(before, folder(tmp_path / "bb", failing("kwik"), cases=cases))
     text = report.markdown(comparison, everything=False)
     table = [line for line in text.splitlines() if line.startswith("| ▼")]
-    worse = comparison.states().count(State.WORSE)
+    worse = comparison.states().count(ChangeState.WORSE)
     assert len(table) == worse == 4
     assert "timeout: none \\| &lt;b>" in text
     assert len({line.replace("\\|", "").count("|") for line in table}) == 1
@@ -300,16 +301,18 @@ def test_the_command_has_exit_codes_and_files(tmp_path: Path) -> None:
     assert "there is no topic 'weather'" in wrong.stderr
 
 
-@pytest.mark.parametrize(("least", "state"), [(0.0, State.WORSE), (0.05, State.WORSE), (0.15, State.SMALL)])
-def test_changes_below_least_are_not_reported(tmp_path: Path, least: float, state: State) -> None:
+@pytest.mark.parametrize(
+    ("least", "state"), [(0.0, ChangeState.WORSE), (0.05, ChangeState.WORSE), (0.15, ChangeState.SMALL)]
+)
+def test_changes_below_least_are_not_reported(tmp_path: Path, least: float, state: ChangeState) -> None:
     before, after = folder(tmp_path / "a", same), folder(tmp_path / "b", slower("kwik", 0.9))
     comparison = compare(before, after, least=least)
     changed = [one for one in comparison.numbers if one.server == "kwik" and one.metric == "goodput"]
     assert [one.state for one in changed] == [state, state]
     assert all(one.relative == pytest.approx(0.1, abs=0.02) for one in changed)
-    assert comparison.exit_code == (1 if state is State.WORSE else 0)
+    assert comparison.exit_code == (1 if state is ChangeState.WORSE else 0)
     shown = [row for row in report.rows(comparison, everything=False) if row.fields[0].endswith("kwik")]
-    assert bool(shown) is (state is State.WORSE)
+    assert bool(shown) is (state is ChangeState.WORSE)
     assert ("changes of less than 15 % left out" in report.sentence(comparison)) is (least == 0.15)
 
 
@@ -323,7 +326,7 @@ def test_a_ratio_changes_by_points(tmp_path: Path) -> None:
     for least, worse in ((0.02, 2), (0.05, 0)):
         comparison = compare(before, after, least=least)
         ratios = [one for one in comparison.numbers if one.metric == "retransmission_ratio"]
-        assert sum(one.state is State.WORSE for one in ratios) == worse
+        assert sum(one.state is ChangeState.WORSE for one in ratios) == worse
 
 
 def test_least_is_a_percentage(tmp_path: Path) -> None:

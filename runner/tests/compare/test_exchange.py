@@ -11,10 +11,9 @@ import pytest
 
 from runner.compare.exchange import export_results, import_results
 from runner.errors import UsageError
-from runner.model.job import Job
 from runner.model.result import Outcome, Result
-from runner.model.run import Run
-from runner.store import RunFolder
+from runner.model.run import Job, Run
+from runner.store.runs import RunFolder
 from runner.tests.cli.test_cli import bentpipe
 from runner.tests.compare.test_compare import folder, same, slower
 

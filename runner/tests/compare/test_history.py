@@ -8,10 +8,10 @@ import pytest
 
 from lab.run_folders import case
 from runner.compare.history import change_point, history, least_runs
+from runner.compare.stats import Attempts
 from runner.errors import UsageError
 from runner.model.run import Kind
-from runner.stats import Attempts
-from runner.store import RunFolder
+from runner.store.runs import RunFolder
 from runner.tests.compare.test_compare import failing, folder, same, slower
 
 

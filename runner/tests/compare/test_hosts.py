@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.compare.compare import compare
-from runner.model.job import Job
 from runner.model.result import Result
+from runner.model.run import Job
 from runner.tests.compare.test_compare import Fill, changed, folder
 
 FACTORS = {"fast": 1.0, "slow": 0.7}  # factor of the goodput by host

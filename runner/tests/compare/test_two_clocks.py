@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import Catalog
-from runner.judge.analyse import analyse
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.real_link import Clock, RealLinkEvidence
-from runner.model.result import Outcome, Result, Sample
-from runner.store import load_evidence, save_evidence
+from runner.judge.judges import analyse
+from runner.model.link import Clock, RealLinkEvidence
+from runner.model.result import Artifacts, Outcome, Result, Sample
+from runner.model.run import Job
+from runner.plan.catalog import Catalog
+from runner.store.runs import load_evidence, save_evidence
 
 SIZES = (20480, 30720, 51200)
 JOB = Job(server="s", client="c", case="x", iteration=1)

@@ -9,11 +9,11 @@ from click.testing import CliRunner
 
 from lab.run_folders import vias_run
 from runner.cli.group import main
-from runner.compare.vias import compare_vias, pairs_of
+from runner.compare.report import compare_vias, pairs_of
 from runner.errors import UsageError
-from runner.model.job import Job
 from runner.model.result import Outcome, Result, Sample
-from runner.store import RunFolder
+from runner.model.run import Job
+from runner.store.runs import RunFolder
 
 JOB = Job(server="origin", client="curl", case="download", iteration=1)
 

@@ -4,8 +4,8 @@ import ipaddress
 from functools import partial
 from pathlib import Path
 
-from runner.decode.ip_packets import read_packets
-from runner.judge.crossing.connections import connections, exchange
+from runner.decode.capture import read_packets
+from runner.judge.crossing import connections, exchange
 from runner.tests.crossing.captures import CLIENT, SERVER, Sent, connection, write_capture
 
 ENDS = ipaddress.ip_address(CLIENT).packed, ipaddress.ip_address(SERVER).packed

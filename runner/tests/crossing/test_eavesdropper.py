@@ -10,9 +10,9 @@ import pytest
 
 from lab.recordings.recordings import RECORDINGS
 from runner.decode import decode_capture
-from runner.decode.ip_packets import read_packets
-from runner.judge.crossing.eavesdropper import Private, Recorded, sights
-from runner.model.middlebox import Sight
+from runner.decode.capture import read_packets
+from runner.judge.crossing import Private, Recorded, sights
+from runner.model.stack import Sight
 from runner.tests.crossing.captures import CLIENT, GATEWAY, SERVER, TERMINAL, Sent, connection, write_capture
 
 CONTENT = hashlib.shake_256(b"content").digest(20_000)

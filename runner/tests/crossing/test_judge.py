@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import load_catalog
-from runner.config.choice import choose
-from runner.config.options import MatrixOptions
-from runner.inputs.loads import load, secret, served
-from runner.judge.judging import judge_job
-from runner.model.artifacts import Artifacts, EndpointRecord, Evidence, FileRecord
-from runner.model.job import Job
-from runner.model.middlebox import Box, Middlebox
-from runner.model.result import Outcome, Result
-from runner.store import save_evidence
+from runner.inputs.inputs import load, secret, served
+from runner.judge.judges import judge_job
+from runner.model.result import Artifacts, EndpointRecord, Evidence, FileRecord, Outcome, Result
+from runner.model.run import Job
+from runner.model.stack import Box, Middlebox
+from runner.plan.catalog import load_catalog
+from runner.plan.choice import choose
+from runner.plan.options import MatrixOptions
+from runner.store.runs import save_evidence
 from runner.tests.crossing.captures import (
     CLIENT,
     CLIENT6,

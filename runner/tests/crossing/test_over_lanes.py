@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 
 from runner.campaign.matrix import run_matrix
-from runner.config.options import MatrixOptions
-from runner.judge.judging import judge_job
-from runner.model.job import Job
-from runner.model.middlebox import Box
+from runner.judge.judges import judge_job
 from runner.model.result import Outcome, Result
-from runner.store import RunFolder, load_evidence, save_evidence
+from runner.model.run import Job
+from runner.model.stack import Box
+from runner.plan.options import MatrixOptions
+from runner.store.runs import RunFolder, load_evidence, save_evidence
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]  # missing images are built
 

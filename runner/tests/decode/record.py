@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.records import select
-from runner.config.catalog import load_catalog
 from runner.engine.engine import connect
 from runner.images.images import image_ids
-from runner.lanes.emulated import Emulated
-from runner.model.job import Job
-from runner.plan import runs
+from runner.model.run import Job
+from runner.places.lanes.lanes import Emulated
+from runner.plan import jobs as runs
+from runner.plan.catalog import load_catalog
 from runner.units import KIB
 
 HERE = Path(__file__).parent / "recordings"

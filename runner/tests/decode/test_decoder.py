@@ -10,7 +10,7 @@ import pytest
 from lab.pairs import Pair, datagram, protected
 from lab.rewrite import Record, read
 from runner.decode import decode_capture, to_json
-from runner.decode.schema import CLIENT, SERVER
+from runner.decode.columns import CLIENT, SERVER
 from runner.tests.decode.decoded import (
     STACKS,
     connection,

@@ -10,9 +10,8 @@ import pytest
 from lab.pairs import Pair
 from lab.rewrite import read
 from runner.decode import decode_capture, to_json
-from runner.decode.capture import open_capture
-from runner.decode.network import read_datagrams
-from runner.decode.schema import SERVER
+from runner.decode.capture import open_capture, read_datagrams
+from runner.decode.columns import SERVER
 from runner.tests.decode.decoded import contents, decode, decode_pairs, decode_records, own, shared, undecrypted
 from runner.tests.decode.test_oracle_tshark import key_logs
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.decode.frames import NONE, FrameRows, parse_frames, varint
+from runner.decode.wire import NONE, FrameRows, parse_frames, varint
 
 
 def parse(plain: bytes) -> FrameRows:

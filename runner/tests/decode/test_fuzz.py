@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lab import rewrite
 from lab.rewrite import Interface, read, write_pcapng
-from runner.decode import decode_capture, rescue, to_json
+from runner.decode import decode_capture, decoder, to_json
 from runner.decode.connection import KeyRing
 from runner.errors import CaptureError
 from runner.tests.decode.test_oracle_tshark import OWN, SHARED, key_logs
@@ -153,7 +153,7 @@ def test_the_search_for_lost_keys_ends_with_its_budget(tmp_path: Path, monkeypat
         return result
 
     monkeypatch.setattr(KeyRing, "search", counted)
-    monkeypatch.setattr(rescue, "_ATTEMPTS", 500)
+    monkeypatch.setattr(decoder, "_ATTEMPTS", 500)
     trace = decode_capture(path)
     assert trace.packets["decrypted"].to_pylist() == [False] * trace.packets.num_rows
     assert 500 <= sum(spent) < 500 + max(spent)

@@ -5,14 +5,14 @@ import json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.decode.handshake import (
+from runner.decode.crypto_messages import (
     CryptoStream,
+    message_text,
     parse_client_hello,
     parse_encrypted_extensions,
     parse_server_hello,
+    parse_transport_parameters,
 )
-from runner.decode.messages import message_text
-from runner.decode.transport_parameters import parse_transport_parameters
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])

@@ -11,7 +11,7 @@ from lab.pairs import START_NS, Pair, datagram
 from lab.rewrite import Record, read, write_pcap
 from runner.cli.group import main
 from runner.decode import decode_capture
-from runner.decode.protection import Protection
+from runner.decode.keys import Protection
 from runner.tests.decode.decoded import contents, decode, decode_pairs, own
 from runner.tests.decode.test_oracle_tshark import key_logs
 

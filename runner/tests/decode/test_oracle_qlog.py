@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runner.decode import Trace, decode_capture
-from runner.decode.schema import CLIENT, SERVER
+from runner.decode.columns import CLIENT, SERVER
 from runner.tests.decode.ours import packets
 
 RECORDINGS = Path(__file__).parent / "recordings"

@@ -6,10 +6,8 @@ from random import Random
 import pytest
 
 from runner.decode.connection import KeyRing
-from runner.decode.frames import FrameRows, parse_frames
-from runner.decode.handshake import parse_client_hello
-from runner.decode.packets import PacketType, parse_long_header
-from runner.decode.protection import (
+from runner.decode.crypto_messages import parse_client_hello
+from runner.decode.keys import (
     AES_256,
     CHACHA20,
     VERSION_1,
@@ -20,6 +18,7 @@ from runner.decode.protection import (
     reconstruct,
     retry_tag_is_valid,
 )
+from runner.decode.wire import FrameRows, PacketType, parse_frames, parse_long_header
 
 ODCID = bytes.fromhex("8394c8f03e515708")
 CHACHA_SECRET = bytes.fromhex("9ac312a7f877468ebe69422748ad00a15443f18203a07d6060f688f30f21632b")

@@ -7,12 +7,14 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runner.diagnose import Explanation, explain
-from runner.model.link_record import LinkParameters
-from runner.tests.trace.tables import CLIENT, SERVER, Ack, Frame, Packet, Stream, connection, trace
-from runner.trace import facts, sample
-from runner.trace.transfer import Transfer
-from runner.trace.vantage import Recording
+from runner.decode.columns import CLIENT, SERVER
+from runner.diagnose.explain import Explanation, explain
+from runner.model.link import LinkParameters
+from runner.tests.trace.tables import Ack, Frame, Packet, Stream, connection, trace
+from runner.trace.establish import facts
+from runner.trace.measure import sample
+from runner.trace.recording import Recording
+from runner.trace.streams import Transfer
 
 HEADER = 30  # bytes of a packet around its stream data
 IP_UDP = 28

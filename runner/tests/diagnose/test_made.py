@@ -7,10 +7,10 @@ from operator import eq
 import numpy as np
 import pytest
 
-from runner.diagnose import DETECTORS
-from runner.diagnose.flight import first_cover
-from runner.diagnose.rounds import longest
-from runner.model.diagnosis import Limit
+from runner.diagnose.explain import DETECTORS
+from runner.diagnose.limits import longest
+from runner.diagnose.path import first_cover
+from runner.model.result import Limit
 from runner.tests.diagnose.made import Cause, Made
 
 CLEAN = Cause(cap=300_000)

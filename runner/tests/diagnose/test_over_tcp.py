@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from runner.decode.schema import CLIENT, SERVER
+from runner.decode.columns import CLIENT, SERVER
 from runner.decode.tcp import decode_tcp
-from runner.diagnose import Explanation, explain
-from runner.diagnose.over_tcp import over_tcp, sections_of_tcp
-from runner.model.diagnosis import Limit
-from runner.model.link_record import LinkParameters
+from runner.diagnose.explain import Explanation, explain, over_tcp, sections_of_tcp
+from runner.model.link import LinkParameters
+from runner.model.result import Limit
 from runner.tests.decode.tcp.session import DELAY, MSS, Sent, Tls, Wire, talk
-from runner.trace import facts, sample
-from runner.trace.transfer import Transfer
-from runner.trace.vantage import Recording
+from runner.trace.establish import facts
+from runner.trace.measure import sample
+from runner.trace.recording import Recording
+from runner.trace.streams import Transfer
 
 SIZE = 2_000_000
 LINK = LinkParameters(data_rate=20_000_000, delay=DELAY, queue_packets=1000, loss=0.0)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from runner.diagnose.panels import Panels
+from runner.diagnose.explain import Panels
 from runner.tests.diagnose.made import Cause, Made
 
 RTT = 2 * Cause().delay

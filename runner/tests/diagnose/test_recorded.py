@@ -11,14 +11,14 @@ import pytest
 from lab.causes import Labelled, recorded
 from lab.labelled import case_of
 from runner.decode import load_tables
-from runner.decode.schema import CLIENT, SERVER
-from runner.diagnose import Explanation, detectors
-from runner.diagnose.transfer_diagnoses import explained, measured
-from runner.judge.disturbance import load_truth
-from runner.model.diagnosis import Limit
+from runner.decode.columns import CLIENT, SERVER
+from runner.diagnose import detectors
+from runner.diagnose.explain import Explanation, explained, measured
+from runner.judge.execution import load_truth
+from runner.model.result import Limit
 from runner.tests.recordings.causes import artifacts_of
-from runner.trace import facts
-from runner.trace.vantage import Recording
+from runner.trace.establish import facts
+from runner.trace.recording import Recording
 
 RECORDED = {recording.name: recording for recording in recorded()}
 

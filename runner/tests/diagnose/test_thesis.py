@@ -9,12 +9,12 @@ import pytest
 from lab.causes import CELL, labelled
 from lab.labelled_diagnoses import explain_again
 from lab.labelled_virtual import make
-from runner import diagnose
-from runner.stats.modes import two_modes
-from runner.store import RunFolder
+from runner.compare.rankings import two_modes
+from runner.diagnose import explain
+from runner.store.runs import RunFolder
 from runner.tests.diagnose.test_recorded import RECORDED, codes
 
-PACKAGE = Path(diagnose.__file__).parent
+PACKAGE = Path(explain.__file__).parent
 ROW = re.compile(r"^\| §(5\.6\.[\d.]+).*\| `([a-z-]+)` \| (?:`([a-z-]+)` )?\|$", re.MULTILINE)
 ROWS = [row.groups() for row in ROW.finditer((PACKAGE / "README.md").read_text())]
 

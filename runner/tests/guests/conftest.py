@@ -7,10 +7,10 @@ import docker
 import pytest
 from docker.errors import ImageNotFound
 
-from runner.campaign.clocks import EPOCH
-from runner.guests.deployment import GuestHost
-from runner.guests.experiment import Setting
-from runner.guests.launcher import IMAGE
+from runner.places.guests.guest_experiment import Setting
+from runner.places.guests.guests import GuestHost
+from runner.places.guests.processes import IMAGE
+from runner.places.place import EPOCH
 from runner.tests.lanes.conftest import ask, engine, stranger
 
 __all__ = ["ask", "engine", "stranger"]

@@ -7,22 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from runner.campaign import clocks
 from runner.compare.conditions import differences, refuse
-from runner.config.catalog import Catalog
 from runner.errors import LaneError, UsageError
-from runner.guests.description import Description, describe_job
-from runner.guests.disks import Disk, owner
-from runner.guests.reading import read_report
 from runner.inputs import inputs
-from runner.lanes.network import network_script
-from runner.lanes.request import EndpointSpec, LaneJob
-from runner.model.job import Job
-from runner.model.link_record import LinkParameters, LinkRecord
-from runner.model.middlebox import BOXES, Middlebox
-from runner.model.run import Run
-from runner.model.topology import Topology
-from runner.store import RunFolder
+from runner.model.link import LinkParameters, LinkRecord, Topology
+from runner.model.run import Job, Run
+from runner.model.stack import BOXES, Middlebox
+from runner.places import place
+from runner.places.guests.guest_experiment import Description, describe_job, read_report
+from runner.places.guests.processes import Disk, owner
+from runner.places.lane_job import EndpointSpec, LaneJob
+from runner.places.network import network_script
+from runner.plan.catalog import Catalog
+from runner.store.runs import RunFolder
 
 LINK = LinkParameters(data_rate=10_000_000, delay=0.3, queue_packets=25, loss=0.01)
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nweb:x:101:33:web:/var/www:/bin/sh\n"
@@ -174,7 +171,7 @@ def test_a_report_that_was_cut_off_is_read_as_far_as_it_goes() -> None:
 
 def test_certificates_follow_from_seed_and_time() -> None:
     def made(seed: int) -> dict[str, bytes]:
-        return inputs.certificates(chain_length=3, seed=seed, now=clocks.EPOCH).files()
+        return inputs.certificates(chain_length=3, seed=seed, now=place.EPOCH).files()
 
     assert made(1) == made(1)
     assert made(1)["priv.key"] != made(2)["priv.key"]
@@ -196,17 +193,17 @@ def run_of(clock_name: str, catalog: Catalog | None = None) -> Run:
         implementations={},
         order=(),
     )
-    return clocks.with_clock(run, clock_name)
+    return place.with_clock(run, clock_name)
 
 
 def test_a_run_keeps_its_clock(tmp_path: Path) -> None:
     virtual = run_of("virtual")
     folder = RunFolder.create(tmp_path / "run", virtual)
     assert RunFolder.open(folder.path).run.clock == "virtual"
-    assert clocks.chosen(None, folder.path) == "virtual"
-    assert clocks.chosen(None, tmp_path / "new") == "real"
+    assert place.chosen(None, folder.path) == "virtual"
+    assert place.chosen(None, tmp_path / "new") == "real"
     with pytest.raises(UsageError, match="can't be pooled"):
-        clocks.chosen("real", folder.path)
+        place.chosen("real", folder.path)
 
 
 def test_runs_of_two_clocks_are_compared_only_by_who_knows(catalog: Catalog) -> None:
@@ -225,7 +222,7 @@ def test_auto_gives_each_case_a_clock_of_its_own(catalog: Catalog) -> None:
         "satloss": "virtual",
     }
     jobs = [Job(server="s", client="c", case=name, iteration=1) for name in ("sat", "handshake", "satloss")]
-    assert [(name, [job.case for job in part]) for name, part in clocks.parts(run, jobs)] == [
+    assert [(name, [job.case for job in part]) for name, part in place.parts(run, jobs)] == [
         ("virtual", ["handshake", "satloss"]),
         ("real", ["sat"]),
     ]

@@ -11,12 +11,11 @@ from pathlib import Path
 import docker
 import pytest
 
-from runner.campaign.clocks import EPOCH
-from runner.guests.deployment import GuestHost
-from runner.guests.experiment import Setting
-from runner.lanes.request import LaneJob, Limits
-from runner.model.artifacts import Evidence
-from runner.model.codes import another_attempt_helps
+from runner.model.result import Evidence, another_attempt_helps
+from runner.places.guests.guest_experiment import Setting
+from runner.places.guests.guests import GuestHost
+from runner.places.lane_job import EndpointLimits, LaneJob
+from runner.places.place import EPOCH
 from runner.tests.lanes.conftest import Ask, containers_of
 from runner.units import MIB
 
@@ -78,7 +77,7 @@ def kernels() -> list[int]:
 
 def test_a_client_out_of_memory_says_so(run_with: RunWith, ask: Ask) -> None:
     # To fill the memory takes seconds of CPU, a page fault for each page, and no virtual time.
-    job = ask(client="out-of-memory", timeout=10, limits=Limits(memory=64 * MIB, logs=16 * MIB))
+    job = ask(client="out-of-memory", timeout=10, limits=EndpointLimits(memory=64 * MIB, logs=16 * MIB))
     evidence = run_with(Setting(epoch=EPOCH), job)
     assert evidence.error == {}
     assert evidence.client.oom_killed

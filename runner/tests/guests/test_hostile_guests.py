@@ -11,13 +11,10 @@ from pathlib import Path
 import pytest
 
 from runner.errors import LaneError, SetupError
-from runner.files.folder_lock import own_folder
-from runner.guests.disks import Disks
-from runner.guests.experiment import GuestExperiment, Setting
-from runner.guests.launcher import Files, ProcessLauncher, unused_user
-from runner.guests.reading import read_ended, read_report
-from runner.guests.saved_images import SavedImages
-from runner.lanes.request import EndpointSpec
+from runner.files import own_folder
+from runner.places.guests.guest_experiment import GuestExperiment, Setting, read_ended, read_report
+from runner.places.guests.processes import Disks, Files, ProcessLauncher, SavedImages, unused_user
+from runner.places.lane_job import EndpointSpec
 from runner.tests.guests.test_description import job
 from runner.tests.guests.test_saved_images import packed, save
 

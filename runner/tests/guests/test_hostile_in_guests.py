@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from runner.campaign.clocks import EPOCH
-from runner.guests.deployment import GuestHost
-from runner.model.artifacts import Evidence
+from runner.model.result import Evidence
+from runner.places.guests.guests import GuestHost
+from runner.places.place import EPOCH
 from runner.tests.lanes.conftest import Ask
 from runner.tests.lanes.test_hostile import (
     test_a_client_that_exits_at_once,

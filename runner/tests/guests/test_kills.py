@@ -12,10 +12,10 @@ from docker.errors import DockerException, ImageNotFound
 from docker.models.containers import Container
 
 from runner.errors import LaneError
-from runner.guests.deployment import GuestHost
-from runner.guests.experiment import Setting
-from runner.guests.launcher import IMAGE
 from runner.paths import ROOT
+from runner.places.guests.guest_experiment import Setting
+from runner.places.guests.guests import GuestHost
+from runner.places.guests.processes import IMAGE
 from runner.tests.lanes.conftest import Ask, containers_of, made_by
 
 pytestmark = pytest.mark.docker
@@ -27,7 +27,7 @@ import sys, time
 from pathlib import Path
 from runner.tests.guests.test_kills import RUN, SETTING
 from runner.errors import LaneError
-from runner.guests.deployment import GuestHost
+from runner.places.guests.guests import GuestHost
 with GuestHost.open(RUN, SETTING, lanes=1, scratch=Path(sys.argv[1])):
     print("ready", flush=True)
     time.sleep(60)

@@ -9,11 +9,11 @@ import pytest
 from docker.errors import ImageNotFound
 
 from runner.engine.engine import connect
-from runner.guests.launcher import IMAGE
 from runner.images.images import SIMULATOR
 from runner.model.result import Outcome
 from runner.paths import ROOT
-from runner.store import RunFolder
+from runner.places.guests.processes import IMAGE
+from runner.store.runs import RunFolder
 
 pytestmark = pytest.mark.docker
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import SetupError
-from runner.guests.memory import LEAST, require_memory
-from runner.guests.rootless import require_exec
+from runner.places.guests.processes import LEAST, require_exec, require_memory
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from docker.errors import ImageNotFound
 
 from runner.engine import engine
 from runner.errors import SetupError
-from runner.images import base_image, building, images
-from runner.images.history import Build, History, time_left
-from runner.images.images import Event, Image, State
+from runner.images import images, pulling
+from runner.images import images as building
+from runner.images.images import Build, BuildHistory, Event, Image, ImageState, time_left
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +47,11 @@ def test_builds_parents_first_and_only_what_changed(client: docker.DockerClient,
         Image(tag=below, context=dockerfile(tmp_path, "below", "FROM scratch", "COPY file /file")),
         Image(tag=other, context=dockerfile(tmp_path, "other", "FROM scratch", "COPY file /file")),
     ]
-    assert set(images.states(client, required).values()) == {State.MISSING}
+    assert set(images.states(client, required).values()) == {ImageState.MISSING}
 
     events: list[Event] = []
     first = building.build(client, required, report=events.append)
-    built = [event.tag for event in events if event.state is State.BUILT]
+    built = [event.tag for event in events if event.state is ImageState.BUILT]
     assert sorted(built) == sorted([above, below, other])
     assert built[-1] == above
     steps = [(event.step, event.steps) for event in events if event.tag == other and event.step]
@@ -61,10 +61,14 @@ def test_builds_parents_first_and_only_what_changed(client: docker.DockerClient,
     begin = time.monotonic()
     assert building.build(client, required, report=events.append) == first
     assert time.monotonic() - begin < 2.0
-    assert {event.state for event in events} == {State.CURRENT}
+    assert {event.state for event in events} == {ImageState.CURRENT}
 
     (tmp_path / "below" / "file").write_text(f"{random.getrandbits(64)}\n")
-    assert images.states(client, required) == {below: State.STALE, above: State.STALE, other: State.CURRENT}
+    assert images.states(client, required) == {
+        below: ImageState.STALE,
+        above: ImageState.STALE,
+        other: ImageState.CURRENT,
+    }
     second = building.build(client, required, report=events.append)
     assert second[other] == first[other]
     assert second[below] != first[below]
@@ -82,13 +86,13 @@ def test_failing_build_names_image_step_and_reason(client: docker.DockerClient, 
     sentence = str(caught.value)
     assert sentence.startswith(f"The image {prefix} doesn't build: step 2 of 3 (`COPY absent /file`) failed")
     assert "absent" in sentence.split("failed", 1)[1]
-    assert events[-1].state is State.FAILED
+    assert events[-1].state is ImageState.FAILED
     assert caught.value.exit_code == 3
 
 
 @pytest.mark.docker
 def test_failing_command_is_told_with_its_last_lines(client: docker.DockerClient, prefix: str, tmp_path: Path) -> None:
-    tag = base_image.obtain(client)
+    tag = pulling.obtain(client)
     context = dockerfile(tmp_path, "bad", f"FROM {tag}", "RUN seq 1 40 >&2 && exit 7")
     with pytest.raises(SetupError) as caught:
         building.build(client, [Image(tag=prefix, context=context)], report=lambda _: None)
@@ -131,7 +135,7 @@ def test_failure_leaves_the_work_of_the_others(client: docker.DockerClient, pref
     with pytest.raises(SetupError) as caught:
         building.build(client, required, report=events.append, parallel=1)
     last = {event.tag: event.state for event in events}
-    assert last == {bad: State.FAILED, above: State.SKIPPED, worse: State.FAILED, good: State.BUILT}
+    assert last == {bad: ImageState.FAILED, above: ImageState.SKIPPED, worse: ImageState.FAILED, good: ImageState.BUILT}
     assert images.held(client, good) is not None
     *reasons, failed, skipped = str(caught.value).splitlines()
     assert any(line.startswith(f"The image {bad} doesn't build: step 2 of 3") for line in reasons)
@@ -145,7 +149,7 @@ def test_full_build_is_remembered_and_one_that_reused_layers_does_not_replace_it
     client: docker.DockerClient, prefix: str, tmp_path: Path
 ) -> None:
     context = dockerfile(tmp_path, "one", "FROM scratch", "COPY file /file", "COPY file /second")
-    history = History(tmp_path / "builds.json")
+    history = BuildHistory(tmp_path / "builds.json")
 
     def build() -> Event:
         events: list[Event] = []
@@ -155,23 +159,23 @@ def test_full_build_is_remembered_and_one_that_reused_layers_does_not_replace_it
         return events[-1]
 
     first = build()
-    assert (first.state, first.steps, first.reused) == (State.BUILT, 4, 0)
+    assert (first.state, first.steps, first.reused) == (ImageState.BUILT, 4, 0)
     assert 0 < first.seconds < 60
     recorded = history.builds()
     assert recorded == {prefix: Build(seconds=round(first.seconds, 1), steps=4, reused=0)}
     (context / "unused").write_text("changes the label, and no layer before it\n")
     second = build()
-    assert (second.state, second.reused) == (State.BUILT, 2)
+    assert (second.state, second.reused) == (ImageState.BUILT, 2)
     assert history.builds() == recorded
 
 
 def test_history_that_cannot_be_read_or_written_is_no_history(tmp_path: Path) -> None:
-    event = Event(tag="x", state=State.BUILT, steps=3, seconds=1.0)
-    away = History(tmp_path / "absent" / "builds.json")
+    event = Event(tag="x", state=ImageState.BUILT, steps=3, seconds=1.0)
+    away = BuildHistory(tmp_path / "absent" / "builds.json")
     away.add(event)
     assert away.builds() == {}
     (tmp_path / "builds.json").write_text('{"x": {"minutes": 3}}')
-    broken = History(tmp_path / "builds.json")
+    broken = BuildHistory(tmp_path / "builds.json")
     assert broken.builds() == {}
     broken.add(event)
     assert broken.builds() == {"x": Build(seconds=1.0, steps=3, reused=0)}

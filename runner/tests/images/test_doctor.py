@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.config.catalog import load_implementations
 from runner.errors import SetupError
-from runner.images import doctor, kernel, setup
-from runner.images.images import SIMULATOR, State
-from runner.model.check import Check
+from runner.images import kernel, setup
+from runner.images import setup as doctor
+from runner.images.images import SIMULATOR, ImageState
+from runner.model.run import Check
 from runner.paths import ROOT
+from runner.plan.catalog import load_implementations
 
 
 def test_this_host_can_run_jobs() -> None:
@@ -116,16 +117,16 @@ def test_examines_engine_and_images_after_set_up() -> None:
 
 def test_images_are_one_line_and_stacks_that_nobody_built_are_no_fault() -> None:
     every_run_needs = dict.fromkeys(
-        ("bentpipe/base:trixie", "bentpipe/endpoint", SIMULATOR, "bentpipe/tools"), State.CURRENT
+        ("bentpipe/base:trixie", "bentpipe/endpoint", SIMULATOR, "bentpipe/tools"), ImageState.CURRENT
     )
-    stacks = {f"bentpipe/stack{number}": State.MISSING for number in range(20)}
-    check = doctor.own_images(every_run_needs | stacks | {"bentpipe/quinn": State.STALE})
+    stacks = {f"bentpipe/stack{number}": ImageState.MISSING for number in range(20)}
+    check = doctor.own_images(every_run_needs | stacks | {"bentpipe/quinn": ImageState.STALE})
     assert check.ok
     assert check.what == (
         "4 of 25 up to date; built from older files: quinn; "
         "missing: stack0, stack1, stack2, stack3, stack4, stack5 and 14 more"
     )
-    check = doctor.own_images(every_run_needs | {SIMULATOR: State.STALE})
+    check = doctor.own_images(every_run_needs | {SIMULATOR: ImageState.STALE})
     assert not check.ok
     assert check.what == "3 of 4 up to date; built from older files: sim:3"
 

@@ -10,7 +10,7 @@ import docker
 import pytest
 
 from runner.errors import SetupError
-from runner.images import building, pulling
+from runner.images import images, pulling
 from runner.images.images import Event, Image
 
 
@@ -66,7 +66,7 @@ def test_a_build_that_breaks_off_is_told_in_a_sentence(client: docker.DockerClie
     events: list[Event] = []
     image = Image(tag="bentpipe/test-broken", context=tmp_path / "image")
     with pytest.raises(SetupError, match="The image bentpipe/test-broken can't be made: "):
-        building.build(client, [image], report=events.append)
+        images.build(client, [image], report=events.append)
 
 
 def test_a_pull_that_breaks_off_is_told_at_once(client: docker.DockerClient) -> None:

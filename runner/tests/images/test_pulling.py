@@ -18,16 +18,16 @@ import docker
 import pytest
 from rich.console import Console
 
-from runner.config.catalog import load_catalog
-from runner.config.selection import Selection
 from runner.engine import engine
 from runner.errors import SetupError
 from runner.images import images, pulling, setup
-from runner.images.images import Event, State
-from runner.model.implementation import Implementation
+from runner.images.images import Event, ImageState
+from runner.model.stack import Implementation
 from runner.paths import ROOT
-from runner.plan import runs
-from runner.store import RunFolder
+from runner.plan import jobs
+from runner.plan.catalog import load_catalog
+from runner.plan.options import Selection
+from runner.store.runs import RunFolder
 
 
 def published(name: str, image: str, *, withdrawn: bool = False, note: str = "") -> Implementation:
@@ -64,7 +64,7 @@ def test_absent_without_an_engine_are_all_published_images(monkeypatch: pytest.M
 def test_run_records_under_which_digest_a_registry_has_an_image(tmp_path: Path) -> None:
     catalog = load_catalog()
     selection = Selection(servers=("mvfst", "quinn"), clients=("quinn",), cases=("handshake",))
-    run = runs.new_run(
+    run = jobs.new_run(
         tmp_path / "run",
         catalog,
         selection,
@@ -100,7 +100,7 @@ def test_registry_that_is_away_is_one_sentence_for_all_its_images(client: docker
     assert sentence.startswith(begin)
     assert sorted(sentence.removeprefix(begin).rstrip(".").split(", ")) == ["a", "b", "c"]
     assert len(sentence.splitlines()) == 1
-    assert 1 <= [event.state for event in events].count(State.FAILED) <= 2  # the other images were not tried
+    assert 1 <= [event.state for event in events].count(ImageState.FAILED) <= 2  # the other images were not tried
 
 
 @pytest.mark.docker
@@ -218,8 +218,8 @@ def test_pulls_with_progress_and_records_the_digest(client: docker.DockerClient,
     assert list(pulling.absent([stack])) == ["demo"]
     events: list[Event] = []
     pulling.pull(client, [stack], report=events.append)
-    assert events[0].state is State.WORKING
-    assert [event.state for event in events][-2:] == [State.WORKING, State.PULLED]
+    assert events[0].state is ImageState.WORKING
+    assert [event.state for event in events][-2:] == [ImageState.WORKING, ImageState.PULLED]
     assert any(event.text.endswith("of 2.86 MiB") for event in events)
     assert (events[-2].step, events[-2].steps) == (1, 1)
     assert pulling.absent([stack]) == {}
@@ -231,7 +231,7 @@ def test_pulls_with_progress_and_records_the_digest(client: docker.DockerClient,
 
     events.clear()
     pulling.pull(client, [stack], report=events.append)
-    assert [event.state for event in events][-1:] == [State.CURRENT]
+    assert [event.state for event in events][-1:] == [ImageState.CURRENT]
 
     client.images.remove(tag)
     pinned = published("pinned", outcome.digest)

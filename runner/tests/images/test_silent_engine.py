@@ -12,7 +12,7 @@ import pytest
 
 from runner import cli
 from runner.engine import engine
-from runner.images import doctor
+from runner.images import setup
 
 _PATIENCE_S = 0.3
 
@@ -49,7 +49,7 @@ def silent(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv("DOCKER_HOST", f"unix://{path}")
         # The limits in seconds are long, so that a busy engine does not count as silent.
         monkeypatch.setattr(engine.client, "__kwdefaults__", {"patience": _PATIENCE_S})
-        monkeypatch.setattr(doctor, "_PATIENCE", _PATIENCE_S)
+        monkeypatch.setattr(setup, "_PATIENCE", _PATIENCE_S)
         yield path
         server.shutdown(socket.SHUT_RDWR)
 

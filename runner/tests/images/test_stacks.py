@@ -7,16 +7,13 @@ import pytest
 from docker.errors import ImageNotFound
 from rich.console import Console
 
-from runner.campaign import stacks
-from runner.config.catalog import Catalog, load_catalog
+from runner.campaign import matrix
 from runner.engine import engine
 from runner.errors import UsageError
-from runner.images.display import BuildDisplay
-from runner.images.history import Build
-from runner.images.images import Event, State, images_of
-from runner.model.implementation import Implementation, Role
-from runner.terminal.middleboxes import emulated_links_table, knobs_table, middleboxes_table
-from runner.terminal.tables import cases_table
+from runner.images.images import Build, BuildDisplay, Event, ImageState, images_of
+from runner.model.stack import Implementation, Role
+from runner.plan.catalog import Catalog, load_catalog
+from runner.terminal.printing import cases_table, emulated_links_table, knobs_table, middleboxes_table
 from testcases.links import LINKS
 
 COMPILERS = (
@@ -44,10 +41,10 @@ def shipped() -> Catalog:
 
 
 def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(shipped: Catalog) -> None:
-    built = [stack.name for stack in stacks.choose(shipped, [], pull=False)]
+    built = [stack.name for stack in matrix.choose_stacks(shipped, [], pull=False)]
     assert {"quic-go", "quinn", "aioquic", "plain", "pep-split"} <= set(built)
     assert not {"mvfst", "quic-go-public", "quant"} & set(built)
-    pulled = [stack.name for stack in stacks.choose(shipped, [], pull=True)]
+    pulled = [stack.name for stack in matrix.choose_stacks(shipped, [], pull=True)]
     assert {"mvfst", "quic-go-public", "chrome"} <= set(pulled)
     assert not {"quic-go", "quant", "quicly"} & set(pulled)
     for names, pull, chosen in (
@@ -55,13 +52,13 @@ def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(shipp
         (["quinn", "quic-go"], False, ["quic-go", "quinn"]),
         (["openvpn", "quinn"], False, ["quinn", "openvpn"]),
     ):
-        assert [stack.name for stack in stacks.choose(shipped, names, pull=pull)] == chosen
+        assert [stack.name for stack in matrix.choose_stacks(shipped, names, pull=pull)] == chosen
 
 
 def test_a_middlebox_is_built_from_its_own_folder(shipped: Catalog) -> None:
-    gateway_alone = stacks.choose(shipped, ["pep-split-gateway"], pull=False)
+    gateway_alone = matrix.choose_stacks(shipped, ["pep-split-gateway"], pull=False)
     assert "bentpipe/middlebox-pep-split" in {image.tag for image in images_of(gateway_alone)}
-    both = stacks.choose(shipped, ["qpep"], pull=False)  # qpep is a stack and a middlebox with the same image
+    both = matrix.choose_stacks(shipped, ["qpep"], pull=False)  # qpep is a stack and a middlebox with the same image
     assert [image.tag for image in images_of(both)].count("bentpipe/qpep") == 1
 
 
@@ -79,13 +76,13 @@ def test_a_middlebox_is_built_from_its_own_folder(shipped: Catalog) -> None:
 )
 def test_name_of_the_other_kind_is_one_sentence(shipped: Catalog, name: str, pull: bool, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
-        stacks.choose(shipped, [name], pull=pull)
+        matrix.choose_stacks(shipped, [name], pull=pull)
     assert str(caught.value).startswith(sentence)
 
 
 def test_an_unknown_name_is_told_the_middleboxes_too(shipped: Catalog) -> None:
     with pytest.raises(UsageError) as caught:
-        stacks.choose(shipped, ["opnvpn"], pull=False)
+        matrix.choose_stacks(shipped, ["opnvpn"], pull=False)
     assert all(f" {name}" in str(caught.value) for name in shipped.middleboxes)
 
 
@@ -109,7 +106,7 @@ def test_list_says_where_each_image_stands() -> None:
     ]
     sizes = {"b/here": 2 * 1024**2}
     text = _printed(
-        stacks.built_table(every[:2], sizes), stacks.published_table(every[2:], sizes, width=140), width=140
+        matrix.built_table(every[:2], sizes), matrix.published_table(every[2:], sizes, width=140), width=140
     )
     words = {line.split()[0]: line for line in text.splitlines() if line.split()}
     assert "2 MiB" in words["here"]
@@ -119,14 +116,14 @@ def test_list_says_where_each_image_stands() -> None:
     assert words["far"].split()[2:4] == ["bbr", "cubic"]
     assert "p/far:1" in words["far"]
     assert "withdrawn" in words["gone"]
-    assert "no engine" in _printed(stacks.built_table(every[:1], None))
+    assert "no engine" in _printed(matrix.built_table(every[:1], None))
 
 
 def test_list_breaks_no_word_at_80_columns(shipped: Catalog) -> None:
     every = list(shipped.implementations.values())
     built, published = (
-        stacks.built_table([stack for stack in every if stack.build is not None], None),
-        stacks.published_table([stack for stack in every if stack.build is None], None, width=80),
+        matrix.built_table([stack for stack in every if stack.build is not None], None),
+        matrix.published_table([stack for stack in every if stack.build is None], None, width=80),
     )
     lines = _printed(
         built, published, cases_table(case.record() for case in shipped.cases.values()), width=80
@@ -143,7 +140,7 @@ def test_list_breaks_no_word_at_80_columns(shipped: Catalog) -> None:
 
 def test_list_has_the_middleboxes_and_links_at_80_columns_too(shipped: Catalog) -> None:
     sizes = {"bentpipe/middlebox-plain": 2 * 1024**2}
-    where = {name: stacks.where(stacks.as_stack(box), sizes) for name, box in shipped.middleboxes.items()}
+    where = {name: matrix.where(matrix.as_stack(box), sizes) for name, box in shipped.middleboxes.items()}
     assert (where["plain"], where["openvpn"]) == ("2 MiB", "not built")
     boxes = middleboxes_table(shipped.middleboxes.values(), where)
     links = emulated_links_table({name: link.record() for name, link in LINKS.items()})
@@ -158,12 +155,12 @@ def test_display_counts_and_tells_the_time_left_without_a_terminal() -> None:
     console = Console(file=io.StringIO(), width=120)
     builds = {tag: Build(seconds=100, steps=4, reused=0) for tag in ("a", "b")}
     with BuildDisplay(console, todo=["a", "b", "c"], builds=builds) as display:
-        display(Event(tag="base", state=State.CURRENT))
-        display(Event(tag="a", state=State.WORKING))
-        display(Event(tag="c", state=State.WORKING, step=1, steps=3, text="FROM [x]"))
-        display(Event(tag="c", state=State.FAILED))
-        display(Event(tag="a", state=State.BUILT))
-        display(Event(tag="b", state=State.SKIPPED))
+        display(Event(tag="base", state=ImageState.CURRENT))
+        display(Event(tag="a", state=ImageState.WORKING))
+        display(Event(tag="c", state=ImageState.WORKING, step=1, steps=3, text="FROM [x]"))
+        display(Event(tag="c", state=ImageState.FAILED))
+        display(Event(tag="a", state=ImageState.BUILT))
+        display(Event(tag="b", state=ImageState.SKIPPED))
     file = console.file
     assert isinstance(file, io.StringIO)
     lines = file.getvalue().splitlines()

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.model.job import Job
 from runner.model.result import Outcome, Result
+from runner.model.run import Job
 from runner.paths import ROOT
-from runner.store import RunFolder
+from runner.store.runs import RunFolder
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]  # missing images are built
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from runner.decode import Trace, decode_capture
-from runner.decode.schema import CLIENT, SERVER, TABLES
-from runner.judge.invariants import protocol_findings
+from runner.decode.columns import CLIENT, SERVER, TABLES
+from runner.judge.rules.findings import protocol_findings
 from runner.paths import ROOT
 
 RECORDINGS = ROOT / "runner" / "tests" / "recordings"

@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 
 from lab.recordings.conformance import GOOD_ONES
-from runner.config.catalog import Catalog
-from runner.judge.analyse import analyse
-from runner.judge.judging import can_judge
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.result import Outcome, Result
-from runner.model.run import CaseRecord
+from runner.judge.judges import analyse, can_judge
+from runner.model.result import Artifacts, Outcome, Result
+from runner.model.run import CaseRecord, Job
+from runner.plan.catalog import Catalog
 
 Recorded = Callable[[str], Artifacts]
 JOB = Job(server="s", client="c", case="x", iteration=1)

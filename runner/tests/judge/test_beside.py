@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from lab.rewrite import Record, write_pcap
-from runner.config.catalog import Catalog
-from runner.decode.ip_packets import TCP, UDP, Packet, read_packets
-from runner.judge.beside import beside_verdict, downloads, shared
-from runner.judge.ends import BESIDE, addresses
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.result import Outcome, Result, Sample
+from runner.decode.capture import TCP, UDP, IpPacket, read_packets
+from runner.judge.loads import beside_verdict, downloads, shared
+from runner.judge.readback import BESIDE, addresses
+from runner.model.result import Artifacts, Outcome, Result, Sample
+from runner.model.run import Job
+from runner.plan.catalog import Catalog
 
 OWN = addresses("server4", ())
 SECOND = 1_000_000_000
@@ -36,7 +35,7 @@ def frame(ends: tuple[bytes, bytes], size: int, *, sequence: int | None = None, 
     return bytes(12) + b"\x08\x00" + head + upper + bytes(size)
 
 
-def capture(path: Path, frames: Iterable[tuple[float, bytes]]) -> list[Packet]:
+def capture(path: Path, frames: Iterable[tuple[float, bytes]]) -> list[IpPacket]:
     """The packets of a capture with these frames, by seconds."""
     ordered = sorted(frames, key=lambda item: item[0])
     write_pcap(path, [Record(round(time * SECOND), data, len(data)) for time, data in ordered])
@@ -109,6 +108,6 @@ def test_a_flow_beside_that_was_not_there_is_an_error_of_ours(tmp_path: Path, ca
 
 
 def test_the_ends_are_those_of_the_lane() -> None:
-    from runner.lanes import addresses as lane  # noqa: PLC0415 - the judge itself must not import it
+    from runner.places import network as lane  # noqa: PLC0415 - the judge itself must not import it
 
     assert tuple(ipaddress.ip_address(end).packed for end in (lane.BESIDE_CLIENT4, lane.BESIDE_SERVER4)) == BESIDE

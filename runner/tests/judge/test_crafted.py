@@ -11,13 +11,12 @@ import pytest
 
 from lab.recordings.conformance import BAD, GOOD, GOOD_ONES
 from lab.recordings.recordings import changed
-from runner.config.catalog import Catalog
-from runner.decode.cache import load_tables, save_tables
-from runner.decode.schema import CLIENT, SERVER, TABLES
-from runner.judge.analyse import analyse
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.result import Outcome, Result
+from runner.decode.columns import CLIENT, SERVER, TABLES
+from runner.decode.decode import load_tables, save_tables
+from runner.judge.judges import analyse
+from runner.model.result import Artifacts, Outcome, Result
+from runner.model.run import Job
+from runner.plan.catalog import Catalog
 from runner.tests.judge.test_analyse import edit
 
 Recorded = Callable[[str], Artifacts]

@@ -16,11 +16,10 @@ from lab.mutate.mutation import Mutation, Sent
 from lab.mutate.packets import Kind
 from lab.mutate.recording import CLIENT, ROLES, SERVER, Datagram, Recording
 from lab.recordings.recordings import RECORDINGS, changed
-from runner.config.catalog import Catalog
-from runner.judge.analyse import analyse
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.result import Outcome, Result
+from runner.judge.judges import analyse
+from runner.model.result import Artifacts, Outcome, Result
+from runner.model.run import Job
+from runner.plan.catalog import Catalog
 
 TRANSFER = "quinn_quic-go/credit"  # 240 KiB in three files
 SIZES = (81920, 81920, 122880)

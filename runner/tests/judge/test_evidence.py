@@ -13,13 +13,12 @@ from lab.mutate.recording import Recording as Mutated
 from lab.recordings.conformance import SHORT_CHAIN
 from lab.recordings.recordings import RECORDINGS, changed
 from lab.rewrite import read, write_pcap
-from runner.config.catalog import Catalog, load_catalog
 from runner.decode import decode_capture
-from runner.judge.analyse import analyse
-from runner.judge.record import unrecorded
-from runner.model.artifacts import Artifacts
-from runner.model.result import Outcome, Result
-from runner.store import load_evidence
+from runner.judge.job_traces import unrecorded
+from runner.judge.judges import analyse
+from runner.model.result import Artifacts, Outcome, Result
+from runner.plan.catalog import Catalog, load_catalog
+from runner.store.runs import load_evidence
 
 Copy = Callable[[str], Artifacts]
 EVERY = recordings(load_catalog())

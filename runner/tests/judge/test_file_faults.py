@@ -10,12 +10,11 @@ import pytest
 from lab.mutate.frames import F
 from lab.mutate.recording import Recording
 from lab.recordings.recordings import RECORDINGS
-from runner.config.catalog import Catalog
-from runner.decode.schema import CLIENT, SERVER
+from runner.decode.columns import CLIENT, SERVER
 from runner.inputs.inputs import ServedFile
-from runner.judge.analyse import analyse
-from runner.model.artifacts import Artifacts
-from runner.model.result import Finding, Outcome
+from runner.judge.judges import analyse
+from runner.model.result import Artifacts, Finding, Outcome
+from runner.plan.catalog import Catalog
 from runner.tests.judge.test_analyse import JOB, edit
 from runner.tests.judge.test_crafted import Change, Tables, craft
 

@@ -12,12 +12,11 @@ from lab.pairs import datagram
 from lab.recordings.conformance import BAD
 from lab.recordings.recordings import RECORDINGS, changed
 from lab.rewrite import Record, write_pcap
-from runner.config.catalog import Catalog
 from runner.decode.capture import open_capture
-from runner.judge.analyse import analyse
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.result import Outcome, Result
+from runner.judge.judges import analyse
+from runner.model.result import Artifacts, Outcome, Result
+from runner.model.run import Job
+from runner.plan.catalog import Catalog
 
 JOB = Job(server="s", client="c", case="x", iteration=1)
 RANDOM = bytes(range(180, 256))  # no key decrypts these bytes

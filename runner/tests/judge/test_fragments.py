@@ -5,14 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from lab.rewrite import Record, read, write_pcap
-from runner.config.catalog import Catalog
 from runner.decode import decode_capture
-from runner.judge.analyse import analyse
-from runner.judge.evidence import fragmented_packets
-from runner.judge.invariants import protocol_findings
-from runner.model.artifacts import Artifacts
-from runner.model.implementation import Role
-from runner.model.job import Job
+from runner.judge.job_traces import fragmented_packets
+from runner.judge.judges import analyse
+from runner.judge.rules.findings import protocol_findings
+from runner.model.result import Artifacts
+from runner.model.run import Job
+from runner.model.stack import Role
+from runner.plan.catalog import Catalog
 
 JOB = Job(server="quic-go", client="quic-go", case="transfer", iteration=1)
 WHOLE = 2  # datagrams of the client that are not fragmented

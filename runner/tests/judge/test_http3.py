@@ -8,7 +8,7 @@ import pytest
 from aioquic.h3.connection import H3Connection
 
 from lab.pairs import Pair, protected
-from runner.judge.invariants import protocol_findings
+from runner.judge.rules.findings import protocol_findings
 from runner.tests.decode.decoded import decode_pairs
 
 REQUEST = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"server4"), (b":path", b"/file")]

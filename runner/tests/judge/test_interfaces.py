@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from runner.config.catalog import Catalog
-from runner.judge.harness import transient
-from runner.model.artifacts import Artifacts
-from runner.model.result import Outcome
+from runner.judge.execution import transient
+from runner.model.result import Artifacts, Outcome
+from runner.plan.catalog import Catalog
 from runner.tests.judge.test_analyse import Recorded, codes, edit, judge
 
 RECORDING = "quinn_quinn/handshake"

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from lab.run_folders import recorded_run
-from runner.config.catalog import Catalog
-from runner.judge.analyse import analyse
-from runner.judge.disturbance import load_truth
-from runner.judge.flood import flood
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.result import Outcome, Result
-from runner.store import RunFolder, load_evidence
+from runner.judge.execution import flood, load_truth
+from runner.judge.judges import analyse
+from runner.model.result import Artifacts, Outcome, Result
+from runner.model.run import Job
+from runner.plan.catalog import Catalog
+from runner.store.runs import RunFolder, load_evidence
 
 Recorded = Callable[[str], Artifacts]
 

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.judge.limits import Limits
-from runner.judge.process import SPARE, AnalysisLimitError, Judges, StoppedError
+from runner.judge.process import SPARE, AnalysisLimitError, JudgeLimits, Judges, StoppedError
 from runner.paths import ROOT
 from runner.units import MIB
 
-LIMITS = Limits(cpu_s=20.0, wall_s=60.0, memory=512 * MIB)
+LIMITS = JudgeLimits(cpu_s=20.0, wall_s=60.0, memory=512 * MIB)
 
 
 def _descriptors() -> list[str]:
@@ -75,14 +74,14 @@ def test_calls_return_and_raise_in_one_process() -> None:
 @pytest.mark.parametrize(
     ("function", "arguments", "limits", "spent"),
     [
-        (_spin, (), Limits(cpu_s=0.5, wall_s=60.0), "CPU"),
-        (time.sleep, (60,), Limits(cpu_s=20.0, wall_s=0.5), "wall"),
-        (_grow, (), Limits(cpu_s=20.0, wall_s=60.0, memory=200 * MIB), "memory"),
+        (_spin, (), JudgeLimits(cpu_s=0.5, wall_s=60.0), "CPU"),
+        (time.sleep, (60,), JudgeLimits(cpu_s=20.0, wall_s=0.5), "wall"),
+        (_grow, (), JudgeLimits(cpu_s=20.0, wall_s=60.0, memory=200 * MIB), "memory"),
         (_die, (), LIMITS, ""),
     ],
 )
 def test_a_call_beyond_its_limits_costs_itself_alone(
-    function: object, arguments: tuple[object, ...], limits: Limits, spent: str
+    function: object, arguments: tuple[object, ...], limits: JudgeLimits, spent: str
 ) -> None:
     with Judges(1) as judges:
         with pytest.raises(AnalysisLimitError) as raised:

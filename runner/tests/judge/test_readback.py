@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 
 from lab.recordings.recordings import RECORDINGS
-from runner.config.catalog import Catalog
-from runner.judge.analyse import analyse
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.result import Reading, Result
+from runner.judge.judges import analyse
+from runner.model.result import Artifacts, Reading, Result
+from runner.model.run import Job
+from runner.plan.catalog import Catalog
 
 Recorded = Callable[[str], Artifacts]
 QLOGS = RECORDINGS.parent / "decode" / "recordings"

@@ -9,12 +9,12 @@ import pytest
 
 from lab.run_folders import recorded_run
 from runner.compare import compare
-from runner.judge.renewal import RenewedRun
-from runner.model.job import Job
+from runner.judge.process import RenewedRun
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Result
-from runner.render import render
-from runner.store import RunFolder
+from runner.model.run import Job
+from runner.site import render
+from runner.store.runs import RunFolder
 from runner.tests.cli.test_cli import bentpipe
 
 JOB = Job(server="quinn", client="quinn", case="goodput", iteration=1)

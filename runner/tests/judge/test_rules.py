@@ -4,12 +4,11 @@ import re
 
 import pytest
 
-from runner.config.catalog import load_cases
-from runner.judge.analyse import decisive
 from runner.judge.culprit import _ANSWERED, _TOLERATED
-from runner.judge.rules import BY_ID, RULES, Rule, Where
-from runner.judge.rules.document import PAGE, text
+from runner.judge.judges import decisive
+from runner.judge.rules.rule_table import BY_ID, PAGE, RULES, Rule, Where, rules_page
 from runner.model.result import Finding
+from runner.plan.catalog import load_cases
 
 
 def test_ids_are_unique_and_named_alike() -> None:
@@ -40,7 +39,7 @@ def test_enough_is_checked() -> None:
 
 
 def test_the_page_of_the_table_is_in_step() -> None:
-    assert PAGE.read_text() == text(), "write it anew: python -m runner.judge.rules.document"
+    assert PAGE.read_text() == rules_page(), "write it anew: python -m runner.judge.rules.rule_table"
 
 
 def test_cases_exercise_rules_of_the_table() -> None:

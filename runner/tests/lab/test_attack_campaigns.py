@@ -13,9 +13,9 @@ from lab.attack import kills
 from lab.attack.images import campaign
 from lab.attack.verdicts import Tally
 from lab.run_folders import rare_run
-from runner.model.job import Job
 from runner.model.result import Finding, Invariant, Outcome, Result
-from runner.store import RunFolder
+from runner.model.run import Job
+from runner.store.runs import RunFolder
 
 _IMAGE = Path(campaign.__file__).parent / "image"
 

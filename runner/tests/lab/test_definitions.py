@@ -5,11 +5,9 @@ from dataclasses import fields
 import pytest
 
 from lab.definitions import README, with_tables
-from runner.model.load_numbers import DOWNLOAD_NUMBERS, PAGE_NUMBERS
-from runner.model.middlebox import PageLoad
-from runner.model.number import UNITS
-from runner.model.numbers import PAIR_NUMBERS
+from runner.model.numbers import DOWNLOAD_NUMBERS, PAGE_NUMBERS, PAIR_NUMBERS, UNITS
 from runner.model.result import Sample
+from runner.model.stack import PageLoad
 
 
 def test_the_document_has_the_program_s_definitions() -> None:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from lab import alarms, coverage
-from runner.stats import change, summary
+from runner.compare import stats
 
 
 @pytest.mark.parametrize("kind", ["median", "margin", "rate"])
@@ -18,7 +18,7 @@ def test_printed_intervals_hold(kind: str) -> None:
 
 
 def test_an_interval_that_is_too_short_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "_place", lambda size: size // 2 - 1)
+    monkeypatch.setattr(stats, "_place", lambda size: size // 2 - 1)
     collected = list(coverage.of_medians(np.random.default_rng(2), 300))
     assert not any(one.holds for one in collected)
     assert CliRunner().invoke(coverage.main, ["--only", "median", "--times", "200"]).exit_code == 1
@@ -36,7 +36,7 @@ def test_alarms_are_rare_with_the_deviation_between_runs_and_frequent_without() 
 
 def test_a_test_that_sees_changes_everywhere_fails_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("runner.compare.compare"), "FALSE_DISCOVERY_RATE", 0.9)
-    assert change.FALSE_DISCOVERY_RATE == 0.05
+    assert stats.FALSE_DISCOVERY_RATE == 0.05
     assert CliRunner().invoke(alarms.main, ["--times", "10"]).exit_code == 1
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from lab.records import select
 from lab.sharing import MeanShare, main
-from runner.config.catalog import Catalog
 from runner.model.result import Outcome, Result, Sample
-from runner.plan import runs
-from runner.store import RunFolder
+from runner.plan import jobs
+from runner.plan.catalog import Catalog
+from runner.store.runs import RunFolder
 
 
 def test_the_interval_is_students() -> None:
@@ -36,7 +36,7 @@ def test_only_even_shares_in_enough_iterations_pass(
     chosen = select(
         catalog, servers=("nginx+h1",), clients=("curl+h1",), cases=("crosstraffic",), iterations=len(shares)
     )
-    run = runs.new_run(path, catalog, chosen, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    run = jobs.new_run(path, catalog, chosen, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
     folder = RunFolder.create(path, run)
     for job, share in zip(run.order, shares, strict=True):
         fairness = 1 / (2 * (share**2 + (1 - share) ** 2))
@@ -51,7 +51,7 @@ def test_only_even_shares_in_enough_iterations_pass(
 
 def test_a_run_without_such_a_cell_does_not_pass(tmp_path: Path, catalog: Catalog) -> None:
     chosen = select(catalog, servers=("quinn",), clients=("quinn",), cases=("goodput",), iterations=1)
-    run = runs.new_run(tmp_path / "run", catalog, chosen, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    run = jobs.new_run(tmp_path / "run", catalog, chosen, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
     RunFolder.create(tmp_path / "run", run)
     assert main([str(tmp_path / "run")]) == 1
     assert main([str(tmp_path / "nothing")]) == 2

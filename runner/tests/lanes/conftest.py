@@ -11,12 +11,11 @@ from docker.errors import DockerException, ImageNotFound
 
 from runner.images.images import SIMULATOR
 from runner.inputs import inputs
-from runner.lanes.lanes import Lanes
-from runner.lanes.request import EndpointSpec, LaneJob, Limits
-from runner.model.implementation import Role
-from runner.model.job import Job
-from runner.model.link_record import LinkParameters, LinkRecord
-from runner.model.topology import Topology
+from runner.model.link import LinkParameters, LinkRecord, Topology
+from runner.model.run import Job
+from runner.model.stack import Role
+from runner.places.lane_job import EndpointLimits, EndpointSpec, LaneJob
+from runner.places.lanes.lanes import Lanes
 
 STRANGER = "bentpipe-test/stranger"
 LINK = LinkParameters(data_rate=50_000_000, delay=0.01, queue_packets=100, loss=0.0)
@@ -74,7 +73,7 @@ def ask(stranger: str, tmp_path: Path) -> Ask:
         client: str = "fetch",
         server: str = "fetch",
         timeout: float = 5.0,
-        limits: Limits | None = None,
+        limits: EndpointLimits | None = None,
         name: str = "job",
     ) -> LaneJob:
         files = inputs.served_files(11, SIZES)
@@ -93,7 +92,7 @@ def ask(stranger: str, tmp_path: Path) -> Ask:
             seed=3,
             timeout=timeout,
             files=files,
-            limits=limits or Limits(),
+            limits=limits or EndpointLimits(),
         )
 
     return make

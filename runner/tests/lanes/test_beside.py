@@ -6,13 +6,13 @@ import pytest
 from rich.console import Console
 
 from runner.campaign.matrix import run_matrix
-from runner.config.options import MatrixOptions
-from runner.decode.ip_packets import TCP, UDP, read_packets
-from runner.judge.ends import BESIDE
-from runner.model.beside import BesideRole
-from runner.model.job import Job
+from runner.decode.capture import TCP, UDP, read_packets
+from runner.judge.readback import BESIDE
 from runner.model.result import Outcome, Result
-from runner.store import RunFolder, load_evidence
+from runner.model.run import Job
+from runner.model.stack import BesideRole
+from runner.plan.options import MatrixOptions
+from runner.store.runs import RunFolder, load_evidence
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.collect import COPY_MEMBERS, Expected, compare, extract, extract_file, merge_outputs
 from runner.errors import LaneError
-from runner.model.artifacts import FileRecord
+from runner.model.result import FileRecord
+from runner.store.collect import COPY_MEMBERS, Expected, compare, extract, extract_file, merge_outputs
 from runner.units import MIB
 
 PIECE = 700  # bytes of a block, so that no header is aligned with one

@@ -16,9 +16,9 @@ import pytest
 
 from lab.testbed.hosts import Host, free_number, lacking
 from runner.errors import SetupError
-from runner.lanes import lanes as lanes_module
-from runner.lanes.lanes import Lanes
-from runner.model.implementation import Role
+from runner.model.stack import Role
+from runner.places.lanes import lanes as lanes_module
+from runner.places.lanes.lanes import Lanes
 from runner.tests.lanes.conftest import STRANGER, Ask, made_by
 
 pytestmark = [pytest.mark.docker, pytest.mark.skipif(bool(lacking()), reason=lacking())]

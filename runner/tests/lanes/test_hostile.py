@@ -7,12 +7,12 @@ from dataclasses import replace
 import docker
 import pytest
 
-from runner.judge.disturbance import load_truth
-from runner.lanes.experiment import SERVER_GRACE_SECONDS
-from runner.lanes.lanes import Lanes
-from runner.lanes.request import Limits
-from runner.model.artifacts import Artifacts
-from runner.model.implementation import Role
+from runner.judge.execution import load_truth
+from runner.model.result import Artifacts
+from runner.model.stack import Role
+from runner.places.experiment import SERVER_GRACE_SECONDS
+from runner.places.lane_job import EndpointLimits
+from runner.places.lanes.lanes import Lanes
 from runner.tests.lanes.conftest import Ask
 from runner.units import MIB
 
@@ -111,7 +111,7 @@ def test_a_server_that_floods_before_or_after_the_transfer_ends_at_once(lanes: L
 
 
 def test_a_gigabyte_of_logs_ends_at_the_quota(lanes: Lanes, ask: Ask) -> None:
-    job = ask(client="flood-logs", timeout=10, limits=Limits(logs=16 * MIB))
+    job = ask(client="flood-logs", timeout=10, limits=EndpointLimits(logs=16 * MIB))
     evidence = lanes.run(job)
     assert evidence.error == {}
     assert evidence.client.volumes_full == ("/logs",)
@@ -166,13 +166,13 @@ def test_files_that_nobody_asked_for_are_listed(lanes: Lanes, ask: Ask) -> None:
 
 
 def test_a_client_out_of_memory_says_so(lanes: Lanes, ask: Ask) -> None:
-    evidence = lanes.run(ask(client="out-of-memory", timeout=10, limits=Limits(memory=64 * MIB, logs=16 * MIB)))
+    evidence = lanes.run(ask(client="out-of-memory", timeout=10, limits=EndpointLimits(memory=64 * MIB, logs=16 * MIB)))
     assert evidence.client.oom_killed
     assert evidence.client.exit_code == 137
 
 
 def test_a_cpu_limit_that_held_an_endpoint_back_is_measured(lanes: Lanes, ask: Ask) -> None:
-    evidence = lanes.run(ask(client="burn", timeout=4.5, limits=Limits(cpus=0.2)))
+    evidence = lanes.run(ask(client="burn", timeout=4.5, limits=EndpointLimits(cpus=0.2)))
     assert evidence.client.timed_out
     assert 0.1 < evidence.client.cpu_s < 2
     assert evidence.client.throttled_s > 0.5

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.inputs.inputs import SERVER_NAMES, certificates, environment, path_keys, request_urls, served_files
-from runner.model.implementation import Role
+from runner.model.stack import Role
 
 SIZES = (1024, 0, 3_000_000)
 

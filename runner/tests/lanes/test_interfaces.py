@@ -7,10 +7,10 @@ import time
 import docker
 import pytest
 
-from runner.judge.disturbance import load_truth
-from runner.lanes.interface_watch import parse_changes
-from runner.lanes.lanes import Lanes
-from runner.model.artifacts import Artifacts, EndpointRecord, InterfaceChange, InterfaceChangeKind
+from runner.judge.execution import load_truth
+from runner.model.result import Artifacts, EndpointRecord, InterfaceChange, InterfaceChangeKind
+from runner.places.lanes.lane import parse_changes
+from runner.places.lanes.lanes import Lanes
 from runner.tests.lanes.conftest import Ask, containers_of
 
 

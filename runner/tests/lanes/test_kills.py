@@ -19,11 +19,10 @@ from lab.attack.strikes import command_line
 from runner.engine import containers
 from runner.engine import engine as host_engine
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER
-from runner.engine.owner import Owner
-from runner.engine.sweep import remove_own, sweep
-from runner.lanes.lanes import Lanes
-from runner.lanes.watchdog import Watchdog
+from runner.engine.engine import Owner, remove_own, sweep
 from runner.paths import ROOT
+from runner.places.lanes.lanes import Lanes
+from runner.places.supervised import Watchdog
 from runner.tests.lanes.conftest import containers_of, made_by
 
 pytestmark = pytest.mark.docker
@@ -34,12 +33,12 @@ CHILD = """
     import os, sys
     from pathlib import Path
     from runner.inputs import inputs
-    from runner.lanes.lanes import Lanes
-    from runner.lanes.request import EndpointSpec, LaneJob
-    from runner.model.implementation import Role
-    from runner.model.job import Job
-    from runner.model.link_record import LinkRecord
-    from runner.model.topology import Topology
+    from runner.places.lanes.lanes import Lanes
+    from runner.places.lane_job import EndpointSpec, LaneJob
+    from runner.model.stack import Role
+    from runner.model.run import Job
+    from runner.model.link import LinkRecord
+    from runner.model.link import Topology
     from runner.tests.lanes.conftest import LINK, STRANGER
     with Lanes.open("tests-child", lanes=1) as lanes:
         print(os.getpid(), flush=True)

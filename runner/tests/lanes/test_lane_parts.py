@@ -13,21 +13,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.engine.containers import State
-from runner.engine.output import HEAD, TAIL, Output
-from runner.engine.owner import Owner
+from runner.engine.containers import HEAD, TAIL, ContainerState, Output
+from runner.engine.engine import Owner
 from runner.images.images import SIMULATOR
-from runner.lanes.endpoint import Endpoint
-from runner.lanes.link_document import link_document
-from runner.lanes.network import network_script
-from runner.lanes.request import EndpointSpec, Limits
-from runner.lanes.supervised import Bell, Watched
-from runner.model.beside import BesideRole
-from runner.model.impairments import Outage, PathImpairments
-from runner.model.implementation import Role
-from runner.model.link_record import LinkParameters, LinkRecord
-from runner.model.middlebox import Middlebox
-from runner.model.topology import CLIENT, GATEWAY, SATELLITE, SERVER, TERMINAL, Topology
+from runner.model.link import (
+    CLIENT,
+    GATEWAY,
+    SATELLITE,
+    SERVER,
+    TERMINAL,
+    LinkParameters,
+    LinkRecord,
+    Outage,
+    PathImpairments,
+    Topology,
+)
+from runner.model.stack import BesideRole, Middlebox, Role
+from runner.places.experiment import Endpoint
+from runner.places.lane_job import EndpointLimits, EndpointSpec, link_document
+from runner.places.network import network_script
+from runner.places.supervised import Bell, Watched
 
 FORWARD = LinkParameters(data_rate=20_000_000, delay=0.3, queue_packets=125, loss=0.01)
 RETURN = LinkParameters(data_rate=2_000_000, delay=0.3, queue_packets=25, loss=0.0)
@@ -133,7 +138,7 @@ def test_this_process_lives_and_others_of_its_number_do_not() -> None:
 
 
 def test_a_process_that_has_ended_is_dead() -> None:
-    code = "from runner.engine.owner import Owner; print(Owner.current())"
+    code = "from runner.engine.engine import Owner; print(Owner.current())"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     owner = Owner.parse(printed.strip())
     assert owner is not None
@@ -143,7 +148,7 @@ def test_a_process_that_has_ended_is_dead() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="a namespace with another name needs root")
 def test_a_copy_of_this_machine_with_another_name_is_another_machine() -> None:
     """Copies of a virtual machine have one machine-id: one of them swept the living containers of another."""
-    code = "from runner.engine.owner import Owner; print(Owner.current())"
+    code = "from runner.engine.engine import Owner; print(Owner.current())"
     there = ["unshare", "--uts", "sh", "-c", 'hostname copied && exec "$@"', "sh", sys.executable, "-c", code]
     printed = subprocess.run(there, capture_output=True, text=True, check=True).stdout
     owner = Owner.parse(printed.strip())
@@ -177,8 +182,8 @@ def test_the_wiring_with_a_flow_beside_is_valid_shell_and_joins_both_its_ends_to
 def test_an_endpoint_that_was_stopped_before_its_stop_stays_stopped() -> None:
     engine: Any = None  # a container that has ended needs no engine
     watched = Watched(engine, "container", Bell(threading.Event()))
-    watched.final = State(pid=0, exit_code=137, oom_killed=False, started=1.0, ended=2.0)
-    endpoint = Endpoint(Role.SERVER, EndpointSpec(image="image"), Limits())
+    watched.final = ContainerState(pid=0, exit_code=137, oom_killed=False, started=1.0, ended=2.0)
+    endpoint = Endpoint(Role.SERVER, EndpointSpec(image="image"), EndpointLimits())
     endpoint.join(engine, watched)
     endpoint.stopped_by_us = True
     endpoint.stop(grace=0.0)

@@ -16,19 +16,19 @@ import pytest
 
 from runner.engine import containers
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER, ContainerSpec
-from runner.engine.owner import Owner
+from runner.engine.engine import Owner
 from runner.errors import LaneError
 from runner.images.images import SIMULATOR
-from runner.lanes import pressure
-from runner.lanes.cpu_usage import usage_of
-from runner.lanes.holders import TOOLS
-from runner.lanes.lanes import Lanes
-from runner.lanes.network import network_script
-from runner.lanes.request import EndpointSpec
-from runner.model.artifacts import Artifacts
-from runner.model.implementation import Role
-from runner.model.topology import CLIENT, GATEWAY, GROUND, SATELLITE, SERVER, TERMINAL
-from runner.store import load_evidence
+from runner.model.link import CLIENT, GATEWAY, GROUND, SATELLITE, SERVER, TERMINAL
+from runner.model.result import Artifacts
+from runner.model.stack import Role
+from runner.places import experiment
+from runner.places.experiment import usage_of
+from runner.places.lane_job import EndpointSpec
+from runner.places.lanes.lanes import Lanes
+from runner.places.network import network_script
+from runner.places.supervised import TOOLS
+from runner.store.runs import load_evidence
 from runner.tests.lanes.conftest import Ask, containers_of, made_by
 
 pytestmark = pytest.mark.docker
@@ -265,7 +265,7 @@ def test_who_stands_still_for_want_of_a_cpu_is_seen(engine: docker.DockerClient)
             made.append(run.create(f"bentpipe-test-pressure-{number}", spec))
             run.start(made[-1])
         time.sleep(3)
-        first, second, sleeping = (pressure.of_container(item) or 0.0 for item in made)
+        first, second, sleeping = (experiment.of_container(item) or 0.0 for item in made)
         assert min(first, second) > 0.5 > sleeping
     finally:
         for item in made:

@@ -9,8 +9,8 @@ import docker
 import pytest
 from docker.errors import NotFound
 
-from runner.engine.priority import FOREIGN, OWN, PROCESSES, set_weights
-from runner.lanes.lanes import Lanes
+from runner.engine.containers import FOREIGN, OWN, PROCESSES, set_weights
+from runner.places.lanes.lanes import Lanes
 from runner.tests.lanes.conftest import Ask, containers_of
 
 

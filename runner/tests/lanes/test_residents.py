@@ -18,19 +18,17 @@ from pathlib import Path
 import docker
 import pytest
 
-from runner import collect
 from runner.engine import containers
 from runner.engine.containers import LABEL_OWNER
-from runner.engine.owner import Owner
+from runner.engine.engine import Owner
 from runner.errors import LaneError
-from runner.lanes import holders
-from runner.lanes.lanes import Lanes
-from runner.lanes.resident import Holder
-from runner.lanes.segment import WAKE_UP
-from runner.lanes.supervised import Bell
-from runner.model.artifacts import Artifacts
-from runner.model.link_record import LinkRecord
-from runner.model.topology import Topology
+from runner.model.link import LinkRecord, Topology
+from runner.model.result import Artifacts
+from runner.places import supervised
+from runner.places.lanes.lane import WAKE_UP
+from runner.places.lanes.lanes import Lanes
+from runner.places.supervised import Bell, Holder
+from runner.store import collect
 from runner.tests.lanes.conftest import Ask
 
 pytestmark = pytest.mark.docker
@@ -40,7 +38,7 @@ RUN = "tests-residents"
 @pytest.fixture
 def holder(engine: docker.DockerClient) -> Iterator[Holder]:
     wrapped = containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
-    made = wrapped.create(f"bentpipe-test-{secrets.token_hex(4)}", holders.client_holder(()))
+    made = wrapped.create(f"bentpipe-test-{secrets.token_hex(4)}", supervised.client_holder(()))
     held = Holder(wrapped, made, Bell(threading.Event()))
     held.start()
     yield held
@@ -132,7 +130,7 @@ def test_a_holder_that_ends_is_told(holder: Holder, engine: docker.DockerClient)
 def test_a_holder_ends_with_the_stream_to_its_runner(engine: docker.DockerClient) -> None:
     """For example when the runner is killed."""
     wrapped = containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
-    made = wrapped.create(f"bentpipe-test-{secrets.token_hex(4)}", holders.client_holder(()))
+    made = wrapped.create(f"bentpipe-test-{secrets.token_hex(4)}", supervised.client_holder(()))
     try:
         stream = wrapped.follow(made, stdin=True)
         wrapped.start(made)

@@ -8,19 +8,19 @@ from pathlib import Path
 import docker
 import pytest
 
-from runner.engine.layers import may_bound
+from runner.engine.containers import may_bound
 from runner.errors import SetupError
 from runner.judge.execution import limit_findings
-from runner.lanes import lanes as lanes_module
-from runner.lanes.lanes import Lanes
-from runner.lanes.request import Limits
-from runner.model.artifacts import Artifacts
+from runner.model.result import Artifacts
+from runner.places.lane_job import EndpointLimits
+from runner.places.lanes import lanes as lanes_module
+from runner.places.lanes.lanes import Lanes
 from runner.tests.lanes.conftest import Ask
 from runner.units import MIB
 
 pytestmark = pytest.mark.docker
 
-SMALL = Limits(root=64 * MIB, declared=16 * MIB)
+SMALL = EndpointLimits(root=64 * MIB, declared=16 * MIB)
 
 
 @pytest.mark.parametrize("behaviour", ["fill-root", "fill-many"])

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from runner.lanes import watchdog
+from runner.places import supervised
 
-SCRIPT = Path(watchdog.__file__).parent / "scripts" / "lane_watchdog.py"
+SCRIPT = Path(supervised.__file__).parent / "scripts" / "lane_watchdog.py"
 LEASE, MORE_TIME = 0.5, 20.0
 _WATCH = f"""
 import runpy, sys
 script = runpy.run_path({str(SCRIPT)!r})
-script["watch"](script["Engine"](sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
+script["watch"](script["EngineSocket"](sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]))
 """
 
 
@@ -84,11 +84,11 @@ def test_a_runner_that_stays_silent_is_dead(engine: tuple[Path, threading.Event]
 
 def test_a_container_that_the_engine_is_removing_is_left_to_it(engine: tuple[Path, threading.Event]) -> None:
     script = runpy.run_path(str(SCRIPT))
-    paths = script["Engine"](str(engine[0])).left_over("lanes=lane", "lane-watchdog")
+    paths = script["EngineSocket"](str(engine[0])).left_over("lanes=lane", "lane-watchdog")
     assert paths == ["containers/1?force=1&v=1", "volumes/logs?force=1"]
 
 
 def test_without_an_engine_a_silent_runner_is_dead(tmp_path: Path) -> None:
     process = watching(tmp_path / "nothing.sock", MORE_TIME)
     assert process.wait(timeout=15) == 0
-    assert runpy.run_path(str(SCRIPT))["MORE_TIME"] > 3 * watchdog._SIGN_SECONDS
+    assert runpy.run_path(str(SCRIPT))["MORE_TIME"] > 3 * supervised._SIGN_SECONDS

@@ -11,15 +11,15 @@ from importlib import import_module
 import pytest
 
 import testcases
-from runner.diagnose import DETECTORS
-from runner.model.codes import CODES, Matter, another_attempt_helps
+from runner.diagnose.explain import DETECTORS
+from runner.model.result import CODES, Matter, another_attempt_helps
 from runner.paths import ROOT
 
 MAKERS = {"LaneError", "harness"}  # their first argument is a code
 BUILT = re.compile(
     r"^(client|server)-(exit|not-started)$|^(terminal|gateway|server)-ended$"
 )  # codes that the program puts together from two parts
-OUTSIDE = {"tests", "render"}
+OUTSIDE = {"tests", "site"}
 
 
 def _texts(node: ast.expr) -> Iterator[str]:
@@ -69,7 +69,7 @@ def _named() -> set[str]:
     return {
         node.value
         for name, tree in _sources().items()
-        if name != "runner/model/codes.py"
+        if name != "runner/model/result.py"
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
@@ -78,7 +78,7 @@ def _named() -> set[str]:
 @pytest.mark.parametrize("file", sorted(_sources()))
 def test_every_code_that_is_used_is_declared(file: str) -> None:
     undeclared = _used(_sources()[file]) - CODES.keys() - _own().get(file, {}).keys()
-    assert not undeclared, "declare them in runner/model/codes.py, or in the case or the detector that alone has them"
+    assert not undeclared, "declare them in runner/model/result.py, or in the case or the detector that alone has them"
 
 
 @pytest.mark.parametrize("file", sorted(_own()))

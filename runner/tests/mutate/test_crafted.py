@@ -15,11 +15,10 @@ from lab.mutate.packets import Kind
 from lab.mutate.recording import CLIENT, SERVER, Recording
 from lab.recordings.conformance import GOOD, GOOD_ONES
 from lab.recordings.recordings import RECORDINGS, changed, sizes
-from runner.config.catalog import Catalog
-from runner.judge.analyse import analyse
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.result import Outcome, Result
+from runner.judge.judges import analyse
+from runner.model.result import Artifacts, Outcome, Result
+from runner.model.run import Job
+from runner.plan.catalog import Catalog
 
 CERTIFICATE = 11
 

@@ -7,8 +7,8 @@ import pytest
 
 from lab.mutants import KILLED, good_recordings, try_mutant, unchanged
 from lab.mutate.mutants import MUTANTS, Mutant
-from runner.config.catalog import Catalog
-from runner.judge.rules import BY_ID
+from runner.judge.rules.rule_table import BY_ID
+from runner.plan.catalog import Catalog
 
 # One for each kind of edit: a frame, a parameter, a TLS message, a header, a key, a path, a stream, HTTP/3.
 PART = (

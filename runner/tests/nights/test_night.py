@@ -18,21 +18,16 @@ from xml.etree import ElementTree
 import pytest
 
 from runner.compare.history import history
-from runner.config.catalog import Catalog
 from runner.errors import SetupError, UsageError
-from runner.files.folder_lock import locked_folder
-from runner.model.night import NightRecord, Stage, State
+from runner.files import locked_folder
 from runner.model.result import Finding, Outcome, Result
-from runner.nights.install import cron_line, install, service, timer
-from runner.nights.keep import keep_within, size_of
-from runner.nights.night import NightWork
-from runner.nights.plan import Keep, Night, Recipient, load_night
-from runner.nights.publish import publish
-from runner.nights.record import load_records, night_folder, save_record
-from runner.nights.tell import tell
+from runner.model.run import NightRecord, NightState, Stage
+from runner.nights.night import NightWork, keep_within, load_records, night_folder, save_record, size_of
+from runner.nights.plan import Keep, Night, Recipient, cron_line, install, load_night, publish, service, tell, timer
 from runner.paths import ROOT
-from runner.render import render
-from runner.store import RunFolder, find_runs
+from runner.plan.catalog import Catalog
+from runner.site import render
+from runner.store.runs import RunFolder, find_runs
 from runner.tests.campaign.recorded import execute, recorded_run
 from runner.tests.nights.test_plan import written
 
@@ -49,8 +44,8 @@ def test_a_stage_that_fails_leaves_the_others_alone(tmp_path: Path) -> None:
     work = work_of(written(tmp_path, runs=[BAD]), tmp_path, messages)
     record = work.run()
     states = {stage.name: stage.state for stage in record.stages}
-    assert states["run bad"] is State.FAILED
-    assert states["keep"] is State.DONE
+    assert states["run bad"] is NightState.FAILED
+    assert states["keep"] is NightState.DONE
     message = next(stage.message for stage in record.stages if stage.name == "run bad")
     assert message.startswith("exit code 2: ")
     assert record.news == ("bad did not run.",)
@@ -64,13 +59,13 @@ def test_a_night_without_time_left_begins_no_run(tmp_path: Path) -> None:
     save_record(folder, NightRecord(stamp="2026-11-23T0100", began_unix_s=began))
     record = work_of(path, tmp_path, []).run()
     assert record.began_unix_s == began, "a night that died goes on"
-    assert {stage.name: stage.state for stage in record.stages}["run sat"] is State.LEFT_OUT
+    assert {stage.name: stage.state for stage in record.stages}["run sat"] is NightState.LEFT_OUT
 
 
 def test_a_stage_that_is_done_is_not_repeated(tmp_path: Path) -> None:
     path = written(tmp_path, runs=[BAD])
     folder = night_folder(tmp_path, "night")
-    done = Stage(name="run bad", state=State.DONE, seconds=1.0)
+    done = Stage(name="run bad", state=NightState.DONE, seconds=1.0)
     save_record(folder, NightRecord(stamp="2026-11-23T0100", began_unix_s=time.time() - 5, stages=(done,)))
     record = work_of(path, tmp_path, []).run()
     assert record.stages[0] == done
@@ -79,7 +74,7 @@ def test_a_stage_that_is_done_is_not_repeated(tmp_path: Path) -> None:
 
 def test_two_nights_never_overlap(tmp_path: Path) -> None:
     path = written(tmp_path)
-    code = "import sys, time; from pathlib import Path; from runner.files.folder_lock import locked_folder\n"
+    code = "import sys, time; from pathlib import Path; from runner.files import locked_folder\n"
     code += "with locked_folder(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     command = [sys.executable, "-c", code, str(night_folder(tmp_path, "night"))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}) as holder:
@@ -278,12 +273,12 @@ def test_mail_goes_through_sendmail(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     program.write_text(f"#!/bin/sh\ncat > {tmp_path}/mail\n")
     program.chmod(0o755)
     recipient = Recipient(webhook=None, mail="a@example.org", always=True)
-    monkeypatch.setattr("runner.nights.tell._SENDMAIL", str(program))
+    monkeypatch.setattr("runner.nights.plan._SENDMAIL", str(program))
     tell(recipient, title="bentpipe night", lines=["sat: can be trusted"])
     mail = (tmp_path / "mail").read_text()
     assert "To: a@example.org" in mail
     assert "sat: can be trusted" in mail
-    monkeypatch.setattr("runner.nights.tell._SENDMAIL", str(tmp_path / "none"))
+    monkeypatch.setattr("runner.nights.plan._SENDMAIL", str(tmp_path / "none"))
     with pytest.raises(SetupError, match="this host has no"):
         tell(recipient, title="bentpipe night", lines=[])
 

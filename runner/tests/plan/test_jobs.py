@@ -7,16 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.records import select
-from runner.config.catalog import Catalog, load_catalog, load_implementations
-from runner.config.selection import Selection
 from runner.errors import UsageError
-from runner.model.estimate import estimate, waits
-from runner.model.implementation import Role
-from runner.model.job import Job, job_seed
+from runner.model.deployment import estimate, waits
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import CaseRecord
-from runner.plan import runs
+from runner.model.run import CaseRecord, Job, job_seed
+from runner.model.stack import Role
+from runner.plan import jobs as runs
+from runner.plan.catalog import Catalog, load_catalog, load_implementations
 from runner.plan.jobs import GATE, GATE_FAILED, declared_unsupported, gate, gated, jobs, protocol, remaining
+from runner.plan.options import Selection
 
 
 @pytest.fixture(scope="module")

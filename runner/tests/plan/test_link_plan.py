@@ -9,17 +9,14 @@ from pathlib import Path
 import pytest
 
 from lab.records import over_real, select
-from runner.config.catalog import Catalog
-from runner.config.over_links import with_measurements
-from runner.model.link_plan import LinkPlan
-from runner.model.real_link import RealLink
-from runner.plan import runs
-from runner.plan.link_plan import link_plans
-from runner.remote.real import FIND_BYTES, expected_volume
-from runner.remote.volume import Ledger
+from runner.model.link import LinkPlan, RealLink
+from runner.places.links.real_links import FIND_BYTES, Ledger, expected_volume, link_plans
+from runner.plan import jobs
+from runner.plan.catalog import Catalog
+from runner.plan.choice import with_measurements
 from runner.tests.cli.test_cli import bentpipe
-from runner.tests.config.test_links import GOOD
-from runner.tests.remote.test_volume import LINK
+from runner.tests.links.test_volume import LINK
+from runner.tests.plan.test_links import GOOD
 from runner.units import MIB
 
 NOON = datetime(2026, 11, 29, 12, 0)  # a Sunday; the month ends on Monday
@@ -37,7 +34,7 @@ def planned(catalog: Catalog, tmp_path: Path) -> Planned:
         known = with_measurements(catalog, (link,))
         records = over_real(known, (link,), ())
         selection = replace(select(known, servers=("quinn",), clients=("quinn",)), cases=tuple(records), iterations=30)
-        run = runs.new_run(
+        run = jobs.new_run(
             tmp_path, known, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0, records=records
         )
         (plan,) = link_plans(run.order, run.cases, (link,), ledger=ledger, now=NOON)

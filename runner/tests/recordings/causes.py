@@ -13,8 +13,8 @@ from pathlib import Path
 from lab.causes import Labelled, recorded
 from lab.labelled import jobs_of
 from lab.labelled_virtual import make
-from runner.model.artifacts import Artifacts
-from runner.store import RunFolder
+from runner.model.result import Artifacts
+from runner.store.runs import RunFolder
 
 HERE = Path(__file__).parent / "causes"
 

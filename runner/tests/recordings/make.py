@@ -14,18 +14,17 @@ from pathlib import Path
 from lab.recordings.conformance import BAD, GOOD
 from lab.recordings.recordings import Bad, changed
 from lab.records import directed, select
-from runner.config.catalog import Catalog, load_catalog, load_implementations
-from runner.config.variants import RequestedVariants, place
 from runner.engine.engine import connect
 from runner.images.images import image_ids
-from runner.judge.disturbance import disturbed, load_truth
-from runner.lanes.emulated import Emulated
-from runner.model.artifacts import Artifacts
-from runner.model.job import Job
-from runner.model.run import CaseRecord, Run
-from runner.model.variant import Variant
+from runner.judge.execution import disturbed, load_truth
+from runner.model.result import Artifacts
+from runner.model.run import CaseRecord, Job, Run
+from runner.model.stack import Variant
 from runner.paths import ROOT
-from runner.plan import runs
+from runner.places.lanes.lanes import Emulated
+from runner.plan import jobs
+from runner.plan.catalog import Catalog, load_catalog, load_implementations
+from runner.plan.variants import RequestedVariants, place
 from runner.units import KIB
 
 HERE = Path(__file__).parent
@@ -129,7 +128,7 @@ def _run() -> Run:
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
     variants = dict.fromkeys((*VARIANTS, *(variant for bad in BAD for variant in _sinners(bad).values())))
     placed = place(catalog, selection, RequestedVariants(tuple(variants), {}))
-    run = runs.new_run(
+    run = jobs.new_run(
         Path("recordings"),
         placed.catalog,
         placed.selection,

@@ -7,10 +7,10 @@ import pytest
 from rich.console import Console
 
 from runner.cli.decoding import decoded_lines
-from runner.model.job import Job
-from runner.model.middlebox import Crossing, Sight
 from runner.model.result import Outcome, Result
-from runner.terminal.middleboxes import show_crossing
+from runner.model.run import Job
+from runner.model.stack import Crossing, Sight
+from runner.terminal.printing import show_crossing
 
 HOSTILE = "[/] [bold]x"
 

@@ -7,12 +7,11 @@ import pytest
 from rich.console import Console
 
 from lab.records import select
-from runner.config.catalog import Catalog
-from runner.model.job import Job
 from runner.model.result import Finding, Outcome, Result, Sample
-from runner.model.run import Run
-from runner.plan import runs
-from runner.terminal.matrix import markdown_matrix, print_matrix, sentence
+from runner.model.run import Job, Run
+from runner.plan import jobs
+from runner.plan.catalog import Catalog
+from runner.terminal.printing import markdown_matrix, print_matrix, sentence
 
 STACKS = ("quic-go", "quinn")
 
@@ -21,7 +20,7 @@ STACKS = ("quic-go", "quinn")
 def run(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Run:
     chosen = select(catalog, servers=STACKS, clients=STACKS, cases=("handshake", "sat"), iterations=2)
     path = tmp_path_factory.mktemp("logs") / "night"
-    return runs.new_run(path, catalog, chosen, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    return jobs.new_run(path, catalog, chosen, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
 
 
 def judged(run: Run) -> dict[Job, Result]:

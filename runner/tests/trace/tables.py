@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from runner.decode.schema import CLIENT, SERVER, TABLES, CaptureMeta, Trace
+from runner.decode.columns import CLIENT, SERVER, TABLES, CaptureMeta, Trace
 
 EPOCH_NS = 1_700_000_000_000_000_000
 HEADERS = 28  # bytes of the IPv4 and UDP headers

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.trace import rate_bound, slow_start_bound
+from runner.trace.measure import rate_bound, slow_start_bound
 from runner.units import MIB
 
 _DATAGRAM = 1200  # bytes of the smallest datagram size that QUIC allows (RFC 9000 §14)

@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from runner.decode.schema import TABLES, Trace
-from runner.tests.trace.tables import CLIENT, EPOCH_NS, SERVER, Ack, Frame, Packet, Stream, connection, trace
-from runner.trace import facts
+from runner.decode.columns import CLIENT, SERVER, TABLES, Trace
+from runner.tests.trace.tables import EPOCH_NS, Ack, Frame, Packet, Stream, connection, trace
+from runner.trace.establish import facts
 
 
 def test_concurrent_streams_are_those_open_at_once() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from runner.decode import decode_capture
-from runner.trace import ConnectionFacts, facts
+from runner.model.facts import ConnectionFacts
+from runner.trace.establish import facts
 
 TESTS = Path(__file__).parent.parent
 OWN, DECODERS = TESTS / "trace" / "recordings", TESTS / "decode" / "recordings"

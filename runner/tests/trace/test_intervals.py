@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.trace.intervals import new_bytes, resent_bytes
+from runner.trace.recording import new_bytes, resent_bytes
 
 _RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25), st.booleans()), max_size=40)
 

@@ -7,25 +7,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from runner.decode.schema import TABLES
-from runner.model.link_record import LinkParameters
+from runner.decode.columns import CLIENT, SERVER, TABLES
+from runner.model.link import LinkParameters
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Sample
-from runner.tests.trace.tables import (
-    CLIENT,
-    SERVER,
-    Ack,
-    Frame,
-    Packet,
-    Stream,
-    connection,
-    empty,
-    trace,
-)
+from runner.tests.trace.tables import Ack, Frame, Packet, Stream, connection, empty, trace
 from runner.tests.trace.transfer import FILE, FORWARD, ONE_WAY, RETURN, captures, draw, measure
-from runner.trace import facts, sample
-from runner.trace.rtt import rtt_samples
-from runner.trace.vantage import Recording
+from runner.trace.establish import facts
+from runner.trace.measure import rtt_samples, sample
+from runner.trace.recording import Recording
 
 
 def test_numbers_of_both_captures() -> None:

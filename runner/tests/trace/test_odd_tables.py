@@ -8,13 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.decode.schema import PACKET_TYPES
-from runner.diagnose import explain
-from runner.model.link_record import LinkParameters
-from runner.tests.trace.tables import CLIENT, SERVER, Ack, Frame, Packet, Stream, connection, trace
-from runner.trace import facts, sample, series
-from runner.trace.transfer import Transfer
-from runner.trace.vantage import Recording
+from runner.decode.columns import CLIENT, PACKET_TYPES, SERVER
+from runner.diagnose.explain import explain
+from runner.model.link import LinkParameters
+from runner.tests.trace.tables import Ack, Frame, Packet, Stream, connection, trace
+from runner.trace.establish import facts
+from runner.trace.measure import sample
+from runner.trace.plots import series
+from runner.trace.recording import Recording
+from runner.trace.streams import Transfer
 
 LINK = LinkParameters(data_rate=1_000_000, delay=0.1, queue_packets=25, loss=0.0)
 

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from runner.decode import Trace, decode_capture
-from runner.model.link_record import LinkParameters
+from runner.model.facts import TraceFacts
+from runner.model.link import LinkParameters
 from runner.model.result import Sample
 from runner.tests.trace import oracle
-from runner.trace import TraceFacts, facts, sample, series
-from runner.trace.rtt import rtt_samples
-from runner.trace.transfer import NEW, Transfer
-from runner.trace.vantage import Recording
+from runner.trace.establish import facts
+from runner.trace.measure import rtt_samples, sample
+from runner.trace.plots import series
+from runner.trace.recording import Recording
+from runner.trace.streams import NEW, Transfer
 
 RECORDING = Path(__file__).parent / "recordings" / "lossy"
 SIZES = (12_000, 12_000)

@@ -5,13 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from runner.tests.trace.tables import (
-    CLIENT,
-    SERVER,
-    Packet,
-    Stream,
-    trace,
-)
+from runner.decode.columns import CLIENT, SERVER
+from runner.tests.trace.tables import Packet, Stream, trace
 from runner.tests.trace.transfer import FILE, captures, draw
 
 

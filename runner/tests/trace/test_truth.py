@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from runner.decode import decode_capture
-from runner.model.link_record import LinkParameters
+from runner.model.link import LinkParameters
 from runner.model.result import Sample
-from runner.trace import facts, sample
+from runner.trace.establish import facts
+from runner.trace.measure import sample
 
 JOBS = Path(__file__).parent.parent / "recordings"
 LINK = LinkParameters(data_rate=10_000_000, delay=0.015, queue_packets=25, loss=0.0)

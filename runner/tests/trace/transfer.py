@@ -4,20 +4,13 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from runner.decode.schema import Trace
-from runner.model.link_record import LinkParameters
+from runner.decode.columns import CLIENT, SERVER, Trace
+from runner.model.link import LinkParameters
 from runner.model.result import Sample
-from runner.tests.trace.tables import (
-    CLIENT,
-    SERVER,
-    Ack,
-    Frame,
-    Packet,
-    Stream,
-    connection,
-    trace,
-)
-from runner.trace import facts, sample, series
+from runner.tests.trace.tables import Ack, Frame, Packet, Stream, connection, trace
+from runner.trace.establish import facts
+from runner.trace.measure import sample
+from runner.trace.plots import series
 
 FORWARD = LinkParameters(data_rate=1_000_000, delay=0.1, queue_packets=25, loss=0.1)
 RETURN = LinkParameters(data_rate=1_000_000, delay=0.1, queue_packets=25, loss=0.0)

@@ -10,10 +10,10 @@ import pytest
 
 from runner.engine import engine
 from runner.errors import SetupError
-from runner.images import archives
-from runner.lanes.holders import TOOLS
-from runner.workers import images
-from runner.workers.images import Wanted, bring
+from runner.images import images as archives
+from runner.places.supervised import TOOLS
+from runner.places.workers import workers
+from runner.places.workers.workers import Wanted, bring
 
 pytestmark = pytest.mark.docker
 
@@ -39,19 +39,19 @@ def test_an_image_is_sent_without_the_layers_that_are_there(client: docker.Docke
         """Call a function as on a worker that uses this engine. The image is removed from the engine before its archive
         is loaded."""
         nonlocal sent
-        if function is images.lacking:
+        if function is workers.lacking:
             return [required]
-        if function is images.chains:
-            return [chain for chain in images.chains() if chain != layers]
-        if function is images.append:
+        if function is workers.chains:
+            return [chain for chain in workers.chains() if chain != layers]
+        if function is workers.append:
             sent += len(arguments[1])
-        if function is images.load:
+        if function is workers.load:
             client.images.remove(NAME, force=True)
-            assert images.lacking((required,)) == [required]
+            assert workers.lacking((required,)) == [required]
         return function(*arguments)
 
     bring([required], ask, say=lambda _: None)
-    assert images.lacking((required,)) == []
+    assert workers.lacking((required,)) == []
     assert 1_000_000 < sent < 1_500_000  # the layers of the base image have hundreds of megabytes
 
 

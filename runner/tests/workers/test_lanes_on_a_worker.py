@@ -18,10 +18,10 @@ from lab.workers.recorded import Processes, processes
 from runner.engine.engine import connect
 from runner.model.result import Outcome
 from runner.paths import ROOT
-from runner.plan.runs import LOGS
-from runner.store import RunFolder, load_evidence
+from runner.places.workers.cluster import invitation_folder
+from runner.plan.jobs import LOGS
+from runner.store.runs import RunFolder, load_evidence
 from runner.tests.workers.test_workers import wait_until
-from runner.workers.invitation import invitation_folder
 
 pytestmark = pytest.mark.docker
 

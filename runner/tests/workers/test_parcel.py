@@ -12,22 +12,22 @@ import pytest
 
 from lab.recordings.recordings import RECORDINGS
 from lab.records import select
-from runner.config.catalog import Catalog, load_catalog
-from runner.config.choice import choose
-from runner.config.options import MatrixOptions
 from runner.errors import LaneError
-from runner.model.beside import BesideFlow
-from runner.plan import runs
-from runner.workers.parcel import Parcel, pack, part_of, unpack
+from runner.model.stack import BesideFlow
+from runner.places.workers.worker import OrderResult, pack, part_of, unpack
+from runner.plan import jobs
+from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.choice import choose
+from runner.plan.options import MatrixOptions
 
 RECORDED = RECORDINGS / "quinn_quinn" / "lossy" / "1"
 
 
-def parcel(archive: bytes) -> Parcel:
-    return Parcel(host={}, archive=archive, size=len(archive), sha256=hashlib.sha256(archive).hexdigest())
+def parcel(archive: bytes) -> OrderResult:
+    return OrderResult(host={}, archive=archive, size=len(archive), sha256=hashlib.sha256(archive).hexdigest())
 
 
-def opened(archive: bytes, folder: Path, text: Parcel | None = None) -> None:
+def opened(archive: bytes, folder: Path, text: OrderResult | None = None) -> None:
     folder.mkdir()
     unpack(io.BytesIO(archive), text or parcel(archive), folder)
 
@@ -90,7 +90,7 @@ def test_what_no_job_leaves_is_refused(tmp_path: Path, change: Callable[[tarfile
 
 
 def test_an_archive_that_grows_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.workers.parcel._LARGEST_FOLDER", 4 << 20)
+    monkeypatch.setattr("runner.places.workers.worker._LARGEST_FOLDER", 4 << 20)
     with pytest.raises(LaneError, match="over the budget"):
         opened(crafted(entry("job/zeros", size=8 << 20)), tmp_path / "there")
 
@@ -104,7 +104,7 @@ def test_a_folder_without_evidence_is_refused(tmp_path: Path) -> None:
 
 def test_an_order_has_what_its_job_needs_and_no_more(catalog: Catalog) -> None:
     selection = select(catalog, servers=("quinn", "quic-go"), clients=("quinn", "aioquic"), cases=("handshake", "sat"))
-    run = runs.new_run(Path("many"), catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    run = jobs.new_run(Path("many"), catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
     run = replace(run, clock="auto", clocks={"handshake": "virtual", "sat": "real"})
     for job in run.order:
         part = part_of(run, job)
@@ -120,7 +120,7 @@ def test_a_job_beside_a_flow_comes_with_the_stacks_of_the_flow(tmp_path: Path) -
         servers=("quic-go",), clients=("quic-go",), cases=("goodput",), besides=("tcp-cubic,quinn",)
     )
     choice = choose(options, load_catalog(), None)
-    run = runs.new_run(
+    run = jobs.new_run(
         tmp_path, choice.catalog, choice.selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0,
         records=choice.records,
     )  # fmt: skip

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from runner.model.job import Job
-from runner.workers.roster import BENCH_SECONDS, STRIKES, Member, Roster, Spread
+from runner.model.run import Job
+from runner.places.workers.workers import BENCH_SECONDS, STRIKES, Member, Roster, Spread
 
 
 def job(iteration: int = 1, case: str = "goodput") -> Job:

@@ -14,16 +14,14 @@ pytest.importorskip("distributed")
 
 from lab.recordings.recordings import RECORDINGS
 from lab.workers.recorded import Processes, processes
-from runner.campaign.worker_place import WorkerWidth
-from runner.config.catalog import Catalog
 from runner.errors import SetupError
 from runner.model.result import Outcome
-from runner.store import RunFolder
+from runner.places.place import WorkerWidth
+from runner.places.workers.cluster import Address, Invitation, schedule, use_dask
+from runner.places.workers.workers import Spread, Workers
+from runner.plan.catalog import Catalog
+from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import execute, recorded_run
-from runner.workers.cluster import schedule, use_dask
-from runner.workers.invitation import Address, Invitation
-from runner.workers.roster import Spread
-from runner.workers.workers import Workers
 
 use_dask()
 

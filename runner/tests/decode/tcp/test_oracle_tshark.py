@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.decode.columns import integers
-from runner.decode.schema import SERVER, Trace
+from runner.decode.columns import SERVER, Trace, integers
 from runner.decode.tcp import decode_tcp
-from runner.trace import facts
+from runner.trace.establish import facts
 
 RECORDED = Path(__file__).parent / "recordings"
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.decode.schema import CLIENT, SERVER, Trace
+from runner.decode.columns import CLIENT, NULL, SERVER, Trace
 from runner.decode.tcp import cached_decode_tcp, decode_tcp
-from runner.model.link_record import LinkParameters
+from runner.model.link import LinkParameters
 from runner.tests.decode.tcp.session import DELAY, MSS, Sent, Tls, Wire, talk
-from runner.trace import facts, sample
-from runner.trace.vantage import NULL, Recording
+from runner.trace.establish import facts
+from runner.trace.measure import sample
+from runner.trace.recording import Recording
 
 CONTENT = bytes(range(256)) * 200
 LINK = LinkParameters(data_rate=20_000_000, delay=DELAY, queue_packets=125, loss=0.0)

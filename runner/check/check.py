@@ -1,0 +1,762 @@
+"""`check`: inspects an image or a local build, probes it, runs it against reference peers, and reports the result."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from runner.campaign.campaign import Campaign, Retention, stopping
+from runner.check.cell import (
+    FIRST_CASES,
+    HELD,
+    MOST,
+    PEERS,
+    CellPlace,
+    CheckedCell,
+    JUnitEntry,
+    Problem,
+    by_the_peer,
+    code_of,
+    fix,
+    jobs_with_peers,
+    junit,
+    of_image,
+    of_output,
+    of_probe,
+    open_fix,
+    select_cases,
+    select_peers,
+    subject_name,
+)
+from runner.compare.stats import count
+from runner.engine import engine
+from runner.engine.engine import socket_path
+from runner.errors import InterruptedRunError, UsageError
+from runner.images.images import ImageFacts, image_facts
+from runner.images.setup import prepare
+from runner.model.deployment import REAL
+from runner.model.result import Finding, Outcome, Result
+from runner.model.run import Job, Kind, Run
+from runner.model.stack import HTTP3, OVER_QUIC, WIRE_NAMES, Implementation, Role
+from runner.places import place as clocks
+from runner.places.guests.processes import require_memory
+from runner.places.lane_job import EndpointSpec
+from runner.places.place import Concurrency, Ground, open_ground
+from runner.plan import jobs as runs
+from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.jobs import LOGS, cannot_talk
+from runner.plan.options import Selection
+from runner.store.runs import RunFolder
+from runner.terminal.printing import STYLES, RunWatch
+from runner.units import format_data_rate, format_duration
+
+# A build on the user's host as an endpoint, without an image: its container has the host's files, read-only.
+
+ENDPOINT_IMAGE = "bentpipe/endpoint"
+# Folders of / that belong to the kernel, to the container or to the contract.
+_NOT_SHARED = frozenset(
+    ("proc", "sys", "dev", "run", "tmp", "var", "boot", "lost+found", "logs", "www", "certs", "downloads")
+)
+_WIRE_NAMES = (
+    "handshake transfer multiconnect chacha20 retry resumption zerortt http3 keyupdate ecn v2 connectionmigration "
+    "versionnegotiation"
+)
+# Does the work of /entrypoint.sh and /run_endpoint.sh of an image. It exits with 127 for an unknown case.
+_SCRIPT = """
+case " $KNOWN_CASES " in *" $TESTCASE "*) ;; *) exit 127 ;; esac
+/setup.sh
+mkdir -p "$QLOGDIR"
+if [ "$ROLE" = client ]; then /wait-for-it.sh sim:57832 -s -t 30 || exit 1; fi
+cd "$FOLDER"
+exec /bin/bash -c "exec $COMMAND"
+"""
+
+
+def local_build(command: str, *, root: Path = Path("/"), folder: Path | None = None) -> EndpointSpec:
+    """An endpoint that runs `command` in a shell, in `folder` (default: here), with the contract's environment.
+
+    The host's programs, libraries and files have the same paths in the container, read-only; /tmp belongs to the
+    container. Raises UsageError when the engine is on another host.
+    """
+    if socket_path() is None:
+        raise UsageError("--client and --server need a Docker Engine on this host: DOCKER_HOST names another host.")
+    here = (folder or Path.cwd()).resolve()
+    shared = [
+        entry
+        for entry in sorted(root.iterdir())
+        if entry.is_dir() and not entry.is_symlink() and entry.name not in _NOT_SHARED
+    ]
+    if not any(here.is_relative_to(entry) for entry in shared):
+        shared.append(here)
+    return EndpointSpec(
+        image=ENDPOINT_IMAGE,
+        entrypoint=("/bin/bash", "-c", _SCRIPT),
+        environment={
+            "KNOWN_CASES": _WIRE_NAMES,
+            "COMMAND": command,
+            "FOLDER": str(here),
+            "PATH": os.environ.get("PATH", os.defpath),
+        },
+        binds=tuple(f"{entry}:{entry}:ro" for entry in shared),
+    )
+
+
+# The result of a check: verdict, the entry to submit, and the report as Markdown and JUnit.
+
+_SIGNS = {
+    Outcome.SUCCEEDED: "✓",
+    Outcome.FAILED: "✗",
+    Outcome.UNSUPPORTED: "–",
+    Outcome.ERROR: "!",
+    Outcome.SKIPPED: "·",
+}
+_BY_THE_PEER = "Failed by the fault of the peer: this does not count against the image"
+_EXCUSED = f"Failed in some iterations, but in fewer than {HELD} of {MOST}: this does not count against the image"
+UNKNOWN_URL = "https://example.org/your-project"
+
+
+class Verdict(Enum):
+    """The verdict of a check; the value is the exit code."""
+
+    PASSED = 0
+    FAILED = 1
+    INCONCLUSIVE = 3  # nothing failed, but a case could not be decided with any peer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The result of a check. `wire_names`: case → role → TESTCASE. `random`: cases with random impairments."""
+
+    name: str  # the name of the implementation, as in implementations.json
+    subject: str  # the image, or the commands
+    facts: ImageFacts | None  # None: a local build
+    problems: tuple[Problem, ...]
+    results: Mapping[Job, Result]
+    wire_names: Mapping[str, Mapping[str, str]]
+    random: frozenset[str]
+    peers: tuple[str, ...]
+    run: Path
+    seconds: float
+    listed: Implementation | None = None  # the stack of this name in implementations.json
+
+    @property
+    def verdict(self) -> Verdict:
+        """Failed: a problem, a cell that failed (unless by the fault of the peer), or no supported case. Inconclusive:
+        a case was decided with no peer."""
+        if self.problems or any(map(self.is_charged, self.cells)) or not self.roles():
+            return Verdict.FAILED
+        return Verdict.INCONCLUSIVE if any(map(self.is_open, self.cells)) else Verdict.PASSED
+
+    @cached_property
+    def cells(self) -> dict[CellPlace, CheckedCell]:
+        """All iterations of a case with a peer, in the order in which the cases were first run."""
+        by_place: dict[CellPlace, list[Result]] = {}
+        for job, result in self.results.items():
+            by_place.setdefault(CellPlace.of(job, self.name), []).append(result)
+        return {
+            place: CheckedCell(
+                results=tuple(sorted(results, key=lambda result: result.iteration)), random=place.case in self.random
+            )
+            for place, results in by_place.items()
+        }
+
+    def is_charged(self, place: CellPlace) -> bool:
+        """True when the case failed, and a failed iteration is not the peer's fault."""
+        cell = self.cells[place]
+        failed = (result for result in cell.results if result.outcome is Outcome.FAILED)
+        return cell.outcome is Outcome.FAILED and not all(by_the_peer(result, place.role) for result in failed)
+
+    def says_nothing(self, place: CellPlace) -> bool:
+        """True when the cell says nothing about the image: it was not decided, or it failed by the peer's fault."""
+        outcome = self.cells[place].outcome
+        return outcome is Outcome.ERROR or (outcome is Outcome.FAILED and not self.is_charged(place))
+
+    def is_open(self, place: CellPlace) -> bool:
+        """True when the cell says nothing and the case did not succeed in this role with another peer."""
+        cells = [cell for other, cell in self.cells.items() if (other.case, other.role) == (place.case, place.role)]
+        return self.says_nothing(place) and all(cell.outcome is not Outcome.SUCCEEDED for cell in cells)
+
+    def path(self, place: CellPlace) -> Path:
+        """The job folder of `Cell.shown`."""
+        return self.run / self.cells[place].shown.job.path
+
+    def cases(self, role: Role) -> tuple[str, ...]:
+        """The wire names that the image claims in `role`: names of cases that ran and did not end with 127."""
+        names = {
+            self.wire_names[job.case][role.value]
+            for job, result in self.results.items()
+            if CellPlace.of(job, self.name).role is role
+            and result.outcome not in (Outcome.UNSUPPORTED, Outcome.SKIPPED)
+        }
+        return tuple(sorted(names))
+
+    def succeeded(self, role: Role) -> tuple[str, ...]:
+        """The cases that succeeded in `role` with every peer that has a verdict."""
+        outcomes: dict[str, set[Outcome]] = {}
+        for place, cell in self.cells.items():
+            if place.role is role and not self.says_nothing(place):
+                outcomes.setdefault(place.case, set()).add(cell.outcome)
+        return tuple(case for case, case_outcomes in outcomes.items() if case_outcomes == {Outcome.SUCCEEDED})
+
+    def summary(self) -> str:
+        """`as client 21 of 23 supported cases succeeded`, for both roles."""
+        parts = []
+        for role in self.roles():
+            unknown = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
+            outcomes = {place.case: cell.outcome for place, cell in self.cells.items() if place.role is role}
+            known = [case for case, outcome in outcomes.items() if outcome not in unknown]
+            parts.append(f"as {role.value} {len(self.succeeded(role))} of {len(known)} supported cases succeeded")
+        return "; ".join(parts) or "supports no case in any role"
+
+    def roles(self) -> tuple[Role, ...]:
+        """The roles in which the image claims a case."""
+        return tuple(role for role in Role if self.cases(role))
+
+    def _tried(self, role: Role) -> frozenset[str]:
+        """The wire names that this check used in `role`."""
+        jobs = (job for job in self.results if CellPlace.of(job, self.name).role is role)
+        return frozenset(self.wire_names[job.case][role.value] for job in jobs)
+
+    def entry(self) -> dict[str, Any]:
+        """The entry of implementations.json to submit, under its name."""
+        listed = self.listed
+        claimed = {role: self.cases(role) for role in self.roles()}
+        tried = {role: self._tried(role) for role in Role}
+        if listed is not None:  # the entry keeps its cases that this check did not run
+            for role in listed.roles:
+                if role not in listed.cases and tried[role] == frozenset(claimed.get(role, ())):
+                    claimed[role] = ()  # the entry claims every case, and no case that ran contradicts it
+                    continue
+                kept = [name for name in listed.cases.get(role, ()) if name not in tried[role]]
+                if kept:
+                    claimed[role] = tuple(sorted({*claimed.get(role, ()), *kept}))
+        names = {name for cases in claimed.values() for name in cases}
+        speaks = [protocol for protocol, used in (("hq-interop", names - {"http3"}), ("h3", "http3" in names)) if used]
+        if listed is not None:
+            untried = any("http3" not in tried[role] or len(tried[role]) == 1 for role in listed.roles)
+            speaks += [protocol for protocol in listed.speaks if protocol not in speaks and untried]
+        facts = self.facts
+        rates = [f"{place}: {cell.rate}" for place, cell in self.cells.items() if cell.rate]
+        return {
+            self.name: {
+                "image": self.subject,
+                "url": (facts.url if facts else "") or (listed.url if listed else "") or UNKNOWN_URL,
+                "version": facts.version if facts else "",
+                **({"language": listed.language} if listed and listed.language else {}),
+                "roles": [role.value for role in Role if role in claimed],
+                "speaks": speaks,
+                "cases": {role.value: list(claimed[role]) for role in Role if claimed.get(role)},
+                **({"note": "; ".join(rates)} if rates else {}),
+            }
+        }
+
+    def write(self) -> tuple[Path, Path, Path]:
+        """Write `report.md`, `junit.xml` and `entry.json` into the run's folder, and return their paths."""
+        paths = (self.run / "report.md", self.run / "junit.xml", self.run / "entry.json")
+        paths[0].write_text(self.markdown())
+        paths[1].write_bytes(self.junit())
+        paths[2].write_text(json.dumps(self.entry(), indent=1) + "\n")
+        return paths
+
+    def columns(self) -> list[tuple[Role, str]]:
+        """Role and peer of each column of the table, for cells that ran."""
+        columns = {(place.role, place.peer) for place in self.cells}
+        return sorted(columns, key=lambda column: (list(Role).index(column[0]), self.peers.index(column[1])))
+
+    def rows(self) -> list[str]:
+        """The cases in the order in which they were run."""
+        return list(dict.fromkeys(place.case for place in self.cells))
+
+    def markdown(self) -> str:
+        """The report as Markdown, for people and pull requests."""
+        lines = [f"# bentpipe check: {self.subject}", "", *self._markdown_head(), "", "## Cases", ""]
+        columns = self.columns()
+        lines.append("| case | " + " | ".join(f"as {role.value}, {peer}" for role, peer in columns) + " |")
+        lines.append("| --- |" + " --- |" * len(columns))
+        for case in self.rows():
+            cells = (self.text(CellPlace(case, role, peer)) for role, peer in columns)
+            lines.append(f"| {case} | " + " | ".join(cells) + " |")
+        lines += [
+            "",
+            "✓ succeeded · ✗ failed · ≈ failed in some iterations · – not supported (127) · ! not decided · · not run",
+        ]
+        for title, places in self.groups():
+            lines += ["", f"## {title}"]
+            for place in places:
+                lines += ["", *self._markdown_findings(place)]
+        lines += ["", "## Entry for implementations.json", "", "```json", json.dumps(self.entry(), indent=1), "```", ""]
+        return "\n".join(lines)
+
+    def _markdown_head(self) -> list[str]:
+        size = f", {self.facts.size / 1e6:.0f} MB, {self.facts.platform}" if self.facts else ""
+        lines = [f"**{self.verdict.name.lower()}** in {format_duration(self.seconds)}{size}."]
+        lines += [f"- **{problem.code}**: {problem.what} {problem.fix}" for problem in self.problems]
+        return lines
+
+    def groups(self) -> list[tuple[str, list[CellPlace]]]:
+        """Cells with findings to print, by heading; empty groups are left out."""
+        by_title: dict[str, list[CellPlace]] = {"Failed": [], _BY_THE_PEER: [], _EXCUSED: [], "Not decided": []}
+        for place, cell in self.cells.items():
+            if cell.outcome is Outcome.FAILED:
+                by_title["Failed" if self.is_charged(place) else _BY_THE_PEER].append(place)
+            elif cell.outcome is Outcome.ERROR:
+                by_title["Not decided"].append(place)
+            elif cell.excused:
+                by_title[_EXCUSED].append(place)
+        return [(title, places) for title, places in by_title.items() if places]
+
+    def _markdown_findings(self, place: CellPlace) -> list[str]:
+        cell = self.cells[place]
+        lines = [f"### {place}", *(["", f"{cell.rate}."] if cell.rate else [])]
+        for finding in cell.shown.findings:
+            lines += ["", *finding_lines(finding, fix_of(cell, finding, place.role))]
+            if finding.log_tail:
+                lines += ["", "```", finding.log_tail.replace("```", "'''"), "```"]
+        return [*lines, "", f"Evidence: `{self.path(place)}`"]
+
+    def text(self, place: CellPlace) -> str:
+        """The text of a cell in the table; empty when it did not run."""
+        cell = self.cells.get(place)
+        if cell is None:
+            return ""
+        peers = cell.outcome is Outcome.FAILED and not self.is_charged(place)
+        return cell_text(cell) + (" (peer's fault)" if peers else "")
+
+    def junit(self) -> bytes:
+        """The report for a CI: one suite for the contract, and one for each role."""
+        entries = {
+            place: _junit_entry(cell, place.role, nothing=self.says_nothing(place), is_open=self.is_open(place))
+            for place, cell in self.cells.items()
+        }
+        return junit(f"check {self.subject}", self.problems, entries)
+
+
+def finding_lines(finding: Finding, how: str) -> list[str]:
+    """A finding as a Markdown list. `how`: the fix; empty when the requirement already says it."""
+    section = f" ({finding.section})" if finding.section else ""
+    lines = [
+        f"- `{finding.code}`{f' of the {finding.role}' if finding.role else ''}: {finding.requirement}{section}",
+        f"- expected: {finding.expected}",
+        f"- actual: {finding.actual}",
+    ]
+    if finding.packets:
+        lines.append(f"- packets {finding.places}, in the capture of the {finding.vantage}")
+    return [*lines, f"- fix: {how}"] if how else lines
+
+
+def findings_text(findings: Iterable[Finding], fix_of_code: Callable[[Finding], str]) -> str:
+    """All findings with the last lines of the logs, as text."""
+    return "\n".join(
+        line for finding in findings for line in (*finding_lines(finding, fix_of_code(finding)), finding.log_tail)
+    )
+
+
+def cell_text(cell: CheckedCell) -> str:
+    """The sign of a cell with its goodput, its code or its rate of success."""
+    sign, result = _SIGNS[cell.outcome], cell.shown
+    tried = f"{count(cell.decided)}" if cell.rate else ""
+    if cell.excused:
+        return f"≈ {tried}"
+    if cell.outcome in (Outcome.FAILED, Outcome.ERROR):
+        return " ".join(filter(None, (sign, code_of(result), tried)))
+    if cell.outcome is Outcome.SUCCEEDED and result.sample and result.sample.goodput and result.sample.efficiency:
+        return f"{sign} goodput {format_data_rate(result.sample.goodput)}"
+    return sign
+
+
+def fix_of(cell: CheckedCell, finding: Finding, role: Role) -> str:
+    """The fix for the image in `role`; empty when the finding's requirement already says it, or when the fault is not
+    the image's."""
+    if cell.outcome is Outcome.ERROR:
+        return open_fix(finding.code)
+    return fix(finding, cell.shown.case, role)
+
+
+def _junit_entry(cell: CheckedCell, role: Role, *, nothing: bool, is_open: bool) -> JUnitEntry:
+    """A cell that says nothing about the image is an error only when it leaves the check open. An excused cell passes
+    with a note."""
+    tags = {
+        Outcome.FAILED: "failure",
+        Outcome.UNSUPPORTED: "skipped",
+        Outcome.SKIPPED: "skipped",
+    }
+    findings, seconds = cell.shown.findings, sum(result.wall_s for result in cell.results)
+    text = findings_text(findings, lambda finding: fix_of(cell, finding, role))
+    tag = ("error" if is_open else "skipped") if nothing else tags.get(cell.outcome)
+    if tag is None:
+        return JUnitEntry(text=f"{cell.rate}\n{text}" if cell.excused else "", seconds=seconds)
+    words = ["not decided"] if cell.outcome is Outcome.ERROR else ["the peer's fault"] if nothing else []
+    words += [f"{finding.code}: {finding.actual}" for finding in findings[:1]] or [cell.outcome.value]
+    words += [cell.rate] if cell.rate else []
+    return JUnitEntry(tag=tag, message="; ".join(words), text=text, seconds=seconds)
+
+
+# The work of a check: inspect the image, probe it, run it against reference peers, handshakes first.
+
+PEERS_A_CASE = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """The options of `check`. Either `image`, or commands of a local build by role."""
+
+    implementations: Path
+    image: str | None = None
+    commands: Mapping[Role, str]
+    name: str | None = None  # name of the stack; None: the name is made from the name of the image
+    peers: tuple[str, ...] = PEERS
+    cases: tuple[str, ...] = ()  # empty: all cases on the default link, goodput and sat
+    run: str | None = None
+    lanes: str = "auto"
+    clock: str = REAL  # REAL or VIRTUAL
+    yes: bool = False
+    extra_cas: Path | None = None
+
+
+def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
+    """Check one image or local build. Raises UsageError for a missing image or peer, InterruptedRunError after
+    Ctrl-C."""
+    began = time.monotonic()
+    catalog = load_catalog(options.implementations)
+    if options.clock != REAL and options.commands:
+        raise UsageError("--clock virtual: a local build runs in real time only. Name an image, or leave out --clock.")
+    width = clocks.concurrency(options.lanes, options.clock)
+    if options.clock != REAL:
+        require_memory(width.all)  # before the kernel of guests is built, which takes minutes
+    peers = select_peers(catalog, options.peers)
+    cases = select_cases(catalog, options.cases)
+    image = options.image if options.image is not None else "local"
+    name = subject_name(options.name, image, peers)
+    prepare(
+        [catalog.implementations[peer] for peer in peers],
+        assume_yes=options.yes,
+        extra_cas=options.extra_cas,
+        console=err,
+        guests=options.clock != REAL,
+    )
+    facts = image_facts(engine.connect(), options.image) if options.image is not None else None
+    problems = list(of_image(facts)) if facts is not None else []
+    path = (
+        LOGS / "checks" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}"
+        if options.run is None
+        else runs.run_path(options.run)
+    )
+    subject = _Subject(name=name, facts=facts, commands=options.commands, clock=options.clock)
+    work = _Check(catalog=catalog, subject=subject, peers=peers, cases=cases, path=path, width=width, out=out)
+    if any(problem.fatal for problem in problems):
+        path.mkdir(parents=True, exist_ok=True)
+    else:
+        problems += work.run()
+    return Report(
+        name=name,
+        subject=subject.text,
+        facts=facts,
+        problems=tuple(problems),
+        results=work.results,
+        wire_names=work.wire_names(),
+        random=frozenset(case for case in cases if work.is_random(case)),
+        peers=peers,
+        run=path,
+        seconds=time.monotonic() - began,
+        listed=catalog.implementations.get(name)
+        or (_stack_with_image(catalog, options.image) if options.name is None else None),
+    )
+
+
+def _stack_with_image(catalog: Catalog, image: str | None) -> Implementation | None:
+    """The stack of the catalogue that has this image."""
+    return next((stack for stack in catalog.implementations.values() if image and stack.image == image), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Subject:
+    """The image or local build under check."""
+
+    name: str
+    facts: ImageFacts | None
+    commands: Mapping[Role, str]
+    clock: str
+
+    @property
+    def text(self) -> str:
+        """The image, or the commands."""
+        if self.facts is not None:
+            return self.facts.image
+        return ", ".join(f"{role.value}: {command}" for role, command in self.commands.items())
+
+    @property
+    def image(self) -> str:
+        return self.facts.image if self.facts is not None else ENDPOINT_IMAGE
+
+    def roles(self) -> tuple[Role, ...]:
+        """The possible roles: both for an image; for a local build the roles with a command."""
+        return tuple(role for role in Role if self.facts is not None or role in self.commands)
+
+    def specs(self) -> dict[tuple[str, Role], EndpointSpec]:
+        """The endpoints of a local build, by name and role; empty for an image."""
+        return {(self.name, role): local_build(command) for role, command in self.commands.items()}
+
+
+def _got_through(result: Result) -> bool:
+    """True when the file arrived. The case may still have failed because of a behaviour that other cases allow, such as
+    Retry."""
+    return result.outcome is Outcome.SUCCEEDED or (result.outcome is Outcome.FAILED and not cannot_talk(result))
+
+
+class _Check:
+    """The jobs of one check and their results."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        subject: _Subject,
+        peers: tuple[str, ...],
+        cases: tuple[str, ...],
+        path: Path,
+        width: Concurrency,
+        out: Console,
+    ) -> None:
+        self.results: dict[Job, Result] = {}
+        self._planned: list[Job] = []
+        self._subject = subject
+        self._peers = peers
+        self._cases = cases
+        self._path = path
+        self._width = width
+        self._out = out
+        self._say = partial(out.print, soft_wrap=True, markup=False)
+        self._catalog = catalog
+        self._folder: RunFolder | None = None
+
+    def run(self) -> list[Problem]:
+        """Probe the image and run the jobs. Returns the problems that the jobs showed."""
+        entry = self._entry(self._subject.roles(), {})
+        folder = self._open(entry)
+        # All stages use the same lanes: making a lane takes as long as a job.
+        with folder.locked(), open_ground(folder.run, self._width, self._say) as ground:
+            problems = self._run_all(entry, ground)
+        return problems + self._output_problems()
+
+    def _run_all(self, entry: Implementation, ground: Ground) -> list[Problem]:
+        first = self._jobs(entry, tuple(case for case in self._cases if case in FIRST_CASES), peers=1)
+        problems = self._probe(first, ground)
+        self._execute(first, entry, ground)
+        able = self._able()
+        for role in entry.roles:
+            if role in able and not able[role]:
+                self._out.print(
+                    f"As {role.value} it {self._ending(role)} its first case, so its other cases don't run."
+                )
+            elif role not in able:
+                self._out.print(
+                    f"As {role.value} it supports neither {' nor '.join(FIRST_CASES)}, so no case runs in this role."
+                )
+        roles = tuple(role for role in entry.roles if able.get(role))
+        if roles:
+            entry = self._entry(roles, able)
+            jobs = [job for job in self._jobs(entry, self._cases, peers=PEERS_A_CASE) if job not in self.results]
+            # The longest jobs start first: otherwise they would still run when other lanes are already idle.
+            # Measurements come last, because fewer lanes may be open during measurements.
+            cases = self._catalog.cases
+            jobs.sort(key=lambda job: (cases[job.case].kind is Kind.MEASUREMENT, -cases[job.case].timeout))
+            self._execute(jobs, entry, ground)
+        return problems
+
+    def _entry(self, roles: tuple[Role, ...], able: Mapping[Role, frozenset[str]]) -> Implementation:
+        """The subject as a stack. `able`: the first cases that each role passed; empty before they run."""
+        facts = self._subject.facts
+        only_h3 = {role: (WIRE_NAMES[HTTP3],) for role, cases in able.items() if cases == {"http3"}}
+        return Implementation(
+            name=self._subject.name,
+            image=self._subject.image,
+            url=facts.url if facts else "",
+            version=facts.version if facts else "",
+            roles=roles,
+            speaks=OVER_QUIC,
+            cases={role: names for role, names in only_h3.items() if role in roles},
+        )
+
+    def _jobs(self, entry: Implementation, cases: tuple[str, ...], *, peers: int) -> list[Job]:
+        return jobs_with_peers(self._with(entry), entry, cases, self._peers, most=peers)
+
+    def _with(self, entry: Implementation) -> Catalog:
+        return Catalog(implementations={**self._catalog.implementations, entry.name: entry}, cases=self._catalog.cases)
+
+    def _open(self, entry: Implementation) -> RunFolder:
+        jobs = self._jobs(entry, self._cases, peers=PEERS_A_CASE)
+        self._folder = RunFolder.create(self._path, replace(self._record(entry), order=tuple(jobs)))
+        return self._folder
+
+    def _record(self, entry: Implementation) -> Run:
+        """The record of the run: the subject with its peers, in both roles."""
+        stacks = (entry.name, *self._peers)
+        selection = Selection(servers=stacks, clients=stacks, cases=self._cases, iterations=1)
+        ids = {entry.name: self._subject.facts.image_id} if self._subject.facts else {}
+        run = runs.new_run(
+            self._path, self._with(entry), selection, seed=None, shuffled=False, image_ids=ids, timeout_scale=1.0
+        )
+        return clocks.with_clock(run, self._subject.clock)
+
+    def _probe(self, jobs: list[Job], ground: Ground) -> list[Problem]:
+        """Run the image with an unknown TESTCASE. A local build needs no probe: its script exits with 127."""
+        if self._subject.facts is None:
+            return []
+        if ground.unprobed:
+            self._say(ground.unprobed)
+        answers = ground.probe(self._run(), self._path / "compliance.json", jobs)
+        reasons = {role: reason for (name, role), reason in answers.items() if name == self._subject.name}
+        return list(of_probe(reasons))
+
+    def _run(self) -> Run:
+        assert self._folder is not None, "_open() comes first"
+        return self._folder.run
+
+    def _execute(self, jobs: list[Job], entry: Implementation, ground: Ground) -> None:
+        assert self._folder is not None, "_open() comes first"
+        record, now = self._run(), self._record(entry)
+        self._folder.save_run(replace(record, protocols={**record.protocols, **now.protocols}))
+        with RunWatch(self._out) as watch:
+            work = Campaign(
+                folder=self._folder,
+                cases=self._catalog.cases,
+                todo=tuple(jobs),
+                presets={},
+                deployment=ground.deployment(self._run(), self._subject.specs()),
+                width=self._width,
+                retention=Retention.FAILED,
+                observer=watch,
+                extension=self,
+            )
+            self._planned += jobs
+            with stopping(work):
+                self.results |= work.execute()
+        order = dict.fromkeys((*self._run().order, *self._planned))
+        self._folder.save_run(replace(self._run(), order=tuple(order)))
+        if work.stopped:
+            raise InterruptedRunError(f"Stopped after {len(self.results)} jobs of the check; they are in {self._path}.")
+
+    def further(self, job: Job, results: Mapping[Job, Result]) -> Sequence[Job]:
+        """Further iterations of the job's cell; none while iterations of the cell still run."""
+        iterations = [other for other in self._planned if replace(other, iteration=job.iteration) == job]
+        if not all(other in results for other in iterations):
+            return ()
+        cell = CheckedCell(results=tuple(results[other] for other in iterations), random=self.is_random(job.case))
+        more = [replace(job, iteration=len(iterations) + number) for number in range(1, cell.further + 1)]
+        self._planned += more
+        return more
+
+    def is_random(self, case: str) -> bool:
+        """True when another seed affects other packets."""
+        return self._catalog.cases[case].record().has_chance
+
+    def _ending(self, role: Role) -> str:
+        """The verb for a role that passed none of its first cases: `fails`, or `could not be judged in`."""
+        outcomes = {result.outcome for job, result in self.results.items() if self._role_of(job) is role}
+        return "fails" if Outcome.FAILED in outcomes else "could not be judged in"
+
+    def _able(self) -> dict[Role, frozenset[str]]:
+        """The first cases that succeeded, by role. A role that supports none of them is left out."""
+        able: dict[Role, frozenset[str]] = {}
+        for role in Role:
+            results = {job: result for job, result in self.results.items() if self._role_of(job) is role}
+            known = {job.case for job, result in results.items() if result.outcome is not Outcome.UNSUPPORTED}
+            if known:
+                able[role] = frozenset(job.case for job, result in results.items() if _got_through(result))
+        return able
+
+    def _role_of(self, job: Job) -> Role:
+        return CellPlace.of(job, self._subject.name).role
+
+    def _output_problems(self) -> list[Problem]:
+        """Problems with missing rights that the output of an endpoint shows, at most one per role."""
+        by_role: dict[Role, Problem] = {}
+        for job in self.results:
+            role = self._role_of(job)
+            log = self._path / job.path / role.value / "output.log"
+            if log.is_file() and role not in by_role:
+                for problem in of_output(role, log.read_text(errors="replace")):
+                    by_role[role] = problem
+        return list(by_role.values())
+
+    def wire_names(self) -> dict[str, dict[str, str]]:
+        """The values of TESTCASE that the endpoints got, by case and role."""
+        if self._folder is None:
+            return {}
+        return {job.case: dict(self._run().wire_names(job)) for job in self.results}
+
+
+# Prints a check's report to a terminal.
+
+_STYLES = {Verdict.PASSED: "green", Verdict.FAILED: "red", Verdict.INCONCLUSIVE: "yellow"}
+
+
+def show_report(console: Console, report: Report) -> None:
+    """Print problems with their fixes, the table of cases, failures, the places of the files, the verdict."""
+    for problem in report.problems:
+        console.print(f"\n[red]✗ {escape(problem.code)}[/red] {escape(problem.what)}", soft_wrap=True)
+        console.print(f"  fix: {escape(problem.fix)}", soft_wrap=True)
+    for role in Role:
+        columns = [column for column in report.columns() if column[0] is role]
+        if columns:
+            console.print("", _cases_table(report, columns), sep="\n")
+    for title, places in report.groups():
+        console.print(f"\n[bold]{title}[/bold]")
+        for place in places:
+            _show_cell(console, report, place)
+    markdown, junit, entry = report.write()
+    style = _STYLES[report.verdict]
+    console.print(
+        f"\n[{style}]{report.verdict.name.lower()}[/{style}] in {format_duration(report.seconds)}: "
+        f"{escape(report.subject)} {report.summary()}.",
+        soft_wrap=True,
+    )
+    console.print(f"report {markdown}\nJUnit  {junit}\nentry  {entry}", soft_wrap=True)
+    if report.facts is not None and not report.facts.url:
+        console.print(
+            "The image has no label org.opencontainers.image.source: "
+            f"write your project's page instead of {UNKNOWN_URL}.",
+            soft_wrap=True,
+        )
+
+
+def _cases_table(report: Report, columns: list[tuple[Role, str]]) -> Table:
+    """The cases in one role with a column per peer, within 80 columns: long codes of failures are folded."""
+    table = Table(box=None)
+    table.add_column(f"as {columns[0][0].value}", no_wrap=True)
+    for _, peer in columns:
+        table.add_column(f"with {peer}", overflow="fold")
+    for case in report.rows():
+        places = [CellPlace(case, role, peer) for role, peer in columns]
+        if any(place in report.cells for place in places):
+            table.add_row(case, *(f"[{_style(report, place)}]{escape(report.text(place))}[/]" for place in places))
+    return table
+
+
+def _style(report: Report, place: CellPlace) -> str:
+    cell = report.cells.get(place)
+    if cell is None or cell.excused or report.says_nothing(place):
+        return "yellow"
+    return STYLES[cell.outcome][1]
+
+
+def _show_cell(console: Console, report: Report, place: CellPlace) -> None:
+    cell = report.cells[place]
+    console.print(f"\n[bold]{place}[/bold]" + (f": {cell.rate}" if cell.rate else ""), soft_wrap=True)
+    for finding in cell.shown.findings:
+        section = f" ({finding.section})" if finding.section else ""
+        whose = f" of the {finding.role}" if finding.role else ""
+        console.print(f"  {escape(finding.code)}{whose}: {escape(finding.requirement)}{section}", soft_wrap=True)
+        console.print(f"  expected {escape(finding.expected)}; got {escape(finding.actual)}", soft_wrap=True)
+        if fix := fix_of(cell, finding, place.role):
+            console.print(f"  fix: {fix}", soft_wrap=True)
+    console.print(f"  [dim]./bentpipe show {report.path(place)}[/dim]", soft_wrap=True)

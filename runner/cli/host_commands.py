@@ -1,0 +1,452 @@
+"""Commands about this host and its stacks: doctor, list, build, test, ci, night, worker."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+from rich.table import Table
+
+from runner.cli.base import (
+    SITE,
+    TEST_STACKS,
+    cas_option,
+    draw_site,
+    err,
+    lanes_option,
+    out,
+    rootless_option,
+    yes_option,
+)
+from runner.cli.group import main
+from runner.errors import InUseError, UsageError
+from runner.files import locked_folder
+from runner.images import setup
+from runner.images import setup as examination
+from runner.model.run import NightRecord, NightState
+from runner.model.stack import Role
+from runner.nights.night import NightWork, load_records, night_folder
+from runner.nights.plan import NIGHT, SYSTEMD, cron_line, install, load_night, unit_names
+from runner.paths import IMPLEMENTATIONS, ROOT
+from runner.places.workers.cluster import PORT, Address, Invitation, accepted, invitation_folder, schedule, use_dask
+from runner.places.workers.worker import Deployments, OwnLanes, take_part
+from runner.plan.catalog import load_catalog, load_implementations, named, split
+from runner.plan.jobs import LOGS
+from runner.plan.links import declared_links
+from runner.terminal import printing
+from runner.terminal.printing import emulated_links_table, knobs_table, middleboxes_table
+from runner.units import format_duration
+
+# Commands about this host and its stacks: doctor, list, build, test.
+
+
+@main.command()
+@click.option("--link", is_flag=True, help="Measure the emulated link: RTT, data rate, loss, with 1 and with N lanes.")
+@click.option("--lanes", type=click.IntRange(1, 64), default=4, show_default=True, help="Number of lanes for --link.")
+@click.pass_obj
+def doctor(implementations: Path, link: bool, lanes: int) -> None:
+    """Show what this host lacks, and how to install it."""
+    from runner.images import setup as examination  # noqa: PLC0415 - docker is slow to import
+
+    checks = examination.examine(load_implementations(implementations))
+    if link:
+        from runner.check.link_selftest import selftest  # noqa: PLC0415
+
+        checks += selftest(lanes=lanes, progress=lambda line: out.print(f"[dim]{line}[/dim]"))
+    out.print(printing.checks_table(checks))
+    sys.exit(0 if all(check.ok for check in checks) else 3)
+
+
+@main.command("list")
+@click.pass_obj
+def list_(implementations: Path) -> None:
+    """List the stacks, middleboxes, cases and links."""
+    from runner.campaign import matrix  # noqa: PLC0415 - docker is slow to import
+
+    catalog = load_catalog(implementations)
+    entries = catalog.implementations.values()
+    boxes = {name: matrix.as_stack(entry) for name, entry in catalog.middleboxes.items()}
+    sizes = matrix.image_sizes(stack.image for stack in (*entries, *boxes.values()))
+    built = matrix.built_table([stack for stack in entries if stack.build is not None], sizes)
+    published = matrix.published_table([stack for stack in entries if stack.build is None], sizes, width=out.width)
+    cases = printing.cases_table(case.record() for case in catalog.cases.values())
+    where = {name: matrix.where(box, sizes) for name, box in boxes.items()}
+    out.print(built, "", published, "", cases, sep="\n")
+    out.print("", middleboxes_table(catalog.middleboxes.values(), where), "", knobs_table(catalog.knobs), sep="\n")
+    out.print("", emulated_links_table({name: link.record() for name, link in declared_links().items()}), sep="\n")
+
+
+@main.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--pull", is_flag=True, help="Pull published images instead of building.")
+@yes_option
+@cas_option
+@click.pass_obj
+def build(implementations: Path, names: tuple[str, ...], pull: bool, yes: bool, extra_cas: Path | None) -> None:
+    """Build the images of stacks and middleboxes, the simulator and the tools. Without NAME: all of them."""
+    from runner.campaign import matrix  # noqa: PLC0415
+
+    chosen = matrix.choose_stacks(load_catalog(implementations), names, pull=pull)
+    matrix.build(chosen, pull=pull, yes=yes, extra_cas=extra_cas, out=out, err=err)
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.option("--all", "everything", is_flag=True, help="Run the slow tests, too.")
+@click.option("--yes", "-y", is_flag=True, help="Install and start missing programs without a question.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]...")
+def test(everything: bool, yes: bool, arguments: tuple[str, ...]) -> None:
+    """Install what the tests need, then run the test suite."""
+    from runner.campaign.matrix import as_stack, load_present  # noqa: PLC0415
+    from runner.images.setup import prepare, prepare_tests  # noqa: PLC0415
+
+    prepare_tests(assume_yes=yes, console=err)
+    catalog = load_present(IMPLEMENTATIONS)
+    stacks = [catalog.implementations[name] for name in TEST_STACKS]
+    if everything:
+        stacks = [stack for name, stack in catalog.implementations.items() if name not in catalog.absent]
+        stacks += [as_stack(box) for box in catalog.middleboxes.values()]
+    prepare(stacks, assume_yes=yes, extra_cas=None, console=err, guests=everything)
+    marks = () if everything else ("-m", "not slow")
+    os.chdir(ROOT)
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *marks, *arguments])
+
+
+# Commands of workers: worker invite, worker tls://…, worker accept.
+
+
+class _WorkerGroup(click.Group):
+    """Makes `worker tls://…` a short form of `worker join tls://…`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert the command's name, `join`, before an address."""
+        is_join = any("://" in argument for argument in args) and args[0] not in self.commands
+        return super().parse_args(ctx, ["join", *args] if is_join else args)
+
+
+@main.group(cls=_WorkerGroup)
+def worker() -> None:
+    """Run jobs on many hosts (docs/workers.md).
+
+    Call `worker invite` on the host where you start runs, and `worker tls://HOST:PORT` on each worker host.
+    """
+
+
+@worker.command("invite")
+@click.option("--host", metavar="NAME", help="Name or address of this host, as workers reach it. [its host name]")
+@click.option("--port", default=PORT, show_default=True, type=click.IntRange(1, 65535), help="TCP port to open.")
+@click.option(
+    "--days", default=2.0, show_default=True, type=click.FloatRange(0.01, 30), help="Days until the invitation ends."
+)
+@click.option("--new", is_flag=True, help="Make new certificates, which end earlier invitations.")
+def invite(host: str | None, port: int, days: float, new: bool) -> None:
+    """Invite workers, and run the scheduler until Ctrl-C.
+
+    The command prints a line to paste on each worker host. A person who has this line can run any program as the user
+    of each worker and of the runner. Treat the line like a password.
+    """
+    use_dask()
+    address = Address.parse(f"tls://{host or socket.getfqdn()}:{port}")
+    kept = Invitation(invitation_folder(LOGS, address))
+    invitation = kept if kept.valid and not new else Invitation.make(kept.folder, days=days)
+
+    def ready() -> None:
+        out.print(
+            f"Workers may take part in {address} until {invitation.until:%Y-%m-%d %H:%M}. On each of them:\n",
+            soft_wrap=True,
+        )
+        out.print(f"    echo {invitation.token} | ./bentpipe worker {address}\n", soft_wrap=True, markup=False)
+        out.print(f"Then, on this host: ./bentpipe run --on {address} …", soft_wrap=True)
+
+    try:
+        asyncio.run(schedule(address, invitation, ready=ready))
+    except KeyboardInterrupt:
+        out.print("The scheduler has ended. The same command starts it again with the same invitation.")
+
+
+@worker.command("accept")
+@click.argument("address")
+def accept(address: str) -> None:
+    """Read an invitation from the standard input and store it.
+
+    The invitation is in the line that `worker invite` printed. Afterwards `run --on ADDRESS` works on this host.
+    """
+    at = Address.parse(address)
+    accepted(LOGS, at, _token())
+    out.print(f"This host may take part in {at}.")
+
+
+@worker.command("join")
+@click.argument("address")
+@click.option("--lanes", type=click.IntRange(1, 64), help="Number of jobs at the same time. [one for each core]")
+@yes_option
+def join(address: str, lanes: int | None, yes: bool) -> None:
+    """Run jobs of the scheduler at ADDRESS until Ctrl-C.
+
+    ADDRESS is tls://HOST:PORT. `worker tls://HOST:PORT` is a short form of `worker join tls://HOST:PORT`.
+
+    The first call reads the invitation from the standard input. Later calls use the stored invitation.
+    """
+    at = Address.parse(address)
+    invitation = accepted(LOGS, at, _token())
+    use_dask()
+    number = lanes or len(os.sched_getaffinity(0))
+    setup.require(examination.examine_host())
+    setup.connect(assume_yes=yes, console=out)
+
+    def say(sentence: str) -> None:
+        out.print(escape(sentence), soft_wrap=True)
+
+    scratch = LOGS / ".workers" / "guests"  # disks of guests; only one process may use this folder
+
+    def open_host() -> AbstractContextManager[Deployments]:
+        return OwnLanes.open(lanes=number, scratch=scratch, say=say)
+
+    # Slurm and systemd end a worker by SIGTERM. The handler raises an exception, so that the worker can remove its
+    # containers first.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with _alone(scratch):
+            take_part(at, invitation, open_host, lanes=number, say=say)
+    except KeyboardInterrupt:
+        out.print("This worker and its running jobs have ended.")
+
+
+@contextmanager
+def _alone(scratch: Path) -> Iterator[None]:
+    """Be the only worker of this checkout. Raises UsageError when another worker of this checkout runs."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked_folder(scratch))
+        except InUseError as error:
+            raise UsageError(
+                "Another worker of this checkout is running: end it, or start it with more --lanes."
+            ) from error
+        yield
+
+
+def _token() -> str | None:
+    """The invitation on the standard input. None when the standard input is a terminal or has no invitation."""
+    if sys.stdin.isatty():
+        return None
+    return sys.stdin.readline().strip() or None
+
+
+# Commands of nightly runs: night run, night status, night install.
+
+_SHOWN = 10  # nights at most
+_SIGNS = {NightState.DONE: "✓", NightState.STOPPED: "⏸", NightState.FAILED: "✗", NightState.LEFT_OUT: "–"}
+
+file_option = click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=NIGHT,
+    show_default="night.json",
+    help="File that describes a night.",
+)
+
+
+@main.group()
+def night() -> None:
+    """Run the matrix every night, as night.json describes (docs/nights.md)."""
+
+
+@night.command("run")
+@file_option
+def run(path: Path) -> None:
+    """Run one night now, or resume a night that was killed.
+
+    Two nights of the same name never overlap.
+
+    Exit codes: 0 every stage is done · 2 bad input · 3 a stage failed or did not fit into the time.
+    """
+    work = NightWork(night=load_night(path), logs=LOGS, site=SITE, say=lambda text: out.print(escape(text)))
+    record = work.run()
+    for line in record.news:
+        out.print(escape(line), soft_wrap=True)
+    sys.exit(0 if all(stage.state is NightState.DONE for stage in record.stages) else 3)
+
+
+@night.command("status")
+@file_option
+def status(path: Path) -> None:
+    """Show the last nights.
+
+    Shows the duration and the stages of each night, the changes of the newest night, and when the next night begins.
+    """
+    loaded = load_night(path)
+    records = load_records(night_folder(LOGS, loaded.name))
+    if not records:
+        out.print(f"No night of {loaded.name} has run yet: ./bentpipe night run begins one.")
+    else:
+        out.print(_table(records[:_SHOWN]))
+        for line in records[0].news:
+            out.print(escape(line), soft_wrap=True)
+    installed = (SYSTEMD / unit_names(loaded)[1]).is_file()
+    if installed:
+        begins = f"The next night begins at {loaded.at:%H:%M}."
+    else:
+        begins = "No timer is installed: ./bentpipe night install writes one."
+    out.print(f"{begins} {shutil.disk_usage(LOGS).free / 1e9:.1f} GB are free below {LOGS}.", soft_wrap=True)
+
+
+def _table(records: list[NightRecord]) -> Table:
+    table = Table("night", "lasted", "stages", box=None)
+    for record in records:
+        ended = record.ended_unix_s
+        lasted = format_duration(ended - record.began_unix_s) if ended is not None else "not ended"
+        stages = [
+            f"{_SIGNS[stage.state]} {stage.name}{': ' + stage.message if stage.message else ''}"
+            for stage in record.stages
+        ]
+        table.add_row(
+            f"{datetime.fromtimestamp(record.began_unix_s):%Y-%m-%d %H:%M}", lasted, escape("\n".join(stages))
+        )
+    return table
+
+
+@night.command("install")
+@file_option
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=SYSTEMD,
+    show_default=True,
+    help="Folder of systemd's units.",
+)
+@click.option("--cron", is_flag=True, help="Print a line for `crontab -e` instead.")
+def install_(path: Path, folder: Path, cron: bool) -> None:
+    """Let systemd start a night every day.
+
+    Writes a service and a timer.
+    """
+    loaded = load_night(path)
+    if cron:
+        click.echo(cron_line(loaded, path))
+        return
+    for unit in install(loaded, path, folder):
+        out.print(f"{unit}")
+    out.print(f"Next: systemctl daemon-reload && systemctl enable --now {unit_names(loaded)[1]}", soft_wrap=True)
+
+
+# The command `ci`: compares two builds of a stack.
+
+
+@main.command()
+@click.option("--base", required=True, metavar="IMAGE|COMMIT", help="The build before the change.")
+@click.option("--head", required=True, metavar="IMAGE|COMMIT", help="The build with the change.")
+@click.option(
+    "--build", "command", metavar="COMMAND", help="Command that builds a commit's image and tags it as $IMAGE."
+)
+@click.option(
+    "--repository",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path(),
+    show_default="here",
+    help="The git repository of --build.",
+)
+@click.option("--name", help="Name of the stack. [from the image's name]")
+@click.option("--role", "roles", multiple=True, metavar="NAME", help="Roles of the stack: client, server. [both]")
+@click.option(
+    "--peer", "peers", multiple=True, metavar="NAME|all", help="Stacks to run against. [quic-go,quinn,aioquic]"
+)
+@click.option("--case", "cases", multiple=True, metavar="NAME", help="Cases to run. [all test cases, goodput, sat]")
+@click.option(
+    "--clock", type=click.Choice(["virtual", "real"]), default="virtual", show_default=True, help="As in `run`."
+)
+@rootless_option
+@lanes_option("auto")
+@click.option(
+    "--least",
+    type=click.FloatRange(0, 1000),
+    default=10.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Report only delivery times that changed by at least PERCENT.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed of both builds. [random, recorded]")
+@click.option("--run", metavar="DIR", help="Folder of the report and its evidence. [logs/ci/NAME-TIME]")
+@click.option(
+    "--url",
+    default="",
+    metavar="URL",
+    help="URL at which the folder of --run will be published. Links of the report begin with it.",
+)
+@click.option(
+    "--summary", type=click.Path(dir_okay=False, path_type=Path), help="Append the summary to this file, too."
+)
+@yes_option
+@cas_option
+@click.pass_obj
+def ci(implementations: Path, /, base: str, head: str, **options: Any) -> None:
+    """Compare two builds of a stack, and report what the change made worse.
+
+    Both builds run the same jobs side by side. A failure of both builds does not count against the change.
+
+    Exit codes: 0 nothing got worse · 1 something got worse · 2 bad input · 3 this host lacks something, or no cell
+    could be decided.
+    """
+    from runner.check.cell import PEERS  # noqa: PLC0415
+    from runner.check.change import SITE  # noqa: PLC0415
+    from runner.check.two_builds import (  # noqa: PLC0415 - docker is slow to import
+        BASE,
+        HEAD,
+        ArchivedImages,
+        BuildOptions,
+        EngineImages,
+        build_commits,
+        compare_builds,
+    )
+
+    rootless = options.pop("rootless")
+    source = EngineImages() if rootless is None else ArchivedImages(rootless)
+    catalog = source.catalog(implementations)
+    peers = tuple(split(options.pop("peers"))) or PEERS
+    if peers == ("all",):
+        stacks = catalog.implementations.values()
+        peers = tuple(stack.name for stack in stacks if stack.build and stack.kind == "stack" and not stack.is_over_tcp)
+    images = {BASE: base, HEAD: head}
+    command, repository = options.pop("command"), options.pop("repository")
+    roles = named(options.pop("roles"), [role.value for role in Role], option="--role", kind="role")
+    url, summary, least = options.pop("url"), options.pop("summary"), options.pop("least")
+    if command:
+        name = options["name"] or repository.resolve().name
+        options["name"] = name
+        images = build_commits(
+            images,
+            command=command,
+            repository=repository,
+            name=name.lower(),
+            source=source,
+            say=lambda text: out.print(text, markup=False),
+        )
+    chosen = BuildOptions(
+        catalog=catalog,
+        images=images,
+        source=source,
+        roles=tuple(map(Role, roles)),
+        peers=peers,
+        least=least / 100,
+        **options,
+    )
+    report = replace(compare_builds(chosen, out=out, err=err), url=url)
+    if report.changed:
+        draw_site(list(report.folders.values()), report.path / SITE)
+    paths = report.write()
+    if summary is not None:
+        with summary.open("a", encoding="utf-8") as file:
+            file.write(report.markdown())
+    for text in (report.markdown(), *map(str, paths)):
+        out.print(text, soft_wrap=True, markup=False)
+    sys.exit(report.verdict.value)

@@ -1,0 +1,349 @@
+"""Commands over stored files: analyse, render, serve, show, decode, schema, compare, history."""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from runner.cli.base import SITE, Skipped, draw_site, err, out
+from runner.cli.group import main
+from runner.compare import clocks, compare, report
+from runner.compare.compare import RunMeans, between_runs, run_means
+from runner.compare.conditions import TOPICS, differences
+from runner.compare.exchange import export_results, import_results
+from runner.compare.history import history
+from runner.compare.report import compare_vias
+from runner.errors import UsageError
+from runner.files import beneath
+from runner.judge.judges import can_judge, judge_job
+from runner.judge.process import AnalysisLimitError, JudgeLimits, Judges, RenewedRun, StoppedError, over_the_limit
+from runner.model.result import Artifacts, Result
+from runner.model.run import Job
+from runner.nights.plan import night_schema
+from runner.plan import jobs
+from runner.plan.catalog import Catalog, implementations_schema, load_catalog, split
+from runner.plan.choice import declaration
+from runner.plan.jobs import LOGS, run_path
+from runner.plan.links import emulated_links_schema, links_schema
+from runner.site.server import SiteServer
+from runner.store import runs as store
+from runner.store.runs import RunFolder, find_runs, load_evidence
+from runner.terminal import printing
+from runner.units import format_count
+
+# Commands over stored files: analyse, render, serve, show, schema.
+
+
+@main.command("analyse")
+@click.argument("name", metavar="RUN")
+def analyse_(name: str) -> None:
+    """Judge a stored run again, offline, and print the changed verdicts."""
+    skipped = Skipped()
+    folder = RunFolder.open(jobs.run_path(name), skipped)
+    catalog = load_catalog()
+    changes: list[tuple[Job, Result, Result]] = []
+    count = 0
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}", style="dim"))
+    with folder.locked(), Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+        results = folder.results()
+        task = progress.add_task("", total=len(results))
+        for job, before, after in _all_judged_again(folder, catalog, results, skipped):
+            progress.update(task, description=str(job))
+            progress.advance(task)
+            if after is None:
+                continue
+            count += 1
+            folder.save_result(after)
+            if (before.outcome, before.findings) != (after.outcome, after.findings):
+                changes.append((job, before, after))
+    if count < len(results):
+        kept = f"{len(results) - count} of {len(results)} jobs keep their verdict"
+        out.print(f"{kept}: their packets are gone, or their test case no longer exists.")
+    out.print(
+        printing.changes_table(changes)
+        if changes
+        else f"{format_count(count, 'job')} judged again, no verdict changed."
+    )
+
+
+def _all_judged_again(
+    folder: RunFolder, catalog: Catalog, results: Mapping[Job, Result], skipped: Skipped
+) -> Iterator[tuple[Job, Result, Result | None]]:
+    """Each job with its old and its new result, in the order of `results`. The new result is None when the job can't be
+    judged."""
+    stop, judges_count = threading.Event(), os.cpu_count() or 1
+
+    def judge(item: tuple[Job, Result]) -> Result | None:
+        try:
+            return _judged_again(judges, folder, catalog, *item)
+        except (UsageError, OSError) as error:
+            skipped(str(error))
+        except Exception as error:  # a bug of bentpipe must affect only one job
+            skipped(f"{item[0]}: the judge failed ({type(error).__name__}: {error}); this is a bug of bentpipe.")
+        return None
+
+    with Judges(judges_count, stopped=stop.is_set) as judges, ThreadPoolExecutor(judges_count) as threads:
+        try:
+            judged = threads.map(judge, results.items())
+            for (job, before), after in zip(results.items(), judged, strict=True):
+                yield job, before, after
+        finally:  # after Ctrl-C the judges end at once
+            stop.set()
+            threads.shutdown(cancel_futures=True)
+
+
+def _judged_again(judges: Judges, folder: RunFolder, catalog: Catalog, job: Job, before: Result) -> Result | None:
+    """The new result of `job`; None when its captures are gone or its case is unknown."""
+    artifacts, record = folder.own(job), folder.run.cases.get(job.case_link)
+    if record is None:
+        return None
+    case = declaration(catalog.cases, record)
+    if not can_judge(artifacts, case, record):
+        return None
+    limits = JudgeLimits.of(artifacts)
+    try:
+        judged = judges.call(limits, judge_job, job, artifacts, case, record)
+    except AnalysisLimitError as error:
+        judged = over_the_limit(job, artifacts, limits, error)
+    except StoppedError:
+        return None
+    return jobs.rejudged(before, judged)
+
+
+@main.command()
+@click.argument("names", nargs=-1, metavar="[RUN]...")
+@click.option(
+    "--out",
+    "target",
+    type=click.Path(path_type=Path),
+    default=SITE,
+    show_default="web/site",
+    help="Folder of the site.",
+)
+def render(names: tuple[str, ...], target: Path) -> None:
+    """Draw the site from the results of runs. Without RUN it draws all runs in logs/."""
+    skipped = Skipped()
+    folders = [RunFolder.open(jobs.run_path(name), skipped) for name in names] or find_runs(LOGS, skipped)
+    out.print(f"{draw_site(folders, target, skipped if not names else None)}", markup=False)
+
+
+@main.command()
+@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="TCP port.")
+@click.option("--bind", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--site", type=click.Path(path_type=Path), default=SITE, show_default="web/site", help="Folder of the site."
+)
+@click.option("--name", "names", multiple=True, help="Another host name that browsers may use for this server.")
+def serve(port: int, bind: str, site: Path, names: tuple[str, ...]) -> None:
+    """Serve the rendered site. Files of jobs are sent as text or as downloads, never as pages."""
+    if not (site / "index.html").is_file():
+        raise UsageError(f"There is no site in {site}: draw it with ./bentpipe render.")
+    try:
+        server = SiteServer((bind, port), site, names)
+    except OSError as error:
+        raise UsageError(f"--bind {bind} --port {port} can't be used: {error.strerror}.") from error
+    with server:
+        out.print(f"http://{bind}:{port}/ — Ctrl-C ends it.")
+        server.serve_forever()
+
+
+@main.command()
+@click.argument("name", metavar="RUN/SERVER_CLIENT/CASE/ITERATION")
+def show(name: str) -> None:
+    """Show one job: verdict, evidence, numbers."""
+    path = Path(name) if Path(name).is_dir() else LOGS / name
+    if not (path / "result.json").is_file():
+        raise UsageError(
+            f"There is no finished job in {path}: write RUN/SERVER_CLIENT/CASE/ITERATION, such as "
+            "demo/quinn_aioquic/sat/1."
+        )
+    here = path.absolute()
+    beneath(here.parents[2], Path(*here.parts[-3:]))  # a symbolic link in a run may lead to a place outside the run
+    folder = RunFolder.open(here.parents[2], Skipped())
+    results = {folder.artifacts(job).folder: result for job, result in folder.results().items()}
+    if here not in results:
+        raise UsageError(f"The job in {path} can't be shown, because its result.json can't be read.")
+    result = results[here]
+    artifacts = Artifacts(path)
+    printing.show_result(out, result, folder.run.cases.get(result.job.case_link), load_evidence(artifacts), artifacts)
+    out.print(f"files: {path}")
+
+
+@main.command()
+@click.argument("name", metavar="FILE")
+def schema(name: str) -> None:
+    """Print the JSON Schema of a file format.
+
+    FILE is run.json, result.json, evidence.json, implementations.json, links.json, emulated-links.json or night.json.
+    """
+    schemas = {
+        **store.schemas(),
+        "implementations.json": implementations_schema(),
+        "links.json": links_schema(),
+        "night.json": night_schema(),
+        "emulated-links.json": emulated_links_schema(),
+    }
+    if name not in schemas:
+        raise UsageError(f"There is no schema of '{name}'. Choices: {', '.join(schemas)}.")
+    click.echo(json.dumps(schemas[name], indent=1))
+
+
+# Commands over several runs: compare, history.
+
+_MOST_OTHERS = 20  # number of runs; more runs would hardly improve the estimate
+file_type = click.Path(dir_okay=False, path_type=Path)
+
+
+@main.command("compare")
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="[B]", required=False)
+@click.option(
+    "--despite",
+    multiple=True,
+    metavar="TOPIC,…",
+    help=f"Compare although the runs differ in TOPIC: {', '.join(TOPICS)}.",
+)
+@click.option(
+    "--least",
+    type=click.FloatRange(0, 1000),
+    default=0.0,
+    metavar="PERCENT",
+    help="Report only numbers that changed by at least PERCENT. For a retransmission ratio: percentage points.",
+)
+@click.option("--all", "everything", is_flag=True, help="Show unchanged cells, too.")
+@click.option(
+    "--across-clocks",
+    is_flag=True,
+    help="Compare a run in real time with a run in virtual time, and explain the differences.",
+)
+@click.option(
+    "--json", "json_file", type=file_type, metavar="FILE", help="Write the whole comparison as JSON, in SI units."
+)
+@click.option("--markdown", "markdown_file", type=file_type, metavar="FILE", help="Write the table as Markdown.")
+def compare_(
+    before: str,
+    after: str | None,
+    *,
+    despite: tuple[str, ...],
+    least: float,
+    everything: bool,
+    across_clocks: bool,
+    json_file: Path | None,
+    markdown_file: Path | None,
+) -> None:
+    """Show the statistically significant changes from run A to run B. Without B, compare the middleboxes of run A with
+    each other.
+
+    Exit codes: 0 nothing got worse · 1 something got worse · 2 bad input, or runs that can't be compared.
+    """
+    topics = frozenset(split(despite))
+    if unknown := topics - TOPICS.keys():
+        raise UsageError(f"--despite: there is no topic '{min(unknown)}'. Choices: {', '.join(TOPICS)}.")
+    skipped = Skipped()
+    if across_clocks:
+        if after is None or json_file or markdown_file or topics or least or everything:
+            raise UsageError("compare: --across-clocks takes two runs and no other option.")
+        _show_clocks(*(RunFolder.open(run_path(name), skipped) for name in (before, after)))
+        return
+    if after is None:
+        if json_file or markdown_file or topics or least:
+            raise UsageError("compare: --despite, --least, --json and --markdown need two runs: name the second run.")
+        out.print(report.vias_renderable(*compare_vias(RenewedRun.of(RunFolder.open(run_path(before), skipped)))))
+        return
+    folders = [RenewedRun.of(RunFolder.open(run_path(name), skipped)) for name in (before, after)]
+    others = list(_others(folders))
+    comparison = compare(folders[0], folders[1], despite=topics, least=least / 100, others=others)
+    for path, text in (
+        (json_file, report.document(comparison)),
+        (markdown_file, report.markdown(comparison, everything=everything)),
+    ):
+        if path is not None:
+            try:
+                path.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise UsageError(f"{path} can't be written: {error.strerror}.") from error
+    out.print(report.renderable(comparison, everything=everything))
+    sys.exit(comparison.exit_code)
+
+
+def _show_clocks(first: RunFolder, second: RunFolder) -> None:
+    comparison = clocks.across_clocks(first, second)
+    for sentence in clocks.sentences(comparison):
+        out.print(sentence, soft_wrap=True, markup=False)
+    out.print(clocks.table(comparison))
+
+
+def between_sentences(paths: Sequence[Path]) -> Iterator[str]:
+    """A sentence for each case: how much the delivery time differs between runs with equal conditions."""
+    means = [run_means(RunFolder.open(path)) for path in paths]
+    deviations = between_runs(means[0], None, means[1:])
+    for (case, metric), between in deviations.items():
+        if metric == "ttlb":
+            yield (
+                f"{case}: between these {len(between.runs)} runs, delivery time deviates by "
+                f"{100 * between.deviation:.2g} % ({between.cells} cells). ./bentpipe compare uses this deviation."
+            )
+
+
+def _others(runs: Sequence[RunFolder]) -> Iterator[RunMeans]:
+    """The newest runs in the same folders with the same conditions as the first run. They show how much runs of the
+    same images differ. Unreadable runs are left out."""
+    beside = {path.parent for run in runs for path in run.path.resolve().parent.glob("*/run.json")}
+    folders = []
+    for path in sorted(beside - {run.path.resolve() for run in runs}):
+        with suppress(UsageError):
+            folder = RunFolder.open(path, lambda _: None)
+            if not differences(folder.run, runs[0].run) and folder.run.cases.keys() & runs[0].run.cases.keys():
+                folders.append(folder)
+    folders.sort(key=lambda folder: -folder.run.started_unix_s)
+    for folder in folders[:_MOST_OTHERS]:
+        with suppress(UsageError):
+            yield run_means(RenewedRun.of(folder))
+
+
+@main.command("history")
+@click.option(
+    "--logs",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=LOGS,
+    show_default="logs",
+    help="Folder of the runs.",
+)
+@click.option("--all", "everything", is_flag=True, help="Show every cell, not only changed and flaky ones.")
+def history_(logs: Path, everything: bool) -> None:
+    """Show each matrix cell over all runs: trend, change, rate of success.
+
+    Runs under other conditions than the newest run are left out.
+    """
+    out.print(report.history_renderable(history(find_runs(logs, Skipped())), everything=everything))
+
+
+@main.command("export")
+@click.argument("name", metavar="RUN")
+@click.option("--results", "target", type=file_type, required=True, metavar="FILE", help="File to write.")
+def export_(name: str, target: Path) -> None:
+    """Write the plan and all results of a run, without packets and logs, into one compressed file."""
+    count = export_results(RunFolder.open(run_path(name)), target)
+    size = target.stat().st_size
+    out.print(f"{target}: {format_count(count, 'result')}, {size:,} B. `./bentpipe import {target}` reads it.")
+
+
+@main.command("import")
+@click.argument("path", type=file_type, metavar="FILE")
+@click.option("--run", "name", metavar="NAME|DIR", help="Run to make or to extend. [the name of FILE]")
+def import_(path: Path, name: str | None) -> None:
+    """Make a run of a file of results, or add the file to the run NAME."""
+    target = run_path(name or path.name.split(".")[0])
+    done = import_results(path, target)
+    out.print(
+        f"{target.name}: {format_count(done.new, 'new result')}, {done.replaced} in place of an error, "
+        f"{done.known} known before. {format_count(done.without_evidence, 'job')} without packets on this host: "
+        "they can be shown and compared, and not judged again."
+    )

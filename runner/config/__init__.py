@@ -1,1 +1,0 @@
-"""Configuration: the catalogue of stacks and cases, links, variants, selections."""

@@ -1,0 +1,422 @@
+"""Detectors of patterns that the client or the path causes: receive window, ACKs, ECN, queue, outage, MTU, late
+data."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.decode.columns import CLIENT, SERVER
+from runner.diagnose.limits import Course
+from runner.diagnose.transfer_view import EVIDENCE, View
+from runner.model.result import Diagnosis, Limit, Pattern
+from runner.trace.handshake import CE
+from runner.trace.recording import APPLICATION, Vantage
+from runner.units import format_data_rate, format_duration, format_size
+
+# Detector: the client's flow control held the server back (RFC 9000 §4.1).
+
+RECEIVE_WINDOW_PATTERNS = (
+    Pattern(
+        code="receive-window", meaning="The client's flow control held the server back.", over_tcp="RFC 9293 §3.8.6"
+    ),
+)
+
+_RECEIVE_WINDOW_LEAST_SHARE = 0.05
+
+
+def detect_receive_window(course: Course) -> Iterator[Diagnosis]:
+    """Report when flow control was the limit for at least 5 % of the time, with fewer bytes in flight than the path
+    holds."""
+    spans = course.of_limit(Limit.RECEIVE_WINDOW)
+    share = sum(span.end - span.start for span in spans) / course.duration
+    if share < _RECEIVE_WINDOW_LEAST_SHARE:
+        return
+    slices, view = course.slices, course.view
+    inside = slices.inside(spans)
+    if not inside.any() or float(np.median(slices.in_flight[inside])) >= view.bdp:
+        return
+    most = float(slices.in_flight[inside].max())
+    path = format_size(round(view.bdp)) if np.isfinite(view.bdp) else "more, because no packet had to wait"
+    yield Diagnosis(
+        code="receive-window",
+        sentence=f"The client's flow control held the server back in {share:.0%} of the time: "
+        f"at most {format_size(round(most))} were in flight then, and the path holds {path}.",
+        start=spans[0].start,
+        end=spans[-1].end,
+        share=share,
+        packets=view.numbers_in(spans[0].start, spans[0].end),
+        vantage="server",
+        section="RFC 9000 §4.1",
+    )
+
+
+# Detector: the client sends an ACK for almost every packet, or its packets fill the return link (RFC 9000 §13.2.2).
+
+RETURN_LINK_PATTERNS = (
+    Pattern(code="dense-acks", meaning="The client sent too many ACKs for the return link."),
+    Pattern(code="return-link-full", meaning="The return link was full.", over_tcp="RFC 3449 §2"),
+)
+
+_DENSE = 0.9  # ACKs per packet with data
+_COSTLY = 0.1  # share of the return link
+_FULL = 0.8
+_RETURN_LINK_LEAST_SHARE = 0.05
+_LEAST_CALM = 0.5  # share of the packets
+
+
+def detect_return_link(course: Course) -> Iterator[Diagnosis]:
+    """Dense ACKs: at least nine ACKs for ten packets, and the client uses at least 10 % of the return link. Full: the
+    client uses at least 80 % of the return link in 5 % of the time. No diagnosis where the capacity of the return link
+    is unknown."""
+    view, slices = course.view, course.slices
+    client = view.transfer.recording.client
+    if client is None or not np.isfinite(view.return_rate):
+        return
+    used = slices.return_use
+    ratio = _ratio(view, client)
+    if ratio is not None and ratio >= _DENSE and used.mean() >= _COSTLY:
+        yield Diagnosis(
+            code="dense-acks",
+            sentence=f"The client sent {ratio:.2f} ACKs per packet that didn't need an immediate ACK; all ACKs take "
+            f"{used.mean():.0%} of the return link's {format_data_rate(round(view.return_rate))}.",
+            start=view.first_byte,
+            end=view.last_byte,
+            share=float(used.mean()),
+            packets=view.client_numbers(view.first_byte, view.last_byte),
+            vantage="client",
+            section="RFC 9000 §13.2.2, thesis §5.6.9.1",
+        )
+    full = used >= _FULL
+    share = float(full.mean()) * float(slices.edges[-1] - slices.edges[0]) / course.duration
+    if share >= _RETURN_LINK_LEAST_SHARE:
+        chosen = np.flatnonzero(full)
+        start, end = float(slices.edges[chosen[0]]), float(slices.edges[chosen[-1] + 1])
+        yield Diagnosis(
+            code="return-link-full",
+            sentence=f"In {share:.0%} of the time, the client used at least {_FULL:.0%} of the return link's "
+            f"{format_data_rate(round(view.return_rate))}. The maximum was {used.max():.0%}.",
+            start=start,
+            end=end,
+            share=share,
+            packets=view.client_numbers(start, end),
+            vantage="client",
+            section="RFC 9000 §13.2.2, thesis §5.6.9.1",
+        )
+
+
+def _ratio(view: View, client: Vantage) -> float | None:
+    """ACKs per packet, without the packets that need an immediate ACK and their ACKs. These are packets after a gap,
+    out of order, or with CE (RFC 9000 §13.2.1). None when most packets need an immediate ACK."""
+    packets, ratio = client.packets, view.sample.ack_ratio
+    rows = view.numbered(client, SERVER)
+    if ratio is None or not len(rows):
+        return None
+    number = packets["packet_number"][rows]
+    expected = np.append(number[0], np.maximum.accumulate(number)[:-1] + 1)
+    urgent = (number != expected) | (client.datagrams["ecn"][packets["datagram"][rows]] == CE)
+    share = float(urgent.mean())
+    return (ratio - share) / (1 - share) if share <= 1 - _LEAST_CALM else None
+
+
+# Detector: the client did not report CE marks, or the server ignored them (RFC 9000 §13.4, RFC 9002 §7.1).
+
+ECN_PATTERNS = (
+    Pattern(code="ecn-not-reported", meaning="The client did not report congestion marks."),
+    Pattern(code="ecn-ignored", meaning="The server did not react to congestion marks."),
+)
+
+_LEAST_MARKS = 3
+_HEEDED = 0.9  # share of the earlier bytes in flight; CUBIC keeps 0.7, NewReno 0.5
+
+
+def detect_ecn(course: Course) -> Iterator[Diagnosis]:
+    """Not reported: the client received at least three CE marks, and its ACKs report none. Ignored: one RTT after the
+    first report the server has at least 90 % as many bytes in flight as before, and no packet was lost."""
+    view, facts = course.view, course.view.connection_facts
+    received = facts.client_ecn.received
+    if received is None or received.ce < _LEAST_MARKS:
+        return
+    if facts.client_ecn.reported.ce == 0:
+        yield Diagnosis(
+            code="ecn-not-reported",
+            sentence=f"{received.ce} packets reached the client with CE, but its ACKs report none.",
+            start=view.first_byte,
+            end=view.last_byte,
+            packets=_marked(view),
+            vantage="server",
+            section="RFC 9000 §13.4.1",
+        )
+        return
+    server = view.transfer.recording.server
+    if server is None or len(view.flight.losses):
+        return
+    acks = server.ack_frames
+    reporting = (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION) & (acks["ce"] > 0)
+    first = float(view.seconds(acks["time_ns"][reporting]).min(initial=np.inf))
+    slices = course.slices
+    before = slices.in_flight[(slices.sending > first - slices.window / 2) & (slices.sending <= first)]
+    after = slices.in_flight[(slices.sending > first + slices.window) & (slices.sending <= first + 2 * slices.window)]
+    # In slow start the window grows until the report arrives, so the largest earlier value counts.
+    if len(before) and len(after) and after.max() >= _HEEDED * before.max():
+        yield Diagnosis(
+            code="ecn-ignored",
+            sentence=f"The client reported CE from {first:.3f} s on, and the server kept as much in flight as before.",
+            start=first + view.shift,
+            end=view.last_byte,
+            packets=view.numbers_in(first + view.shift + slices.window, view.last_byte),
+            vantage="server",
+            section="RFC 9002 §7.1",
+        )
+
+
+def _marked(view: View) -> tuple[int, ...]:
+    """Packet numbers of the first few packets that reached the client with CE."""
+    client = view.transfer.recording.client
+    assert client is not None  # the client received them
+    packets, rows = client.packets, view.numbered(client, SERVER)
+    marked = rows[client.datagrams["ecn"][packets["datagram"][rows]] == CE]
+    numbers: list[int] = packets["packet_number"][marked][:EVIDENCE].tolist()
+    return tuple(numbers)
+
+
+# Detector: the forward link's queue overflowed, or held packets for much of the time.
+
+QUEUE_PATTERNS = (
+    Pattern(code="queue-overflow", meaning="The queue of the link overflowed.", over_tcp="RFC 7567 §2"),
+    Pattern(
+        code="standing-queue", meaning="Packets waited in a queue for most of the transfer.", over_tcp="RFC 7567 §1"
+    ),
+)
+
+_LEAST_DROPS = 10
+_LEAST_DROP_SHARE = 0.02  # loss-based congestion control causes fewer losses when it probes
+_STANDING = 1.0  # RTTs of the empty path
+_QUEUE_LEAST_SHARE = 0.25  # share of the time
+
+
+def detect_queue(course: Course) -> Iterator[Diagnosis]:
+    """Overflow: the simulator counted that the queue dropped at least ten packets and at least 2 % of all packets.
+    Standing queue: in at least a quarter of the time packets wait for at least one RTT of the empty path, which doubles
+    the RTT."""
+    view = course.view
+    if view.truth is not None:
+        forward = view.truth.forward
+        share = forward.dropped_queue / max(forward.packets_in, 1)
+        if forward.dropped_queue >= _LEAST_DROPS and share >= _LEAST_DROP_SHARE:
+            lost = view.flight.time[~view.flight.arrived]
+            bounds = (float(lost.min()), float(lost.max())) if len(lost) else (view.first_byte, view.last_byte)
+            yield Diagnosis(
+                code="queue-overflow",
+                sentence=f"The forward link's queue of {view.forward.queue_packets} packets dropped "
+                f"{forward.dropped_queue} of {forward.packets_in} packets.",
+                start=bounds[0],
+                end=bounds[1],
+                share=share,
+                packets=view.numbers(view.flight.row[~view.flight.arrived]),
+                vantage="server",
+                section="RFC 7567 §2",
+            )
+    yield from _standing(course)
+
+
+def _standing(course: Course) -> Iterator[Diagnosis]:
+    view, slices = course.view, course.slices
+    least = slices.least_waited
+    standing = np.isfinite(least) & (least >= _STANDING * view.rtt)
+    share = float(standing.mean()) * float(slices.edges[-1] - slices.edges[0]) / course.duration
+    if share < _QUEUE_LEAST_SHARE:
+        return
+    chosen = np.flatnonzero(standing)
+    holds = f", whose queue holds {format_duration(view.queue_seconds)}" if view.queue_seconds else ""
+    start, end = float(slices.edges[chosen[0]]), float(slices.edges[chosen[-1] + 1])
+    yield Diagnosis(
+        code="standing-queue",
+        sentence=f"In {share:.0%} of the time packets waited for {format_duration(float(np.median(least[standing])))} "
+        f"in front of the forward link{holds}.",
+        start=start,
+        end=end,
+        share=share,
+        packets=view.numbers_in(start, end),
+        vantage="server",
+        section="RFC 7567 §1",
+    )
+
+
+# Detector: the path carried nothing for some time. On an emulated link this is the configured outage, if the simulator
+# counted lost packets. On a real link it is the outage in the trace.
+
+OUTAGE_PATTERNS = (Pattern(code="outage", meaning="The path carried nothing for a while.", over_tcp="RFC 6298 §5"),)
+
+
+def detect_outage(course: Course) -> Iterator[Diagnosis]:
+    """Report an outage that cost time, and how long the server needed to continue after it."""
+    view, spans = course.view, course.of_limit(Limit.OUTAGE)
+    if view.outage is None or not spans:
+        return
+    begin, end, over = view.outage.start, view.outage.end, view.outage.over
+    after = (
+        f"; the next packet arrived {format_duration(over - end)} after the end of the outage"
+        if np.isfinite(over)
+        else ""
+    )
+    dropped = len(view.outage.swallowed) if view.truth is None else view.truth.forward.dropped_outage
+    yield Diagnosis(
+        code="outage",
+        sentence=f"The path carried nothing for {format_duration(end - begin)} and lost {dropped} packets of the "
+        f"server{after}.",
+        start=begin,
+        end=min(over, view.last_byte),
+        share=sum(span.end - span.start for span in spans) / course.duration,
+        packets=view.numbers_in(begin, end),
+        vantage="server",
+        section="RFC 9002 §6.2",
+    )
+
+
+# Detector: datagrams never grew towards the path's MTU, or too large datagrams were lost (RFC 9000 §14.3).
+
+PATH_MTU_PATTERNS = (
+    Pattern(code="mtu-not-raised", meaning="The server never used the path's full packet size."),
+    Pattern(code="mtu-black-hole", meaning="Long packets vanished."),
+)
+
+_EVERY_PATH = 1200  # bytes of UDP payload; `small_datagrams` detects smaller datagrams
+_SMALL = 1300  # bytes of UDP payload; IPv6 guarantees 1232 (RFC 8200 §5)
+_LEAST_DATAGRAMS = 500
+
+
+def detect_path_mtu(course: Course) -> Iterator[Diagnosis]:
+    """Never grown: of at least 500 datagrams with 1-RTT packets none has 1300 B or more. Lost: the simulator counted
+    datagrams as too long."""
+    view = course.view
+    server = view.transfer.recording.server
+    if server is None:
+        return
+    carrier = server.packets["datagram"][view.flight.row]
+    mine, size = np.unique(carrier), server.datagrams["payload_length"]
+    largest = int(size[mine].max(initial=0))
+    if len(mine) >= _LEAST_DATAGRAMS and _EVERY_PATH <= largest < _SMALL:
+        yield Diagnosis(
+            code="mtu-not-raised",
+            sentence=f"None of {len(mine)} datagrams has more than {largest} B, although the path carries 1500 B.",
+            start=view.begin,
+            end=view.last_byte,
+            share=1.0,
+            packets=view.numbers(view.flight.row[size[carrier] == largest]),
+            vantage="server",
+            section="RFC 9000 §14.3, thesis §5.6.9.3",
+        )
+    hole = view.black_hole
+    if hole is not None and view.truth is not None:
+        went_on = np.isfinite(hole.over)
+        after = (
+            f"the next packet arrived {format_duration(hole.over - hole.start)} later"
+            if went_on
+            else "no packet arrived afterwards"
+        )
+        yield Diagnosis(
+            code="mtu-black-hole",
+            sentence=f"From {hole.start:.2f} s on the path dropped {view.truth.forward.dropped_mtu} packets of the "
+            f"server that were too large; {after}.",
+            start=hole.start,
+            end=max(hole.start, min(hole.over, view.last_byte)),
+            packets=view.numbers(hole.swallowed),
+            vantage="server",
+            section="RFC 9000 §14.3, RFC 8899 §4.3",
+        )
+
+
+# Detector: the transfer took longer because its end had to be sent again (RFC 9002 §6.2).
+
+RETRANSMITTED_TAIL_PATTERNS = (
+    Pattern(
+        code="retransmitted-tail",
+        meaning="The end of the transfer was spent on retransmissions.",
+        over_tcp="RFC 8985 §7",
+    ),
+)
+
+_LEAST_RTTS = 1.5  # RTTs; a single RTT is normal after a loss
+_RETRANSMITTED_TAIL_LEAST_SHARE = 0.05
+
+
+def detect_retransmitted_tail(course: Course) -> Iterator[Diagnosis]:
+    """Report when the transfer ended at least 1.5 RTTs, and at least 5 % of its time, after the earliest possible
+    arrival of the last new byte."""
+    view = course.view
+    left = float(view.room.busy[1].max())
+    whole = left + view.shift + _waited(view, left)
+    tail = view.last_byte - whole
+    if tail < _LEAST_RTTS * view.rtt or tail < _RETRANSMITTED_TAIL_LEAST_SHARE * course.duration:
+        return
+    late = view.own[view.seconds(view.sent.time_ns[view.own]) > left]
+    if view.transfer.resent is None or not view.transfer.resent[0][late].any():
+        return
+    packets = np.unique(view.sent.packet[late])
+    yield Diagnosis(
+        code="retransmitted-tail",
+        sentence=f"The transfer ended {format_duration(tail)} later than necessary: after all data had been sent, "
+        f"{len(packets)} more packets with data were sent.",
+        start=whole,
+        end=view.last_byte,
+        share=tail / course.duration,
+        packets=view.numbers(packets),
+        vantage="server",
+        section="RFC 9002 §6.2, thesis §5.6.6",
+    )
+
+
+def _waited(view: View, left: float) -> float:
+    """Seconds that a packet sent at `left` had to wait in queues: as long as the last packet sent until then that
+    arrived."""
+    time, waited = view.waiting
+    sent = time - waited - view.shift
+    before = np.flatnonzero(sent <= left + 1e-6)
+    return float(waited[before[sent[before].argmax()]]) if len(before) else 0.0
+
+
+# Detector: data was sent again although its first copy had arrived, or everything was sent twice (RFC 9002 §6.1).
+
+SPURIOUS_RETRANSMISSIONS_PATTERNS = (
+    Pattern(code="sent-twice", meaning="Data was sent twice without need."),
+    Pattern(
+        code="spurious-retransmissions",
+        meaning="Data was retransmitted although it had arrived.",
+        over_tcp="RFC 8985 §6",
+    ),
+)
+
+_LEAST_PACKETS = 4
+_SPURIOUS_RETRANSMISSIONS_LEAST_SHARE = 0.001
+_EVERYTHING = 0.8
+
+
+def detect_spurious_retransmissions(course: Course) -> Iterator[Diagnosis]:
+    """Report when at least four packets, with at least 0.1 % of the response, were sent again without need. From 80 %
+    of the response on, the diagnosis is that everything was sent twice."""
+    view = course.view
+    resent, sent = view.transfer.resent, view.sent
+    if resent is None or view.transfer.arrived is None:
+        return
+    vain = resent[1][view.own]
+    rows = view.own[vain > 0]
+    packets = np.unique(sent.packet[rows])
+    unique = int(sent.new[view.own].sum())
+    share = int(vain.sum()) / max(unique, 1)
+    if len(packets) < _LEAST_PACKETS or share < _SPURIOUS_RETRANSMISSIONS_LEAST_SHARE:
+        return
+    time = view.seconds(sent.time_ns[rows])
+    twice = share >= _EVERYTHING
+    what = f"{len(packets)} packets with {format_size(int(vain.sum()))}, {share:.1%} of the response"
+    yield Diagnosis(
+        code="sent-twice" if twice else "spurious-retransmissions",
+        sentence=f"The server needlessly sent everything more than once: {what}."
+        if twice
+        else f"The server sent data again that had arrived: {what}.",
+        start=float(time.min()),
+        end=float(time.max()),
+        share=share,
+        packets=view.numbers(packets),
+        vantage="server",
+        section="RFC 9002 §6.1, thesis §5.6.7",
+    )

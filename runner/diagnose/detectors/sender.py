@@ -1,0 +1,444 @@
+"""Detectors of patterns that the server causes: bursts, slow start left early, a window too small, an idle
+application."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.decode.columns import CLIENT, NULL, SERVER
+from runner.diagnose.limits import Course, Rounds, longest
+from runner.diagnose.path import Floats
+from runner.diagnose.transfer_view import View
+from runner.model.result import Diagnosis, Limit, Pattern, Span
+from runner.trace.recording import Ints
+from runner.units import format_data_rate, format_duration, format_size
+
+# Detector: no pacing (RFC 9002 §7.7). The server sends faster than the bottleneck, then rests until the next RTT.
+
+BURSTS_PATTERNS = (Pattern(code="bursts", meaning="The server sent in bursts and rested between them."),)
+
+_REST = 0.25  # RTTs without a packet
+_FAST = 1.3  # ratio to the capacity of the forward link
+_FAST_OFTEN = 3.0  # a paced sender in slow start has a ratio of 2.5
+_RHYTHM = (0.6, 1.6)  # RTTs from one burst to the next
+_OFTEN = 0.1  # RTTs; where ACKs arrive in groups, each group causes a burst
+_NO_FAULT = (Limit.RECEIVE_WINDOW, Limit.APPLICATION, Limit.LINK)
+_BURSTS_LEAST_PACKETS = 11  # one more than an initial window, which may be sent at once (RFC 9002 §7.7)
+_LEAST_BURSTS = 4
+_BURSTS_LEAST_SHARE = 0.3  # least share of the bytes
+_LEAST_SHARE_OFTEN = 0.5  # least share of the bytes; some pacers sometimes send an initial window at once
+
+
+def detect_bursts(course: Course) -> Iterator[Diagnosis]:
+    """Report at least four bursts at distances of about one RTT that carry at least 30 % of the bytes, or at shorter
+    distances at least 50 %. Each burst has more packets than an initial window, which a sender may send at once. No
+    diagnosis where the capacity is unknown."""
+    view = course.view
+    capacity = view.capacity.known
+    if not np.isfinite(capacity):
+        return
+    for often in (False, True):
+        diagnosis = _bursts(course, capacity, often=often)
+        if diagnosis is not None:
+            yield diagnosis
+            return
+
+
+def _bursts(course: Course, capacity: float, *, often: bool) -> Diagnosis | None:
+    """The diagnosis for bursts about once per RTT, or (`often`) as often as groups of ACKs arrive. `capacity` in
+    bit/s."""
+    least_rest, rhythm = (_OFTEN, _OFTEN) if often else (_REST, _RHYTHM[0])
+    fast = _FAST_OFTEN if often else _FAST
+    view, window = course.view, course.slices.window
+    time, size = view.flight.time, view.flight.length
+    gap = np.diff(time)
+    heads = np.append(0, np.flatnonzero(gap > least_rest * window) + 1)
+    tails = np.append(heads[1:], len(time)) - 1
+    carried = np.add.reduceat(size, heads)
+    lasted = np.maximum(time[tails] - time[heads], 1e-6)
+    rate = 8 * (carried - size[heads]) / lasted
+    step = np.diff(time[heads], append=np.inf) / window
+    burst = (rate > fast * capacity) & (tails - heads + 1 >= _BURSTS_LEAST_PACKETS)
+    queued = 8 * carried / capacity / window
+    burst &= (step >= rhythm) & (step <= _RHYTHM[1] + queued)
+    # Flow control or the application may release much data at once. Bursts that keep the link full cost no time.
+    for span in (span for limit in _NO_FAULT for span in course.of_limit(limit)):
+        burst &= (time[heads] < span.start - view.shift) | (time[heads] >= span.end - view.shift)
+    supply = course.slices.supply
+    burst[1:] &= ~np.isin(view.flight.row[heads[1:] - 1], supply.packets[supply.emptied])
+    share = float(carried[burst].sum() / size.sum())
+    if burst.sum() < _LEAST_BURSTS or share < (_LEAST_SHARE_OFTEN if often else _BURSTS_LEAST_SHARE):
+        return None
+    chosen = np.flatnonzero(burst)
+    rest = float(np.median(gap[tails[chosen]]))
+    return Diagnosis(
+        code="bursts",
+        sentence=f"{len(chosen)} bursts at {format_data_rate(round(float(np.median(rate[chosen]))))}, above the link's "
+        f"{format_data_rate(round(capacity))}, each followed by {format_duration(rest)} of rest: "
+        f"they carry {share:.0%} of the bytes.",
+        start=float(time[heads[chosen[0]]]),
+        end=float(time[tails[chosen[-1]]]),
+        share=share,
+        packets=view.numbers(view.flight.row[heads[chosen]]),
+        vantage="server",
+        section="RFC 9002 §7.7, thesis §5.6.5",
+    )
+
+
+# Detector: slow start ended without a loss, far below the bytes that the path holds (RFC 9002 §7.3.1).
+
+SLOW_START_LEFT_PATTERNS = (
+    Pattern(
+        code="slow-start-left-early", meaning="Slow start ended long before the link was full.", over_tcp="RFC 9406"
+    ),
+    Pattern(code="window-never-grew", meaning="The congestion window never grew.", over_tcp="RFC 5681 §3.1"),
+)
+
+_GROWTH = 1.2  # slow start has 2.0, or 1.5 for a sender that counts ACKs when every second packet is acknowledged
+_SLOW_START_LEFT_LEAST_ROUNDS = 4
+_GREW = 1.5
+_HELD = 0.7
+_RETURN_FULL = 0.8
+_LATE = 1.5  # RTTs of the empty path; with a queue or late ACKs the window looks too small
+
+
+def detect_slow_start_left(course: Course) -> Iterator[Diagnosis]:
+    """Report at least four rounds in which the window did not grow, although it was the limit and no packet had been
+    lost. No diagnosis where the application may have been the limit, because datagrams are short. No diagnosis either
+    where ACKs fill the return link, because then the return link sets the pace."""
+    rounds = Rounds.of(course)
+    first, last = rounds.flat(_GROWTH)
+    if last - first < _SLOW_START_LEFT_LEAST_ROUNDS or rounds.peak[first] > course.view.bdp:
+        return
+    start, end = float(rounds.start[first]), float(rounds.start[last])
+    if _rtt(course, start, end) > _LATE * course.slices.window:
+        return
+    inside = (course.slices.middle >= start) & (course.slices.middle < end)
+    if inside.any() and float(np.median(course.slices.return_use[inside])) >= _RETURN_FULL:
+        return
+    shift = course.view.shift
+    if course.slices.supply.doubtful(start - shift, end - shift):
+        return
+    initial, level = float(rounds.peak[0]), float(np.median(rounds.peak[first:last]))
+    if level < _HELD * float(rounds.peak[: first + 1].max()):
+        return  # the window had been larger, so slow start is not the cause
+    grew = level > _GREW * initial
+    held = f"{format_size(round(level))} in flight for {last - first} RTTs, before any loss"
+    end = start + (last - first) * rounds.length
+    yield Diagnosis(
+        code="slow-start-left-early" if grew else "window-never-grew",
+        sentence=(f"Slow start ended early: {held}" if grew else f"The congestion window never grew: {held}")
+        + _room(course.view.bdp),
+        start=start,
+        end=end,
+        share=(end - start) / course.duration,
+        packets=course.view.numbers_in(start, end),
+        vantage="server",
+        section="RFC 9002 §7.3.1",
+    )
+
+
+def _rtt(course: Course, start: float, end: float) -> float:
+    """Median seconds from a packet to its ACK, for packets sent between two moments of the client's time."""
+    flight, shift = course.view.flight, course.view.shift
+    chosen = (flight.time + shift >= start) & (flight.time + shift < end) & np.isfinite(flight.acked)
+    return float(np.median((flight.acked - flight.time)[chosen])) if chosen.any() else 0.0
+
+
+def _room(bdp: float) -> str:
+    if np.isfinite(bdp):
+        return f"; the path holds {format_size(round(bdp))}."
+    return "; no packet had to wait, so the path holds more."
+
+
+# Detector: after losses the congestion window, not the link, set the rate (RFC 9002 §7.3.2).
+
+WINDOW_AFTER_LOSS_PATTERNS = (
+    Pattern(
+        code="window-after-loss", meaning="The congestion window stayed small after losses.", over_tcp="RFC 5681 §3.2"
+    ),
+)
+
+_WINDOW_AFTER_LOSS_LEAST_SHARE = 0.1
+_KEPT = 0.85  # CUBIC keeps 0.7, NewReno 0.5
+_LEAST_VANISHED = 0.5  # share of the packets that the server took for lost
+
+
+def detect_window_after_loss(course: Course) -> Iterator[Diagnosis]:
+    """Report when the congestion window was the limit for at least 10 % of the time after a loss. The two RTTs after an
+    outage or a black hole don't count: the server needs one RTT to notice the end, and one RTT to send the lost packets
+    again."""
+    view = course.view
+    lost = np.isfinite(view.flight.lost)
+    vanished = lost & ~view.flight.arrived
+    # The server takes late packets for lost, too; the diagnosis for these is spurious-retransmissions.
+    if not vanished.any() or vanished.sum() < _LEAST_VANISHED * lost.sum():
+        return
+    first = float(view.flight.lost[vanished].min()) + view.shift
+    spans = [span for span in course.of_limit(Limit.CONGESTION_WINDOW) if span.end > first]
+    silences = [each for each in (view.outage, view.black_hole) if each is not None]
+    held = sum(span.end - max(span.start, first) for span in spans)
+    held -= sum(
+        _overlap(span, silence.start, silence.over + 2 * course.slices.window) for span in spans for silence in silences
+    )
+    share = held / course.duration
+    if share < _WINDOW_AFTER_LOSS_LEAST_SHARE:
+        return
+    slices = course.slices
+    before = float(slices.in_flight[slices.middle <= first].max(initial=0.0))
+    after = slices.in_flight[(slices.middle > first) & (slices.middle <= spans[-1].end)]
+    lowest = float(after.min()) if len(after) else 0.0
+    peaks = slices.peak[(slices.middle > first) & (slices.middle <= spans[-1].end)]
+    if len(peaks) and float((peaks / np.maximum(np.maximum.accumulate(peaks), 1.0)).min()) >= _KEPT:
+        return  # the window was still growing, and the losses did not reduce it
+    yield Diagnosis(
+        code="window-after-loss",
+        sentence=f"After the first of {int(lost.sum())} losses the congestion window held the server back in "
+        f"{share:.0%} of the time. The bytes in flight fell from {format_size(round(before))} to "
+        f"{format_size(round(lowest))}.",
+        start=max(spans[0].start, first),
+        end=spans[-1].end,
+        share=share,
+        packets=view.numbers(view.flight.row[lost]),
+        vantage="server",
+        section="RFC 9002 §7.3.2",
+    )
+
+
+def _overlap(span: Span, start: float, end: float) -> float:
+    return max(0.0, min(span.end, end) - max(span.start, start))
+
+
+# Detector: in mid-transfer the data rate falls to a fraction and stays there, and losses don't explain this.
+
+RATE_COLLAPSE_PATTERNS = (
+    Pattern(code="rate-collapse", meaning="The sending rate collapsed.", over_tcp="RFC 5681 §3.1"),
+)
+
+_FELL_TO = 0.4
+_HALVED = 0.5  # NewReno, for each RTT with losses (RFC 9002 §7.3.2); other controllers keep more
+_BELOW = 0.6  # share of the rate after these halvings
+_LEAST_REACHED = 0.2  # share of the link's data rate
+_LEAST_RTTS = 5
+_RATE_COLLAPSE_LEAST_ROUNDS = 3  # least number of RTTs with losses
+_PACKET = 1200  # bytes by which a window grows in each RTT (RFC 9002 §7.3.3)
+_RATE_COLLAPSE_LEAST_SHARE = 0.1
+_OF_SERVER = (Limit.CONGESTION_WINDOW, Limit.PACING, Limit.UNKNOWN)
+
+
+def detect_rate_collapse(course: Course) -> Iterator[Diagnosis]:
+    """Report when the rate is below 40 % of the highest earlier rate for at least 5 RTTs and 10 % of the time, and in
+    that time the limit was the server itself or is unknown. The rate must also be below 60 % of the rate that a server
+    has left when it halves its rate for each RTT with losses."""
+    slices, view = course.slices, course.view
+    rate = slices.around(slices.utilisation, slices.per_window)
+    highest = np.maximum.accumulate(rate)
+    own = slices.inside(span for span in course.spans if span.limit in _OF_SERVER)
+    low = own & (rate < _FELL_TO * highest) & (highest >= _LEAST_REACHED)
+    first, last = longest(low)
+    start, end = float(slices.edges[first]), float(slices.edges[last])
+    if end - start < max(_LEAST_RTTS * slices.window, _RATE_COLLAPSE_LEAST_SHARE * course.duration):
+        return
+    high = float(slices.middle[int(rate[: first + 1].argmax())])
+    if _explained(course, high, start, rate[first:last] / highest[first]):
+        return
+    if _kept_low(course, start, end, float(highest[first] * view.capacity.rate[0])):
+        return
+    before, during = (
+        round(float(value) * float(view.capacity.rate[0])) for value in (highest[first], rate[first:last].mean())
+    )
+    yield Diagnosis(
+        code="rate-collapse",
+        sentence=f"The data rate fell from {format_data_rate(before)} to {format_data_rate(during)} for "
+        f"{format_duration(end - start)}.",
+        start=start,
+        end=end,
+        share=(end - start) / course.duration,
+        packets=view.numbers_in(start, end),
+        vantage="server",
+        section="thesis §5.6.8",
+    )
+
+
+def _explained(course: Course, high: float, fallen: float, share: Floats) -> bool:
+    """Whether losses between the highest rate and the fall explain the new rate, or the path carried nothing before the
+    fall."""
+    view, window = course.view, course.slices.window
+    signals = view.flight.signals + view.shift
+    signals = signals[(signals > high - window) & (signals <= fallen + window)]
+    halvings = len(np.unique(np.floor((signals - signals[:1]) / window)))
+    silent = any(
+        silence is not None and high <= silence.over <= fallen + window for silence in (view.outage, view.black_hole)
+    )
+    return silent or float(share.mean()) >= _BELOW * _HALVED**halvings
+
+
+def _kept_low(course: Course, start: float, end: float, highest: float) -> bool:
+    """Whether losses were so frequent that between two losses a window that grows by a packet per RTT could not reach
+    40 % of the highest data rate. `highest` in bit/s."""
+    view, window = course.view, course.slices.window
+    signals = view.flight.signals + view.shift
+    signals = signals[(signals > start - window) & (signals <= end)]
+    if len(np.unique(np.floor((signals - start) / window))) < _RATE_COLLAPSE_LEAST_ROUNDS:
+        return False
+    longest_calm = float(np.diff(np.concatenate(([start], signals, [end]))).max())
+    return longest_calm / window < _FELL_TO * highest * window / 8 / _PACKET
+
+
+# Detector: packet numbers that don't increase, or are used twice (RFC 9000 §12.3).
+
+PACKET_NUMBERS_PATTERNS = (Pattern(code="packet-numbers", meaning="Packet numbers grew in an unusual way."),)
+
+_PACKET_NUMBERS_LEAST_PACKETS = 3
+_OTHERS = 0.25  # ratio of held-back datagrams without new data to those with new data
+
+
+def detect_packet_numbers(course: Course) -> Iterator[Diagnosis]:
+    """Report when an endpoint sent at least three packets with wrong numbers. A datagram that was sent twice, or that
+    was held back together with its data, doesn't count, because its number was assigned in order. A few datagrams
+    without new data that were held back together with such datagrams don't count either."""
+    view = course.view
+    for sender, name in ((CLIENT, "client"), (SERVER, "server")):
+        vantage = view.transfer.recording.near(sender)
+        if vantage is None:
+            continue
+        packets = vantage.packets
+        mine = (packets["sender"] == sender) & (packets["connection"] == view.connection)
+        mine &= packets.named("type", "1rtt") & (packets["packet_number"] != NULL)
+        if sender == SERVER:
+            mine[view.sent.packet[view.late_rows]] = False
+        rows = np.flatnonzero(mine)
+        if len(rows) < _PACKET_NUMBERS_LEAST_PACKETS:
+            continue
+        number = packets["packet_number"][rows]
+        highest = np.maximum.accumulate(number)
+        wrong = np.append(False, number[1:] <= highest[:-1])
+        _, first, place = np.unique(
+            np.column_stack([number, packets["length"][rows]]), axis=0, return_index=True, return_inverse=True
+        )
+        again = first[place.reshape(-1)] < np.arange(len(rows))
+        wrong &= ~again
+        if sender == SERVER:
+            held = np.isin(rows, _only_again(view))
+            if wrong[~held].sum() <= _OTHERS * (len(np.unique(view.sent.packet[view.late_rows])) + wrong[held].sum()):
+                held[:] = True
+            wrong &= ~(held & ~np.isin(number, number[~wrong]))
+        if wrong.sum() < _PACKET_NUMBERS_LEAST_PACKETS:
+            continue
+        reused = int(np.isin(number[wrong], number[~wrong]).sum())
+        time = view.seconds(vantage.packet_time[rows[wrong]])
+        numbers: list[int] = number[wrong][:20].tolist()
+        yield Diagnosis(
+            code="packet-numbers",
+            sentence=f"{int(wrong.sum())} packets of the {name} have numbers below earlier numbers of the {name}"
+            + (f"; {reused} of these numbers belong to other packets, too." if reused else "."),
+            start=float(time.min()),
+            end=float(time.max()),
+            share=float(wrong.mean()),
+            packets=tuple(numbers),
+            vantage=name,
+            section="RFC 9000 §12.3, thesis §5.6.9.2",
+        )
+
+
+def _only_again(view: View) -> Ints:
+    """Packets whose response data had all been sent before."""
+    sent, own = view.sent, view.own
+    return np.setdiff1d(sent.packet[own], sent.packet[own][sent.new[own] > 0])
+
+
+# Detector: ranges of a stream were skipped and sent after the data that follows them.
+
+OUT_OF_ORDER_PATTERNS = (Pattern(code="out-of-order", meaning="Packets arrived out of order."),)
+
+_LEAST_FRAMES = 5
+_OUT_OF_ORDER_LEAST_SHARE = 0.005
+
+
+def detect_out_of_order(course: Course) -> Iterator[Diagnosis]:
+    """Report when at least five frames, and at least 0.5 % of the response's frames, were sent late."""
+    view = course.view
+    rows = view.late_rows
+    share = len(rows) / max(len(view.own), 1)
+    if len(rows) < _LEAST_FRAMES or share < _OUT_OF_ORDER_LEAST_SHARE:
+        return
+    time = view.seconds(view.sent.time_ns[rows])
+    yield Diagnosis(
+        code="out-of-order",
+        sentence=f"{len(rows)} frames with {format_size(int(view.sent.new[rows].sum()))} of new data were sent after "
+        "data that follows them in the stream.",
+        start=float(time.min()),
+        end=float(time.max()),
+        share=share,
+        packets=view.numbers(np.unique(view.sent.packet[rows])),
+        vantage="server",
+        section="thesis §5.6.6",
+    )
+
+
+# Detector: the server sent nothing although no limit held it back.
+
+APPLICATION_IDLE_PATTERNS = (
+    Pattern(code="application-idle", meaning="The server had nothing to send.", over_tcp="RFC 9293 §3.8.6.2"),
+)
+
+_APPLICATION_IDLE_LEAST_SHARE = 0.05
+_LEAST_SECONDS = 0.25
+
+
+def detect_application_idle(course: Course) -> Iterator[Diagnosis]:
+    """Report when the server had nothing to send for at least 5 % of the time and 0.25 s."""
+    spans = course.of_limit(Limit.APPLICATION)
+    idle = sum(span.end - span.start for span in spans)
+    share = idle / course.duration
+    if share < _APPLICATION_IDLE_LEAST_SHARE or idle < _LEAST_SECONDS:
+        return
+    emptied = int(course.slices.supply.emptied.sum())
+    again = f"; its buffer ran empty {emptied} times" if emptied else ""
+    longest = max(spans, key=lambda span: span.end - span.start)
+    yield Diagnosis(
+        code="application-idle",
+        sentence=f"The server had nothing to send for {format_duration(idle)}, {share:.0%} of the time, although its "
+        f"windows had room. The longest such pause lasted {format_duration(longest.end - longest.start)}{again}.",
+        start=longest.start,
+        end=longest.end,
+        share=share,
+        packets=course.view.numbers_in(longest.start, longest.end),
+        vantage="server",
+        section="RFC 9002 §7.8",
+    )
+
+
+# Detector: datagrams well below the size that every path carries (RFC 9000 §14).
+
+SMALL_DATAGRAMS_PATTERNS = (Pattern(code="small-datagrams", meaning="Datagrams were small."),)
+
+_EVERY_PATH = 1200  # bytes of UDP payload
+_SMALL = 0.9 * _EVERY_PATH  # bytes; a tenth fewer bytes per datagram mean about a tenth more headers and packets
+_SMALL_DATAGRAMS_LEAST_SHARE = 0.2
+_LEAST_DATAGRAMS = 50
+
+
+def detect_small_datagrams(course: Course) -> Iterator[Diagnosis]:
+    """Report when at least 20 % of at least 50 datagrams with response data are small. A smaller share is no pattern,
+    because the last datagram of a response is short, too. A datagram doesn't count as small when the application had no
+    more data, or when the client's flow control allowed no more."""
+    view = course.view
+    supply = course.slices.supply
+    packets, size = supply.packets, supply.size
+    small = (size < _SMALL) & ~supply.emptied & ~supply.blocked
+    share = float(small.mean())
+    if len(size) < _LEAST_DATAGRAMS or share < _SMALL_DATAGRAMS_LEAST_SHARE:
+        return
+    time = supply.time[small]
+    yield Diagnosis(
+        code="small-datagrams",
+        sentence=f"{int(small.sum())} of {len(size)} datagrams with response data have less than {_SMALL:.0f} B, "
+        f"with a median of {round(float(np.median(size[small])))} B.",
+        start=float(time.min()),
+        end=float(time.max()),
+        share=share,
+        packets=view.numbers(packets[small]),
+        vantage="server",
+        section="RFC 9000 §14, thesis §5.6.9.3",
+    )

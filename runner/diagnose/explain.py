@@ -1,0 +1,280 @@
+"""Finds the reasons why a transfer was slow, from its facts and packets, over QUIC and over TCP.
+
+A detector has patterns, which declare the codes of its diagnoses, and a function
+`detect_…(course: Course) -> Iterator[Diagnosis]`. The function is pure and has no loop over packets. It yields nothing
+when its evidence is missing.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from runner.decode.columns import SERVER, Trace
+from runner.diagnose.detectors import peer_and_path, sender
+from runner.diagnose.limits import Course, shares
+from runner.diagnose.path import Floats
+from runner.diagnose.transfer_view import View
+from runner.model.facts import TraceFacts
+from runner.model.link import NO_PATH_IMPAIRMENTS, LinkParameters, PathImpairments
+from runner.model.result import Diagnosis, LinkTruth, Pattern, Sample, Span
+from runner.model.run import CaseRecord
+from runner.trace.measure import rtt_samples, sample
+from runner.trace.plots import CongestionWindow, congestion_window
+from runner.trace.recording import Ints, Recording
+from runner.trace.streams import Transfer
+
+# Packets, bytes in flight, RTT and queue over time, reduced to the resolution of a screen.
+
+_MOST_PACKETS = 20_000
+_MOST_POINTS = 1_500
+_MOMENTS = 600
+_NO_LIMIT = 2.0**34  # bytes; such a high limit holds nothing back
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panels:
+    """The curves of the connection with most of the response data. Times are seconds since the origin."""
+
+    packet_time: Floats
+    """Times when the server's ack-eliciting 1-RTT packets passed the server's capture."""
+    packet_number: Ints
+    packet_length: Ints
+    """Bytes of each of these QUIC packets."""
+    interval: float
+    """Seconds between two values of `in_flight` and of `ceiling`; the first value is for the time 0."""
+    in_flight: Floats
+    """Bytes that the server had sent and that were neither acknowledged nor taken for lost."""
+    ceiling: Floats
+    """Bytes in flight that the client's flow control allows; infinity: unknown."""
+    rtt_time: Floats
+    rtt: Floats
+    """Seconds from a packet of the server to its ACK, measured at the server's capture. The ACK delay is included."""
+    queue_time: Floats
+    queue: Floats
+    """Seconds that a packet waited in queues: how much longer it took to the client than the fastest packet."""
+
+    @classmethod
+    def of(cls, view: View) -> "Panels":
+        """The panels of a transfer."""
+        flight = view.flight
+        every = -(-len(flight.time) // _MOST_PACKETS)
+        end = max(view.last_byte, float(flight.time[-1]))
+        moments = np.linspace(0.0, end, _MOMENTS)
+        in_flight = flight.in_flight(moments)
+        server = view.transfer.recording.server
+        assert server is not None  # a Flight exists only with this capture
+        samples = rtt_samples(server)
+        mine = samples.connection == view.connection
+        rtt_time, rtt = _highest(view.seconds(samples.time_ns[mine]), samples.rtt[mine])
+        queue_time, queue = _highest(*view.waiting)
+        return cls(
+            packet_time=flight.time[::every],
+            packet_number=flight.number[::every],
+            packet_length=flight.length[::every],
+            interval=end / (_MOMENTS - 1),
+            in_flight=in_flight,
+            ceiling=in_flight + np.maximum(view.room.left(moments), 0.0),
+            rtt_time=rtt_time,
+            rtt=rtt,
+            queue_time=queue_time,
+            queue=queue,
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The panels for `series.json`, in bytes and µs. `t_us` is delta-coded. `number` and `length` are lists of
+        value, run length, value, run length, …; packet numbers are first delta-coded."""
+        ceiling = [round(value) if value < _NO_LIMIT else None for value in self.ceiling.tolist()]
+        return {
+            "packets": {
+                "t_us": _delta(_us(self.packet_time)),
+                "number": _runs(np.diff(self.packet_number, prepend=0)),
+                "length": _runs(self.packet_length),
+            },
+            "in_flight": {
+                "interval_s": round(self.interval, 9),
+                "bytes": np.rint(self.in_flight).astype(np.int64).tolist(),
+                "ceiling": ceiling if any(limit is not None for limit in ceiling) else [],
+            },
+            "rtt": {"t_us": _delta(_us(self.rtt_time)), "us": _us(self.rtt).tolist()},
+            "queue": {"t_us": _delta(_us(self.queue_time)), "us": _us(self.queue).tolist()},
+        }
+
+
+def _highest(time: Floats, value: Floats) -> tuple[Floats, Floats]:
+    """The points in order of time. Of too many points only the highest of each few neighbours remains."""
+    order = np.argsort(time, kind="stable")
+    time, value = time[order], value[order]
+    every = -(-len(time) // _MOST_POINTS)
+    if every < 2:
+        return time, value
+    heads = np.arange(0, len(time), every)
+    top = np.array([head + int(value[head : head + every].argmax()) for head in heads.tolist()])
+    return time[top], value[top]
+
+
+def _us(seconds: Floats) -> Ints:
+    microseconds: Ints = np.rint(1e6 * seconds).astype(np.int64)
+    return microseconds
+
+
+def _delta(values: Ints) -> list[int]:
+    coded: list[int] = np.diff(values, prepend=0).tolist()
+    return coded
+
+
+def _runs(values: Ints) -> list[int]:
+    """Each value, followed by the length of its run."""
+    if not len(values):
+        return []
+    heads = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
+    counts = np.diff(np.append(heads, len(values)))
+    runs: list[int] = np.column_stack([values[heads], counts]).ravel().tolist()
+    return runs
+
+
+# Find the reasons why a transfer was slow, from its facts and packets.
+#
+# A detector has patterns, which declare the codes of its diagnoses, and a function
+# `detect(course: Course) -> Iterator[Diagnosis]`. The function is pure and has no loop over packets. It yields nothing
+# when its evidence is missing.
+
+Detector = Callable[[Course], Iterator[Diagnosis]]
+
+DETECTORS: dict[str, tuple[tuple[Pattern, ...], Detector]] = {
+    "application_idle": (sender.APPLICATION_IDLE_PATTERNS, sender.detect_application_idle),
+    "bursts": (sender.BURSTS_PATTERNS, sender.detect_bursts),
+    "ecn": (peer_and_path.ECN_PATTERNS, peer_and_path.detect_ecn),
+    "out_of_order": (sender.OUT_OF_ORDER_PATTERNS, sender.detect_out_of_order),
+    "outage": (peer_and_path.OUTAGE_PATTERNS, peer_and_path.detect_outage),
+    "packet_numbers": (sender.PACKET_NUMBERS_PATTERNS, sender.detect_packet_numbers),
+    "path_mtu": (peer_and_path.PATH_MTU_PATTERNS, peer_and_path.detect_path_mtu),
+    "queue": (peer_and_path.QUEUE_PATTERNS, peer_and_path.detect_queue),
+    "rate_collapse": (sender.RATE_COLLAPSE_PATTERNS, sender.detect_rate_collapse),
+    "receive_window": (peer_and_path.RECEIVE_WINDOW_PATTERNS, peer_and_path.detect_receive_window),
+    "retransmitted_tail": (peer_and_path.RETRANSMITTED_TAIL_PATTERNS, peer_and_path.detect_retransmitted_tail),
+    "return_link": (peer_and_path.RETURN_LINK_PATTERNS, peer_and_path.detect_return_link),
+    "slow_start_left": (sender.SLOW_START_LEFT_PATTERNS, sender.detect_slow_start_left),
+    "small_datagrams": (sender.SMALL_DATAGRAMS_PATTERNS, sender.detect_small_datagrams),
+    "spurious_retransmissions": (
+        peer_and_path.SPURIOUS_RETRANSMISSIONS_PATTERNS,
+        peer_and_path.detect_spurious_retransmissions,
+    ),
+    "window_after_loss": (sender.WINDOW_AFTER_LOSS_PATTERNS, sender.detect_window_after_loss),
+}
+"""Name of a detector → the patterns that it can find, and its function."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """The reasons why one transfer was slow."""
+
+    spans: tuple[Span, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
+    panels: Panels | None = None  # packets in flight, RTT and queue over time, for the plots
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Limit → its share of the time, 0…1; the shares sum to 1. Empty when the captures show no reason."""
+        return shares(self.spans)
+
+
+def explain(
+    transfer: Transfer,
+    facts: TraceFacts,
+    sample: Sample,
+    *,
+    forward: LinkParameters,
+    return_: LinkParameters,
+    path: PathImpairments = NO_PATH_IMPAIRMENTS,
+    truth: LinkTruth | None = None,
+) -> Explanation:
+    """The limits over time and all diagnoses, in order of time. The explanation is empty unless both captures have
+    response data."""
+    view = View.of(transfer, facts, sample, forward=forward, return_=return_, path=path, truth=truth)
+    if view is None:
+        return Explanation()
+    course = Course.of(view)
+    diagnoses = [diagnosis for _, detect in DETECTORS.values() for diagnosis in detect(course)]
+    ordered = tuple(sorted(diagnoses, key=lambda diagnosis: (diagnosis.start, diagnosis.code)))
+    return Explanation(spans=course.spans, diagnoses=ordered, panels=Panels.of(view))
+
+
+# Numbers and diagnoses of a job, for its result and its plots.
+
+
+def measured(client_side: Trace, server_side: Trace, facts: TraceFacts, record: CaseRecord) -> Sample:
+    """The numbers of one iteration of a case."""
+    return sample(
+        client_side,
+        server_side,
+        facts,
+        file_sizes=record.file_sizes,
+        forward=record.forward,
+        return_=record.return_,
+    )
+
+
+def explained(
+    client_side: Trace,
+    server_side: Trace,
+    facts: TraceFacts,
+    numbers: Sample,
+    *,
+    record: CaseRecord,
+    truth: LinkTruth | None,
+) -> Explanation:
+    """The reasons why the transfer of a job was slow; empty unless both captures have response data."""
+    transfer = Transfer(Recording(client_side, server_side))
+    return explain(
+        transfer, facts, numbers, forward=record.forward, return_=record.return_, path=record.impairments, truth=truth
+    )
+
+
+def window_of(qlogs: Path, server_side: Trace) -> CongestionWindow | None:
+    """The server's congestion window from its qlogs; None when the server sent nothing, or no qlog has a window."""
+    sent = server_side.datagrams.filter(pc.field("sender") == SERVER).column("time_ns")
+    return congestion_window(qlogs, pc.min(sent).as_py()) if len(sent) else None
+
+
+def marks(explanation: Explanation, *, origin_ns: int, window: CongestionWindow | None) -> dict[str, object]:
+    """The explanation for `series.json`: `limits` as (start, end, limit), `diagnoses` as (start, end, code, sentence),
+    and the curves of `Panels.document`. `in_flight` also gets the server's congestion window in bytes at the same
+    moments; the list is empty without a window in a qlog. Times are seconds since the origin. `origin_ns`: Unix time
+    of the origin."""
+    panels: dict[str, Any] = {}
+    if explanation.panels is not None:
+        panels = explanation.panels.document()
+        moments = np.arange(len(explanation.panels.in_flight)) * explanation.panels.interval
+        sizes = [] if window is None else window.at(origin_ns + np.rint(moments * 1e9).astype(np.int64))
+        panels["in_flight"]["congestion_window"] = sizes
+    return panels | {
+        "limits": [[round(span.start, 4), round(span.end, 4), span.limit.value] for span in explanation.spans],
+        "diagnoses": [
+            [round(diagnosis.start, 4), round(diagnosis.end, 4), diagnosis.code, diagnosis.sentence]
+            for diagnosis in explanation.diagnoses
+        ],
+    }
+
+
+# Diagnoses of transfers over TCP: without the patterns that exist only in QUIC. The others cite TCP's RFCs.
+
+
+def over_tcp(explanation: Explanation) -> Explanation:
+    """The explanation with only those diagnoses that hold for TCP. They use only bytes, times, arrivals and
+    acknowledgements."""
+    sections = sections_of_tcp()
+    kept = (diagnosis for diagnosis in explanation.diagnoses if diagnosis.code in sections)
+    return replace(
+        explanation, diagnoses=tuple(replace(diagnosis, section=sections[diagnosis.code]) for diagnosis in kept)
+    )
+
+
+def sections_of_tcp() -> dict[str, str]:
+    """Code → section of TCP's RFCs, for the patterns that hold for TCP."""
+    return {
+        pattern.code: pattern.over_tcp for patterns, _ in DETECTORS.values() for pattern in patterns if pattern.over_tcp
+    }

@@ -1,0 +1,292 @@
+"""Files in untrusted folders: safe reads and removals, compressed logs, and the lock of a folder."""
+
+import fcntl
+import io
+import os
+import shutil
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+import pyarrow as pa
+
+from runner.errors import InUseError, SetupError, UsageError
+from runner.units import MIB
+
+# Reads and removes files in untrusted folders: only up to a limit, never through a link, and never outside the folder.
+#
+# A run folder may come from anywhere: its names, links, pipes and sizes are untrusted input.
+
+LARGEST_DOCUMENT = 64 * MIB  # bytes of a JSON file or a log; the largest run.json of this project has 3 MiB
+_DEEPEST = 12  # folders below a job's folder
+_MOST_ENTRIES = 20_000  # files and folders of a job; the runner copies at most 4096 out of each container's folder
+
+
+class RefusedFileError(OSError):
+    """A file that must not be read: a link, a pipe, a device, or a too large file. The message names the reason."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(why)
+        self.strerror = why
+        self.filename = str(path)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def open_regular(path: Path) -> int:
+    """Open the regular file `path` for reading and return its descriptor. Raises OSError, and RefusedFileError when
+    `path` is not a regular file.
+
+    `path` must not be a symbolic link. A pipe without a writer doesn't block the call.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        if path.is_symlink():
+            raise RefusedFileError(path, "it is a symbolic link") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise RefusedFileError(path, "it is not a regular file")
+    return descriptor
+
+
+def read_regular(path: Path, *, limit: int = LARGEST_DOCUMENT) -> bytes:
+    """The content of a regular file of at most `limit` bytes. Raises OSError, and RefusedFileError when the file is
+    larger or not regular."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise RefusedFileError(path, f"it is larger than {limit:,} B")
+    return content
+
+
+def read_head(path: Path, *, size: int) -> bytes:
+    """The first `size` bytes of a regular file; all bytes of a shorter file. Raises OSError."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.read(size)
+
+
+def foreign_entry(folder: Path) -> str | None:
+    """The first entry in a job's folder that bentpipe never writes: a link, a pipe, a device, too many files, too deep
+    folders. None when there is no such entry or no folder."""
+    if folder.is_symlink():
+        return f"{folder.name} is a symbolic link"
+    waiting = [(folder, 0)]
+    count = 0
+    while waiting:
+        current, depth = waiting.pop()
+        try:
+            entries = os.scandir(current)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return f"{current.relative_to(folder.parent)} can't be read ({error.strerror})"
+        with entries:
+            for entry in entries:
+                count += 1
+                name = Path(entry.path).relative_to(folder)
+                if count > _MOST_ENTRIES:
+                    return f"it contains more than {_MOST_ENTRIES:,} files"
+                if entry.is_symlink():
+                    return f"{_shown(name)} is a symbolic link"
+                if entry.is_dir(follow_symlinks=False):
+                    if depth == _DEEPEST:
+                        return f"{_shown(name)} lies deeper than {_DEEPEST} folders"
+                    waiting.append((Path(entry.path), depth + 1))
+                elif not entry.is_file(follow_symlinks=False):
+                    return f"{_shown(name)} is neither a file nor a folder"
+    return None
+
+
+def beneath(root: Path, relative: Path | str) -> Path:
+    """`root / relative`, a path that need not exist. Raises UsageError when `relative` contains `..` or a symbolic link
+    or is empty. `root` itself may be a link."""
+    place = root
+    for part in Path(relative).parts:
+        if part in ("..", "/"):
+            raise UsageError(f"{_shown(relative)} leads out of {root}: nothing is written or removed there.")
+        place = place / part
+        if place.is_symlink():
+            raise UsageError(f"{place} is a symbolic link, which bentpipe never makes there: remove it.")
+    if place == root:
+        raise UsageError(f"{_shown(relative)} is {root} itself: nothing is written or removed there.")
+    return place
+
+
+def remove_tree(root: Path, relative: Path | str) -> None:
+    """Remove a folder below `root` with its content. A missing folder is no error. Raises UsageError like `beneath`."""
+    place = beneath(root, relative)
+    try:
+        shutil.rmtree(place)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        place.unlink(missing_ok=True)
+
+
+def _shown(name: Path | str) -> str:
+    text = str(name)
+    text = text if text.isprintable() else ascii(text)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+# Logs of endpoints on disk: plain while a job runs, compressed with Zstandard (RFC 8878) after the job was judged.
+#
+# A qlog shrinks to about 8 % of its size. Captures are not compressed: their content is encrypted and would shrink by
+# only 7 %, and Wireshark opens plain captures with a double click.
+
+SUFFIX = ".zst"
+_PART = ".part"
+_CODEC = "zstd"
+_BLOCK = 1 << 20  # bytes
+MOST_BYTES = 1 << 30  # most bytes of a decompressed log: a few hostile kilobytes could unpack to terabytes
+
+
+class _Bounded(io.RawIOBase):
+    """The decompressed content of a file, at most `MOST_BYTES`. A damaged file ends where the damage begins."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = pa.OSFile(str(path))
+        self._stream = pa.CompressedInputStream(self._file, _CODEC)
+        self._left = MOST_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Fill the buffer as far as there is data. Returns the number of bytes, 0 at the end."""
+        try:
+            data = self._stream.read(min(len(buffer), self._left))
+        except (OSError, ValueError):
+            self._left = 0
+            return 0
+        self._left -= len(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Close the compressed file, too."""
+        if not self.closed:
+            self._stream.close()
+            self._file.close()
+        super().close()
+
+
+def open_log(path: Path) -> BinaryIO:
+    """Open a log for sequential reading, compressed or not. Raises OSError when the file can't be opened."""
+    return io.BufferedReader(_Bounded(path)) if path.suffix == SUFFIX else path.open("rb")
+
+
+def log_files(folder: Path) -> list[Path]:
+    """The regular files below a folder of logs, sorted; symbolic links are left out."""
+    if not folder.is_dir() or folder.is_symlink():
+        return []
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def compress_logs(folder: Path) -> None:
+    """Compress every file below `folder` and remove the plain file. A kill at any moment loses nothing."""
+    for path in log_files(folder):
+        if path.suffix == _PART:
+            path.unlink()  # an earlier call was killed; the plain file is still there
+        if path.suffix in (SUFFIX, _PART):
+            continue
+        target, part = path.with_name(path.name + SUFFIX), path.with_name(f".{path.name}{SUFFIX}{_PART}")
+        with (
+            path.open("rb") as source,
+            pa.OSFile(str(part), "wb") as file,
+            pa.CompressedOutputStream(file, _CODEC) as out,
+        ):
+            while block := source.read(_BLOCK):
+                out.write(block)
+        part.replace(target)
+        path.unlink()
+
+
+# Locks a folder for one runner. The kernel releases the lock when the runner's process ends in any way.
+#
+# It is a record lock (fcntl(2), F_SETLK), which children don't inherit. With flock(2), a forked child of a killed
+# runner would keep the folder locked.
+
+LOCK_NAME = ".lock"
+# Folders that this process has locked. The kernel would grant a record lock to the same process twice, and releases the
+# lock when the process closes any descriptor of the file. So a folder in this set is refused before its lock file is
+# opened.
+_held: set[Path] = set()
+_changing_held = threading.Lock()
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Lock `folder` for this process. A missing folder is created.
+
+    Raises InUseError when a living process has the lock; the message names the process and its host. Raises UsageError
+    when the folder can't be written.
+    """
+    place = folder.resolve()
+    with _changing_held:
+        if place in _held:
+            raise _refusal(folder, f"process {os.getpid()}, this one")
+        file = _open_lock(folder)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:  # EACCES or EAGAIN, depending on the file system
+            file.seek(0)
+            owner = file.read(200).strip()
+            file.close()
+            raise _refusal(folder, owner or "an unknown process") from error
+        _held.add(place)
+    try:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+    finally:
+        with _changing_held:
+            file.close()
+            _held.discard(place)
+
+
+def own_folder(folder: Path) -> Path:
+    """Make `folder` if it is missing, and keep other users from writing to it. Raises SetupError when it is a link or
+    belongs to somebody else: this process would then work where a stranger can plant links."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o755)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise SetupError(
+            f"{folder} must be a folder of this process's user ({os.geteuid()}): remove it, or set TMPDIR to another "
+            "folder."
+        )
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        folder.chmod(0o755)
+    return folder
+
+
+def remove_abandoned(scratch: Path) -> None:
+    """Remove the folders `scratch/bentpipe-*` whose processes were killed: their lock files are not locked any more."""
+    for lock in scratch.glob(f"bentpipe-*/{LOCK_NAME}"):
+        with suppress(UsageError), locked_folder(lock.parent):
+            shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _refusal(folder: Path, owner: str) -> InUseError:
+    return InUseError(f"Another runner ({owner}) works on {folder}: wait for it, or choose another --run.")
+
+
+def _open_lock(folder: Path) -> TextIO:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(folder / LOCK_NAME, flags, 0o644)
+    except OSError as error:
+        why = f"its {LOCK_NAME} is no file" if (folder / LOCK_NAME).is_symlink() else error.strerror
+        raise UsageError(f"The run folder {folder} can't be written: {why}.") from error
+    return os.fdopen(descriptor, "a+", errors="replace")

@@ -1,0 +1,232 @@
+"""Judges one job with a list of judges. The topology and the case decide which judges are in the list."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from runner.decode.capture import embed_secrets
+from runner.judge.crossing import CrossingJudge
+from runner.judge.culprit import attributed
+from runner.judge.execution import (
+    Judge,
+    JudgedJob,
+    broken_link,
+    deaf_endpoint,
+    execution_findings,
+    flood,
+    harness,
+    harness_fault,
+    incomplete_captures,
+    job_protocol,
+    load_truth,
+    misaddressed_frames,
+    silent_client,
+    unsupported,
+    with_record,
+)
+from runner.judge.job_traces import JobTraces, corrupts, gaps, missing_secrets, read_traces, unread_types
+from runner.judge.loads import BesideJudge, LoadJudge
+from runner.judge.public import public_verdict
+from runner.judge.readback import applied_lines, readings
+from runner.judge.rules.rule_table import BY_ID, Where
+from runner.model.facts import UnreadPackets
+from runner.model.result import Artifacts, Evidence, Finding, Outcome, Result
+from runner.model.run import CaseRecord, ClientKind, Job
+from runner.model.stack import OVER_TCP, Role
+from runner.store import runs
+from testcases.base import Case, CaseEvidence, Check, reads_of
+from testcases.checks import COMMON, NOTES, OPEN
+
+# Judges a job whose client is a stack, from the packets at both ends. Only the job's folder is read, so a job can be
+# judged again.
+
+
+class EndpointJudge:
+    """Judges the harness, the checks of the case and the invariants, and computes the numbers, from the packets at both
+    ends."""
+
+    def judge(self, judged: JudgedJob, result: Result) -> Result:  # noqa: ARG002 - it is the first judge
+        """A new result. TLS secrets are written into the captures, so that other tools can decrypt them."""
+        assert judged.case is not None, "stacks run declared cases only"
+        for capture in (judged.artifacts.client_capture, judged.artifacts.server_capture):
+            embed_secrets(capture, judged.artifacts.key_logs)
+        return analyse(judged.job, judged.artifacts, judged.case, judged.record)
+
+
+def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> Result:
+    """Judge one job. Writes `series.json` and the tables beside the captures; the result is returned, not stored."""
+    result = Result.of(job, Outcome.SUCCEEDED)
+    evidence = runs.load_evidence(artifacts)
+    if evidence is None:
+        return result.ending(Outcome.ERROR, harness("no-evidence", "evidence.json is missing or broken"))
+    truth = load_truth(artifacts.link_truth)
+    result = replace(
+        with_record(result, evidence),
+        protocol=job_protocol(evidence, record),
+        truth=truth,
+        ground=load_truth(artifacts.ground_truth),
+        applied=applied_lines(artifacts, (*Role, *evidence.boxes)),
+    )
+    if finding := unsupported(evidence, record):
+        return result.ending(Outcome.UNSUPPORTED, finding)
+    if finding := flood(artifacts, record, evidence, truth):
+        return result.ending(Outcome.FAILED, finding)
+    traces = read_traces(artifacts, record, evidence, truth, result.ground, tcp=result.protocol in OVER_TCP)
+    unread = _unread(traces, case, record)
+    result = _with_traces(result, traces, artifacts, evidence, readable=not unread)
+    if finding := broken_link(evidence, truth):
+        return result.ending(Outcome.FAILED, finding)
+    if finding := harness_fault(evidence, (truth, result.ground), record) or incomplete_captures(traces.unrecorded):
+        return result.ending(Outcome.ERROR, finding)
+    result = _verdict(result, traces, artifacts, case, record, evidence=evidence)
+    cut_off = deaf_endpoint(evidence, record) or misaddressed_frames(traces.misaddressed, truth)
+    if result.outcome is Outcome.FAILED and cut_off is not None:
+        return result.ending(Outcome.FAILED, cut_off, *result.findings)
+    return result
+
+
+def _verdict(
+    result: Result, traces: JobTraces, artifacts: Artifacts, case: Case, record: CaseRecord, *, evidence: Evidence
+) -> Result:
+    """The verdict on a job that the harness did not spoil."""
+    unread = _unread(traces, case, record)
+    failures = tuple(execution_findings(evidence, record, artifacts))
+    if traces.facts is None or (traces.missing is not None and not failures):
+        missing = () if traces.missing is None else (traces.missing,)
+        if traces.facts is not None and not failures:
+            failures = tuple(silent_client(evidence, artifacts))
+        return result.ending(Outcome.FAILED if failures else Outcome.ERROR, *(failures or missing))
+    context = CaseEvidence(
+        facts=traces.facts, evidence=evidence, case=record, truth=result.truth, protocol=result.protocol
+    )
+    if not unread and result.protocol not in OVER_TCP:
+        result = replace(result, public=public_verdict(record, traces.facts, evidence))
+    if failures:
+        keys = bool(artifacts.key_logs) and not unread and traces.missing is None
+        proofs = _proofs(case, context, keys=keys)
+        return result.ending(
+            Outcome.FAILED, *attributed((*failures, *proofs), result.violations, context, readable=keys)
+        )
+    if unread:
+        return _judge_without(result, case, context, unread, key_logs=bool(artifacts.key_logs))
+    return _judge(result, case, context)
+
+
+def _unread(traces: JobTraces, case: Case, record: CaseRecord) -> tuple[UnreadPackets, ...]:
+    """The packets that the case needs but that could not be decrypted."""
+    if traces.facts is None:
+        return ()
+    return gaps(traces.facts, may_miss=case.may_miss, corrupts=corrupts(record))
+
+
+def _with_traces(
+    result: Result, traces: JobTraces, artifacts: Artifacts, evidence: Evidence, *, readable: bool
+) -> Result:
+    """The result with facts and numbers from the captures. `readable`: all packets that the case needs could be read;
+    only then do numbers and diagnoses count."""
+    notes = tuple(each for each in traces.violations if BY_ID[each.code].where is Where.NOTE)
+    violations = tuple(each for each in traces.violations if each not in notes)
+    result = replace(
+        result,
+        invariants=traces.invariants,
+        protected=traces.protected,
+        violations=violations,
+        notes=(*notes, *traces.foreign),
+    )
+    if not readable:
+        return replace(result, readings=readings(artifacts, evidence, None, None))
+    return replace(
+        result,
+        sample=traces.sample,
+        readings=readings(artifacts, evidence, traces.facts, traces.sample),
+        limits=traces.explanation.limits,
+        diagnoses=traces.explanation.diagnoses,
+    )
+
+
+def _judge(result: Result, case: Case, context: CaseEvidence) -> Result:
+    """The verdict when every packet that the case needs could be read."""
+    if context.protocol not in OVER_TCP:
+        result = replace(result, notes=(*result.notes, *_findings((*NOTES, *case.notes), context)))
+        if unable := tuple(_findings(case.capabilities, context)):
+            return _unable(result, case, context, unable)
+    if unmet := tuple(_findings(case.preconditions, context)):
+        return result.ending(Outcome.ERROR, *unmet)
+    findings = tuple(_findings(case.checks_over(context.protocol), context))
+    findings = attributed(findings, result.violations, context, readable=True) or decisive(result.violations, case)
+    return result.ending(Outcome.FAILED, *findings) if findings else result
+
+
+def _unable(result: Result, case: Case, context: CaseEvidence, unable: tuple[Finding, ...]) -> Result:
+    """The verdict on a pair that can't do what the case tests. It is never an excuse for a broken rule of the case, or
+    for a rule of every case."""
+    findings = tuple(_findings(tuple(check for check in COMMON if check in case.checks), context))
+    broken = attributed(findings, result.violations, context, readable=True) or decisive(result.violations, case)
+    return result.ending(Outcome.FAILED, *broken, *unable) if broken else result.ending(Outcome.UNSUPPORTED, *unable)
+
+
+def decisive(violations: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
+    """The violations that decide the case: of rules on which its purpose depends, by roles that the case judges.
+    All other violations are only shown."""
+    judged = {role.value for role in case.judges}
+    return tuple(
+        violation for violation in violations if violation.role in judged and violation.code.startswith(case.depends)
+    )
+
+
+def _judge_without(
+    result: Result, case: Case, context: CaseEvidence, unread: tuple[UnreadPackets, ...], *, key_logs: bool
+) -> Result:
+    """The verdict when packets that the case needs can't be read. If other packets prove failures, the job has failed;
+    otherwise the result is an error that names the missing secrets."""
+    types = unread_types(unread)
+    decidable = tuple(check for check in case.checks_over(context.protocol) if reads_of(check).isdisjoint(types))
+    if findings := tuple(_findings(decidable, context)):
+        return result.ending(Outcome.FAILED, *attributed(findings, result.violations, context, readable=False))
+    return result.ending(Outcome.ERROR, *missing_secrets(context.facts, unread, key_logs=key_logs))
+
+
+def _proofs(case: Case, context: CaseEvidence, *, keys: bool) -> Iterator[Finding]:
+    """Further findings, with packets, of a job that has failed already. Each finding appears once. Some checks need no
+    keys. With `keys`, the case's own checks are used, too, if its capabilities and preconditions are met."""
+    tried = keys and not any(_findings((*case.capabilities, *case.preconditions), context))
+    checks = (*(case.checks_over(context.protocol) if tried else ()), *(() if context.protocol in OVER_TCP else OPEN))
+    known = set()
+    for finding in _findings(checks, context):
+        if (finding.packets or finding.code == "files-differ") and (finding.code, finding.actual) not in known:
+            known.add((finding.code, finding.actual))
+            yield finding
+
+
+def _findings(checks: tuple[Check, ...], context: CaseEvidence) -> Iterator[Finding]:
+    for check in checks:
+        yield from check(context)
+
+
+def judges_for(job: Job, record: CaseRecord) -> Iterator[Judge]:
+    """The judges of a job, in order."""
+    yield EndpointJudge() if record.client is ClientKind.STACK else LoadJudge()
+    if job.via or len(record.link.segments) > 1:
+        yield CrossingJudge()
+    if record.beside:
+        yield BesideJudge()
+
+
+def judge_job(job: Job, artifacts: Artifacts, case: Case | None, record: CaseRecord) -> Result:
+    """Judge one job. Writes `series.json` and the tables beside the captures; the result is returned, not stored."""
+    judged = JudgedJob(job=job, artifacts=artifacts, case=case, record=record)
+    result = Result.of(job, Outcome.SUCCEEDED)
+    for judge in judges_for(job, record):
+        result = judge.judge(judged, result)
+    return result
+
+
+def can_judge(artifacts: Artifacts, case: Case | None, record: CaseRecord) -> bool:
+    """True when the files of the job suffice for a verdict. Downloads, page loads and jobs with a second flow need
+    their captures, because tables exist only for stacks."""
+    if runs.load_evidence(artifacts) is None:
+        return False
+    if record.client is ClientKind.STACK and case is None:
+        return False
+    if record.client is not ClientKind.STACK or record.beside:
+        return artifacts.link_captures[0].is_file()
+    return True

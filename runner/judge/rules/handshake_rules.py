@@ -1,0 +1,843 @@
+"""Checks of the beginning and the keys of a connection (RFC 9000 §6 to §8, §10, §17.2, §18, RFC 9001, RFC 9368, RFC
+9369)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from runner.decode.columns import CLIENT, NULL, SERVER
+from runner.decode.keys import VERSION_2
+from runner.decode.wire import varint
+from runner.judge.rules.packet_rules import shown
+from runner.judge.rules.side import EARLY, HANDSHAKE, INITIAL, NEGOTIATION, ONE_RTT, RETRY, Broken, Side
+from runner.trace.establish import amplification
+from runner.trace.recording import APPLICATION, Ints, find
+
+# Transport parameters and TLS messages (RFC 9000 §7, §18, RFC 9001 §4, §8, RFC 9368).
+
+_CLIENT_HELLO, _SERVER_HELLO, _TICKET, _END_OF_EARLY_DATA, _EXTENSIONS = 1, 2, 4, 5, 8
+_CERTIFICATE_REQUEST, _KEY_UPDATE = 13, 24
+_SPACE_OF = {1: 0, 2: 0, 4: 2, 8: 1, 11: 1, 13: 1, 15: 1, 20: 1, 25: 1}
+"""Type of a TLS message → packet number space in which it must be sent (RFC 9001 §4.1.3)."""
+_CCM_8 = 0x1305
+_TLS_1_3 = 0x0304
+_INTEGERS = (0x01, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0E, 0x20)
+_IDS = (0x00, 0x0F, 0x10)
+_BOUNDS = (
+    (0x03, "udp-payload-limit-low", 1200, 1 << 62),
+    (0x0A, "ack-delay-exponent-high", 0, 20),
+    (0x0B, "max-ack-delay-high", 0, (1 << 14) - 1),
+    (0x0E, "active-id-limit-low", 2, 1 << 62),
+    (0x08, "stream-limit-high", 0, 1 << 60),
+    (0x09, "stream-limit-high", 0, 1 << 60),
+)
+"""Number of a transport parameter, rule, lowest and highest allowed value (RFC 9000 §18.2)."""
+_LIMITS = (
+    "active_connection_id_limit",
+    "initial_max_data",
+    "initial_max_stream_data_bidi_local",
+    "initial_max_stream_data_bidi_remote",
+    "initial_max_stream_data_uni",
+    "initial_max_streams_bidi",
+    "initial_max_streams_uni",
+)
+
+
+class _Hello:
+    """The TLS message with an endpoint's transport parameters."""
+
+    def __init__(self, side: Side) -> None:
+        kind = _CLIENT_HELLO if side.is_client else _EXTENSIONS
+        self.message: dict[str, Any] | None = side.message(kind, side.sender)
+        self.packets: tuple[int, ...] = (int(self.message["packet"]),) if self.message else ()
+        raw = self.message.get("parameters") if self.message else None
+        self.list: list[tuple[int, bytes]] = [(int(code), bytes.fromhex(value)) for code, value in raw or ()]
+        self.values = dict(self.list)
+
+    def integer(self, code: int) -> int | None:
+        """The value of an integer parameter; None when the parameter is absent or malformed."""
+        value = self.values.get(code)
+        return None if value is None else _integer(value)
+
+    def broken(self, rule: str, actual: str) -> Broken:
+        """A finding about this message."""
+        return Broken(rule=rule, actual=actual, packets=self.packets)
+
+
+def _integer(value: bytes) -> int | None:
+    try:
+        number, position = varint(value, 0)
+    except IndexError:
+        return None
+    return number if position == len(value) else None
+
+
+def parameters(side: Side) -> Iterator[Broken]:
+    """An endpoint sends transport parameters with allowed values."""
+    hello = _Hello(side)
+    if hello.message is None:
+        return
+    if hello.message.get("parameters") is None:
+        yield hello.broken("rfc9001-8.2-parameters-missing", "no extension quic_transport_parameters")
+        return
+    codes = [code for code, _ in hello.list]
+    twice = [code for code in dict.fromkeys(codes) if codes.count(code) > 1]
+    if twice:
+        yield hello.broken(
+            "rfc9000-7.4-parameter-twice", f"parameter 0x{twice[0]:x} is sent {codes.count(twice[0])} times"
+        )
+    for code, value in hello.list:
+        if code == -1 or (code in _INTEGERS and _integer(value) is None) or (code in _IDS and len(value) > 20):
+            yield hello.broken(
+                "rfc9000-18-malformed-parameter",
+                "the list of parameters is cut off" if code == -1 else f"parameter 0x{code:x} is malformed",
+            )
+    for code, rule, low, high in _BOUNDS:
+        number = hello.integer(code)
+        if number is not None and not low <= number <= high:
+            yield hello.broken(f"rfc9000-18.2-{rule}", f"parameter 0x{code:x} is {number}")
+    if hello.values.get(0x0C):
+        yield hello.broken(
+            "rfc9000-18.2-flag-with-value", f"disable_active_migration with a value of {len(hello.values[0x0C])} bytes"
+        )
+    if hello.values.get(0x2AB2):
+        yield hello.broken(
+            "rfc9287-3-parameter-with-value", f"grease_quic_bit with a value of {len(hello.values[0x2AB2])} bytes"
+        )
+    yield from _role_parameters(side, hello)
+    yield from _version_information(side, hello)
+
+
+def _role_parameters(side: Side, hello: _Hello) -> Iterator[Broken]:
+    if side.is_client:
+        forbidden = [code for code in (0x00, 0x02, 0x0D, 0x10) if code in hello.values]
+        if forbidden:
+            yield hello.broken(
+                "rfc9000-18.2-server-parameter-from-client", f"the client sends parameter 0x{forbidden[0]:02x}"
+            )
+        return
+    token, preferred = hello.values.get(0x02), hello.values.get(0x0D)
+    if token is not None and len(token) != 16:
+        yield hello.broken("rfc9000-18.2-reset-token-length", f"a stateless_reset_token of {len(token)} bytes")
+    if preferred is not None:
+        size = preferred[24] if len(preferred) > 24 else -1
+        if size < 0 or (1 <= size <= 20 and len(preferred) != 41 + size):
+            yield hello.broken("rfc9000-18-malformed-parameter", "parameter 0x0d (preferred_address) is malformed")
+        elif not 1 <= size <= 20:
+            yield hello.broken(
+                "rfc9000-18.2-preferred-address-empty-id", f"preferred_address with a connection ID of {size} bytes"
+            )
+        if side.source == b"":
+            yield hello.broken(
+                "rfc9000-18.2-preferred-address-without-ids",
+                "preferred_address of a server whose own connection ID is empty",
+            )
+
+
+def _version_information(side: Side, hello: _Hello) -> Iterator[Broken]:
+    value = hello.values.get(0x11)
+    packets = side.capture.packets
+    if value is not None:
+        if len(value) % 4 or not value:
+            yield hello.broken("rfc9368-3-malformed", f"version_information of {len(value)} bytes")
+            return
+        listed = [int.from_bytes(value[at : at + 4]) for at in range(0, len(value), 4)]
+        if 0 in listed:
+            yield hello.broken("rfc9368-3-version-zero", "version_information with version 0")
+        elif side.is_client:
+            if listed[0] not in listed[1:]:
+                yield hello.broken(
+                    "rfc9368-3-chosen-not-available",
+                    f"the Chosen Version 0x{listed[0]:08x} is not among the Available Versions",
+                )
+            first = side.of_type(INITIAL)[:1]
+            if len(first) and int(packets["version"][first[0]]) != listed[0]:
+                yield hello.broken(
+                    "rfc9368-4-client-chosen-wrong",
+                    f"the Chosen Version is 0x{listed[0]:08x}, the first Initial packet has version "
+                    f"0x{int(packets['version'][first[0]]):08x}",
+                )
+        else:
+            used = packets["version"][side.of_type(HANDSHAKE)]
+            if len(used) and listed[0] not in used:
+                yield hello.broken(
+                    "rfc9368-4-server-chosen-wrong",
+                    f"the Chosen Version is 0x{listed[0]:08x}, Handshake packets have version 0x{int(used[0]):08x}",
+                )
+    if side.is_client:
+        return
+    handshakes = side.of_type(HANDSHAKE)
+    offered = side.peer_parameters.get("version_information")
+    original = side.scope.row.value("original_version")
+    if len(handshakes) and original and not side.scope.count(SERVER, "version_negotiation") and side.peer_parameters:
+        available = {int(str(each), 16) for each in offered[1:]} if isinstance(offered, list) else set()
+        version = int(packets["version"][handshakes[0]])
+        if version != original and version not in available:
+            yield Broken(
+                rule="rfc9368-2.3-version-not-offered",
+                actual=f"version 0x{version:08x} is not among the client's Available Versions",
+                packets=shown(handshakes[:1]),
+            )
+
+
+def authenticated_ids(side: Side) -> Iterator[Broken]:
+    """Connection IDs in transport parameters equal the connection IDs in packet headers (RFC 9000 §7.3)."""
+    hello = _Hello(side)
+    if hello.message is None or hello.message.get("parameters") is None or not side.whole:
+        return
+    row = side.scope.row
+    if 0x0F not in hello.values:
+        yield hello.broken("rfc9000-7.3-initial-source-missing", "initial_source_connection_id is missing")
+    elif side.source is not None and hello.values[0x0F] not in side.ids("scid", side.of_type(INITIAL)):
+        yield hello.broken(
+            "rfc9000-7.3-initial-source-wrong",
+            f"the parameter is {hello.values[0x0F].hex()}, the connection ID is {side.source.hex()}",
+        )
+    if side.is_client:
+        return
+    first = (row.client or {}).get("odcid")
+    if 0x00 not in hello.values:
+        yield hello.broken("rfc9000-7.3-original-destination-missing", "original_destination_connection_id is missing")
+    elif first and hello.values[0x00] != first and not side.scope.count(SERVER, "version_negotiation"):
+        yield hello.broken(
+            "rfc9000-7.3-original-destination-wrong",
+            f"the parameter is {hello.values[0x00].hex()}, the connection ID is {first.hex()}",
+        )
+    # When the Retry is lost, the server may accept the client's next Initial packet without a token.
+    followed = side.ids("dcid", side.of_type(INITIAL, got=True))
+    retries = side.ids("scid", side.of_type(RETRY))
+    if retries and not set(retries) & set(followed):
+        return
+    if not retries:
+        if 0x10 in hello.values:
+            yield hello.broken(
+                "rfc9000-7.3-retry-source-without-retry", f"retry_source_connection_id is {hello.values[0x10].hex()}"
+            )
+    elif 0x10 not in hello.values:
+        yield hello.broken("rfc9000-7.3-retry-source-missing", "retry_source_connection_id is missing")
+    elif hello.values[0x10] not in retries:
+        yield hello.broken(
+            "rfc9000-7.3-retry-source-wrong",
+            f"the parameter is {hello.values[0x10].hex()}, the connection ID is {retries[0].hex()}",
+        )
+
+
+def tls(side: Side) -> Iterator[Broken]:
+    """TLS messages follow the additional rules that QUIC has for them."""
+    for message in side.messages:
+        if message["sender"] != side.sender:
+            continue
+        kind, space, packets = message["type"], message["space"], (int(message["packet"]),)
+        if kind == _KEY_UPDATE:
+            yield Broken(rule="rfc9001-6-tls-key-update", actual="a KeyUpdate message", packets=packets)
+        elif kind == _END_OF_EARLY_DATA:
+            yield Broken(rule="rfc9001-8.3-end-of-early-data", actual="an EndOfEarlyData message", packets=packets)
+        elif kind == _CERTIFICATE_REQUEST and space == 2:
+            yield Broken(
+                rule="rfc9001-4.4-late-client-authentication", actual="a CertificateRequest message", packets=packets
+            )
+        elif space != _SPACE_OF.get(kind, space):
+            yield Broken(
+                rule="rfc9001-4.1.3-message-at-wrong-level",
+                actual=f"a TLS message of type {kind} in {('Initial', 'Handshake', '1-RTT')[space]} packets",
+                packets=packets,
+            )
+        elif kind == _TICKET and message.get("early_data_size") not in (None, 0xFFFFFFFF):
+            yield Broken(
+                rule="rfc9001-4.6.1-early-data-size",
+                actual=f"max_early_data_size {message['early_data_size']}",
+                packets=packets,
+            )
+        elif kind == _SERVER_HELLO and message.get("suite") == _CCM_8:
+            yield Broken(rule="rfc9001-5.3-suite-forbidden", actual="suite 0x1305 is negotiated", packets=packets)
+    yield from _client_hello(side) if side.is_client else _alpn(side)
+
+
+def _client_hello(side: Side) -> Iterator[Broken]:
+    hello = side.message(_CLIENT_HELLO, CLIENT)
+    if hello is None or "versions" not in hello:
+        return
+    packets = (int(hello["packet"]),)
+    old = [version for version in hello["versions"] if version < _TLS_1_3 and version & 0x0F0F != 0x0A0A]
+    if old:
+        yield Broken(
+            rule="rfc9001-4.2-old-tls-offered", actual=f"TLS version 0x{old[0]:04x} is offered", packets=packets
+        )
+    if hello["session_id"]:
+        yield Broken(
+            rule="rfc9001-8.4-session-id", actual=f"a legacy_session_id of {hello['session_id']} bytes", packets=packets
+        )
+    if not hello["alpn"]:
+        yield Broken(rule="rfc9001-8.1-no-alpn-offered", actual="a ClientHello without ALPN", packets=packets)
+
+
+def _alpn(side: Side) -> Iterator[Broken]:
+    offer, answer = side.message(_CLIENT_HELLO, CLIENT), side.message(_EXTENSIONS, SERVER)
+    if offer is None or answer is None or not offer.get("alpn") or "alpn" not in answer:
+        return
+    packets = (int(answer["packet"]),)
+    if not answer["alpn"]:
+        if len(side.of_type(ONE_RTT)):
+            yield Broken(
+                rule="rfc9001-8.1-no-alpn-selected",
+                actual="EncryptedExtensions without ALPN, but the server sends 1-RTT packets",
+                packets=packets,
+            )
+    elif answer["alpn"][0] not in offer["alpn"]:
+        yield Broken(
+            rule="rfc9001-8.1-alpn-not-offered",
+            actual=f"{answer['alpn'][0]} is selected, but not offered",
+            packets=packets,
+        )
+
+
+def early_limits(side: Side, earlier: list[Side]) -> Iterator[Broken]:
+    """A server that accepts 0-RTT doesn't reduce the limits of earlier connections (RFC 9000 §7.4.1, RFC 9221 §3)."""
+    if side.is_client or not side.row or not side.row["early_data_accepted"]:
+        return
+    before = [server.parameters for server in earlier if not server.is_client and server.parameters]
+    hello = _Hello(side)
+    for names, rule in (
+        (_LIMITS, "rfc9000-7.4.1-early-limits-reduced"),
+        (("max_datagram_frame_size",), "rfc9221-3-early-limit-reduced"),
+    ):
+        for name in names if before else ():
+            now, least = _number(side.parameters, name), min(_number(each, name) for each in before)
+            if now < least:
+                yield hello.broken(rule, f"{name} falls from {least} to {now}")
+                break
+
+
+def _number(values: Any, name: str) -> int:
+    value = values.get(name, 2 if name == "active_connection_id_limit" else 0)
+    return value if isinstance(value, int) else 0
+
+
+HELLO_DETECTORS = (parameters, authenticated_ids, tls)
+
+
+# Packets at the beginning of a connection: Retry, Version Negotiation, tokens, probes (RFC 9000 §6, §8, §17.2).
+
+_FULL = 1200  # bytes of the smallest datagram that a server must answer (RFC 9000 §5.2.2)
+_FLIGHT_NS = 100_000_000  # packets sent within this time are one flight
+_BACKOFF = 1.5  # least ratio of a gap between probes to the gap before
+
+
+def retry_from_server(side: Side) -> Iterator[Broken]:
+    """The form of a Retry (RFC 9000 §17.2.5.1)."""
+    retries = side.of_type(RETRY)
+    if side.is_client or not len(retries):
+        return
+    packets = side.capture.packets
+    (sources, source_ids), (targets, target_ids) = side.capture.ids("scid"), side.capture.ids("dcid")
+    empty = retries[packets["token_length"][retries] == 0]
+    if len(empty):
+        yield Broken(rule="rfc9000-17.2.5.2-retry-token-empty", actual="a Retry without a token", packets=shown(empty))
+    if side.row and side.row["retry_integrity_ok"] is False:
+        yield Broken(
+            rule="rfc9001-5.8-retry-tag-wrong", actual="a Retry with a wrong integrity tag", packets=shown(retries)
+        )
+    initials = side.of_type(INITIAL, got=True)
+    for retry in retries.tolist():
+        before = initials[initials < retry]
+        if not len(before):
+            continue
+        request = int(before[-1])
+        source = source_ids[sources[retry]]
+        if source == target_ids[targets[request]]:
+            yield Broken(
+                rule="rfc9000-17.2.5.1-retry-source-is-destination",
+                actual=f"both connection IDs are {source.hex()}",
+                packets=(request, retry),
+            )
+        target = target_ids[targets[retry]]
+        if target != source_ids[sources[request]]:
+            yield Broken(
+                rule="rfc9000-17.2.5.1-retry-destination",
+                actual=f"destination connection ID {target.hex()} in the Retry, source connection ID "
+                f"{source_ids[sources[request]].hex()} in the client's Initial packet",
+                packets=(request, retry),
+            )
+        if packets["version"][retry] != packets["version"][request]:
+            yield Broken(
+                rule="rfc9369-4.1-retry-version",
+                actual=f"version 0x{packets['version'][retry]:08x} in the Retry, "
+                f"0x{packets['version'][request]:08x} in the client's Initial packet",
+                packets=(request, retry),
+            )
+        datagrams = len(np.unique(packets["datagram"][before]))
+        if int((retries <= retry).sum()) > datagrams and side.sound:
+            yield Broken(
+                rule="rfc9000-17.2.5.1-retries-per-datagram",
+                actual=f"more Retry packets than the {datagrams} datagrams that the client had sent",
+                packets=shown(retries),
+            )
+            return
+
+
+def retry_at_client(side: Side) -> Iterator[Broken]:
+    """The client's answer to a Retry (RFC 9000 §17.2.5.3)."""
+    retries = side.of_type(RETRY, got=True)
+    if not side.is_client or not len(retries):
+        return
+    packets = side.capture.packets
+    retry = int(retries[0])
+    source = side.ids("scid", retries[:1])[0]
+    initials = side.of_type(INITIAL)
+    before, after = initials[initials < retry], side.with_id("dcid", source, initials[initials > retry])
+    theirs = side.sent_by_peer
+    if not len(after) or (side.capture.type[theirs[theirs < retry]] != NEGOTIATION).any():
+        return  # a client drops a Retry that follows another packet of the server
+    token = packets.cell("token", retry)
+    # The first packet to the new connection ID shows that the client has read the Retry.
+    tokens = [row for row in initials[initials >= after[0]].tolist() if packets.cell("token", row) != token]
+    if token is not None and tokens:
+        yield Broken(
+            rule="rfc9000-17.2.5.3-token-not-echoed",
+            actual=f"{len(tokens)} Initial packets have another token or none",
+            packets=(retry, *tokens[:4]),
+        )
+    new_numbers, old_numbers = (packets["packet_number"][rows] for rows in (after, before))
+    if len(before) and new_numbers.min() <= old_numbers.max():
+        yield Broken(
+            rule="rfc9000-17.2.5.3-number-reset",
+            actual=f"packet number {new_numbers.min()} follows {old_numbers.max()}",
+            packets=(int(before[-1]), int(after[0])),
+        )
+    if packets["version"][after[0]] != packets["version"][retry]:
+        yield Broken(
+            rule="rfc9369-4.1-version-after-retry",
+            actual=f"version 0x{packets['version'][after[0]]:08x} in the Initial packet after the Retry, "
+            f"0x{packets['version'][retry]:08x} in the Retry",
+            packets=(retry, int(after[0])),
+        )
+    old, new = _crypto(side, before), _crypto(side, after)
+    differs = [at for at in old.keys() & new.keys() if old[at] != new[at]]
+    if differs:
+        yield Broken(
+            rule="rfc9000-17.2.5.3-hello-changed",
+            actual=f"byte {min(differs)} of the CRYPTO data differs",
+            packets=(int(before[0]), int(after[0])),
+        )
+
+
+def _crypto(side: Side, packets: Ints) -> dict[int, int]:
+    """Offset → byte of the CRYPTO data in these packets. Where packets differ, the byte of the first packet counts:
+    after a HelloRetryRequest, a second ClientHello follows."""
+    frames = side.capture.frames
+    data: dict[int, int] = {}
+    for row in side.frames("crypto"):
+        if frames["packet"][row] in packets:
+            for at, byte in enumerate(frames.cell("payload", int(row)) or b"", int(frames["offset"][row])):
+                data.setdefault(at, byte)
+    return data
+
+
+def tokens(side: Side) -> Iterator[Broken]:
+    """All Initial packets before a Retry carry the token of the first Initial packet (RFC 9000 §8.1.3). After Version
+    Negotiation, a client leaves out a token of another version (RFC 9369 §5)."""
+    if not side.is_client or not side.whole:
+        return
+    packets = side.capture.packets
+    initials = side.of_type(INITIAL)
+    retries = side.of_type(RETRY, got=True)
+    initials = initials[initials < retries[0]] if len(retries) else initials
+    if not len(initials):
+        return
+    if len(side.of_type(NEGOTIATION, got=True)):
+        initials = initials[packets["version"][initials] == packets["version"][initials[0]]]
+    token = packets.cell("token", int(initials[0]))
+    other = [int(row) for row in initials if packets.cell("token", int(row)) != token]
+    if token and other:
+        yield Broken(
+            rule="rfc9000-8.1.3-token-left-out",
+            actual=f"{len(other)} Initial packets without the token of the first Initial packet",
+            packets=(int(initials[0]), *other[:4]),
+        )
+
+
+def token_versions(side: Side, earlier: list[Side]) -> Iterator[Broken]:
+    """A client uses a NEW_TOKEN token only with the QUIC version in which the server issued it (RFC 9369 §5)."""
+    initials = side.of_type(INITIAL)
+    if not side.is_client or not len(initials):
+        return
+    packets = side.capture.packets
+    token = packets.cell("token", int(initials[0]))
+    for client in earlier:
+        frames = client.capture.frames
+        if not client.is_client or not token:
+            continue
+        issued = {frames.cell("payload", int(row)) for row in client.frames("new_token", got=True)}
+        version = client.scope.row.value("version")
+        if token in issued and version != packets["version"][initials[0]]:
+            yield Broken(
+                rule="rfc9369-5-token-of-other-version",
+                actual=f"a token from a connection of version 0x{version:08x} in an Initial packet of version "
+                f"0x{packets['version'][initials[0]]:08x}",
+                packets=shown(initials[:1]),
+            )
+            return
+
+
+def amplified(side: Side) -> Iterator[Broken]:
+    """The server keeps the anti-amplification limit of the handshake (RFC 9000 §8.1)."""
+    if side.is_client or not side.whole or not side.peer_read:
+        return
+    limit = amplification(side.scope)
+    if limit is None or not limit.excess:
+        return
+    packet: tuple[int, ...] = ()
+    if limit.place is not None:
+        records = side.capture.datagrams["record"][side.capture.packets["datagram"][side.sent]]
+        packet = tuple(int(row) for row in side.sent[records == limit.place.record][:1])
+    yield Broken(
+        rule="rfc9000-8.1-amplification",
+        actual=f"{limit.sent} B were sent after {limit.received} B had been received",
+        packets=packet,
+    )
+
+
+def negotiation(side: Side) -> Iterator[Broken]:
+    """Only a server sends Version Negotiation, in response to a client's packet (RFC 9000 §6.1, §17.2.1)."""
+    rows = side.sent[side.capture.type[side.sent] == NEGOTIATION]
+    if side.is_client:
+        if len(rows):
+            yield Broken(
+                rule="rfc9000-6.1-negotiation-from-client",
+                actual=f"{len(rows)} Version Negotiation packets",
+                packets=shown(rows),
+            )
+        return
+    capture = side.capture
+    (sources, source_ids), (targets, target_ids) = capture.ids("scid"), capture.ids("dcid")
+    requests = np.flatnonzero(
+        (capture.packets["connection"] == side.scope.number)
+        & (capture.packets["sender"] == 1 - side.sender)
+        & (capture.packets["version"] != NULL)
+    )
+    for row in rows.tolist():
+        before = requests[requests < row]
+        if not len(before):
+            continue
+        source = [packet for packet in before.tolist() if source_ids[sources[packet]] == target_ids[targets[row]]]
+        target = [packet for packet in before.tolist() if target_ids[targets[packet]] == source_ids[sources[row]]]
+        if not source:
+            yield Broken(
+                rule="rfc9000-17.2.1-negotiation-destination",
+                actual=f"destination connection ID {target_ids[targets[row]].hex()}, "
+                "but no packet of the client has this source connection ID",
+                packets=(int(before[-1]), row),
+            )
+        if not target:
+            yield Broken(
+                rule="rfc9000-17.2.1-negotiation-source",
+                actual=f"source connection ID {source_ids[sources[row]].hex()}, "
+                "but no packet of the client has this destination connection ID",
+                packets=(int(before[-1]), row),
+            )
+        if source and target:
+            length = capture.datagrams["payload_length"][capture.packets["datagram"][source]]
+            if (length < _FULL).all():
+                yield Broken(
+                    rule="rfc9000-5.2.2-small-datagram-answered",
+                    actual=f"Version Negotiation in response to a datagram of {int(length[-1])} B",
+                    packets=(source[-1], row),
+                )
+
+
+def backoff(side: Side) -> Iterator[Broken]:
+    """The time between probes grows while no packet arrives (RFC 9002 §6.2.1)."""
+    if not side.is_client or not side.whole:
+        return
+    theirs = side.sent_by_peer
+    initials = side.of_type(INITIAL)
+    initials = initials[initials < theirs[0]] if len(theirs) else initials
+    times = np.unique(side.time(initials))
+    flights = times[np.concatenate(([True], np.diff(times) > _FLIGHT_NS))] if len(times) else times
+    gaps = np.diff(flights)
+    short = np.flatnonzero(gaps[1:] < _BACKOFF * gaps[:-1])
+    if len(short):
+        at = int(short[0])
+        yield Broken(
+            rule="rfc9002-6.2.1-backoff",
+            actual=f"{gaps[at] / 1e9:.3f} s between the first two of three flights, then {gaps[at + 1] / 1e9:.3f} s",
+            packets=tuple(int(initials[side.time(initials) == flights[at + step]][0]) for step in range(3)),
+        )
+
+
+BEGINNING_DETECTORS = (retry_from_server, retry_at_client, tokens, amplified, negotiation, backoff)
+
+
+# Key updates, keys of versions, discarded keys, closing (RFC 9001 §4.9, §5.7, §6, RFC 9369, RFC 9000 §10).
+
+_PROCESSED_NS = 500_000_000  # an endpoint may need this long to process a packet that arrived
+_APPLICATION_ERROR = 0x0C
+
+
+def generations(side: Side) -> Iterator[Broken]:
+    """Key updates follow the rules of RFC 9001 §6."""
+    capture = side.capture
+    packets = capture.packets
+    rows = side.of_type(ONE_RTT)
+    order = np.argsort(packets["packet_number"][rows], kind="stable")
+    generation = packets["key_generation"][rows]
+    back = np.flatnonzero(np.diff(generation[order]) < 0)
+    if len(back):
+        pair = rows[order][back[0] : back[0] + 2]
+        yield Broken(
+            rule="rfc9001-6.4-old-keys-on-higher-number",
+            actual="packet {} has older keys than packet {}".format(*packets["packet_number"][pair[::-1]]),
+            packets=shown(pair),
+        )
+        return
+    if not side.sound:
+        return
+    got = side.of_type(ONE_RTT, got=True)
+    acks = side.ack_frames(got=True, space=APPLICATION)
+    for number in range(1, int(generation.max(initial=0)) + 1):
+        updated = rows[generation == number]
+        if not len(updated):
+            continue
+        first = int(updated[0])
+        if (packets["key_generation"][got[got < first]] >= number).any():
+            continue  # this update is the response to the peer's update
+        if number == 1 and not side.confirmed(first):
+            yield Broken(
+                rule="rfc9001-6.1-update-before-confirmed",
+                actual="a packet of key phase 1 before the handshake was confirmed",
+                packets=(first,),
+            )
+            return
+        if number == 1:
+            continue  # the first update needs only a confirmed handshake
+        before = packets["packet_number"][rows[generation == number - 1]]
+        arrived = capture.acks["largest"][acks[capture.acks["packet"][acks] < first]]
+        if not len(before) or not (arrived >= before.min()).any():
+            yield Broken(
+                rule="rfc9001-6.1-update-before-ack",
+                actual=f"no packet of key generation {number - 1} had been acknowledged",
+                packets=(first,),
+            )
+            return
+    mine = side.ack_frames(space=APPLICATION)
+    place = find(packets["packet_number"][got], capture.acks["largest"][mine])
+    mine, place = mine[place != NULL], place[place != NULL]
+    old = packets["key_generation"][capture.acks["packet"][mine]] < packets["key_generation"][got[place]]
+    if old.any():
+        yield Broken(
+            rule="rfc9001-6.2-ack-with-old-keys",
+            actual=f"{int(old.sum())} ACK frames in packets with old keys",
+            packets=shown(capture.acks["packet"][mine[old]]),
+        )
+
+
+def discarded(side: Side) -> Iterator[Broken]:
+    """Initial keys and Handshake keys are discarded in time (RFC 9001 §4.9)."""
+    capture = side.capture
+    quiet = ~capture.closing
+    initials = side.of_type(INITIAL)
+    initials = initials[quiet[initials]]
+    handshakes = side.of_type(HANDSHAKE)
+    handshakes = handshakes[quiet[handshakes]]
+    datagram = capture.packets["datagram"]
+    late = initials[:0]
+    if side.is_client:
+        if len(first := side.of_type(HANDSHAKE)[:1]):
+            late = initials[datagram[initials] > datagram[first[0]]]
+    elif len(arrived := side.of_type(HANDSHAKE, got=True)[:1]):
+        late = initials[side.time(initials) > side.at(int(arrived[0])) + _PROCESSED_NS]
+    if len(late):
+        yield Broken(
+            rule=f"rfc9001-4.9.1-{side.role}-initial-late",
+            actual=f"{len(late)} Initial packets after {'its own' if side.is_client else 'a'} Handshake packet",
+            packets=shown(late),
+        )
+    done = side.frames("handshake_done", got=side.is_client)
+    if not len(done):
+        return
+    confirmed = int(capture.frames["packet"][done[0]])
+    if side.is_client:
+        late = handshakes[side.time(handshakes) > side.at(confirmed) + _PROCESSED_NS]
+    else:
+        late = handshakes[datagram[handshakes] > datagram[confirmed]]
+    if len(late):
+        yield Broken(
+            rule=f"rfc9001-4.9.2-{side.role}-handshake-late",
+            actual=f"{len(late)} Handshake packets after HANDSHAKE_DONE",
+            packets=shown(late),
+        )
+
+
+def versions(side: Side) -> Iterator[Broken]:
+    """Keys and headers belong to the QUIC version in use (RFC 9369 §3.3, §4.1)."""
+    packets = side.capture.packets
+    rows = side.sent_read[packets["key_version"][side.sent_read] != NULL]
+    types, keys = side.capture.type[rows], packets["key_version"][rows]
+    version = np.where(types == ONE_RTT, side.scope.row.value("version") or 0, packets["version"][rows])
+    for kinds, rule in (((INITIAL,), "3.3.1-initial-keys"), ((EARLY, HANDSHAKE, ONE_RTT), "3.3.2-key-labels")):
+        wrong = rows[np.isin(types, kinds) & (keys != version) & (version > 0)]
+        if len(wrong):
+            yield Broken(
+                rule=f"rfc9369-{rule}",
+                actual=f"{len(wrong)} packets have the keys of another version",
+                packets=shown(wrong),
+            )
+    parameters = side.parameters
+    if (version == VERSION_2).any() and parameters and "version_information" not in parameters:
+        yield Broken(
+            rule="rfc9369-4-no-version-information",
+            actual="the transport parameters lack version_information",
+            packets=shown(rows[version == VERSION_2]),
+        )
+    handshakes = side.of_type(HANDSHAKE)
+    # When the server has chosen a version, its Initial packets have this negotiated version.
+    negotiated = packets["version"][side.of_type(INITIAL, got=side.is_client)]
+    if len(handshakes) and len(negotiated):
+        wrong = handshakes[packets["version"][handshakes] != negotiated[-1]]
+        if len(wrong):
+            yield Broken(
+                rule="rfc9369-4.1-handshake-version",
+                actual=f"{len(wrong)} Handshake packets of another version than 0x{negotiated[-1]:08x}",
+                packets=shown(wrong),
+            )
+    early = side.of_type(EARLY)
+    original = side.scope.row.value("original_version")
+    wrong = early[packets["version"][early] != original]
+    if len(wrong) and not side.scope.count(SERVER, "version_negotiation"):
+        yield Broken(
+            rule="rfc9369-4.1-early-data-version",
+            actual=f"{len(wrong)} 0-RTT packets of another version than 0x{original or 0:08x}",
+            packets=shown(wrong),
+        )
+
+
+def early_1rtt(side: Side) -> Iterator[Broken]:
+    """The client sends 1-RTT packets, and the server reads them, only after the peer's Finished (RFC 9001 §5.7). Then
+    the server sends HANDSHAKE_DONE (§4.1.2)."""
+    if not side.sound or not side.messages:
+        return
+    capture = side.capture
+    finished = side.finished(1 - side.sender)
+    if side.is_client:
+        rows = side.of_type(ONE_RTT)
+        early = rows if finished is None else rows[rows < finished]
+        if len(early):
+            yield Broken(
+                rule="rfc9001-5.7-client-1rtt-early",
+                actual=f"{len(early)} 1-RTT packets before Finished",
+                packets=shown(early),
+            )
+        return
+    done = capture.frames["packet"][side.frames("handshake_done")]
+    early = done if finished is None else done[done < finished]
+    if len(early):
+        yield Broken(
+            rule="rfc9000-19.20-handshake-done-early",
+            actual=f"{len(early)} HANDSHAKE_DONE frames before Finished",
+            packets=shown(early),
+        )
+    acks = side.ack_frames(space=APPLICATION)
+    numbers = capture.packets["packet_number"][side.of_type(ONE_RTT, got=True)]
+    read = acks[np.isin(capture.acks["largest"][acks], numbers)]
+    read = read if finished is None else read[capture.acks["packet"][read] < finished]
+    if len(read):
+        yield Broken(
+            rule="rfc9001-5.7-server-1rtt-read-early",
+            actual=f"{len(read)} ACK frames for 1-RTT packets before Finished",
+            packets=shown(capture.acks["packet"][read]),
+        )
+    if finished is not None and not len(done):
+        rows = side.of_type(ONE_RTT)
+        late = rows[(side.time(rows) > side.at(finished) + 2 * _PROCESSED_NS) & ~capture.closing[rows]]
+        if len(late):
+            yield Broken(
+                rule="rfc9001-4.1.2-handshake-done-missing",
+                actual="no HANDSHAKE_DONE after the client's Finished",
+                packets=(finished, *shown(late[:1])),
+            )
+
+
+def closing(side: Side) -> Iterator[Broken]:
+    """After it received CONNECTION_CLOSE, an endpoint sends only CONNECTION_CLOSE. In Initial and Handshake packets, a
+    CONNECTION_CLOSE with APPLICATION_ERROR has no reason phrase (RFC 9000 §10.2)."""
+    capture = side.capture
+    frames = capture.frames
+    rows = side.frames("connection_close")
+    early = rows[np.isin(capture.type[frames["packet"][rows]], (INITIAL, HANDSHAKE))]
+    reasons = early[(frames["value"][early] == _APPLICATION_ERROR) & (frames["length"][early] > 0)]
+    if len(reasons):
+        reason = (frames.cell("payload", int(reasons[0])) or b"").decode(errors="replace")
+        yield Broken(
+            rule="rfc9000-10.2.3-reason-not-cleared",
+            actual=f"the reason phrase “{reason[:40]}”",
+            packets=shown(frames["packet"][reasons]),
+        )
+    closes = frames["packet"][side.frames("connection_close", "application_close", got=True)]
+    closes = closes[capture.type[closes] == ONE_RTT]
+    sent = side.of_type(ONE_RTT)
+    if not len(closes) or not len(sent) or sent[0] > closes[0]:
+        return
+    if not side.is_client:
+        done = frames["packet"][side.frames("handshake_done")]
+        if not len(done) or done[0] > closes[0]:
+            return
+    close = int(closes[0])
+    late = side.sent_read[side.time(side.sent_read) > side.at(close) + _PROCESSED_NS]
+    late = late[~capture.closing[late]]
+    if len(late):
+        yield Broken(
+            rule="rfc9000-10.2.2-sent-while-draining",
+            actual=f"{len(late)} packets later than 0.5 s after the peer's CONNECTION_CLOSE",
+            packets=(close, *shown(late)),
+        )
+        return
+    own = sent[capture.closing[sent]]
+    if not len(own) or own[0] < close:
+        return  # an endpoint that closed the connection itself answers packets with CONNECTION_CLOSE (§10.2.1)
+    allowed = 1
+    if not _read_close(side, close, int(own[0])):
+        # The endpoint may have closed the connection itself before it read the peer's CONNECTION_CLOSE.
+        allowed += len(np.unique(capture.packets["datagram"][side.sent_by_peer[side.sent_by_peer >= close]]))
+    if len(own) > allowed:
+        yield Broken(
+            rule="rfc9000-10.2.2-sent-while-draining",
+            actual=f"{len(own)} packets with CONNECTION_CLOSE after the peer's CONNECTION_CLOSE",
+            packets=(close, *shown(own)),
+        )
+
+
+def _read_close(side: Side, close: int, packet: int) -> bool:
+    """Whether the endpoint had certainly read the peer's packet `close` when it sent `packet`: it acknowledges the
+    packet by then, or the packet arrived long before."""
+    capture = side.capture
+    acks = side.ack_frames(space=APPLICATION)
+    frame, first, last = capture.ranges
+    number = capture.packets["packet_number"][close]
+    read = frame[np.isin(frame, acks[capture.acks["packet"][acks] <= packet]) & (first <= number) & (number <= last)]
+    return len(read) > 0 or side.at(packet) > side.at(close) + _PROCESSED_NS
+
+
+def done_from_client(side: Side) -> Iterator[Broken]:
+    """Only a server sends HANDSHAKE_DONE and NEW_TOKEN, and a token is not empty."""
+    if not side.is_client:
+        rows = side.frames("new_token")
+        empty = rows[side.capture.frames["length"][rows] == 0]
+        if len(empty):
+            yield Broken(
+                rule="rfc9000-19.7-token-empty",
+                actual="NEW_TOKEN with an empty token",
+                packets=shown(side.capture.frames["packet"][empty]),
+            )
+        return
+    for name, rule in (("handshake_done", "19.20-handshake-done-from-client"), ("new_token", "19.7-token-from-client")):
+        rows = side.frames(name)
+        if len(rows):
+            yield Broken(
+                rule=f"rfc9000-{rule}",
+                actual=f"{len(rows)} {name.upper()} frames",
+                packets=shown(side.capture.frames["packet"][rows]),
+            )
+
+
+KEY_DETECTORS = (generations, discarded, versions, early_1rtt, closing, done_from_client)

@@ -1,0 +1,569 @@
+"""Checks of packets, acknowledgments and ECN counts (RFC 9000 §12 to §14, §17, §19.3)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from runner.decode.columns import MTU, NULL
+from runner.decode.wire import FRAME_NAMES, varint
+from runner.judge.rules.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, SPACE_NAMES, Broken, Capture, Side
+from runner.trace.recording import APPLICATION, Bools, Ints, find
+
+# Packets: their numbers, headers and sizes, and the frames that they may contain (RFC 9000 §12, §14, §17).
+
+_FULL = 1200  # smallest datagram with an Initial packet, in bytes (RFC 9000 §14.1)
+_LONGEST_ID = 20
+_NAMES = sorted(set(FRAME_NAMES.values()))
+_HANDSHAKE_FRAMES = ("padding", "ping", "ack", "crypto", "connection_close", "unknown", "application_close")
+_NOT_EARLY = ("ack", "crypto", "handshake_done", "new_token", "path_response", "retire_connection_id")
+
+
+def shown(rows: Ints) -> tuple[int, ...]:
+    """The first few rows, for a finding."""
+    return tuple(int(row) for row in rows[:5])
+
+
+def numbers(side: Side) -> Iterator[Broken]:
+    """In each packet number space, every packet has a higher number than the packet before."""
+    packets, vantage = side.capture.packets, side.capture.vantage
+    for space, name in enumerate(SPACE_NAMES):
+        rows = side.sent_read[vantage.packet_space[side.sent_read] == space]
+        rows = rows[~side.capture.closing[rows]]
+        for part in _attempts(side, rows, space):
+            number = packets["packet_number"][part]
+            order = np.argsort(number, kind="stable")
+            again = order[1:][np.diff(number[order]) == 0]
+            if len(again):
+                first = part[np.flatnonzero(number == number[again[0]])[:2]]
+                yield Broken(
+                    rule="rfc9000-12.3-number-reused",
+                    actual=f"{len(again)} numbers are used twice, the first is {name} packet {number[again[0]]}",
+                    packets=shown(first),
+                )
+                continue
+            back = np.flatnonzero(np.diff(number) < 0)
+            if len(back):
+                yield Broken(
+                    rule="rfc9000-12.3-number-not-increasing",
+                    actual=f"{name} packet {number[back[0] + 1]} was sent after packet {number[back[0]]}; "
+                    f"{len(back)} packets have a lower number than the packet before",
+                    packets=shown(part[back[0] : back[0] + 2]),
+                )
+
+
+def _attempts(side: Side, rows: Ints, space: int) -> list[Ints]:
+    """The packets of a packet number space, divided into sequences whose numbers are independent.
+
+    A server may give up a handshake and begin a new handshake when a late ClientHello arrives. Then its numbers start
+    again, with another source connection ID. A client that starts its numbers again after a Retry breaks another rule
+    (§17.2.5.3).
+    """
+    if space == 2 or not len(rows):
+        return [rows]
+    codes, _ = side.capture.ids("scid")
+    if side.is_client:
+        codes, _ = side.capture.ids("dcid")
+        retries = side.of_type(4, got=True)
+        return [rows[codes[rows] == code] for code in np.unique(codes[rows])] if len(retries) else [rows]
+    return [rows[codes[rows] == code] for code in np.unique(codes[rows])]
+
+
+def destinations(side: Side) -> Iterator[Broken]:
+    """All packets of a datagram have the same destination connection ID."""
+    packets = side.capture.packets
+    rows = side.sent_read[side.single_datagrams & (packets["packet_number"][side.sent_read] != NULL)]
+    codes, _ = side.capture.ids("dcid")
+    same = packets["datagram"][rows][1:] == packets["datagram"][rows][:-1]
+    mixed = rows[1:][same & (codes[rows][1:] != codes[rows][:-1])]
+    if len(mixed):
+        yield Broken(
+            rule="rfc9000-12.2-mixed-destinations",
+            actual=f"{len(mixed)} datagrams with several destination connection IDs",
+            packets=shown(mixed),
+        )
+
+
+def payloads(side: Side) -> Iterator[Broken]:
+    """Every packet contains frames. The frames are known and complete, and their types have the shortest encoding."""
+    capture = side.capture
+    numbered = side.sent_read[capture.packets["packet_number"][side.sent_read] != NULL]
+    empty = numbered[~capture.framed[numbered]]
+    if len(empty):
+        yield Broken(
+            rule="rfc9000-12.4-empty-payload", actual=f"{len(empty)} packets without a frame", packets=shown(empty)
+        )
+    for row in side.frames("unknown")[:20]:
+        kind, payload = int(capture.frames["type"][row]), capture.frames.cell("payload", int(row)) or b""
+        if kind not in FRAME_NAMES:
+            if _may_extend(side):
+                continue
+            rule, actual = "12.4-unknown-frame", f"a frame of the unknown type 0x{kind:x}"
+        elif payload[:1] >= b"\x40" and kind < 0x40:
+            rule, actual = "12.4-long-frame-type", f"frame type 0x{kind:x} takes several bytes"
+        elif kind in (2, 3) and _goes_below_zero(payload):
+            rule, actual = "19.3.1-ack-range-negative", "an ACK frame with a range below packet number 0"
+        else:
+            rule, actual = "12.4-malformed-frame", f"a malformed {FRAME_NAMES[kind].upper()} frame"
+        yield Broken(rule=f"rfc9000-{rule}", actual=actual, packets=(int(capture.frames["packet"][row]),))
+    frames = np.concatenate([side.frames(name) for name in _NAMES] or [np.empty(0, dtype=np.int64)])
+    long = frames[capture.frames["type_length"][frames] != NULL]
+    if len(long):
+        kind = int(capture.frames["type"][long[0]])
+        yield Broken(
+            rule="rfc9000-12.4-long-frame-type",
+            actual=f"frame type 0x{kind:x} takes {capture.frames['type_length'][long[0]]} bytes",
+            packets=shown(capture.frames["packet"][long]),
+        )
+
+
+def _goes_below_zero(frame: bytes) -> bool:
+    """Whether a range of this ACK frame goes below packet number 0 (RFC 9000 §19.3.1). False when the frame is cut
+    off."""
+    try:
+        smallest, position = varint(frame, 1)
+        _, position = varint(frame, position)  # ACK Delay
+        count, position = varint(frame, position)
+        length, position = varint(frame, position)
+        smallest -= length
+        for _ in range(count):
+            gap, position = varint(frame, position)
+            length, position = varint(frame, position)
+            smallest -= gap + 2 + length
+    except IndexError:
+        return False
+    return smallest < 0 and position <= len(frame)
+
+
+def _may_extend(side: Side) -> bool:
+    """Whether the peer may have agreed on an extension that bentpipe does not know (RFC 9000 §19.21): one of its
+    transport parameters is unknown and not reserved (§18.1)."""
+    unknown = [int(name, 16) for name in side.peer_parameters if name.startswith("0x")]
+    return any(number % 31 != 27 for number in unknown)
+
+
+def wrong_packets(side: Side) -> Iterator[Broken]:
+    """A packet contains only frames that its packet type allows."""
+    capture = side.capture
+    for name in _NAMES:
+        rows = side.frames(name)
+        if not len(rows):
+            continue
+        packets = capture.frames["packet"][rows]
+        types = capture.type[packets]
+        if name not in _HANDSHAKE_FRAMES:
+            for kind, word in ((INITIAL, "Initial"), (HANDSHAKE, "Handshake")):
+                if (types == kind).any():
+                    yield Broken(
+                        rule=f"rfc9000-12.5-frame-in-{word.lower()}",
+                        actual=f"{int((types == kind).sum())} {name.upper()} frames in {word} packets",
+                        packets=shown(packets[types == kind]),
+                    )
+        if name in _NOT_EARLY and (types == EARLY).any():
+            yield Broken(
+                rule="rfc9000-12.5-frame-in-early-data",
+                actual=f"{int((types == EARLY).sum())} {name.upper()} frames in 0-RTT packets",
+                packets=shown(packets[types == EARLY]),
+            )
+        if name == "application_close" and np.isin(types, (INITIAL, HANDSHAKE)).any():
+            yield Broken(
+                rule="rfc9000-10.2.3-application-close-early",
+                actual="an Initial or Handshake packet with CONNECTION_CLOSE of type 0x1d",
+                packets=shown(packets[np.isin(types, (INITIAL, HANDSHAKE))]),
+            )
+
+
+def headers(side: Side) -> Iterator[Broken]:
+    """Reserved bits, fixed bits and the lengths of connection IDs have allowed values."""
+    capture = side.capture
+    rows = side.sent_read[capture.packets["first_byte"][side.sent_read] != NULL]
+    first_byte, short = capture.packets["first_byte"][rows], capture.type[rows] == ONE_RTT
+    for chosen, bits, rule in ((~short, 0x0C, "17.2-reserved-bits-long"), (short, 0x18, "17.3.1-reserved-bits-short")):
+        wrong = rows[chosen & (first_byte & bits != 0)]
+        if len(wrong):
+            yield Broken(
+                rule=f"rfc9000-{rule}",
+                actual=f"{len(wrong)} packets with reserved bits that are not 0",
+                packets=shown(wrong),
+            )
+    yield from _fixed_bits(side, rows[first_byte & 0x40 == 0])
+    # In later packets, the peer chose the destination connection ID.
+    first = rows[~short][:1] if side.is_client else rows[:0]
+    for name, chosen in (("scid", rows[~short]), ("dcid", first)):
+        for value in side.ids(name, chosen):
+            if len(value) > _LONGEST_ID:
+                yield Broken(
+                    rule="rfc9000-17.2-id-too-long",
+                    actual=f"a connection ID of {len(value)} bytes",
+                    packets=shown(side.with_id(name, value, chosen)),
+                )
+
+
+def _fixed_bits(side: Side, cleared: Ints) -> Iterator[Broken]:
+    if not len(cleared) or not side.peer_parameters:
+        return
+    if "grease_quic_bit" not in side.peer_parameters:
+        short = side.capture.type[cleared] == ONE_RTT
+        for chosen, rule in ((cleared[~short], "17.2-fixed-bit-long"), (cleared[short], "17.3.1-fixed-bit-short")):
+            if len(chosen):
+                yield Broken(
+                    rule=f"rfc9000-{rule}", actual=f"the fixed bit is 0 in {len(chosen)} packets", packets=shown(chosen)
+                )
+    elif side.is_client and side.sound:
+        arrived = side.of_type(HANDSHAKE, got=True)
+        early = cleared[side.capture.type[cleared] == INITIAL]
+        early = early[early < arrived[0]] if len(arrived) else early
+        if len(early) and not (side.capture.packets["token_length"][side.of_type(INITIAL)] > 0).any():
+            yield Broken(
+                rule="rfc9287-3.1-cleared-before-offer",
+                actual=f"the fixed bit is 0 in {len(early)} packets",
+                packets=shown(early),
+            )
+
+
+def truncated_numbers(side: Side) -> Iterator[Broken]:
+    """A packet number is encoded in enough bytes. The required size depends on the largest packet number that has been
+    acknowledged (RFC 9000 §17.1, appendix A.2)."""
+    if not side.sound:
+        return
+    capture = side.capture
+    acks = side.ack_frames(got=True)
+    for space, name in enumerate(SPACE_NAMES):
+        rows = side.sent_read[capture.vantage.packet_space[side.sent_read] == space]
+        rows = rows[capture.packets["first_byte"][rows] != NULL]
+        if not len(rows):
+            continue
+        mine = acks[capture.vantage.ack_space[acks] == space]
+        highest = np.maximum.accumulate(np.concatenate(([-1], capture.acks["largest"][mine])))
+        known = highest[np.searchsorted(capture.acks["packet"][mine], rows)]
+        number = capture.packets["packet_number"][rows]
+        bits = 8 * ((capture.packets["first_byte"][rows] & 3) + 1)
+        short = rows[(number - known) * 2 > (np.int64(1) << bits)]
+        if len(short):
+            yield Broken(
+                rule="rfc9000-17.1-number-truncated",
+                actual=f"{len(short)} {name} packets have a packet number of too few bytes",
+                packets=shown(short),
+            )
+
+
+def sizes(side: Side) -> Iterator[Broken]:
+    """Datagrams with Initial packets have at least 1200 B; for a server, only ack-eliciting Initial packets count. No
+    datagram is larger than the peer accepts."""
+    capture = side.capture
+    packets, length = capture.packets, capture.datagrams["payload_length"]
+    initials = side.of_type(INITIAL)
+    if not side.is_client:
+        initials = initials[capture.eliciting[initials]]
+    small = initials[length[packets["datagram"][initials]] < _FULL]
+    if len(small):
+        yield Broken(
+            rule=f"rfc9000-14.1-{side.role}-initial-small",
+            actual=f"a datagram of {int(length[packets['datagram'][small]].min())} B",
+            packets=shown(small),
+        )
+    limit = side.peer_parameters.get("max_udp_payload_size")
+    if isinstance(limit, int) and limit >= _FULL:
+        rows = _after_parameters(side)
+        datagrams = packets["datagram"][rows]
+        large = rows[(length[datagrams] > limit) & (capture.datagrams["ip_length"][datagrams] <= MTU)]
+        if len(large):
+            yield Broken(
+                rule="rfc9000-18.2-datagram-above-peer-limit",
+                actual=f"a datagram of {int(length[packets['datagram'][large]].max())} B, limit {limit} B",
+                packets=shown(large),
+            )
+
+
+def _after_parameters(side: Side) -> Ints:
+    """The packets that an endpoint sent when it knew the peer's transport parameters. A server learns them with the
+    ClientHello, before its own ServerHello. A client has read them when it sends its Finished or a 1-RTT packet."""
+    if not side.is_client:
+        return side.of_type(INITIAL, HANDSHAKE, ONE_RTT)
+    crypto = side.capture.frames["packet"][side.frames("crypto")]
+    known = np.union1d(crypto[side.capture.type[crypto] == HANDSHAKE], side.of_type(ONE_RTT))
+    datagram = side.capture.packets["datagram"][side.sent_read]
+    return side.sent_read[datagram >= side.capture.packets["datagram"][known[0]]] if len(known) else known
+
+
+def early_after_1rtt(side: Side) -> Iterator[Broken]:
+    """A client sends no 0-RTT packet after its first 1-RTT packet; a server's Initial packets have no token."""
+    if side.is_client:
+        early, later = side.of_type(EARLY), side.of_type(ONE_RTT)
+        late = early[early > later[0]] if len(later) else early[:0]
+        late = late[side.time(late) > side.at(int(later[0]))] if len(late) else late
+        if len(late):
+            yield Broken(
+                rule="rfc9000-17.2.3-early-after-1rtt",
+                actual=f"{len(late)} 0-RTT packets after a 1-RTT packet",
+                packets=shown(late),
+            )
+        return
+    initials = side.of_type(INITIAL)
+    tokens = initials[side.capture.packets["token_length"][initials] > 0]
+    if len(tokens):
+        yield Broken(
+            rule="rfc9000-17.2.2-token-from-server",
+            actual=f"{len(tokens)} Initial packets with a token",
+            packets=shown(tokens),
+        )
+
+
+PACKET_DETECTORS = (
+    numbers,
+    destinations,
+    payloads,
+    wrong_packets,
+    headers,
+    truncated_numbers,
+    sizes,
+    early_after_1rtt,
+)
+
+
+# Acknowledgments and ECN counts (RFC 9000 §13, §19.3).
+
+_ECT1, _ECT0, _CE = 1, 2, 3  # codepoints of the IP header (RFC 3168 §5)
+_COUNTS = {"ect0": "ECT(0)", "ect1": "ECT(1)", "ce": "ECN-CE"}  # column of a count → its name in RFC 9000 §19.3.2
+_ACK_DELAY_MS = 25  # max_ack_delay of an endpoint that does not send it (RFC 9000 §18.2)
+_TIMER_NS = 20_000_000  # allowed lateness of a timer
+_DELAY_TOLERANCE_US = 20_000  # allowance for clocks and rounding
+
+
+def _numbers(capture: Capture, rows: Ints, space: int) -> tuple[Ints, Ints]:
+    """Sorted distinct packet numbers, and for each number the row of the first packet with this number."""
+    rows = rows[capture.vantage.packet_space[rows] == space]
+    number = capture.packets["packet_number"][rows]
+    number, first = np.unique(number, return_index=True)
+    return number[number >= 0], rows[first][number >= 0]
+
+
+def _ranges(side: Side, space: int) -> tuple[Ints, Ints, Ints]:
+    """The endpoint's ACK ranges in a packet number space: rows of the frames, first and last packet numbers."""
+    capture = side.capture
+    rows = side.ack_frames(space=space)
+    frame, first, last = capture.ranges
+    mine = np.isin(frame, rows)
+    return frame[mine], first[mine], last[mine]
+
+
+def acknowledged(side: Side) -> Iterator[Broken]:
+    """An endpoint acknowledges only packets that were sent and that have arrived."""
+    if not side.sound or side.far is None:
+        return
+    packets = side.far.packets
+    theirs = (packets["connection"] == side.scope.number) & (packets["sender"] == 1 - side.sender)
+    for space, name in enumerate(SPACE_NAMES):
+        frame, first, last = _ranges(side, space)
+        if not len(frame):
+            continue
+        sent, _ = _numbers(side.far, np.flatnonzero(theirs), space)
+        arrived, arrivals = _numbers(side.capture, side.got, space)
+        unsent = _missing(first, last, sent)
+        low, high = np.searchsorted(arrived, first), np.searchsorted(arrived, last, side="right")
+        unreceived = (high - low < last - first + 1) & ~unsent
+        early = (_latest(arrivals, low, high) > side.capture.acks["packet"][frame]) & ~unsent & ~unreceived
+        for wrong, rule, word in (
+            (unsent, "13.1-ack-of-unsent", "sent"),
+            (unreceived, "13.1-ack-of-unreceived", "received"),
+            (early, "13.1-ack-of-unreceived", "received by then"),
+        ):
+            if wrong.any():
+                at = int(np.flatnonzero(wrong)[0])
+                yield Broken(
+                    rule=f"rfc9000-{rule}",
+                    actual=f"{name} packets {first[at]} to {last[at]} are acknowledged; not all of them were {word}",
+                    packets=shown(np.unique(side.capture.acks["packet"][frame[wrong]])),
+                )
+
+
+def _missing(first: Ints, last: Ints, known: Ints) -> Bools:
+    within = np.searchsorted(known, last, side="right") - np.searchsorted(known, first)
+    missing: Bools = within < last - first + 1
+    return missing
+
+
+def _latest(rows: Ints, low: Ints, high: Ints) -> Ints:
+    """The largest of `rows[low:high]` for each pair of bounds; -1 for an empty slice.
+
+    The largest values of all slices of 1, 2, 4, … rows are computed first. Any slice is the union of two such slices.
+    """
+    latest = np.full(len(low), -1)
+    largest, length = rows, 1
+    while length <= len(rows):
+        within = (high - low >= length) & (high - low < 2 * length)
+        latest[within] = np.maximum(largest[low[within]], largest[high[within] - length])
+        largest = np.maximum(largest[:-length], largest[length:])
+        length *= 2
+    return latest
+
+
+def acks_of_acks(side: Side) -> Iterator[Broken]:
+    """An endpoint sends no ACK-only packet in response to ACK-only packets.
+
+    An ACK-only packet breaks the rule when it acknowledges new packets, none of them is ack-eliciting, and no
+    ack-eliciting packet arrived shortly before.
+    """
+    if not side.sound:
+        return
+    capture = side.capture
+    rows = side.ack_frames(space=APPLICATION)
+    numbers, arrived = _numbers(capture, side.got, APPLICATION)
+    if not len(rows) or not len(numbers):
+        return
+    eliciting_before = np.concatenate(([0], np.cumsum(capture.eliciting[arrived])))
+    largest = capture.acks["largest"][rows]
+    known = np.maximum.accumulate(np.concatenate(([-1], largest)))[:-1]
+    low, high = np.searchsorted(numbers, known, side="right"), np.searchsorted(numbers, largest, side="right")
+    packets = capture.acks["packet"][rows]
+    wrong = (high > low) & (eliciting_before[np.maximum(high, low)] == eliciting_before[low])
+    wrong &= ~capture.eliciting[packets] & ~capture.closing[packets]
+    peers = side.sent_by_peer
+    eliciting_times = side.time(peers[capture.eliciting[peers] | (capture.packets["decrypted"][peers] == 0)])
+    times = side.time(packets)
+    delay = side.parameters.get("max_ack_delay", _ACK_DELAY_MS)
+    wait = (delay if isinstance(delay, int) else _ACK_DELAY_MS) * 1_000_000 + _TIMER_NS
+    recent = np.searchsorted(eliciting_times, times, side="right") - np.searchsorted(eliciting_times, times - wait)
+    wrong &= recent == 0
+    if wrong.any():
+        yield Broken(
+            rule="rfc9000-13.2.1-ack-of-acks",
+            actual=f"{int(wrong.sum())} ACK-only packets answer ACK-only packets",
+            packets=shown(packets[wrong]),
+        )
+
+
+def delays(side: Side) -> Iterator[Broken]:
+    """The ACK Delay field is at most the time between the arrival of a packet and its acknowledgment."""
+    if not side.sound:
+        return
+    capture = side.capture
+    rows = side.ack_frames(space=APPLICATION)
+    numbers, arrived = _numbers(capture, side.got, APPLICATION)
+    place = find(numbers, capture.acks["largest"][rows])
+    rows, place = rows[place != NULL], place[place != NULL]
+    elapsed = (capture.acks["time_ns"][rows] - side.time(arrived[place])) // 1000
+    excessive = (elapsed >= 0) & (capture.acks["delay_us"][rows] > elapsed + _DELAY_TOLERANCE_US)
+    wrong = rows[excessive]
+    if len(wrong):
+        delay_ms, elapsed_ms = int(capture.acks["delay_us"][wrong[0]]) / 1000, int(elapsed[excessive][0]) / 1000
+        yield Broken(
+            rule="rfc9000-13.2.5-ack-delay-too-long",
+            actual=f"ACK Delay {delay_ms:.3f} ms, but the packet had arrived {elapsed_ms:.3f} ms before; "
+            f"{len(wrong)} ACK frames have too long a delay",
+            packets=shown(capture.acks["packet"][wrong]),
+        )
+
+
+def ecn(side: Side) -> Iterator[Broken]:
+    """The ECN counts agree with the ECN marks of the packets that arrived."""
+    if not side.sound:
+        return
+    capture = side.capture
+    acks = capture.acks
+    for space, name in enumerate(SPACE_NAMES):
+        rows = side.ack_frames()
+        rows = rows[(capture.vantage.ack_space[rows] == space) & (acks["ect0"][rows] != NULL)]
+        if not len(rows):
+            continue
+        yield from _decreases(side, rows, name)
+        too_high = list(_too_high(side, rows, space, name))
+        yield from too_high
+        if not too_high:
+            yield from _too_low(side, rows, space, name)
+
+
+def _decreases(side: Side, rows: Ints, name: str) -> Iterator[Broken]:
+    acks = side.capture.acks
+    order = np.argsort(side.capture.packets["packet_number"][acks["packet"][rows]], kind="stable")
+    for count, title in _COUNTS.items():
+        back = np.flatnonzero(np.diff(acks[count][rows[order]]) < 0)
+        if len(back):
+            pair = rows[order][back[0] : back[0] + 2]
+            yield Broken(
+                rule="rfc9000-13.4.2-ecn-counts-decrease",
+                actual=f"{name} space: the {title} count falls from {acks[count][pair[0]]} to {acks[count][pair[1]]}",
+                packets=shown(acks["packet"][pair]),
+            )
+            return
+
+
+def _too_high(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
+    capture = side.capture
+    peers = side.sent_by_peer
+    read = capture.packets["decrypted"][peers] == 1
+    counted = peers[~read | (capture.vantage.packet_space[peers] == space)]
+    marks = capture.vantage.packet_ecn[counted]
+    place = np.searchsorted(counted, capture.acks["packet"][rows])
+    for column, mark in (("ect0", _ECT0), ("ect1", _ECT1), ("ce", _CE)):
+        received = np.concatenate(([0], np.cumsum(marks == mark)))[place]
+        excessive = capture.acks[column][rows] > received
+        wrong = rows[excessive]
+        if len(wrong):
+            count, limit = capture.acks[column][wrong[0]], received[excessive][0]
+            yield Broken(
+                rule=f"rfc9000-19.3.2-{column}-count-too-high",
+                actual=f"{name} space: {_COUNTS[column]} count {count} after {limit} such packets had arrived; "
+                f"{len(wrong)} ACK frames have too high a count",
+                packets=shown(capture.acks["packet"][wrong]),
+            )
+            if column != "ce":
+                return
+
+
+def _too_low(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
+    """Each ACK frame counts at least the marked packets that it and the frames with counts before it acknowledge. A
+    count that stands still and catches up later breaks the rule, too."""
+    capture = side.capture
+    acks = capture.acks
+    rows = rows[np.argsort(capture.packets["packet_number"][acks["packet"][rows]], kind="stable")]
+    numbers, arrived = _numbers(capture, side.got, space)
+    if not len(numbers):
+        return
+    frame, first, last = capture.ranges
+    mine = np.isin(frame, rows)
+    place = np.full(len(acks), NULL)
+    place[rows] = np.arange(len(rows))
+    low, high = np.searchsorted(numbers, first[mine]), np.searchsorted(numbers, last[mine], side="right")
+    earliest = _earliest(place[frame[mine]], low, high, len(numbers), len(rows))
+    marks = capture.vantage.packet_ecn[arrived]
+    for column, mark, rule in (
+        ("ect0", _ECT0, "ect-not-counted"),
+        ("ect1", _ECT1, "ect-not-counted"),
+        ("ce", _CE, "ce-not-counted"),
+    ):
+        owed = np.cumsum(np.bincount(earliest[marks == mark], minlength=len(rows) + 1)[: len(rows)])
+        counted = acks[column][rows]
+        short = np.flatnonzero(counted < owed)
+        if len(short):
+            at = short[0]
+            yield Broken(
+                rule=f"rfc9000-13.4.1-{rule}",
+                actual=f"{name} space: {_COUNTS[column]} count {counted[at]} after {owed[at]} such packets were "
+                f"acknowledged; {len(short)} ACK frames have too low a count",
+                packets=shown(acks["packet"][rows[short]]),
+            )
+
+
+def _earliest(values: Ints, low: Ints, high: Ints, length: int, none: int) -> Ints:
+    """For each place of an array of this length, the smallest of the `values` whose slice `low:high` contains the
+    place; `none` where no slice does.
+
+    Each slice is the union of two slices of 1, 2, 4, … places. These are written first, and then halved again and
+    again.
+    """
+    steps = [np.full(length, none) for _ in range(length.bit_length())]
+    within = high > low
+    values, low, high = values[within], low[within], high[within]
+    power = np.frexp(high - low)[1] - 1
+    for exponent in np.unique(power).tolist():
+        same = power == exponent
+        np.minimum.at(steps[exponent], low[same], values[same])
+        np.minimum.at(steps[exponent], high[same] - (1 << exponent), values[same])
+    for exponent in range(len(steps) - 1, 0, -1):
+        half = 1 << (exponent - 1)
+        np.minimum(steps[exponent - 1], steps[exponent], out=steps[exponent - 1])
+        np.minimum(steps[exponent - 1][half:], steps[exponent][:-half], out=steps[exponent - 1][half:])
+    return steps[0]
+
+
+ACK_DETECTORS = (acknowledged, acks_of_acks, delays, ecn)

@@ -1,0 +1,133 @@
+"""The table of rules: one row for each MUST or MUST NOT of the QUIC and HTTP/3 RFCs, and where bentpipe checks it."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+from pathlib import Path
+
+from runner.paths import ROOT
+from runner.plan.catalog import load_cases
+
+# A rule: one MUST or MUST NOT of an RFC, or a recommendation, and where bentpipe checks it.
+
+
+class Who(StrEnum):
+    """The endpoint that must keep a rule."""
+
+    CLIENT = "client"
+    SERVER = "server"
+    ENDPOINT = "endpoint"  # client and server
+
+
+class Where(StrEnum):
+    """Where a rule is checked."""
+
+    INVARIANT = "invariant"  # in every job, on every connection whose packets can be read
+    NOTE = "note"  # in every job; the RFC has no MUST, so that a violation is only a note
+    CASE = "case"  # by the test cases named in `cases`
+    UNCHECKED = "unchecked"  # packets could show a violation, but bentpipe does not check the rule; see `reason`
+    UNSEEN = "unseen"  # packets can't show a violation; see `reason`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One row of the table."""
+
+    rfc: int
+    section: str
+    """Number of the section, without the section sign, such as `12.3`."""
+    name: str
+    """A few words with hyphens that describe the violation."""
+    who: Who
+    requirement: str
+    """The requirement of the RFC, in our own words."""
+    where: Where
+    cases: tuple[str, ...] = ()
+    """Names of the test cases that check the rule, for `Where.CASE`."""
+    reason: str = ""
+    """Why nothing checks the rule, for `Where.UNCHECKED` and `Where.UNSEEN`."""
+
+    @property
+    def id(self) -> str:
+        """The stable name of the rule, such as `rfc9000-12.3-number-reused`. Findings use it as their code."""
+        return f"rfc{self.rfc}-{self.section}-{self.name}"
+
+    @property
+    def reference(self) -> str:
+        """The RFC and the section, such as `RFC 9000 §12.3`."""
+        return f"RFC {self.rfc} §{self.section}"
+
+    @property
+    def checked(self) -> bool:
+        """Whether bentpipe checks the rule."""
+        return self.where in (Where.INVARIANT, Where.NOTE, Where.CASE)
+
+
+def _rule(rfc: str, key: str, row: dict[str, str | list[str] | bool]) -> Rule:
+    section, _, name = key.partition("-")
+    where = next((where for where in Where if where in row), Where.INVARIANT)
+    detail = row.get(where)
+    return Rule(
+        rfc=int(rfc),
+        section=section,
+        name=name,
+        who=Who(str(row["who"])),
+        requirement=str(row["must"]),
+        where=where,
+        cases=tuple(detail) if isinstance(detail, list) else (),
+        reason=detail if isinstance(detail, str) else "",
+    )
+
+
+_TABLE = tomllib.loads(Path(__file__).with_name("rules.toml").read_text())
+
+RULES: tuple[Rule, ...] = tuple(_rule(rfc, key, row) for rfc, rows in _TABLE.items() for key, row in rows.items())
+"""All rules, ordered by RFC and section."""
+
+BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
+
+
+# Writes the table of rules as docs/rules.md: `python -m runner.judge.rules.rule_table`.
+
+PAGE = ROOT / "docs" / "rules.md"
+
+_HEAD = """# Rules of the RFCs, and where they are checked
+
+Each row is a MUST or a MUST NOT, except the rows with *as a note*, which the RFC only recommends. *Every connection*:
+the rule is checked in every job. `./bentpipe show`, the page of the pair and `result.json` (`violations`; the code is
+the rule's id) list broken rules, and matrices show them as §. A broken rule makes the job fail only when the purpose of
+the case depends on the rule: *red in* names these cases. For rules that are *unchecked* or *not visible*, the table
+gives the reason. An endpoint is judged by the packets that it sent and received at its own end of the link.
+
+This page is generated from `runner/judge/rules/rules.toml` by `python -m runner.judge.rules.rule_table`.
+"""
+
+
+def rules_page() -> str:
+    """The page in Markdown."""
+    checked = sum(rule.checked for rule in RULES)
+    lines = [_HEAD, f"{checked} of {len(RULES)} rules are checked.", ""]
+    depends = {name: case.depends for name, case in sorted(load_cases().items()) if case.depends}
+    for rfc, rules in groupby(RULES, key=lambda rule: rule.rfc):
+        lines += [f"## RFC {rfc}", "", "| id | who | rule | checked |", "| --- | --- | --- | --- |"]
+        lines += [f"| `{rule.id}` | {rule.who} | {rule.requirement} | {_where(rule, depends)} |" for rule in rules]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _where(rule: Rule, depends: Mapping[str, tuple[str, ...]]) -> str:
+    if rule.where is Where.INVARIANT:
+        red = ", ".join(name for name, beginnings in depends.items() if rule.id.startswith(beginnings))
+        return "every connection" + (f"; red in {red}" if red else "")
+    if rule.where is Where.NOTE:
+        return "every connection, as a note"
+    if rule.where is Where.CASE:
+        return "case " + ", ".join(rule.cases)
+    return f"{'unchecked' if rule.where is Where.UNCHECKED else 'not visible'}: {rule.reason}"
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(rules_page())

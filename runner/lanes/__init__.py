@@ -1,1 +1,0 @@
-"""Lanes: network namespaces of this host in which a job runs in real time."""

@@ -1,0 +1,527 @@
+"""The facts about connections that two captures establish, before any verdict. Checks of test cases use only these."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# The parts of `trace_facts`: small values about one stream, path, packet or step of a connection.
+#
+# Times are seconds since the client's first Initial packet in the recording. None means that the evidence is missing.
+
+
+@dataclass(frozen=True, kw_only=True)
+class PacketPlace:
+    """A datagram of one capture, as the place of an event."""
+
+    vantage: str
+    """`client` or `server`: the end of the link where the capture was made."""
+    record: int
+    """Number of the datagram in the capture file, from 1, as Wireshark counts."""
+    time: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Landmarks:
+    """The places of the steps of a connection, so that findings can point at them. Empty or None: not seen.
+
+    A packet's place is in the capture at its sender's end, if this capture exists.
+    """
+
+    client_first: PacketPlace | None = None
+    """The client's first packet, readable or not."""
+    client_last: PacketPlace | None = None
+    """The last 1-RTT packet of the client. Findings about a step that the client left out point at this packet."""
+    server_last: PacketPlace | None = None
+    client_hellos: tuple[PacketPlace, ...] = ()
+    """The client's Initial packets that contain the start of the ClientHello."""
+    server_hello: PacketPlace | None = None
+    """The server's first Initial packet with CRYPTO data."""
+    server_parameters: PacketPlace | None = None
+    """The server's first Handshake packet, which contains the ALPN and the transport parameters."""
+    retries: tuple[PacketPlace, ...] = ()
+    after_retry: PacketPlace | None = None
+    """The client's first Initial packet that answers the Retry. If there is none, its first Initial packet after the
+    Retry."""
+    early_data: PacketPlace | None = None
+    """The client's first 0-RTT packet."""
+    requests: tuple[PacketPlace, ...] = ()
+    """For each of the first five request streams, the packet with its first frame."""
+    client_key_update: PacketPlace | None = None
+    """The client's first packet with updated keys (RFC 9001 §6)."""
+    server_key_update: PacketPlace | None = None
+    frameless: tuple[PacketPlace, ...] = ()
+    """The client's packets without a frame (forbidden by RFC 9000 §12.4); if there are none, the server's packets
+    without a frame."""
+    reused_numbers: tuple[PacketPlace, ...] = ()
+    """For each endpoint that used a packet number twice (forbidden by RFC 9000 §12.3): the packet of the first use, and
+    the packet of the second use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionNegotiation:
+    """A Version Negotiation packet of the server and the packet that it answers (RFC 9000 §6, §17.2.1)."""
+
+    offered: int | None
+    """QUIC version in the client's packet; None: the client had sent no packet before."""
+    listed: tuple[int, ...] | None
+    """The versions that the packet lists; None: the tables are too old to contain the list."""
+    ids_echoed: bool
+    """True when the packet has the connection IDs of the client's packet, swapped."""
+    place: PacketPlace | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientHello:
+    """The client's first ClientHello on the wire."""
+
+    bytes: int
+    """Bytes of CRYPTO data."""
+    datagrams: int
+    """Number of datagrams that carried the message; repeated data doesn't count."""
+    out_of_order: bool | None
+    """True when a later part arrived at the server before the first part, or the first part never arrived. None without
+    captures at both ends."""
+    arrived: bool | None
+    """True when the whole message reached the server's vantage point; None without a capture there."""
+    places: tuple[PacketPlace, ...]
+    """The datagrams that carried the message, in the order of sending."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentLength:
+    """IP packets of one length that an endpoint sent."""
+
+    count: int
+    first: PacketPlace | None
+    last: PacketPlace | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Close:
+    """A CONNECTION_CLOSE (RFC 9000 §19.19). Several copies count as one."""
+
+    sender: str
+    """`client` or `server`."""
+    application: bool
+    """True for frame type 0x1d; `code` is then an error code of the application protocol."""
+    code: int
+    reason: str
+    time: float | None
+    place: PacketPlace | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """The end of one endpoint's part of a connection, in the capture at this endpoint."""
+
+    last: PacketPlace | None
+    """The last packet that the endpoint sent."""
+    unanswered: int
+    """Number of the peer's ack-eliciting packets that arrived after this packet."""
+    first_unanswered: PacketPlace | None
+    unacknowledged: tuple[PacketPlace, ...]
+    """The first datagrams with ack-eliciting packets of the endpoint for which no ACK arrived."""
+    resets: Mapping[int, PacketPlace | None] = field(default_factory=dict)
+    """Stream ID → the first RESET_STREAM of the endpoint."""
+    stops: Mapping[int, PacketPlace | None] = field(default_factory=dict)
+    """Stream ID → the first STOP_SENDING of the endpoint."""
+    finished: frozenset[int] = frozenset()
+    """Streams on which the endpoint sent FIN."""
+    blocked: frozenset[int] = frozenset()
+    """Request streams for whose response the client's credit is used up. Empty for a client."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamFacts:
+    """One stream. Repeated bytes count once. They are counted in the capture of their receiver; if this capture is
+    missing, in the capture of their sender."""
+
+    stream_id: int
+    client_bytes: int
+    server_bytes: int
+    client_fin: int | None
+    """Final size (RFC 9000 §4.5) of the client's data in bytes; None: no FIN was seen."""
+    server_fin: int | None
+    request: float | None
+    """Time when the client's first frame on the stream passed the client's vantage point."""
+    first_new_byte: float | None
+    """Time when the first byte from the server arrived at the client."""
+    last_new_byte: float | None
+    early_data: bool
+    """True when the client's first byte was in a 0-RTT packet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A request of HTTP/0.9 over QUIC (docs/contract.md) and its answer, as far as the tables keep their bytes."""
+
+    stream_id: int
+    name: str
+    """The last part of the requested path."""
+    place: PacketPlace | None
+    """The first packet of the request."""
+    answer: bytes
+    """The first bytes of the answer."""
+    answer_end: PacketPlace | None
+    """The packet with the last byte of the answer that arrived; None: no byte arrived."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EcnCounts:
+    """Packets by ECN codepoint (RFC 3168 §5)."""
+
+    not_ect: int = 0
+    ect0: int = 0
+    ect1: int = 0
+    ce: int = 0
+
+    @property
+    def ect(self) -> int:
+        """Packets with the codepoint ECT(0) or ECT(1)."""
+        return self.ect0 + self.ect1
+
+
+@dataclass(frozen=True, kw_only=True)
+class EcnFacts:
+    """The use of ECN by one endpoint (RFC 9000 §13.4)."""
+
+    sent: EcnCounts | None
+    """QUIC packets that the endpoint sent, counted at its own vantage point."""
+    received: EcnCounts | None
+    """QUIC packets from the peer that arrived, counted at the endpoint's own vantage point."""
+    reported: EcnCounts
+    """The highest counts in the endpoint's ACK frames, summed over all packet number spaces. `not_ect` is always 0."""
+    ack_frames: int
+    ack_frames_with_counts: int
+    first_sent: PacketPlace | None = None
+    """The endpoint's first packet."""
+    highest_report: PacketPlace | None = None
+    """The endpoint's ACK frame with the highest counts. If no ACK frame has counts, its last ACK frame."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Path:
+    """A pair of addresses of the connection, as seen at the server's vantage point. Without a capture there, as seen at
+    the client's vantage point."""
+
+    client: str
+    server: str
+    first_seen: float | None
+    last_seen: float | None
+    client_datagrams: int
+    server_datagrams: int
+    client_cids: Mapping[bytes, PacketPlace | None] = field(default_factory=dict)
+    """Destination connection IDs of the client's 1-RTT packets on this path, each with its first datagram."""
+    server_cids: Mapping[bytes, PacketPlace | None] = field(default_factory=dict)
+    place: PacketPlace | None = None
+    """The first datagram on this path."""
+    last_place: PacketPlace | None = None
+    """The last datagram on this path."""
+    server_first: float | None = None
+    """Time of the server's first datagram on this path; None: the server sent none."""
+    client_moved: bool = True
+    """True when the client migrated to this path: at least one of its packets on the path contains a frame that is not
+    a probing frame (RFC 9000 §9.1)."""
+    handshake_packet: bool = False
+    """True when a Handshake packet of the client arrived on this path, which validates the client's address (RFC 9000
+    §8.1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Challenge:
+    """A PATH_CHALLENGE and its answer (RFC 9000 §8.2). Copies with the same data count once."""
+
+    sender: str
+    """`client` or `server`."""
+    client: str
+    """The client's address on the path of the challenge, as seen at the server's vantage point. Empty when the
+    challenge was not seen there."""
+    server: str
+    time: float | None
+    arrived: bool | None
+    """True when the challenge arrived at the other end of the link; None without a capture there."""
+    arrival: float | None
+    """Time of the first arrival at the other end; None when the challenge did not arrive, or without a capture
+    there."""
+    answered: bool
+    """True when the peer sent a PATH_RESPONSE with the data of this challenge."""
+    place: PacketPlace | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amplification:
+    """The bytes of UDP payload that the server had received and sent before it validated the client's address (RFC 9000
+    §8.1), at the time of the largest excess."""
+
+    received: int
+    sent: int
+    excess: int
+    """Sent bytes minus three times the received bytes; 0: the server kept the limit."""
+    place: PacketPlace | None
+    """The server's datagram with the largest excess."""
+    validated_by: str | None
+    """Text that names the packet or the field that validated the address; None: the address was never validated."""
+    headroom: int | None = None
+    """The smallest number of bytes that the server could still have sent after one of its datagrams without breaking
+    the limit. Negative when the server broke the limit. None: the server sent nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditExcess:
+    """Response data above the credit that the client had granted (RFC 9000 §4.1), at the time of the largest
+    excess."""
+
+    stream_id: int | None
+    """The stream whose limit was exceeded; None: all streams together exceeded the limit of the connection."""
+    granted: int
+    """Bytes that the client had allowed."""
+    sent: int
+    place: PacketPlace | None
+    """The packet at which the excess was largest."""
+
+    @property
+    def bytes(self) -> int:
+        """The excess in bytes."""
+        return self.sent - self.granted
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnreadPackets:
+    """Protected packets that could not be decrypted, of one type and one sender on one connection."""
+
+    connection: int | None
+    """Position in `TraceFacts.connections`; None: the connection is unknown."""
+    client_random: bytes | None
+    """Client random of the connection, by which key logs identify it; None when no ClientHello could be read."""
+    sender: str
+    """`client` or `server`; empty when the connection is unknown."""
+    type: str
+    """`initial`, `0rtt`, `handshake` or `1rtt`."""
+    secret: str
+    """Label of the secret that decrypts these packets. Empty for Initial packets, whose keys are not secret (RFC 9001
+    §5.2), and for an unknown sender."""
+    secret_logged: bool | None
+    """True when a key log contains this secret, although it did not decrypt the unread packets; None when the tables
+    are too old to show this."""
+    packets: int
+    """Number of all packets of this connection, sender and type, counted at the vantage point where most of them could
+    not be read."""
+    unread: int
+    """Number of the packets among these that no key decrypted."""
+    near: bool
+    """True when this vantage point is at the sender's end, where the link has not yet changed any packet."""
+    none_read: bool
+    """True when no packet of this connection, sender and type could be read in any capture."""
+    may_be_authentic: bool
+    """False when the peer can't have read these packets either (runner.trace.handshake)."""
+    places: tuple[PacketPlace, ...]
+    """The first datagrams with unread packets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitialProbe:
+    """An ack-eliciting Initial packet that the client sent because no answer had arrived (RFC 9002 §6.2.4)."""
+
+    waited: float
+    """Seconds since the client's previous ack-eliciting packet."""
+    place: PacketPlace | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Http3Stream:
+    """The data that one endpoint sent on an HTTP/3 stream (RFC 9114 §6), as far as the tables keep its bytes."""
+
+    sender: str
+    """`client` or `server`."""
+    stream_id: int
+    type: int | None
+    """Type of a unidirectional stream (RFC 9114 §6.2); None: a request stream."""
+    frames: tuple[int, ...]
+    """Types of the frames in order. Empty for unidirectional streams that are not control streams."""
+    place: PacketPlace | None
+    """The first packet with data of the stream."""
+
+
+# The facts about connections that two captures establish, before any verdict. Checks of test cases use only these
+# facts.
+#
+# Times are seconds since the client's first Initial packet in the recording. None means that the evidence is missing.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionFacts:
+    """One connection, from its first Initial to its end."""
+
+    # Negotiation
+    version: int | None
+    original_version: int | None
+    alpn: str | None
+    offered_alpn: tuple[str, ...]
+    suite: str | None
+    """IANA name of the negotiated cipher suite."""
+    offered_suites: tuple[int, ...]
+    sni: str | None
+    client_parameters: Mapping[str, object]
+    """Transport parameters by their names in RFC 9000 §18.2. Empty when they were not seen."""
+    server_parameters: Mapping[str, object]
+    version_negotiations: tuple[VersionNegotiation, ...]
+
+    # Handshake
+    client_hello_count: int
+    """Number of the client's Initial packets that contain the start of the ClientHello, counted at the client's vantage
+    point, or without a capture there, at the server's."""
+    client_hello: ClientHello | None
+    handshake_completed: bool
+    """True when the handshake was complete at both ends: the server sent HANDSHAKE_DONE or acknowledged a 1-RTT packet
+    (RFC 9001 §4.1.2, §5.7)."""
+    handshake_completed_by_client: bool
+    """True when the client sent a 1-RTT packet. It has the keys for such packets only after its handshake (RFC 9001
+    §4.1.1, §5.7)."""
+    certificate_sent: bool
+    resumed: bool | None
+    retries: int
+    retry_token_echoed: bool | None
+    """True when the client's first Initial packet to the Retry's source connection ID contains the token of the Retry.
+    Old tables contain no tokens; then a token of the same length counts."""
+    packet_number_reset: bool | None
+    """True when the client's Initial packet numbers started again after the Retry (forbidden by RFC 9000 §17.2.5.3)."""
+    retry_integrity_ok: bool | None
+
+    # 0-RTT
+    early_data_offered: bool
+    early_data_accepted: bool | None
+    """True when the server acknowledged a 0-RTT packet. If no 0-RTT packet could be read: True when the server's
+    EncryptedExtensions accept early data (RFC 8446 §4.2.10). None when the client sent no 0-RTT packet, or when the
+    captures don't show the decision. False also when no ACK could be read."""
+    early_data_bytes: int
+    """Bytes of STREAM data that the client sent in 0-RTT packets; repeated bytes count once."""
+    early_data_requests: int
+    """Number of request streams whose first byte was in a 0-RTT packet. If 0-RTT packets can't be read, a stream also
+    counts if the server answered it although no readable packet contains its first byte."""
+
+    # Times
+    first_initial: float | None
+    first_server_1rtt: float | None
+    """Time of the server's first 1-RTT packet at the client's vantage point."""
+    handshake_confirmed: float | None
+    """Time of the first HANDSHAKE_DONE at the client's vantage point."""
+    closes: tuple[Close, ...]
+
+    # Streams
+    streams: tuple[StreamFacts, ...]
+    max_concurrent_streams: int
+    """The highest number of request streams that were open at the same time. A stream is open from its request to the
+    last byte of its response."""
+    initial_max_streams_bidi: int | None
+    """The server's first limit for request streams."""
+    max_streams_bidi: int | None
+    """The server's last limit for request streams, after its MAX_STREAMS frames."""
+
+    # Flow control of response data
+    initial_max_data: int | None
+    """The client's first limit for the whole connection in bytes."""
+    initial_max_stream_data: int | None
+    """The client's first limit for each request stream in bytes."""
+    credit_excess: CreditExcess | None
+    """Response data above the client's limits. None: the server kept the limits, or there is no capture at the
+    server."""
+
+    # Packets
+    client_key_updates: int
+    key_updates_begun_by_client: int
+    """Number of the client's key updates that it began itself. The other updates were responses to an update of the
+    server (RFC 9001 §6.2)."""
+    server_key_updates: int
+    client_ecn: EcnFacts
+    server_ecn: EcnFacts
+    paths: tuple[Path, ...]
+    challenges: tuple[Challenge, ...]
+    amplification: Amplification | None
+    ip_versions: frozenset[int]
+    undecrypted_packets: int
+    """Number of protected packets that could not be decrypted, at the vantage point where this number is higher."""
+    server_lengths: Mapping[int, SentLength]
+    """Length of an IP packet in bytes → the packets of this length that the server sent."""
+    landmarks: Landmarks
+    unread: tuple[UnreadPackets, ...] = ()
+    """The packets of the connection that could not be decrypted. Empty: all packets could be decrypted."""
+    early_data_unread: int = 0
+    """Number of the client's 0-RTT packets that no key decrypted."""
+    probe: InitialProbe | None = None
+    """The first probe that the client sent before any packet of the server arrived."""
+    client_1rtt_bytes: int = 0
+    """Bytes of all 1-RTT packets that the client sent, without first bytes and connection IDs."""
+    server_handshake_bytes: int = 0
+    """The highest end offset of the server's CRYPTO data in Handshake packets. Most of this data is the certificate
+    chain."""
+    limits_raised: bool | None = None
+    """True when the client raised a limit for response data by MAX_DATA or MAX_STREAM_DATA. None: the client's first
+    limits were not seen."""
+    http3: tuple[Http3Stream, ...] | None = None
+    """The HTTP/3 streams. None: the protocol of the connection isn't HTTP/3, or its tables are older than version 5."""
+    requests: tuple[Request, ...] | None = None
+    """The HTTP/0.9 requests. None: the protocol of the connection isn't HTTP/0.9, or its tables are older than version
+    5."""
+
+    endings: Mapping[str, Ending] = field(default_factory=dict)
+    """By role, the end of its part of the connection. A role without a capture at its own end is left out."""
+
+    def cannot_read(self, sender: str, *types: str) -> bool:
+        """True when `sender` sent packets of one of these types, and no packet of this type could be read."""
+        return any(group.none_read and group.sender == sender and group.type in types for group in self.unread)
+
+    @property
+    def request_streams(self) -> tuple[StreamFacts, ...]:
+        """Bidirectional streams that the client opened."""
+        return tuple(stream for stream in self.streams if stream.stream_id % 4 == 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstFlight:
+    """The ack-eliciting 1-RTT packets that the server sent after the first request arrived and before the first ACK for
+    one of these packets arrived."""
+
+    packets: int
+    bytes: int
+    """Bytes of the QUIC packets with headers and tags, as a congestion window counts them (RFC 9002 §B.2)."""
+    datagram_bytes: int
+    """Median UDP payload in bytes of the full datagrams (at least 1200 B). The maximum is not used, because the largest
+    datagram may be a probe of the path's MTU."""
+    response_bytes: int
+    """Bytes of response data that the flight carried for the first time."""
+    duration: float
+    """Seconds from the first response data to the last packet of the flight."""
+    acknowledged: float | None
+    """Seconds from the first response data to the first ACK of any packet of the flight; None: there was no such
+    ACK."""
+
+    @property
+    def full_packets(self) -> float:
+        """The size of the flight in full datagrams. In this unit, small packets, such as HANDSHAKE_DONE, hardly
+        count."""
+        return self.bytes / self.datagram_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceFacts:
+    """All facts of a recording."""
+
+    connections: tuple[ConnectionFacts, ...]
+    """All connections, in the order of their first packets."""
+    origin_unix_ns: int | None
+    """Unix time in ns when the client's first Initial packet passed its vantage point. This is the origin of all
+    times."""
+    client_side: bool
+    """True when there is a capture at the client."""
+    server_side: bool
+    ip_versions: frozenset[int]
+    """IP versions of all datagrams with QUIC, including datagrams of unknown connections."""
+    ipv4: PacketPlace | None = None
+    """The first QUIC datagram over IPv4."""
+    first_flight: FirstFlight | None = None
+    """The first flight of the first connection with response data. None without a complete capture at the server."""
+    protected_packets: int = 0
+    """Number of Initial, 0-RTT, Handshake and 1-RTT packets in both captures."""
+    unread_packets: int = 0
+    """Number of these packets that no key decrypted."""
+    unread: tuple[UnreadPackets, ...] = ()
+    """The unread packets by connection, sender and type. Packets of unknown connections come last."""

@@ -1,0 +1,1 @@
+"""Places where jobs run: lanes of this host, guests in virtual time, real links, workers on other hosts."""

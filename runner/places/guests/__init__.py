@@ -1,0 +1,1 @@
+"""Jobs in virtual time, each in a guest of its own."""

@@ -1,0 +1,1 @@
+"""Jobs in network namespaces of this host."""

@@ -1,0 +1,475 @@
+"""The place where the jobs of one call run, its clock, and how many jobs run at the same time."""
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from runner.errors import UsageError
+from runner.model.deployment import REAL, VIRTUAL, Deployment, best_clock
+from runner.model.link import RealLink
+from runner.model.result import LinkTruth, Result
+from runner.model.run import CaseRecord, Job, Kind, Run
+from runner.model.stack import Role
+from runner.places.guests.guest_experiment import Setting
+from runner.places.guests.guests import GuestHost, Guests
+from runner.places.guests.processes import SavedImages, require_memory
+from runner.places.lane_job import EndpointSpec
+from runner.places.lanes.lanes import Emulated, Lanes
+from runner.places.links.real_links import RealLinks
+from runner.places.workers.cluster import Address, Invitation, accepted, use_dask
+from runner.places.workers.workers import Spread, Workers
+from runner.plan import jobs as runs
+from runner.plan.choice import Choice
+from runner.plan.cpu_model import NONE, charge_of
+from runner.plan.jobs import LOGS
+from runner.store.runs import RunFolder
+from runner.units import format_size
+
+# The number of open lanes: fixed, or `auto`, which starts with few lanes and follows the simulator's lateness.
+
+_LANES_PER_CORE = 4  # measured: one core carries 4 to 5 links of 20/2 Mbit/s with their endpoints
+# A verdict tolerates more disturbance than a number (disturbance.py): each kind of job has its own number of lanes.
+_FIRST_PER_CORE = {Kind.MEASUREMENT: 1, Kind.TEST_CASE: 4}
+_CALM = {Kind.MEASUREMENT: 0.5e-3, Kind.TEST_CASE: 5e-3}  # s of lateness (p99) below which one more lane is tried
+# One more lane is tried while tasks wait for a CPU in less than this share of the time. The share is 0.15 to 0.35 with
+# one lane, 0.4 to 0.67 with two lanes and 0.8 with three lanes (goodput of nine pairs, 2 cores).
+_UNCROWDED = 0.4
+_LANE_LIMIT = 64
+_WAITING_PER_LANE = 1  # a job that mostly waits lasts 1 minute and takes 3 s of CPU time, most of it for containers
+
+
+@dataclass
+class Concurrency:
+    """The number of open lanes for jobs of each kind, between 1 and `most`. Thread-safe."""
+
+    most: int
+    _open: dict[Kind, int]
+    adaptive: bool = False
+    _loners: set[str] = field(default_factory=set)  # stacks that had to wait for a CPU although few lanes were open
+    _calm: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def parse(cls, text: str) -> "Concurrency":
+        """`auto` or a number from 1 to 64. Raises UsageError for anything else."""
+        if text == "auto":
+            most = _LANES_PER_CORE * (os.cpu_count() or 1)
+            return cls(most=most, _open={kind: _first(kind) for kind in Kind}, adaptive=True)
+        if not text.isdigit() or not 1 <= int(text) <= _LANE_LIMIT:
+            raise UsageError(f"--lanes: '{text}' is neither 'auto' nor a number from 1 to {_LANE_LIMIT}.")
+        return cls.fixed(int(text))
+
+    @classmethod
+    def fixed(cls, number: int) -> "Concurrency":
+        """Exactly `number` lanes for every job."""
+        return cls(most=number, _open=dict.fromkeys(Kind, number))
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs that mostly wait may run at the same time as other jobs; 0 when `--lanes` is a number."""
+        return _WAITING_PER_LANE * self.most if self.adaptive else 0
+
+    @property
+    def all(self) -> int:
+        """The highest number of jobs that run at the same time, of all kinds together."""
+        return self.most + self.waiting
+
+    def of(self, kind: Kind) -> int:
+        """How many jobs may run at the same time when one of them is of `kind`."""
+        return self._open[kind]
+
+    def alone(self, job: Job, kind: Kind) -> bool:
+        """True when the job must run alone: a measurement of a stack that was disturbed although few lanes were
+        open."""
+        return kind is Kind.MEASUREMENT and not self._loners.isdisjoint((job.server, job.client))
+
+    def learn(self, result: Result, kind: Kind) -> None:
+        """Open a lane after as many calm jobs as there are open lanes. Close a lane after a disturbed job. But when a
+        stack had to wait for a CPU although few lanes were open, this stack runs alone from now on, and other stacks
+        keep their lanes."""
+        if not self.adaptive:
+            return
+        disturbed = next((finding for finding in result.findings if finding.code == "disturbed"), None)
+        with self._lock:
+            now = self._open[kind]
+            if disturbed is not None and disturbed.role and now <= _first(kind):
+                self._loners.add(result.server if disturbed.role == Role.SERVER.value else result.client)
+            elif disturbed is not None:
+                self._open[kind], self._calm[kind] = max(1, now - 1), 0
+            elif _is_calm(result, kind):
+                self._calm[kind] += 1
+                if self._calm[kind] >= now and now < self.most:
+                    self._open[kind], self._calm[kind] = now + 1, 0
+
+
+def _first(kind: Kind) -> int:
+    """The number of open lanes for jobs of `kind` at the start."""
+    return _FIRST_PER_CORE[kind] * (os.cpu_count() or 1)
+
+
+def _is_calm(result: Result, kind: Kind) -> bool:
+    """True when the job was so calm that one more lane may be tried."""
+    if result.truth is None or _lateness(result.truth) >= _CALM[kind]:
+        return False
+    return kind is Kind.TEST_CASE or (result.cpu_pressure or 0.0) < _UNCROWDED
+
+
+def _lateness(truth: LinkTruth) -> float:
+    return max(truth.lateness_p99, truth.receive_lateness_p99)
+
+
+# The clock of a run: real, virtual, or a clock for each case.
+
+AUTO = "auto"
+CPU_MODEL = LOGS / ".guests" / "cpu-model.json"
+"""The result of the last calibration of this host."""
+
+EPOCH = 1_767_225_600  # 2026-01-01T00:00:00Z; every guest starts at this time, so that equal seeds give equal packets
+
+
+def chosen(option: str | None, path: Path) -> str:
+    """The clock of `--clock`; without it the clock of the stored run at `path`; without both the real clock. Raises
+    UsageError when the stored run has another clock than `option`."""
+    if not (path / "run.json").is_file():
+        return option or REAL
+    stored = RunFolder.open(path).run.clock
+    if option not in (None, stored):
+        raise UsageError(
+            f"{path} began with --clock {stored}, and its numbers can't be pooled with those of another clock: start a "
+            "new --run."
+        )
+    return stored
+
+
+def charge(clock: str, cpu_model: str | None, path: Path) -> str:
+    """The CPU charge of a run's guests (`CpuModel.charge`); empty when CPU work takes no time.
+
+    Without `cpu_model`, a stored run at `path` keeps its charge. Raises UsageError when a CPU model is chosen in real
+    time, or when it can't be loaded.
+    """
+    if clock == REAL:
+        if cpu_model not in (None, NONE):
+            raise UsageError(f"--cpu-model {cpu_model}: this option is for virtual time; add --clock virtual.")
+        return ""
+    if cpu_model is None and (path / "run.json").is_file():
+        return RunFolder.open(path).run.guest.get("charge", "")
+    return charge_of(cpu_model or NONE, CPU_MODEL)
+
+
+def concurrency(lanes: str, clock: str) -> Concurrency:
+    """The number of jobs that run at the same time. `auto` means one guest for each core: a guest uses one core."""
+    if lanes == "auto" and clock == VIRTUAL:
+        return Concurrency.fixed(len(os.sched_getaffinity(0)))
+    return Concurrency.parse(lanes)
+
+
+def with_clock(run: Run, clock: str, *, cpu_charge: str = "") -> Run:
+    """Return `run` with this clock; for `auto`, with a clock for each case."""
+    if clock == REAL:
+        return run
+    clocks = {name: _best_clock(case) for name, case in run.cases.items()} if clock == AUTO else {}
+    return replace(run, clock=clock, clocks=clocks, guest={"epoch": str(EPOCH), "charge": cpu_charge})
+
+
+def _best_clock(case: CaseRecord) -> str:
+    """The clock that `auto` chooses for a case. Second flows need real time, because guests can't run them."""
+    return REAL if case.beside else best_clock(case)
+
+
+def parts(run: Run, todo: Sequence[Job]) -> Iterator[tuple[str, tuple[Job, ...]]]:
+    """The jobs of each clock. Virtual time comes first: its jobs are cheap, and the handshakes are among them."""
+    for clock in (VIRTUAL, REAL):
+        if jobs := tuple(job for job in todo if run.clock_of(job.case_link) == clock):
+            yield clock, jobs
+
+
+# Places where the jobs of a run can run: lanes of this host, guests, the hosts of real links.
+
+
+class Opened(NamedTuple):
+    """A place that is ready for jobs. `not_compliant`: the reasons why stacks break the contract, by name and role."""
+
+    deployment: Deployment
+    not_compliant: Mapping[tuple[str, Role], str]
+
+
+class Place(ABC):
+    """The place where the jobs of one call run."""
+
+    @abstractmethod
+    def require(self, choice: Choice) -> None:
+        """Raise UsageError for a choice that can't run here."""
+
+    @abstractmethod
+    def width(self, lanes: str) -> Concurrency:
+        """The number of jobs that run at the same time, for a value of `--lanes`. Raises UsageError, and SetupError
+        when this host has too little memory for them."""
+
+    def probe(self, folder: RunFolder, todo: tuple[Job, ...], out: Console) -> Mapping[tuple[str, Role], str]:  # noqa: ARG002
+        """Probe the images of `todo` here, before their jobs go to other hosts. Returns the reasons why images break
+        the contract, by name and role; empty for a place that doesn't probe images."""
+        return {}
+
+    @abstractmethod
+    def open(
+        self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console
+    ) -> AbstractContextManager[Opened]:
+        """Make the place ready for the jobs of `todo`; at the end remove everything. Prints each step."""
+
+
+class LanePlace(Place):
+    """Lanes of this host, in real time. They refuse no choice."""
+
+    def require(self, choice: Choice) -> None:
+        """Lanes run every choice of emulated links."""
+
+    def width(self, lanes: str) -> Concurrency:
+        return Concurrency.parse(lanes)
+
+    def probe(self, folder: RunFolder, todo: tuple[Job, ...], out: Console) -> Mapping[tuple[str, Role], str]:
+        with self.open(folder, todo, Concurrency.fixed(1), out) as opened:
+            return opened.not_compliant
+
+    @contextmanager
+    def open(self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console) -> Iterator[Opened]:
+        say = partial(out.print, soft_wrap=True, markup=False)
+        with Emulated.open(folder.run, lanes=width.all, say=say) as lanes:
+            yield Opened(lanes, lanes.probe(folder.path / "compliance.json", todo))
+
+
+@dataclass(frozen=True)
+class GuestPlace(Place):
+    """Guests, in virtual time. They don't probe images. `saved`: images from archives, for a host without an engine."""
+
+    saved: SavedImages | None = None
+
+    def require(self, choice: Choice) -> None:
+        for record in choice.records.values():
+            if record.beside:
+                raise UsageError(
+                    f"--clock virtual: guests can't run the second flow of {record.name}: leave out --clock."
+                )
+
+    def width(self, lanes: str) -> Concurrency:
+        width = concurrency(lanes, VIRTUAL)
+        require_memory(width.all)  # before the kernel of guests is built, which takes minutes
+        return width
+
+    @contextmanager
+    def open(self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console) -> Iterator[Opened]:  # noqa: ARG002
+        with Guests.open(folder.run, lanes=width.all, scratch=runs.LOGS / ".guests", saved=self.saved) as guests:
+            yield Opened(guests, {})
+
+
+@dataclass(frozen=True)
+class LinkPlace(Place):
+    """The hosts of real links. Each link is a lane. Images are probed in a lane of this host."""
+
+    links: tuple[RealLink, ...]
+    clock: str
+
+    def require(self, choice: Choice) -> None:
+        if self.clock != REAL:
+            raise UsageError(f"--clock {self.clock}: a real link runs in real time; leave out --clock or --link.")
+        for name in filter(None, choice.selection.vias):
+            if not choice.catalog.middleboxes[name].crosses_real_links:
+                raise UsageError(
+                    f"--via {name}: between each other, its boxes use more than one UDP port of the gateway (no "
+                    f"`link_port` in implementations.json), so they can't run at the ends of the real "
+                    f"link {self.links[0].name}: leave {name} out."
+                )
+        for record in choice.records.values():
+            if record.beside:
+                raise UsageError(f"--case {record.name}: no second flow runs over a real link: leave out --link.")
+
+    def width(self, lanes: str) -> Concurrency:
+        if lanes != "1":
+            raise UsageError(f"--lanes {lanes}: a real link carries one job at a time; leave out --lanes or --link.")
+        return Concurrency.fixed(len(self.links))
+
+    @contextmanager
+    def open(self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console) -> Iterator[Opened]:  # noqa: ARG002
+        not_compliant = LanePlace().probe(folder, todo, out)
+        say, shipping = partial(out.print, soft_wrap=True, markup=False), _Shipping(out)
+        with RealLinks.open(folder.run, self.links, ledger=runs.LEDGER, say=say, report=shipping.report) as links:
+            yield Opened(links, not_compliant)
+
+
+@dataclass
+class _Shipping:
+    """Prints the progress of an image that is sent to a host, in steps of 10 %."""
+
+    out: Console
+    _last: str = field(default="")
+
+    def report(self, image: str, sent: int, size: int) -> None:
+        tenth = f"  {image}: {10 * sent // max(1, size) * 10} % of {format_size(size)}"
+        if tenth != self._last:
+            self.out.print(tenth, soft_wrap=True)
+            self._last = tenth
+
+
+def place_of(choice: Choice, clock: str, saved: SavedImages | None = None) -> Place:
+    """The place for the jobs of `clock`. `saved`: images from archives, for virtual time without Docker."""
+    if choice.real:
+        return LinkPlace(choice.real, clock)
+    return GuestPlace(saved) if clock == VIRTUAL else LanePlace()
+
+
+# Workers as the place of a run's jobs. A scheduler sends the jobs to workers on other hosts (docs/workers.md).
+
+_FEWEST, _MOST = 64, 2048  # limits of the number of threads that wait for jobs. Workers may join later
+_GROWTH = 4  # the number of threads, as a multiple of the jobs that the workers accept at the start of the run
+
+
+@dataclass
+class WorkerWidth(Concurrency):
+    """The number of jobs that run at the same time: as many as the present workers accept. Results are passed on to the
+    roster of workers, which gives no more jobs to workers that disturb."""
+
+    workers: Workers | None = field(default=None, kw_only=True)
+
+    def follow(self, workers: Workers) -> None:
+        """Take the number of jobs from `workers` from now on."""
+        self.workers = workers
+        self.most = min(_MOST, max(_FEWEST, _GROWTH * workers.window))
+
+    def of(self, kind: Kind) -> int:  # noqa: ARG002 - a worker's lanes run jobs of both kinds
+        """The number of jobs that may run now."""
+        return max(1, self.workers.window) if self.workers else 1
+
+    def learn(self, result: Result, kind: Kind) -> None:  # noqa: ARG002 - a worker can disturb jobs of both kinds
+        """Pass the result of a job on to the workers."""
+        if self.workers:
+            self.workers.learn(result)
+
+
+@dataclass(frozen=True)
+class WorkerPlace(Place):
+    """The workers of the scheduler at `address`. Images are probed in a lane of this host.
+
+    `local`: the place that would run these jobs without workers. `store`: a URL that runner and workers share.
+    """
+
+    local: Place
+    address: Address
+    invitation: Invitation
+    spread: Spread
+    store: str
+
+    @classmethod
+    def at(cls, local: Place, url: str, *, spread: str, store: str) -> "WorkerPlace":
+        """The workers at `tls://HOST:PORT`. Raises UsageError without an invitation, SetupError without Dask."""
+        address = Address.parse(url)
+        invitation = accepted(runs.LOGS, address, None)
+        use_dask()
+        return cls(local, address, invitation, Spread(spread), store)
+
+    def require(self, choice: Choice) -> None:
+        if choice.real:
+            raise UsageError(
+                f"--on: the hosts of a real link are fixed, and {choice.real[0].name} is real: leave out --on."
+            )
+        self.local.require(choice)
+
+    def width(self, lanes: str) -> Concurrency:
+        if lanes != "1":
+            raise UsageError(f"--lanes {lanes}: each worker has its own number of lanes; leave out --lanes with --on.")
+        return WorkerWidth(most=_FEWEST, _open={})
+
+    @contextmanager
+    def open(self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console) -> Iterator[Opened]:
+        not_compliant = self.local.probe(folder, todo, out)
+        say = partial(out.print, soft_wrap=True, markup=False)
+        with Workers.open(
+            folder.run, self.address, self.invitation, spread=self.spread, url=self.store, say=say
+        ) as workers:
+            assert isinstance(width, WorkerWidth), "it comes from `width` above"
+            width.follow(workers)
+            yield Opened(workers, not_compliant)
+
+
+# The ground on which the jobs of a check or a comparison run: lanes of this host, or guests in virtual time.
+
+Say = Callable[[str], None]
+
+
+class Ground(ABC):
+    """A place for jobs that several runs share. Each run has its own deployment there."""
+
+    runs_at_once: bool
+    """True when two runs can run at the same time without disturbing each other."""
+    unprobed: str
+    """Reason why images are not probed on this ground. Empty when they are probed."""
+
+    @abstractmethod
+    def deployment(self, run: Run, specs: Mapping[tuple[str, Role], EndpointSpec]) -> Deployment:
+        """The deployment for the jobs of `run`. `specs`: endpoints that aren't plain images; only lanes use them."""
+
+    @abstractmethod
+    def probe(self, run: Run, path: Path, jobs: Sequence[Job]) -> Mapping[tuple[str, Role], str]:
+        """Why images of `jobs` break the contract, by name and role. `path`: the file that stores the results."""
+
+    @abstractmethod
+    def blocks(self, jobs: Sequence[Job]) -> list[list[Job]]:
+        """Divide the jobs into blocks. Runs that disturb each other take turns after each block."""
+
+
+@dataclass(frozen=True)
+class LaneGround(Ground):
+    """Lanes of this host, in real time."""
+
+    lanes: Lanes
+    runs_at_once = False
+    unprobed = ""
+
+    def deployment(self, run: Run, specs: Mapping[tuple[str, Role], EndpointSpec]) -> Deployment:
+        return Emulated(run, self.lanes, specs)
+
+    def probe(self, run: Run, path: Path, jobs: Sequence[Job]) -> Mapping[tuple[str, Role], str]:
+        return Emulated(run, self.lanes, {}).probe(path, jobs)
+
+    def blocks(self, jobs: Sequence[Job]) -> list[list[Job]]:
+        """One block for each case."""
+        return [list(block) for _, block in groupby(jobs, key=lambda job: job.case)]
+
+
+@dataclass(frozen=True)
+class GuestGround(Ground):
+    """Guests, in virtual time, whose images are not probed."""
+
+    host: GuestHost
+    runs_at_once = True
+    unprobed = "The probe with an unknown test case (exit code 127) runs in real time only."
+
+    def deployment(self, run: Run, specs: Mapping[tuple[str, Role], EndpointSpec]) -> Deployment:  # noqa: ARG002
+        return Guests(run, self.host)
+
+    def probe(self, run: Run, path: Path, jobs: Sequence[Job]) -> Mapping[tuple[str, Role], str]:  # noqa: ARG002
+        return {}
+
+    def blocks(self, jobs: Sequence[Job]) -> list[list[Job]]:
+        """One block with all jobs."""
+        return [list(jobs)] if jobs else []
+
+
+@contextmanager
+def open_ground(run: Run, width: Concurrency, say: Say, saved: SavedImages | None = None) -> Iterator[Ground]:
+    """The ground for the clock of `run`. `say` is called with a sentence when the engine stops answering, and when it
+    answers again. `saved`: images from archives, for guests without an engine."""
+    if run.clock == REAL:
+        with Lanes.open(run.name, lanes=width.all, say=say) as lanes:
+            yield LaneGround(lanes)
+    else:
+        scratch = LOGS / ".guests"
+        with GuestHost.open(run.name, Setting.of(run), lanes=width.all, scratch=scratch, saved=saved) as host:
+            yield GuestGround(host)

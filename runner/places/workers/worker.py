@@ -1,0 +1,427 @@
+"""A worker (`./bentpipe worker tls://…`): runs orders on this host and returns the jobs' folders."""
+
+import asyncio
+import hashlib
+import io
+import os
+import secrets
+import shutil
+import socket
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import pyarrow as pa
+
+from runner.errors import LaneError, SetupError, first_line
+from runner.files import locked_folder, own_folder, remove_abandoned
+from runner.model.deployment import VIRTUAL, Deployment
+from runner.model.result import Artifacts
+from runner.model.run import Job, Run, host_facts
+from runner.places.guests.guest_experiment import Setting
+from runner.places.guests.guests import GuestHost, Guests
+from runner.places.lanes.lanes import Emulated, Lanes
+from runner.places.workers.cluster import Address, Invitation, source_digest, worker
+from runner.store import runs
+from runner.store.collect import extract
+from runner.units import MIB, format_size
+
+# Orders for workers, and archives in which workers return the folders of jobs. A worker may be faulty or hostile: its
+# archive is unpacked with the same care as the archives of containers, and it is used only when it is complete.
+
+LARGEST = 1024 * MIB  # most bytes of an archive
+_LARGEST_FOLDER = 2048 * MIB  # most bytes of all files of a job
+_MOST_FILES = 16 * 1024
+_TOP = "job"
+_CODEC = "zstd"
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One job for a worker. `run` has only the parts that this job needs. `store`: the folder for the archive (an
+    fsspec URL); empty: the archive goes through the scheduler."""
+
+    run: Run
+    job: Job
+    attempt: int
+    key: str  # the identity of the job and its attempt, in all runs
+    store: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderResult:
+    """The result of an order. `place`: the archive's place in the shared folder; then `archive` is empty. `error`: an
+    error of the harness."""
+
+    host: dict[str, str]
+    archive: bytes = b""
+    place: str = ""
+    size: int = 0
+    sha256: str = ""
+    error: dict[str, str] | None = None
+
+
+def part_of(run: Run, job: Job) -> Run:
+    """The parts of the run that `job` needs: kilobytes of a run that may have megabytes."""
+    names = (job.server, job.client, job.via, *run.case(job).beside_stacks)
+    return replace(
+        run,
+        order=(job,),
+        clients=(job.client,),
+        servers=(job.server,),
+        vias=(job.via,),
+        cases={job.case_link: run.case(job)},
+        implementations={name: entry for name, entry in run.implementations.items() if name in names},
+        middleboxes={name: box for name, box in run.middleboxes.items() if name == job.via},
+        protocols={cell: name for cell, name in run.protocols.items() if cell == job.cell},
+        clocks={job.case_link: run.clock_of(job.case_link)},
+        old_folders={},
+    )
+
+
+def pack(folder: Path) -> bytes:
+    """The files of a job's folder as one compressed archive. Raises LaneError when it is larger than a GiB."""
+    buffer = pa.BufferOutputStream()
+    with (
+        pa.CompressedOutputStream(buffer, _CODEC) as compressed,
+        tarfile.open(fileobj=compressed, mode="w|") as archive,
+    ):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and not path.is_symlink():
+                archive.add(path, f"{_TOP}/{path.relative_to(folder)}", recursive=False)
+    content: bytes = buffer.getvalue().to_pybytes()
+    if len(content) > LARGEST:
+        raise LaneError("archive-broken", f"The files of the job take {format_size(len(content))} in an archive.")
+    return content
+
+
+def unpack(archive: BinaryIO, parcel: OrderResult, folder: Path) -> None:
+    """Fill the empty `folder` from an archive. Raises LaneError unless the archive is complete and contains only files
+    that a job may have."""
+    content = archive.read(LARGEST + 1)
+    if len(content) != parcel.size or hashlib.sha256(content).hexdigest() != parcel.sha256:
+        sentence = f"The archive of a worker has {len(content)} B; its size or checksum differs from the announced one."
+        raise LaneError("archive-broken", sentence)
+    try:
+        extraction = extract(_blocks(content), folder, budget=_LARGEST_FOLDER, members=_MOST_FILES)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # an error of this host's disk
+        raise LaneError("archive-broken", f"The archive of a worker can't be read: {error}") from error
+    if extraction.skipped:
+        raise LaneError("archive-broken", f"The archive of a worker contains {extraction.skipped[0]}.")
+    if runs.load_evidence(Artifacts(folder)) is None:
+        raise LaneError("archive-broken", "The archive of a worker has no evidence.json that can be read.")
+
+
+def _blocks(content: bytes) -> Iterator[bytes]:
+    with pa.CompressedInputStream(pa.BufferReader(content), _CODEC) as stream:
+        while block := stream.read(_BLOCK):
+            yield block
+
+
+# Keeps archives in a folder that runner and workers share: any URL of fsspec (a folder, S3, SFTP).
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """The file system and the folder of a URL. Raises SetupError for a URL that can't be used."""
+    from fsspec.core import url_to_fs  # noqa: PLC0415 - optional
+
+    try:
+        system, folder = url_to_fs(url)
+        system.makedirs(folder, exist_ok=True)
+    except Exception as error:  # each kind of file system raises its own errors
+        raise SetupError(f"--store {url} can't be used ({first_line(error)}): name a URL that fsspec opens.") from error
+    return system, folder.rstrip("/")
+
+
+def put(url: str, name: str, content: bytes) -> str:
+    """Write an archive under `name`, completely or not at all. Returns its place. Raises LaneError."""
+    try:
+        system, folder = file_system(url)
+        place = f"{folder}/{name}-{secrets.token_hex(4)}"
+        system.pipe_file(f"{place}.part", content)
+        system.mv(f"{place}.part", f"{place}.tar.zst")
+    except Exception as error:
+        raise LaneError("worker-failed", f"The archive can't be written to {url}: {first_line(error)}") from error
+    return f"{place}.tar.zst"
+
+
+def take(url: str, place: str) -> BinaryIO:
+    """Read an archive that a worker wrote, and remove it. Raises LaneError when it is missing."""
+    try:
+        system, folder = file_system(url)
+        if not place.startswith(f"{folder}/") or ".." in place:
+            raise ValueError(f"{place} is not in {folder}")
+        with system.open(place, "rb") as file:
+            content: bytes = file.read(LARGEST + 1)
+        with suppress(Exception):  # leftovers are removed when the run is resumed
+            system.rm_file(place)
+    except Exception as error:
+        raise LaneError("archive-broken", f"The archive of a worker can't be read: {first_line(error)}") from error
+    return io.BytesIO(content)
+
+
+def clean(url: str, prefix: str) -> None:
+    """Remove archives of earlier calls of a run."""
+    system, folder = file_system(url)
+    with suppress(Exception):
+        for place in system.glob(f"{folder}/{prefix}*"):
+            system.rm_file(place)
+
+
+# The part of a worker that runs orders on this host and packs the jobs' folders.
+
+_OWNER = "worker"  # label of containers, instead of a run's name
+
+
+class OwnLanes:
+    """Lanes and guests of this host. They are opened for the first job that needs them, because the runner must bring
+    the images first.
+    Construct with `open`.
+    """
+
+    images = True
+
+    def __init__(self, stack: ExitStack, *, lanes: int, scratch: Path, say: Callable[[str], None]) -> None:
+        self._stack = stack
+        self._number = lanes
+        self._scratch = scratch
+        self._say = say
+        self._lanes: Lanes | None = None
+        self._guests: dict[Setting, GuestHost] = {}
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    @classmethod
+    @contextmanager
+    def open(cls, *, lanes: int, scratch: Path, say: Callable[[str], None]) -> Iterator["OwnLanes"]:
+        """Run up to `lanes` jobs at the same time. Removes leftovers of killed workers at the start and everything of
+        this worker at the end."""
+        with ExitStack() as stack:
+            yield cls(stack, lanes=lanes, scratch=scratch, say=say)
+
+    def deployment(self, run: Run, job: Job) -> Deployment:
+        """The deployment for a job: lanes or guests, depending on the clock of its case. Raises LaneError or SetupError
+        when it can't be opened."""
+        with self._lock:
+            if self._stopped:
+                raise LaneError("stopped", "The worker was stopped before the job began.")
+            return self._guest_deployment(run) if run.clock_of(job.case_link) == VIRTUAL else self._in_lanes(run)
+
+    def _in_lanes(self, run: Run) -> Deployment:
+        if self._lanes is None:
+            self._lanes = self._stack.enter_context(Lanes.open(_OWNER, lanes=self._number, say=self._say))
+        return Emulated(run, self._lanes, {})
+
+    def _guest_deployment(self, run: Run) -> Deployment:
+        setting = Setting.of(run)
+        if setting not in self._guests:
+            opened = GuestHost.open(_OWNER, setting, lanes=self._number, scratch=self._scratch)
+            self._guests[setting] = self._stack.enter_context(opened)
+        return Guests(run, self._guests[setting])
+
+    def stop(self) -> None:
+        """Make running jobs end soon, and start no more jobs."""
+        with self._lock:
+            self._stopped = True
+            if self._lanes is not None:
+                self._lanes.stop()
+            for guests in self._guests.values():
+                guests.stop()
+
+
+class Deployments(Protocol):
+    """Gives each job its deployment: `OwnLanes`, or a replay of recorded jobs. `images`: True when jobs need
+    images of this host's engine.
+    """
+
+    images: bool
+
+    def deployment(self, run: Run, job: Job) -> Deployment:
+        """The deployment that runs `job`."""
+
+    def stop(self) -> None:
+        """Make running jobs end soon."""
+
+
+class Host:
+    """Runs the orders of one worker. Thread-safe."""
+
+    def __init__(self, name: str, deployments: Deployments, scratch: Path, *, say: Callable[[str], None]) -> None:
+        self.facts = {**host_facts(), "cpu": _processor(), "worker": name}
+        self.say = say
+        self.running: set[str] = set()  # keys of the running orders
+        self._deployments = deployments
+        self._scratch = scratch
+        self.images = deployments.images
+        self._stopped = threading.Event()
+
+    def execute(self, order: Order) -> OrderResult:
+        """Run one job. Errors are in the parcel."""
+        folder = Path(tempfile.mkdtemp(prefix="job-", dir=self._scratch))
+        self.running.add(order.key)
+        try:
+            self._run(order, folder)
+            return self._packed(order, folder)
+        except LaneError as error:
+            return OrderResult(host=self.facts, error=error.record())
+        except Exception as error:  # a bug of bentpipe must end only one job, not the worker
+            return OrderResult(
+                host=self.facts, error={"code": "worker-failed", "message": f"{type(error).__name__}: {error}"}
+            )
+        finally:
+            self.running.discard(order.key)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _run(self, order: Order, folder: Path) -> None:
+        self._deployments.deployment(order.run, order.job).run(order.job, folder, attempt=order.attempt)
+        evidence = runs.load_evidence(Artifacts(folder))
+        if evidence is None:
+            raise LaneError("worker-failed", "The job left no evidence.json.")
+        if self._stopped.is_set():
+            raise LaneError("stopped", "The worker was stopped while the job ran.")
+        runs.save_evidence(Artifacts(folder), replace(evidence, host=self.facts))
+
+    def _packed(self, order: Order, folder: Path) -> OrderResult:
+        content = pack(folder)
+        parcel = OrderResult(host=self.facts, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+        if order.store:
+            return replace(parcel, place=put(order.store, archive_name(order.key), content))
+        return replace(parcel, archive=content)
+
+    def stop(self) -> None:
+        """Make running jobs end soon, because no runner waits for them any more."""
+        self._stopped.set()
+        self._deployments.stop()
+
+
+def archive_name(key: str) -> str:
+    """The name of an order's archive in a shared folder: the name of the run, then a digest of the rest of the key."""
+    run, _, job = key.partition("/")
+    return f"{run}-{hashlib.sha256(job.encode()).hexdigest()[:16]}"
+
+
+def _processor() -> str:
+    """The name of this host's processor; empty when the kernel doesn't report it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith(("model name", "Model")):
+            return line.partition(":")[2].strip()
+    return ""
+
+
+def this_host() -> Host:
+    """The host of the worker whose thread calls this function."""
+    from distributed import get_worker  # noqa: PLC0415 - an extra
+
+    host: Host = get_worker().bentpipe
+    return host
+
+
+# A runner calls the functions below on a worker. Only their names are sent, because both have the same source.
+
+
+def run_order(order: Order) -> OrderResult:
+    """Run a job on the worker."""
+    return this_host().execute(order)
+
+
+def introduce() -> dict[str, str]:
+    """The facts of the worker, the digest of its source, and whether its jobs need images."""
+    host = this_host()
+    return {**host.facts, "source": source_digest(), "images": "needed" if host.images else ""}
+
+
+def tell(sentence: str) -> None:
+    """Print a sentence at the worker's terminal."""
+    this_host().say(sentence)
+
+
+# `./bentpipe worker tls://…`: takes part until Ctrl-C, even when the scheduler or a runner ends.
+
+_LOOK = 1.0  # seconds between checks whether a runner still waits for the running jobs
+_UNWANTED = 3  # consecutive checks without a waiting runner, after which the jobs end
+_PAUSE = 5.0  # seconds until the next try to connect
+OpenHost = Callable[[], AbstractContextManager[Deployments]]
+
+
+def take_part(
+    address: Address, invitation: Invitation, open_host: OpenHost, *, lanes: int, say: Callable[[str], None]
+) -> None:
+    """Run jobs of the scheduler at `address` for ever, with `lanes` lanes of the host that `open_host` opens. When the
+    connection is lost, the session ends: its running jobs are ended and removed. Then another session begins.
+    """
+    while True:
+        began = time.monotonic()
+        try:
+            why = asyncio.run(_session(address, invitation, open_host, lanes=lanes, say=say))
+        except (TimeoutError, OSError) as error:
+            why = f"{address} can't be reached ({first_line(error)})"
+        say(f"{why}. The next try begins in {_PAUSE:.0f} s; Ctrl-C ends this worker.")
+        time.sleep(_PAUSE if time.monotonic() - began < 10 * _PAUSE else 1.0)
+
+
+async def _session(
+    address: Address, invitation: Invitation, open_host: OpenHost, *, lanes: int, say: Callable[[str], None]
+) -> str:
+    """Run one session. Returns the reason of its end."""
+    name = f"{socket.gethostname()}-{secrets.token_hex(2)}"
+    scratch = own_folder(Path(tempfile.gettempdir()) / f"bentpipe-workers-{os.geteuid()}")
+    remove_abandoned(scratch)
+    folder = scratch / f"bentpipe-{name}"
+    with locked_folder(folder):
+        try:
+            return await _in_session(address, invitation, open_host, name, folder, lanes=lanes, say=say)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _in_session(
+    address: Address,
+    invitation: Invitation,
+    open_host: OpenHost,
+    name: str,
+    folder: Path,
+    *,
+    lanes: int,
+    say: Callable[[str], None],
+) -> str:
+    with open_host() as deployments:
+        host = Host(name, deployments, folder, say=say)
+        member = worker(address, invitation, lanes=lanes, name=name, folder=folder)
+        member.bentpipe = host
+        try:
+            async with member:
+                say(f"{name} takes part in {address} with {lanes} {'lane' if lanes == 1 else 'lanes'}.")
+                return await _work(member, host, address)
+        finally:
+            host.stop()
+
+
+async def _work(member: Any, host: Host, address: Address) -> str:
+    """Work until the connection is lost, or until no runner waits for the running jobs. Returns the reason of the
+    end."""
+    looks = 0
+    while member.status.name == "running":
+        await asyncio.sleep(_LOOK)
+        running = set(host.running)
+        looks = looks + 1 if running and not any(_is_awaited(member, key) for key in running) else 0
+        if looks >= _UNWANTED:
+            host.stop()
+            await member.close(reason="no runner waits for the running jobs")
+            return "The runner has ended, so its running jobs were ended"
+    host.stop()
+    return f"The connection to {address} is lost, so the running jobs were ended"
+
+
+def _is_awaited(member: Any, key: str) -> bool:
+    """True when a runner still waits for the order `key`."""
+    task = member.state.tasks.get(key)
+    return task is not None and task.state not in ("cancelled", "released", "forgotten")

@@ -1,0 +1,513 @@
+"""The catalogue of stacks, middleboxes and cases: implementations.json and the modules of `testcases`, validated."""
+
+import importlib
+import json
+import math
+import pkgutil
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+import testcases
+from runner.errors import SetupError, UsageError
+from runner.model.run import ClientKind, Kind, name_problem
+from runner.model.stack import BOXES, FLOWS_OVER_TCP, FORMS, NO_VIA, Box, Implementation, Knob, Middlebox, Role
+from runner.paths import IMPLEMENTATIONS, ROOT
+from testcases.base import Case
+
+# Resolves names and values of options. Error messages list the choices.
+
+
+def split(names: Iterable[str]) -> list[str]:
+    """The single names of an option that is written as `--x a --x b` or `--x a,b`."""
+    return [part.strip() for name in names for part in name.split(",") if part.strip()]
+
+
+def named(texts: Iterable[str], choices: Sequence[str], *, option: str, kind: str) -> tuple[str, ...]:
+    """The named choices, in the order of `choices`; all choices when there is no name. Raises UsageError with the
+    choices."""
+    texts = list(texts)
+    requested = split(texts)
+    if texts and not requested:
+        raise UsageError(f"{option} names no {kind}. Choices: {', '.join(choices)}.")
+    for name in requested:
+        if name not in choices:
+            near = get_close_matches(name, choices, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(f"{option}: there is no {kind} '{name}'.{hint} Choices: {', '.join(choices)}.")
+    return tuple(name for name in choices if not requested or name in requested)
+
+
+def values(arguments: Sequence[str], *, option: str, example: str) -> list[str]:
+    """The values of an option; empty when the option is not used. `all` can't be combined with other values. Raises
+    UsageError."""
+    texts = split(arguments)
+    if arguments and not texts:
+        raise UsageError(f"{option} has no value: write {option} {example}.")
+    if "all" in texts and set(texts) != {"all"}:
+        raise UsageError(f"{option} {','.join(texts)}: write `all` without other values.")
+    return list(dict.fromkeys(texts))
+
+
+def number(text: str, *, option: str, top: float, example: str) -> float:
+    """A number from 0 to `top`. Raises UsageError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= top:
+        raise UsageError(f"{option}: '{text}' is not a number from 0 to {top:g}: write {option} {example}.")
+    return value
+
+
+CATALOG_SCHEMA = 1
+
+# Strict JSON types: "20000000" and true are not accepted as numbers, 1 and "yes" are not accepted as booleans.
+Whole = Annotated[int, Field(strict=True)]
+Number = Annotated[float, Field(strict=True)]
+Truth = Annotated[bool, Field(strict=True)]
+Protocol = Literal["hq-interop", "h3", "h2", "http/1.1"]
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
+# Variables of a middlebox that only bentpipe sets (implementations/_middlebox), and those of the dynamic linker.
+_OWN_VARIABLES = re.compile(
+    r"LD_\w+|PATH|ROLE|SSLKEYLOGFILE|QLOGDIR|LINK_PORT|(TERMINAL|GATEWAY|CLIENT|SERVER)_\w+|DOCKER_\w+"
+)
+_LARGEST_FILE = 4 << 20  # bytes
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# A name of an image (distribution/reference): registry and folders, then a tag or a digest.
+_IMAGE = re.compile(
+    r"(?P<name>[a-zA-Z0-9][a-zA-Z0-9.-]*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)"
+    r"(?P<tag>:[\w][\w.-]{0,127})?(?P<digest>@sha256:[0-9a-f]{64})?",
+    re.ASCII,
+)
+_OWN_IMAGES = "bentpipe/"
+_HUB = re.compile(r"((index|registry-1)\.)?docker\.io/(library/)?")  # the registry of names without a registry
+
+
+class _CongestionControl(BaseModel):
+    """The congestion controllers of a stack. `default`: empty when unknown. `options`: the allowed values of `CCA`.
+    `source`: the source of these facts; empty when this project found them."""
+
+    model_config = ConfigDict(extra="forbid")
+    default: str
+    options: list[str] = []
+    implemented: list[str] = []
+    hystart: Truth | None = None
+    source: str = ""
+
+
+class _InitialWindow(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    packets: Whole | None = Field(default=None, gt=0)
+    settable: Truth = False
+
+
+class _Entry(BaseModel):
+    """One implementation as its submitter writes it. Without `build`, its image is published and is pulled.
+
+    `like`: another entry with the same image. Fields that this entry lacks are taken from that entry (see `_SHARED`).
+    For example, a stack that speaks QUIC and TCP has one entry for each transport. `withdrawn`: the image is the last
+    known image, and its registry may no longer have it; `note` explains this.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    like: str | None = None
+    image: str = Field(min_length=1)
+    build: str | None = None
+    withdrawn: Truth = False
+    note: str = ""
+    url: str
+    version: str = ""
+    language: str = ""
+    roles: list[Role] = Field(min_length=1)
+    kind: Literal["stack", "downloader", "browser", "origin"] = "stack"
+    speaks: list[Protocol] = Field(default=["hq-interop", "h3"], min_length=1)
+    cases: dict[Role, list[str]] = {}
+    congestion_controllers: _CongestionControl | None = None
+    initial_window: _InitialWindow | None = None
+    receive_window: dict[str, Any] = {}
+
+
+def _knobs(texts: dict[str, str]) -> dict[str, str]:
+    for name, text in texts.items():
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"'{name}' is not the name of a variable: write capitals, digits and '_'")
+        if _OWN_VARIABLES.fullmatch(name):
+            raise ValueError(f"'{name}' is set by bentpipe or read by the dynamic linker: take another name")
+        try:
+            Knob.parse(text)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    return texts
+
+
+class _Middlebox(BaseModel):
+    """One middlebox. `boxes`: the boxes where its image runs. `splits`: the boxes where TCP connections end.
+    `splits_quic`: the boxes where QUIC connections end. `carries`: the transports that the middlebox handles.
+    `link_port`: between each other, its boxes use only one UDP port of the gateway, so that they work at the ends of a
+    real link. `knobs`: the variables that a variant may set, with their allowed values (model/stack.py).
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    image: str = Field(min_length=1)
+    build: str | None = None
+    note: str = ""
+    url: str = ""
+    version: str = ""
+    boxes: list[Box] = Field(default=list(BOXES), min_length=1)
+    splits: list[Box] = []
+    splits_quic: list[Box] = []
+    carries: list[Literal["tcp", "udp"]] = Field(default=["tcp", "udp"], min_length=1)
+    encrypts: Truth = False
+    link_port: Truth = False
+    poses_as_server: Truth = False
+    knobs: Annotated[dict[str, str], AfterValidator(_knobs)] = Field(default={}, description=f"such as {FORMS}")
+
+
+_SHARED = ("image", "build", "url", "version", "language", "roles")  # fields that an entry takes from `like`
+
+
+def _completed(entries: Any) -> Any:
+    """The entries. An entry with `like` also has the shared fields of the entry that `like` names."""
+    if not isinstance(entries, dict):
+        return entries
+    whole = {}
+    for name, entry in entries.items():
+        whole[name] = entry
+        base = entry.get("like") if isinstance(entry, dict) else None
+        if base is None:
+            continue
+        model = entries.get(base)
+        if not isinstance(model, dict) or "like" in model:
+            raise ValueError(f"{name} is like '{base}', which is not an entry of this file with its own image")
+        whole[name] = {field: model[field] for field in _SHARED if field in model} | entry
+    return whole
+
+
+class _File(BaseModel):
+    """The content of implementations.json."""
+
+    model_config = ConfigDict(extra="forbid")
+    schema_: Whole = Field(alias="schema", ge=1, le=CATALOG_SCHEMA)
+    implementations: Annotated[dict[str, _Entry], BeforeValidator(_completed)] = Field(min_length=1)
+    middleboxes: dict[str, _Middlebox] = {}
+
+
+def implementations_schema() -> dict[str, Any]:
+    """The JSON Schema of implementations.json."""
+    return _File.model_json_schema(by_alias=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """Everything that a selection can name. `absent`: stacks that can't run on this host, each with a sentence about
+    the reason."""
+
+    implementations: dict[str, Implementation]
+    cases: dict[str, Case]
+    absent: Mapping[str, str] = field(default_factory=dict)
+    middleboxes: Mapping[str, Middlebox] = field(default_factory=dict)
+    knobs: Mapping[str, Mapping[str, Knob]] = field(default_factory=dict)  # by middlebox: variables of variants
+
+    def select_implementations(
+        self, names: Iterable[str], role: Role, kinds: Collection[str] = ("stack",)
+    ) -> tuple[str, ...]:
+        """The named implementations, in the order of the catalogue. Without names: all implementations of these kinds
+        that aren't absent, but no stacks that speak only over TCP. Raises UsageError with the choices for an unknown
+        name, and SetupError for an absent stack.
+        """
+        able = [name for name, entry in self.implementations.items() if role in entry.roles]
+        chosen = named(names, able, kind=role.value, option=f"--{role.value}")
+        if split(names):
+            for name in chosen:
+                if name in self.absent:
+                    raise SetupError(self.absent[name])
+            return chosen
+        entries = (self.implementations[name] for name in chosen if name not in self.absent)
+        return tuple(
+            entry.name for entry in entries if entry.kind in kinds and not (entry.kind == "stack" and entry.is_over_tcp)
+        )
+
+    def select_vias(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The named middleboxes; `none` becomes an empty name. Without names, the result has only the empty name.
+        Raises UsageError."""
+        if not list(names):
+            return ("",)
+        chosen = named(names, [NO_VIA, *self.middleboxes], option="--via", kind="middlebox")
+        return tuple("" if name == NO_VIA else name for name in chosen)
+
+    def select_besides(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The named second flows; `none` becomes an empty name. Without names, the result is empty. Raises UsageError
+        with the choices."""
+        if not list(names):
+            return ()
+        stacks = [name for name, stack in self.implementations.items() if stack.is_a_pair]
+        chosen = named(names, [NO_VIA, *FLOWS_OVER_TCP, *stacks], option="--beside", kind="flow")
+        return tuple("" if name == NO_VIA else name for name in chosen)
+
+    def select_cases(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The cases that are named by name or abbreviation. Without names: all cases for stacks, except cases that must
+        be named (`Case.needs_a_name`). Raises UsageError with the choices.
+        """
+        by_abbreviation = {case.abbreviation.lower(): name for name, case in self.cases.items()}
+        requested = [by_abbreviation.get(name.lower(), name) for name in split(names)]
+        if not requested:
+            stacks = (case for case in self.cases.values() if case.client is ClientKind.STACK)
+            return tuple(case.name for case in stacks if not case.needs_a_name)
+        return named(requested, list(self.cases), kind="case", option="--case")
+
+
+def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementation]:
+    """The entries by name. Entries whose image is built come first. Raises UsageError with the file, the field and the
+    expected value."""
+    entries = sorted(_read(path).implementations.items(), key=lambda item: item[1].build is None)
+    return {name: _implementation(name, entry) for name, entry in entries}
+
+
+def load_middleboxes(path: Path = IMPLEMENTATIONS) -> dict[str, Middlebox]:
+    """The middleboxes by name. Raises UsageError as `load_implementations` does."""
+    return {
+        name: Middlebox(
+            name=name,
+            image=entry.image,
+            url=entry.url,
+            version=entry.version,
+            build=entry.build,
+            note=entry.note,
+            boxes=tuple(entry.boxes),
+            splits=tuple(entry.splits),
+            splits_quic=tuple(entry.splits_quic),
+            carries=tuple(entry.carries),
+            encrypts=entry.encrypts,
+            link_port=entry.link_port,
+            poses_as_server=entry.poses_as_server,
+            knobs=tuple(entry.knobs),
+        )
+        for name, entry in _read(path).middleboxes.items()
+    }
+
+
+def load_knobs(path: Path = IMPLEMENTATIONS) -> dict[str, dict[str, Knob]]:
+    """The values that a variant may set, by middlebox and variable. Raises UsageError as `load_implementations`
+    does."""
+    return {
+        name: {knob: Knob.parse(text) for knob, text in entry.knobs.items()}
+        for name, entry in _read(path).middleboxes.items()
+    }
+
+
+Document = TypeVar("Document", bound=BaseModel)
+_RENAMED = {"alpn": "speaks"}
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_FORMS = {
+    "model_type": "write an object, { … }",
+    "dataclass_type": "write an object, { … }",
+    "dict_type": "write an object, { … }",
+    "list_type": "write a list, [ … ]",
+    "int_type": "write a whole number, without quotes",
+    "int_parsing": "write a whole number, without quotes",
+    "float_type": "write a number, without quotes",
+    "float_parsing": "write a number, without quotes",
+    "bool_type": "write true or false, without quotes",
+    "string_type": 'write text, in quotes, "…"',
+}
+
+
+def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read: no such file") -> Document:
+    """Read a JSON file with this schema. Raises UsageError with the mistake. `missing`: the message for a missing
+    file."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for name, count in Counter(name for name, _ in pairs).items():
+            if count > 1:
+                raise UsageError(f"{path}: '{name}' appears {count} times in one object: keep one of them.")
+        return dict(pairs)
+
+    def number(text: str) -> float:
+        """The number of a JSON text. 2e7 becomes the integer 20000000, because in JSON Schema every number without a
+        fraction is an integer."""
+        value = float(text)
+        return int(value) if value.is_integer() else value
+
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise UsageError(f"{path} is larger than {_LARGEST_FILE >> 20} MiB: it is not a file of this kind.")
+        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=unique, parse_float=number)
+        _require_plain(path, value)
+        return schema.model_validate(value)
+    except FileNotFoundError as error:
+        raise UsageError(f"{path} {missing}.") from error
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.") from error
+    except ValidationError as error:
+        raise UsageError(f"{path}, {_mistake(error, schema)}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}.") from error
+
+
+def _require_plain(path: Path, value: Any, place: str = "") -> None:
+    """Raise UsageError for a text or a name that a terminal or a page would not show as it is: with control characters,
+    with characters that reverse the direction of text, or with half a character; and for a number without a value."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{path}, field '{place}' is {json.dumps(value)}: write a finite number.")
+    if isinstance(value, str) and (match := _HIDDEN.search(value)):
+        raise UsageError(
+            f"{path}, field '{place}' has the character U+{ord(match[0]):04X}, which is not shown: remove it."
+        )
+    if isinstance(value, dict):
+        for name, part in value.items():
+            _require_plain(path, name, f"{place}, a name".removeprefix(", "))
+            _require_plain(path, part, f"{place}.{name}".removeprefix("."))
+    elif isinstance(value, list):
+        for number, part in enumerate(value, 1):
+            _require_plain(path, part, f"{place}.{number}")
+
+
+def _mistake(error: ValidationError, schema: type[BaseModel]) -> str:
+    """One mistake of a file: the field, its value and the expected value. An unknown field is reported first, because
+    it may be a misspelling of a missing field."""
+    first = min(error.errors(), key=lambda problem: problem["type"] not in _UNKNOWN)
+    place, value = [str(part) for part in first["loc"]], first["input"]
+    field = f"field '{'.'.join(place) or 'the whole file'}'"
+    around = _properties(schema, place[:-1])
+    if first["type"] in _UNKNOWN:
+        known = list(around)
+        near = _RENAMED.get(place[-1]) or next(iter(get_close_matches(place[-1], known, n=1)), None)
+        return f"{field} is not known: " + (f"did you mean {near}?" if near else f"there are {', '.join(known)}.")
+    if first["type"] == "missing":
+        return f"{field} is missing."
+    expected = _FORMS.get(first["type"], first["msg"].removeprefix("Value error, "))
+    unit = around.get(place[-1], {}).get("description") if place else None
+    actual = "" if isinstance(value, dict | list) else f" is {json.dumps(value)}"
+    return f"{field}{actual}: {expected}{f' ({unit})' if unit else ''}."
+
+
+def _properties(schema: type[BaseModel], place: Iterable[str]) -> dict[str, Any]:
+    """The JSON Schema of each field of the object at `place` of a file."""
+    form = schema.model_json_schema(by_alias=True)
+    node: dict[str, Any] = form
+    for part in place:
+        node = node.get("properties", {}).get(part) or node.get("items") or node.get("additionalProperties") or {}
+        node = node.get("anyOf", [node])[0]  # the second choice is null
+        if reference := node.get("$ref"):
+            node = form["$defs"][reference.rpartition("/")[2]]
+    return dict(node.get("properties", {}))
+
+
+def _read(path: Path) -> _File:
+    """The stacks and middleboxes of the file. Stacks and middleboxes of implementations.json that the file doesn't
+    define are added. Such a file may be a stranger's: its entries must not replace images of this project, and only
+    folders beside it are built."""
+    file = read_as(_File, path)
+    if path.resolve() != IMPLEMENTATIONS:
+        shipped = read_as(_File, IMPLEMENTATIONS)
+        shipped_entries: list[_Entry | _Middlebox] = [*shipped.implementations.values(), *shipped.middleboxes.values()]
+        ours = {(entry.image, entry.build) for entry in shipped_entries}
+        for section in ("implementations", "middleboxes"):
+            for name, entry in getattr(file, section).items():
+                if (entry.image, entry.build) not in ours:
+                    _bound(f"{path}, {section}.{name}", path, entry, {image for image, _ in ours})
+        file.implementations = {**shipped.implementations, **file.implementations}
+        file.middleboxes = {**shipped.middleboxes, **file.middleboxes}
+    for name in (*file.implementations, *file.middleboxes):
+        if name_problem(name) or set(name) & set("_/ @"):
+            raise UsageError(
+                f"{path}: '{name}' can't be a name, because folders are called after it: use no '_', '/', '@' or blank."
+            )
+    for name in file.middleboxes:
+        if name == NO_VIA:
+            raise UsageError(f"{path}: middleboxes.{name}: `--via {NO_VIA}` means no middlebox; take another name.")
+    return file
+
+
+def _bound(where: str, path: Path, entry: _Entry | _Middlebox, ours: Collection[str]) -> None:
+    """Raise UsageError when an entry of a stranger's file names an image of this project that it must not have, or a
+    folder outside of the file's own folder. The folder becomes an absolute path."""
+    match = _IMAGE.fullmatch(entry.image)
+    if match is None:
+        raise UsageError(
+            f"{where}: image '{entry.image}' is not the name of an image: write OWNER/NAME or OWNER/NAME:TAG."
+        )
+    plain = _HUB.sub("", entry.image.lower(), count=1) if _HUB.match(entry.image.lower()) else entry.image.lower()
+    if plain.startswith(_OWN_IMAGES) and (entry.build is not None or entry.image not in ours):
+        raise UsageError(
+            f"{where}: image '{entry.image}': names with {_OWN_IMAGES} belong to the images of bentpipe itself: "
+            "take another name, such as example/quic."
+        )
+    if entry.build is None:
+        return
+    if match["digest"]:
+        raise UsageError(
+            f"{where}: an image that is built has no digest: remove '{match['digest']}' from '{entry.image}'."
+        )
+    own, shipped = path.resolve().parent, ROOT / "implementations"
+    folder = (own / entry.build).resolve()
+    if not folder.is_dir() and (ROOT / entry.build).is_dir():
+        folder = (ROOT / entry.build).resolve()
+    if not (folder.is_relative_to(own) or folder.is_relative_to(shipped)):
+        raise UsageError(
+            f"{where}: build '{entry.build}' leads to {folder}: only folders in {own}, the folder of the file, and in "
+            f"{shipped} are built."
+        )
+    entry.build = str(folder)
+
+
+def _implementation(name: str, entry: _Entry) -> Implementation:
+    control, window = entry.congestion_controllers, entry.initial_window
+    return Implementation(
+        name=name,
+        image=entry.image,
+        build=entry.build,
+        withdrawn=entry.withdrawn,
+        note=entry.note,
+        url=entry.url,
+        version=entry.version,
+        language=entry.language,
+        roles=tuple(entry.roles),
+        kind=entry.kind,
+        speaks=tuple(entry.speaks),
+        cases={role: tuple(names) for role, names in entry.cases.items()},
+        congestion_control=control.default if control else "",
+        congestion_controls=tuple(control.options) if control else (),
+        congestion_implemented=tuple(control.implemented) if control else (),
+        congestion_source=control.source if control else "",
+        hystart=control.hystart if control else None,
+        initial_window=window.packets if window else None,
+        initial_window_settable=window.settable if window else False,
+    )
+
+
+def load_cases() -> dict[str, Case]:
+    """The cases of all modules of `testcases`: cases for stacks before cases for other clients, and test cases before
+    measurements. In each group, cases with a short RTT, a short time-out and small files come first."""
+    modules = [importlib.import_module(f"testcases.{info.name}") for info in pkgutil.iter_modules(testcases.__path__)]
+    cases = [module.CASE for module in modules if hasattr(module, "CASE")]
+    cases.sort(
+        key=lambda case: (
+            case.client is not ClientKind.STACK,
+            case.kind is Kind.MEASUREMENT,
+            case.link.rtt,
+            case.timeout,
+            sum(case.files),
+            case.name,
+        )
+    )
+    return {case.name: case for case in cases}
+
+
+def load_catalog(path: Path = IMPLEMENTATIONS) -> Catalog:
+    """The catalogue from implementations.json and from all cases."""
+    return Catalog(
+        implementations=load_implementations(path),
+        cases=load_cases(),
+        middleboxes=load_middleboxes(path),
+        knobs=load_knobs(path),
+    )

@@ -1,0 +1,544 @@
+"""Reads and validates links.json (real links and their hosts), emulated-links.json, and links on the command line."""
+
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from datetime import time
+from decimal import Decimal
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+from urllib.parse import urlsplit
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from pydantic import BaseModel, ConfigDict, Field
+
+from runner.errors import UsageError
+from runner.model.link import (
+    NO_PATH_IMPAIRMENTS,
+    Direction,
+    Link,
+    LinkImpairments,
+    PathImpairments,
+    Queue,
+    RealLink,
+    RemoteHost,
+    Segment,
+)
+from runner.model.run import Pause
+from runner.model.stack import Role
+from runner.paths import ROOT
+from runner.plan.catalog import Number, Truth, Whole, read_as
+from testcases.links import LINKS
+
+# Reads and validates links.json: hosts that are reached over SSH, and the real links to these hosts.
+
+LINKS_FILE = ROOT / "links.json"
+LINKS_SCHEMA = 1
+_EXAMPLE = "links.example.json"
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # the names become names of cases and folders
+_ABBREVIATION = re.compile(r"[A-Za-z0-9.-]{0,8}")
+_INTERFACE = re.compile(r"(\w[\w.:@-]{0,14})?", re.ASCII)  # IFNAMSIZ is 16, including the final zero byte
+_SOCKET = re.compile(r"(/[\w.@+-]+)+", re.ASCII)  # no ':', which separates the words of a bind mount
+_KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
+_THIS_HOST = "this host"
+
+Port = Annotated[Whole, Field(ge=1, le=65535)]
+Rate = Annotated[Whole, Field(gt=0, le=10**12, description="bit/s")]
+
+
+class _Host(BaseModel):
+    """A host with a Docker Engine. `ssh`: its URL, `ssh://USER@ADDRESS:PORT`, with an IPv6 address in brackets.
+
+    `host_key`: a line of `ssh-keyscan` without the host's name. `key`: the private key; without it, the SSH agent is
+    used.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    ssh: str
+    host_key: str
+    key: str | None = None
+    docker_socket: str = "/var/run/docker.sock"
+    roles: list[Role] = Field(default=[Role.CLIENT, Role.SERVER], min_length=1)
+
+
+class _Link(BaseModel):
+    """A real link. `client` and `server` are names in `hosts`. Without `server`, the server runs on the runner's host.
+
+    Data rates are in bit/s, as advertised. Budgets are in bytes of IP packets of both directions together.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    client: str
+    server: str | None = None
+    forward_rate: Rate
+    return_rate: Rate
+    interface: str = ""
+    server_interface: str = ""
+    server_addresses: list[str] = []
+    families: list[Literal[4, 6]] = Field(default=[4, 6], min_length=1)
+    udp_port: Port = 443
+    probe_port: Port = 57833
+    provider: str = ""
+    tariff: str = ""
+    budget_per_day: Whole | None = Field(default=None, gt=0, description="bytes")
+    budget_per_month: Whole | None = Field(default=None, gt=0, description="bytes")
+    quiet_hours: list[str] = []
+    ssh_over_link: Truth = False
+    abbreviation: str = ""
+    timeout: Number = Field(default=120.0, gt=0, le=86_400, description="seconds")
+    iterations: Whole = Field(default=5, ge=1, le=1000)
+    comment: str = ""
+
+
+class _File(BaseModel):
+    """The content of links.json."""
+
+    model_config = ConfigDict(extra="forbid")
+    schema_: Whole = Field(alias="schema", ge=1, le=LINKS_SCHEMA)
+    hosts: dict[str, _Host] = Field(min_length=1)
+    links: dict[str, _Link] = Field(min_length=1)
+
+
+def links_schema() -> dict[str, Any]:
+    """The JSON Schema of links.json."""
+    return _File.model_json_schema(by_alias=True)
+
+
+def load_links(path: Path = LINKS_FILE) -> dict[str, RealLink]:
+    """The links by name. Raises UsageError with the file, the field and the expected value."""
+    missing = f"is missing: copy {_EXAMPLE} to it and enter the hosts of your link (README, Real links)"
+    file = read_as(_File, path, missing=missing)
+    hosts = {name: _host(f"{path}, host '{name}'", name, entry) for name, entry in file.hosts.items()}
+    return {name: _link(f"{path}, link '{name}'", name, entry, hosts) for name, entry in file.links.items()}
+
+
+def select_links(links: dict[str, RealLink], names: tuple[str, ...]) -> tuple[RealLink, ...]:
+    """The named links, without repetition. Raises UsageError with the choices."""
+    requested = dict.fromkeys(part.strip() for name in names for part in name.split(",") if part.strip())
+    for name in requested:
+        if name not in links:
+            near = get_close_matches(name, links, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(f"--link: there is no link '{name}' in links.json.{hint} Choices: {', '.join(links)}.")
+    if not requested:
+        raise UsageError(f"--link: name a link of links.json. Choices: {', '.join(links)}.")
+    chosen = tuple(links[name] for name in requested)
+    _refuse_shared_ports(chosen)
+    return chosen
+
+
+def _refuse_shared_ports(links: tuple[RealLink, ...]) -> None:
+    """Raise UsageError when two links have the same UDP port on the same host, because jobs run over all links at the
+    same time."""
+    taken: dict[tuple[str, int], RealLink] = {}
+    for link in links:
+        where = link.server.name if link.server else _THIS_HOST
+        for port in (link.udp_port, link.probe_port):
+            first = taken.setdefault((where, port), link)
+            if first is not link:
+                raise UsageError(
+                    f"--link: '{first.name}' and '{link.name}' both need UDP port {port} of {where} at the same time: "
+                    "give one of them another udp_port and probe_port, or run them one after the other."
+                )
+
+
+def _host(where: str, name: str, entry: _Host) -> RemoteHost:
+    user, address, port = _ssh_url(where, entry.ssh)
+    return RemoteHost(
+        name=_named(where, name),
+        user=user,
+        address=address,
+        port=port,
+        host_key=_host_key(where, entry.host_key),
+        key=_key(where, entry.key) if entry.key is not None else None,
+        docker_socket=_absolute(where, entry.docker_socket),
+        roles=tuple(entry.roles),
+    )
+
+
+def _named(where: str, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{where}: use at most 40 small letters, digits, '-' and '.' for a name, such as roof-1.")
+    return name
+
+
+def _ssh_url(where: str, url: str) -> tuple[str, str, int]:
+    message = f"{where}: '{url}' is not a host: write ssh://USER@ADDRESS or ssh://USER@ADDRESS:PORT."
+    try:
+        parts = urlsplit(url)
+        port = 22 if parts.port is None else parts.port
+    except ValueError as error:
+        raise UsageError(message) from error
+    if parts.password is not None:
+        raise UsageError(f"{where}: everyone can read a password in an SSH URL: remove it, and use a key.")
+    rest = parts.path.strip("/") or parts.query or parts.fragment
+    blank = any(map(str.isspace, url))
+    if parts.scheme != "ssh" or not parts.hostname or not parts.username or not port or rest or blank:
+        raise UsageError(message)
+    return parts.username, parts.hostname, port
+
+
+def _host_key(where: str, text: str) -> str:
+    words = text.split()
+    write = "write 'ssh-ed25519 AAAA…', the last two words of `ssh-keyscan`."
+    if len(words) < 2 or words[0] not in _KEY_TYPES:
+        raise UsageError(f"{where}: host_key is not a public key: {write}")
+    key = f"{words[0]} {words[1]}"
+    try:
+        load_ssh_public_key(key.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise UsageError(f"{where}: host_key is damaged, or is not a key of type {words[0]}: {write}") from error
+    return key
+
+
+def _key(where: str, text: str) -> Path:
+    path = Path(os.path.expandvars(text)).expanduser()
+    if path.is_dir():
+        raise UsageError(f"{where}: key '{text}' is a folder: name the private key in it.")
+    if not path.is_file():
+        raise UsageError(f"{where}: there is no private key {path}: make one with `ssh-keygen -t ed25519 -f {path}`.")
+    if path.suffix == ".pub":
+        raise UsageError(f"{where}: {path} is the public key: name the private key, {path.with_suffix('')}.")
+    mode = path.stat().st_mode
+    if mode & 0o077:
+        raise UsageError(f"{where}: others may read the private key {path}: run `chmod 600 {path}`.")
+    return path
+
+
+def _absolute(where: str, path: str) -> str:
+    if not _SOCKET.fullmatch(path) or "/../" in f"{path}/":
+        raise UsageError(f"{where}: docker_socket '{path}' is not an absolute path, such as /var/run/docker.sock.")
+    return path
+
+
+def _link(where: str, name: str, entry: _Link, hosts: dict[str, RemoteHost]) -> RealLink:
+    _named(where, name)
+    client = _end(where, entry.client, Role.CLIENT, hosts)
+    server = _end(where, entry.server, Role.SERVER, hosts) if entry.server is not None else None
+    if server == client:
+        raise UsageError(
+            f"{where}: client and server are the same host, '{client.name}', so there is no link between them."
+        )
+    _require_addresses(where, entry)
+    _require_open_hours(where, entry.quiet_hours)
+    for field, interface in (("interface", entry.interface), ("server_interface", entry.server_interface)):
+        if not _INTERFACE.fullmatch(interface):
+            raise UsageError(
+                f"{where}: {field} '{interface}' is not the name of an interface: copy it from `ip link`, such as eth1."
+            )
+    if not _ABBREVIATION.fullmatch(entry.abbreviation):
+        raise UsageError(
+            f"{where}: abbreviation '{entry.abbreviation}' is not valid: write up to 8 letters and digits."
+        )
+    if entry.udp_port == entry.probe_port:
+        raise UsageError(f"{where}: udp_port and probe_port are both {entry.udp_port}: the probe needs its own port.")
+    day, month = entry.budget_per_day, entry.budget_per_month
+    if day is not None and month is not None and day > month:
+        raise UsageError(f"{where}: budget_per_day is larger than budget_per_month.")
+    return RealLink(
+        name=name,
+        client=client,
+        server=server,
+        forward_rate=entry.forward_rate,
+        return_rate=entry.return_rate,
+        interface=entry.interface,
+        server_interface=entry.server_interface,
+        server_addresses=tuple(entry.server_addresses),
+        families=tuple(sorted(set(entry.families))),
+        udp_port=entry.udp_port,
+        probe_port=entry.probe_port,
+        provider=entry.provider,
+        tariff=entry.tariff,
+        budget_day=day,
+        budget_month=month,
+        quiet_hours=tuple(entry.quiet_hours),
+        ssh_over_link=entry.ssh_over_link,
+        abbreviation=entry.abbreviation,
+        timeout=entry.timeout,
+        iterations=entry.iterations,
+        comment=entry.comment,
+    )
+
+
+def _require_addresses(where: str, entry: _Link) -> None:
+    versions = set()
+    for address in entry.server_addresses:
+        try:
+            versions.add(ipaddress.ip_address(address).version)
+        except ValueError as error:
+            raise UsageError(f"{where}: server_addresses: '{address}' is not an IP address.") from error
+    if versions and versions.isdisjoint(entry.families):
+        families = " or ".join(f"IPv{family}" for family in entry.families)
+        raise UsageError(f"{where}: server_addresses has no address of its families: add one of {families}.")
+
+
+def _require_open_hours(where: str, spans: Iterable[str]) -> None:
+    """Raise UsageError for quiet hours in a wrong form, and for quiet hours that cover the whole day."""
+    pauses = []
+    for span in spans:
+        try:
+            pauses.append(Pause.parse(span))
+        except UsageError as error:
+            raise UsageError(f"{where}: quiet_hours: '{span}' is not a span: write it as 18:00-23:00.") from error
+    day = [time(minute // 60, minute % 60) for minute in range(24 * 60)]
+    if all(any(pause.holds(minute) for pause in pauses) for minute in day):
+        raise UsageError(
+            f"{where}: quiet_hours cover the whole day, so no job would ever begin: leave at least an hour out."
+        )
+
+
+def _end(where: str, name: str, role: Role, hosts: dict[str, RemoteHost]) -> RemoteHost:
+    if name not in hosts:
+        raise UsageError(f"{where}: there is no host '{name}'. Choices: {', '.join(hosts)}.")
+    if role not in hosts[name].roles:
+        raise UsageError(
+            f"{where}: host '{name}' can't be the {role.value}: its roles are {', '.join(hosts[name].roles)}."
+        )
+    return hosts[name]
+
+
+# Reads and validates emulated-links.json. In this file, users declare links with the same fields as built-in links.
+
+EMULATED_LINKS = ROOT / "emulated-links.json"
+EMULATED_LINKS_SCHEMA = 1
+
+
+class _Segment(BaseModel):
+    """One segment of a link. `forward` carries the download, `return` carries the client's ACKs."""
+
+    model_config = ConfigDict(extra="forbid")
+    forward: Direction
+    return_: Direction = Field(alias="return")
+    impairments: PathImpairments = NO_PATH_IMPAIRMENTS
+
+
+class _EmulatedLinkEntry(BaseModel):
+    """A link with one segment, or with two: first the satellite segment, then the ground segment. `source`: the source
+    of the parameters."""
+
+    model_config = ConfigDict(extra="forbid")
+    segments: list[_Segment] = Field(min_length=1, max_length=2)
+    source: str = ""
+    note: str = ""
+
+
+class _EmulatedLinksFile(BaseModel):
+    """The content of emulated-links.json."""
+
+    model_config = ConfigDict(extra="forbid")
+    schema_: Whole = Field(alias="schema", ge=1, le=EMULATED_LINKS_SCHEMA)
+    links: dict[str, _EmulatedLinkEntry] = Field(min_length=1)
+
+
+def emulated_links_schema() -> dict[str, Any]:
+    """The JSON Schema of emulated-links.json."""
+    return _EmulatedLinksFile.model_json_schema(by_alias=True)
+
+
+def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
+    """The links of the file by name; empty when the file is missing. Raises UsageError with the file, the field and the
+    mistake."""
+    if not path.exists():
+        return {}
+    links = {}
+    for name, entry in read_as(_EmulatedLinksFile, path).links.items():
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"{path}, link '{name}': use at most 40 small letters, digits, '-' and '.' for a name, such as alpine."
+            )
+        try:
+            links[name] = Link(
+                name=name, segments=tuple(map(_emulated_segment, entry.segments)), source=entry.source, note=entry.note
+            )
+        except ValueError as error:
+            raise UsageError(f"{path}, link '{name}': {error}.") from error
+    return links
+
+
+def declared_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
+    """The built-in links and the links of the file. Raises UsageError when a link of the file has the name of a
+    built-in link."""
+    declared = load_emulated_links(path)
+    for name in declared:
+        if name in LINKS:
+            raise UsageError(f"{path}, link '{name}': that is the name of a built-in link: give it another name.")
+    return {**LINKS, **declared}
+
+
+def _emulated_segment(entry: _Segment) -> Segment:
+    return Segment(forward=entry.forward, return_=entry.return_, impairments=entry.impairments)
+
+
+# Parses a link that is written on the command line: `--link rate=50M/5M,delay=300ms,loss=0.1%,queue=1bdp`. Pure.
+#
+# A single value is for both directions; FORWARD/RETURN has one value for each direction. A second segment, which is the
+# ground segment, is written after a `;`.
+
+EXAMPLE = "rate=50M/5M,delay=300ms,loss=0.1%,queue=1bdp"
+_SOURCE = "written on the command line"
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:[eE]-?\d+)?)\s*([A-Za-z%/]*)")
+_LARGEST = 10**15  # largest number: int() of a much larger Decimal may take very long
+_RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_TIMES = {"ms": Decimal("0.001"), "s": Decimal(1), "us": Decimal("0.000001")}
+_SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "KiB": 2**10, "MiB": 2**20}
+
+Parser = Callable[[str], Any]
+
+
+def is_link_text(text: str) -> bool:
+    """True when a value of `--link` describes a link; False when it consists of names of links."""
+    return "=" in text
+
+
+def parse_link(text: str) -> Link:
+    """The link that the text describes. Raises UsageError with one sentence about the correct form."""
+    parts = text.split(";")
+    if len(parts) > 2:
+        raise UsageError(f"--link '{text}': a link has one segment, or two: satellite;ground.")
+    named = [_pairs(part, text) for part in parts]
+    names = [pairs.pop("name") for pairs in named if "name" in pairs]
+    if len(names) > 1 or (names and not _NAME.fullmatch(names[0])):
+        raise UsageError(
+            f"--link '{text}': write one name, of at most 40 small letters, digits, '-' and '.', such as name=alpine."
+        )
+    try:
+        segments = tuple(_segment_of_text(pairs, text) for pairs in named)
+        return Link(name=names[0] if names else "--".join(map(_segment_name, named)), segments=segments, source=_SOURCE)
+    except ValueError as error:
+        raise UsageError(f"--link '{text}': {error}.") from error
+
+
+def _pairs(part: str, text: str) -> dict[str, str]:
+    """The values of one segment by key."""
+    pairs: dict[str, str] = {}
+    for word in part.split(","):
+        key, equals, value = (piece.strip() for piece in word.partition("="))
+        if not equals or not value:
+            raise UsageError(f"--link '{text}': '{word.strip()}' is not KEY=VALUE: write it as {EXAMPLE}.")
+        if key not in _KEYS and key != "name":
+            near = get_close_matches(key, _KEYS, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(f"--link '{text}': there is no key '{key}'.{hint} Keys: {', '.join(_KEYS)}, name.")
+        if key in pairs:
+            raise UsageError(f"--link '{text}': '{key}' is given twice: keep one of them.")
+        pairs[key] = value
+    for key in ("rate", "delay"):
+        if key not in pairs:
+            raise UsageError(f"--link '{text}': {key} is missing: write it as {EXAMPLE}.")
+    return pairs
+
+
+def _segment_of_text(pairs: Mapping[str, str], text: str) -> Segment:
+    forward, return_ = {}, {}
+    for key, value in pairs.items():
+        both = value.split("/")
+        if len(both) > 2:
+            raise UsageError(f"--link '{text}': {key} has one value, or FORWARD/RETURN, not {value}.")
+        forward[key], return_[key] = _KEYS[key](both[0]), _KEYS[key](both[-1])
+    return Segment(forward=_direction(forward), return_=_direction(return_))
+
+
+def _direction(values: dict[str, Any]) -> Direction:
+    return Direction(
+        data_rate=values.pop("rate"),
+        delay=values.pop("delay"),
+        loss=values.pop("loss", 0.0),
+        queue=values.pop("queue", Queue(bdp=1.0)),
+        impairments=LinkImpairments(**values),
+    )
+
+
+def _segment_name(pairs: Mapping[str, str]) -> str:
+    """A name such as `50M-5M-300ms-1bdp-loss0.001`. It has every parameter, so that different links never have the same
+    name."""
+    bare = ("rate", "delay", "queue")
+    words = []
+    for key in (*bare, *sorted(set(pairs) - set(bare))):
+        if key in pairs:
+            values = [_canonical(key, value) for value in dict.fromkeys(pairs[key].split("/"))]
+            words.append(("" if key in bare else key.replace("_", "-")) + "-".join(values))
+    return "-".join(words)
+
+
+def _canonical(key: str, text: str) -> str:
+    """The value in one standard spelling. It has no `%`, which has a special meaning in URLs, and no blanks."""
+    value = _KEYS[key](text)
+    if isinstance(value, Queue):
+        return text.replace(" ", "")
+    if key == "rate":
+        unit = next(unit for unit in ("G", "M", "k", "") if value % _RATES[unit] == 0)
+        return f"{value // _RATES[unit]}{unit}"
+    if _UNITS.get(key) == "seconds":
+        return f"{_plain(Decimal(repr(value)) * 1000)}ms"
+    return _plain(Decimal(repr(value)))
+
+
+def _plain(value: Decimal) -> str:
+    return f"{value.normalize():f}"
+
+
+def _refuse(text: str, expected: str) -> NoReturn:
+    raise ValueError(f"'{text}' is not {expected}")
+
+
+def _number(text: str, expected: str, units: Mapping[str, int | Decimal]) -> Decimal:
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None or match[2] not in units:
+        _refuse(text, expected)
+    value = Decimal(match[1])
+    if value > _LARGEST:
+        _refuse(text, expected)
+    return value * units[match[2]]
+
+
+def _rate(text: str) -> int:
+    expected = "a data rate in bit/s, such as 50M or 500k"
+    value = _number(text.removesuffix("bit/s"), expected, _RATES)
+    if value != int(value):
+        _refuse(text, expected)
+    return int(value)
+
+
+def _seconds(text: str) -> float:
+    return float(_number(text, "a time, such as 300ms or 0.3s", _TIMES))
+
+
+def _fraction(text: str) -> float:
+    return float(_number(text, "a fraction, such as 0.1% or 0.001", {"": 1, "%": Decimal("0.01")}))
+
+
+def _packets(text: str) -> int:
+    expected = "a number of packets, such as 3"
+    value = _number(text, expected, {"": 1, "p": 1})
+    if value != int(value):
+        _refuse(text, expected)
+    return int(value)
+
+
+def _queue(text: str) -> Queue:
+    expected = "a queue, such as 1bdp, 125p (packets) or 750kB"
+    value = _number(text, expected, {"bdp": 1, "p": 1, **_SIZES})
+    if text.rstrip().endswith("bdp"):
+        return Queue(bdp=float(value))
+    if value != int(value):
+        _refuse(text, expected)
+    return Queue(packets=int(value)) if text.rstrip().endswith("p") else Queue(bytes=int(value))
+
+
+_PARSERS: dict[str, Parser] = {"fraction": _fraction, "seconds": _seconds, "packets": _packets}
+# The impairments that are single numbers, with their units.
+_UNITS = {
+    about.name: about.metadata["unit"] for about in fields(LinkImpairments) if about.metadata and about.default == 0
+}
+_UNITS["delay"] = "seconds"
+_KEYS: dict[str, Parser] = {
+    "rate": _rate,
+    "delay": _seconds,
+    "queue": _queue,
+    "loss": _fraction,
+    **{name: _PARSERS[unit] for name, unit in _UNITS.items() if name != "delay"},
+}

@@ -1,0 +1,462 @@
+"""A run's data for other programs: CSV, Parquet, JSON, badges, the public runner's `result.json`, the Atom feed."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from functools import cache
+from html import escape as escape_html
+from typing import Any
+from urllib.parse import quote
+from xml.sax.saxutils import escape, quoteattr
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+
+from runner.compare import report
+from runner.compare.rankings import Modes, RankedStack
+from runner.model.result import DROPS, Outcome, Result, Sample
+from runner.model.run import RUN_SCHEMA, Kind, Run
+from runner.site import cells as words
+from runner.site.cells import BY_KEY, METRICS, Cell
+from runner.site.view import RunView
+from runner.store.runs import RunFolder
+
+# A run's data for other programs: rows of jobs and of cells as CSV and Parquet, and badges.
+
+Row = dict[str, Any]
+_SAMPLE = tuple(field.name for field in fields(Sample))
+
+
+def job_rows(view: RunView) -> list[Row]:
+    """One row per stored job. SI units; None where unknown."""
+    return [_job_row(result) for result in view.results.values()]
+
+
+def _job_row(result: Result) -> Row:
+    finding = result.cause
+    row: Row = {
+        "server": result.server,
+        "client": result.client,
+        "via": result.via,
+        "case": result.case,
+        "link": result.link,
+        "iteration": result.iteration,
+        "outcome": result.outcome.value,
+        "protocol": result.protocol,
+        "finding": finding.code if finding else "",
+        "finding_role": finding.role if finding else "",
+        "attempts": result.attempts,
+        "started_unix_s": result.started_unix_s,
+        "wall_s": result.wall_s,
+        "cpu_pressure": result.cpu_pressure,
+        "diagnoses": " ".join(sorted({diagnosis.code for diagnosis in result.diagnoses})),
+    }
+    row |= {name: getattr(result.sample, name, None) for name in _SAMPLE}
+    for way, truth in (
+        ("forward", result.truth and result.truth.forward),
+        ("return", result.truth and result.truth.return_),
+    ):
+        row |= {f"{way}_{name}": getattr(truth, name, None) for name in DROPS}
+    return row
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellRecord:
+    """Facts about all iterations of a pair in a case."""
+
+    server: str
+    client: str
+    case: str
+    protocol: str  # requested ALPN of most iterations
+    successes: int
+    attempts: int
+    median_iteration: int | None
+    modes: Modes | None  # two groups of delivery times, in seconds; None: no two groups, or fewer than 8 times
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDocument:
+    """A whole run in one file, as the site offers it for download."""
+
+    schema: int = RUN_SCHEMA
+    run: Run
+    cells: list[CellRecord]
+    results: list[Result]
+
+
+_DOCUMENT = TypeAdapter(RunDocument)
+
+
+def run_document(folder: RunFolder, cells: Sequence[CellRecord]) -> bytes:
+    """The whole run as one JSON document, in the terms of `run.json` and `result.json`."""
+    document = RunDocument(run=folder.run, cells=list(cells), results=list(folder.results().values()))
+    # `json` writes text without indentation many times faster. Unlike pydantic, it accepts lone surrogates.
+    return json.dumps(_DOCUMENT.dump_python(document, mode="json"), sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+@cache
+def run_document_schema() -> bytes:
+    """The JSON Schema of the run document. Making it takes as long as drawing half of the pages of a small run."""
+    return json.dumps(_DOCUMENT.json_schema(), indent=1).encode() + b"\n"
+
+
+def cell_records(view: RunView) -> list[CellRecord]:
+    """The cells as `run.json` describes them."""
+    return [
+        CellRecord(
+            server=cell.server,
+            client=cell.client,
+            case=cell.case.name,
+            protocol=cell.protocol,
+            successes=cell.attempts.successes,
+            attempts=cell.attempts.attempts,
+            median_iteration=cell.median,
+            modes=cell.modes,
+        )
+        for cell in view.table.values()
+    ]
+
+
+def cell_rows(view: RunView) -> list[Row]:
+    """One row per cell and metric: the summary over the iterations that succeeded. SI units.
+
+    `lower_n` to `upper_median` describe the two groups of a cell's delivery times; None when the delivery times do not
+    form two groups.
+    """
+    rows = []
+    for cell in view.table.values():
+        for metric in METRICS:
+            summary = cell.summaries.get(metric.key)
+            if summary is None:
+                continue
+            rows.append(
+                {
+                    "server": cell.server,
+                    "client": cell.client,
+                    "case": cell.case.name,
+                    "kind": cell.case.kind.value,
+                    "protocol": cell.protocol,
+                    "successes": cell.attempts.successes,
+                    "attempts": cell.attempts.attempts,
+                    "metric": metric.key,
+                    "n": summary.n,
+                    "median": summary.median,
+                    "low": summary.low,
+                    "high": summary.high,
+                    "mean": summary.mean,
+                    "deviation": summary.deviation,
+                    "minimum": summary.minimum,
+                    "maximum": summary.maximum,
+                    **_modes(cell.modes if metric.key == "ttlb" else None),
+                }
+            )
+    return rows
+
+
+def _modes(modes: Modes | None) -> Row:
+    return {
+        "lower_n": modes and modes.lower,
+        "lower_median": modes and modes.lower_median,
+        "upper_n": modes and modes.upper,
+        "upper_median": modes and modes.upper_median,
+    }
+
+
+def as_csv(rows: Sequence[Row]) -> bytes:
+    """The rows as CSV with a header; an unknown value is empty."""
+    file = io.StringIO(newline="")
+    if rows:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(rows[0])
+        writer.writerows([row[name] for name in rows[0]] for row in rows)
+    return file.getvalue().encode("utf-8", "replace")
+
+
+def _whole(value: object) -> object:
+    """`value` with `?` in place of each half of a surrogate pair. An endpoint may have written such a half, and UTF-8
+    can't encode it."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def as_parquet(rows: Sequence[Row]) -> bytes:
+    """The rows as Parquet."""
+    sink = pa.BufferOutputStream()
+    columns = {name: [_whole(row[name]) for row in rows] for name in rows[0]} if rows else {}
+    pq.write_table(pa.table(columns), sink, compression="zstd")
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def badge(label: str, value: str, *, good: bool | None) -> bytes:
+    """An SVG badge with two fields. Its colour has the same meaning as its words."""
+    colour = {True: "#0f6a5b", False: "#a1310b", None: "#225fa6"}[good]
+    left, right = (round(6.6 * len(text) + 14) for text in (label, value))
+    title = escape(f"{label}: {value}")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
+        f'aria-label="{title.replace(chr(34), "&quot;")}"><title>{title}</title>'
+        f'<rect width="{left}" height="20" rx="3" fill="#3b434c"/>'
+        f'<rect x="{left - 3}" width="{right + 3}" height="20" rx="3" fill="{colour}"/>'
+        f'<rect x="{left - 3}" width="6" height="20" fill="{colour}"/>'
+        f'<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">'
+        f'<text x="{left / 2:.1f}" y="14" textLength="{left - 14}">{escape(label)}</text>'
+        f'<text x="{left + right / 2:.1f}" y="14" textLength="{right - 14}">{escape(value)}</text></g></svg>\n'
+    ).encode()
+
+
+def badges(view: RunView) -> dict[str, bytes]:
+    """Badges by file name. In each role, a stack has a badge for its test cases, and a badge for its rank in each
+    measurement."""
+    columns = {}
+    for role in ("server", "client"):
+        for name in view.servers if role == "server" else view.clients:
+            label = f"{name} {role}"
+            cells = view.by_stack.get((role, name), [])
+            tests = [
+                cell
+                for cell in cells
+                if cell.case.kind is Kind.TEST_CASE and cell.css in ("succeeded", "failed", "mixed")
+            ]
+            good = sum(cell.css == "succeeded" for cell in tests)
+            if tests:
+                badge_name = f"{name}-{role}-tests.svg"
+                columns[badge_name] = badge(label, f"bentpipe: {good} of {len(tests)} passed", good=good == len(tests))
+            for decision in view.decided:
+                places: list[RankedStack] = decision.servers if role == "server" else decision.clients
+                for place in places:
+                    if place.name == name and not decision.label:
+                        time = BY_KEY["ttlb"].text(place.summary.median)
+                        rank = "not ranked" if place.why_not else f"rank {place.rank} of {len(places)}"
+                        text = f"bentpipe {decision.case.name}: {rank}, {time}"
+                        columns[f"{name}-{role}-{decision.case.name}.svg"] = badge(label, text, good=None)
+    return columns
+
+
+# A run as `result.json` of the public QUIC Interop Runner. The web pages of that runner and of the thesis read it.
+#
+# interop.py writes this format and web/script.js reads it: lists of pairs by client, then by server; `tests` by
+# abbreviation. The page makes class names, ids and selectors from names and abbreviations. It does not escape them,
+# and it writes ids in lower case. So names and abbreviations must have plain characters only, and they must differ
+# even when upper and lower case count as equal. The page links a cell to `logs/<log_dir>/<server>_<client>/<name>`.
+
+_OUTCOMES = {Outcome.SUCCEEDED: "succeeded", Outcome.FAILED: "failed", Outcome.UNSUPPORTED: "unsupported"}
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+def public_result(view: RunView) -> bytes:
+    """`result.json` of the public runner. Cells with errors and skipped cells are left out, because the format has no
+    word for them.
+
+    `details` of a measurement: mean ± deviation of the goodput in kbit/s.
+    """
+    run, names, letters = view.run, plain_names(view), _abbreviations(view)
+    pairs = [
+        [view.table[server, client, case] for case in view.scenarios if (server, client, case) in view.table]
+        for client in view.clients
+        for server in view.servers
+    ]
+    results, measurements = (
+        [[_cell(cell, letters) for cell in pair if cell.case.kind is kind and _has_word(cell)] for pair in pairs]
+        for kind in (Kind.TEST_CASE, Kind.MEASUREMENT)
+    )
+    ends = [result.started_unix_s + result.wall_s for result in view.results.values()]
+    document = {
+        "start_time": run.started_unix_s,
+        "end_time": max([run.started_unix_s, *ends]),
+        "log_dir": view.name,
+        "servers": [names[name] for name in view.servers],
+        "clients": [names[name] for name in view.clients],
+        "urls": {names[name]: run.implementations[name].url for name in view.stacks if name in run.implementations},
+        "tests": {
+            letters[case.name]: {
+                "name": case.name,
+                "desc": case.description,
+                "timeout": case.timeout,
+                "theoretical_max_value": case.forward.data_rate / 1e3,  # kbit/s, for the thesis' edition of the page
+            }
+            for case in run.cases.values()
+        },
+        "quic_draft": 34,  # the last draft, which became RFC 9000
+        "quic_version": "0x1",
+        "results": results,
+        "measurements": measurements,
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _has_word(cell: Cell) -> bool:
+    return cell.outcome in _OUTCOMES
+
+
+def _cell(cell: Cell, letters: dict[str, str]) -> dict[str, Any]:
+    assert cell.outcome is not None  # _has_word
+    entry = {"abbr": letters[cell.case.name], "name": cell.case.name, "result": _OUTCOMES[cell.outcome]}
+    if cell.case.kind is Kind.MEASUREMENT:
+        goodput = cell.summaries.get("goodput")
+        deviation = 0.0 if goodput is None or goodput.deviation is None else goodput.deviation
+        entry["details"] = "" if goodput is None else f"{goodput.mean / 1e3:.0f} (± {deviation / 1e3:.0f}) kbps"
+    return entry
+
+
+def plain_names(view: RunView) -> dict[str, str]:
+    """The name of each stack on the public runner's page: `quinn+iw=32` → `quinn-iw-32`."""
+    return _apart(view.stacks, [_UNSAFE.sub("-", name.lower()).strip("-") for name in view.stacks])
+
+
+def _abbreviations(view: RunView) -> dict[str, str]:
+    """The abbreviation of each case. Cases that share an abbreviation use their names instead."""
+    cases = list(view.run.cases.values())
+    taken = [case.abbreviation.lower() for case in cases]
+    texts = [case.abbreviation if taken.count(case.abbreviation.lower()) == 1 else case.name for case in cases]
+    return _apart([case.name for case in cases], [_UNSAFE.sub("-", text).strip("-") for text in texts])
+
+
+def _apart(names: Sequence[str], texts: Sequence[str]) -> dict[str, str]:
+    """The texts by name, made different from each other. A number is added to a text that is empty, or that differs
+    from another text only in upper and lower case. Texts that equal their name are handled first, so that they stay as
+    they are."""
+    details: dict[str, str] = {}
+    taken = {""}
+    for name, text in sorted(zip(names, texts, strict=True), key=lambda pair: pair[0] != pair[1]):
+        number, free = 2, text
+        while free.lower() in taken:
+            number, free = number + 1, f"{text}-{number}".strip("-")
+        taken.add(free.lower())
+        details[name] = free
+    return details
+
+
+def redirections(view: RunView) -> Iterator[tuple[str, bytes]]:
+    """Path and content of pages that redirect the public page's links to cells. They are needed for stacks whose name
+    on the public page is different."""
+    names = plain_names(view)
+    for cell in view.table.values():
+        server, client = names[cell.server], names[cell.client]
+        if (server, client) != (cell.server, cell.client) and cell.outcome in _OUTCOMES:
+            href = escape_html(f"../../{quote(cell.pair)}/{quote(cell.case.name)}.html")
+            yield (
+                f"{server}_{client}/{cell.case.name}/index.html",
+                f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={href}">'
+                f'<title>bentpipe</title><a href="{href}">'
+                f"{escape_html(f'{cell.ends}, {cell.case.name}')}</a>\n".encode(),
+            )
+
+
+# The Atom feed of all runs (RFC 4287), and the list of the run selector.
+
+Runs = Sequence[tuple[str, Run, dict[str, Any]]]  # name, record, document of `entry`
+
+
+def entry(view: RunView) -> dict[str, Any]:
+    """The data of one run in the feed and in the list of runs."""
+    changes = view.changes
+    text = words.run_sentence(view.run, view.results.values())
+    lines: list[str] = []
+    if changes is not None:
+        lines = [" · ".join(field for field in row.fields if field) for row in report.rows(changes, everything=False)]
+        text += " " + report.sentence(changes)
+    states = {} if changes is None else dict.fromkeys(("worse", "better", "other"), 0)
+    for state in changes.states() if changes is not None else ():
+        if state.value in states:
+            states[state.value] += 1
+    ended = max((result.started_unix_s + result.wall_s for result in view.results.values()), default=0.0)
+    return {"text": text, "lines": lines[:50], "states": states, "ended": max(ended, view.run.started_unix_s)}
+
+
+def _stamp(unix_s: float) -> str:
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedEntry:
+    """One entry of a feed. `href` is relative to the feed; times in seconds since 1970."""
+
+    id: str
+    title: str
+    href: str
+    published: float
+    updated: float
+    summary: str
+    text: str
+
+
+def document(runs: Runs) -> bytes:
+    """The feed of all runs. An entry's id depends only on the run, so it stays the same when the site moves."""
+    entries = [
+        FeedEntry(
+            id=run_id(name, run),
+            title=f"{name}: {_title(about['states'])}",
+            href=f"{quote(name)}/index.html",
+            published=run.started_unix_s,
+            updated=about["ended"],
+            summary=about["text"],
+            text="\n".join([about["text"], *about["lines"]]),
+        )
+        for name, run, about in runs
+    ]
+    return atom("bentpipe: what changed", "urn:bentpipe:runs", entries)
+
+
+def run_id(name: str, run: Run) -> str:
+    """A URN that stays the same as long as the run keeps its name."""
+    return f"urn:bentpipe:run:{run.started_unix_s:.0f}:{run.seed}:{quote(name)}"
+
+
+def atom(title: str, identity: str, entries: Sequence[FeedEntry]) -> bytes:
+    """The content of an `atom.xml` in the same folder as its page `index.html`."""
+    parts = [
+        '<?xml version="1.0" encoding="utf-8"?>',
+        '<feed xmlns="http://www.w3.org/2005/Atom">',
+        f"<title>{_text(title)}</title>",
+        f"<id>{_text(identity)}</id>",
+        '<link rel="alternate" type="text/html" href="index.html"/>',
+        '<link rel="self" type="application/atom+xml" href="atom.xml"/>',
+        "<author><name>bentpipe</name></author>",
+        f"<updated>{_stamp(max((entry.updated for entry in entries), default=0.0))}</updated>",
+    ]
+    for entry in entries:
+        parts += [
+            "<entry>",
+            f"<title>{_text(entry.title)}</title>",
+            f"<id>{_text(entry.id)}</id>",
+            f"<link href={quoteattr(entry.href)}/>",
+            f"<published>{_stamp(entry.published)}</published>",
+            f"<updated>{_stamp(entry.updated)}</updated>",
+            f"<summary>{_text(entry.summary)}</summary>",
+            f'<content type="text">{_text(entry.text)}</content>',
+            "</entry>",
+        ]
+    return "\n".join([*parts, "</feed>", ""]).encode()
+
+
+def _title(states: dict[str, int]) -> str:
+    if not states:
+        return "no earlier run to compare with"
+    return ", ".join(f"{count} {state}" for state, count in states.items() if count) or "no change"
+
+
+def _text(text: str) -> str:
+    """Escaped text without control characters. XML 1.0 forbids these characters, and an endpoint may have written
+    some."""
+    allowed = "".join(
+        character
+        for character in text
+        if character in "\t\n\r" or (character >= " " and character not in "\ufffe\uffff")
+    )
+    return escape(allowed.encode("utf-8", "replace").decode())
+
+
+def public_list(runs: Runs) -> bytes:
+    """`logs.json` of the public runner's page: the folders that hold a `result.json`, the oldest first."""
+    return json.dumps([name for name, _, _ in reversed(runs)]).encode() + b"\n"
+
+
+def selector(runs: Runs) -> bytes:
+    """Names and dates for the run selector. They are a script, because a page on `file://` can't fetch a file."""
+    listed = [[name, words.moment(run.started_unix_s)] for name, run, _ in runs]
+    text = json.dumps(listed, separators=(",", ":")).replace("<", "\\u003c")
+    return f"bentpipeRuns={text};\n".encode()

@@ -1,0 +1,264 @@
+"""Pages about all runs of the site: the front page, the page *Tonight*, and a page, badge and feed for each stack.
+
+They are drawn from the standings that the manifest stores, so that old runs need not be read again.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from runner.model.run import NightRecord, NightState
+from runner.site import cells, exports
+from runner.site import exports as feed
+from runner.site.front_data import MOST_LINES, RunStanding, Standing, colour
+from runner.site.view import StoredRun, same_plan
+
+_CURRENT = 7 * 86_400  # seconds: a plan is current when it has a run that began at most this long before the newest run
+_WORST = ("failed", "mixed", "succeeded", "none")
+_WORDS = {"failed": "red", "mixed": "unclear", "succeeded": "green", "none": "no verdict"}
+Place = tuple[str, str, str]  # role, peer, case of a cell
+_GOOD = {"failed": False, "succeeded": True}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Runs of one plan, the newest first."""
+
+    runs: list[StoredRun]
+
+    @property
+    def newest(self) -> StoredRun:
+        return self.runs[0]
+
+
+@dataclass(frozen=True)
+class StackNight:
+    """One stack in one run."""
+
+    folder: StoredRun
+    colour: str
+    standing: Standing
+
+
+@dataclass(frozen=True)
+class StackLine:
+    """One stack over all current plans. `since`: a text with the time since which the stack has its colour. `fault`: a
+    text with the number of failed cells and the endpoint at fault."""
+
+    name: str
+    colour: str
+    since: str
+    fault: str
+    judged: int
+    passed: int
+
+    @property
+    def word(self) -> str:
+        """The colour as a word, for readers who don't see colours."""
+        return _WORDS[self.colour]
+
+    @property
+    def href(self) -> str:
+        """URL of the stack's page, relative to the site."""
+        return f"latest/{quote(self.name)}/index.html"
+
+
+@dataclass(frozen=True)
+class Front:
+    """All runs of the site with their standings. In `folders` the newest run comes first."""
+
+    folders: Sequence[StoredRun]
+    standings: Mapping[str, RunStanding]
+    nights: Mapping[str, NightRecord]
+
+    def plans(self) -> list[Plan]:
+        """Every plan with a run of the last seven days before the newest run, the newest plan first."""
+        plans: list[Plan] = []
+        for folder in self.folders:
+            known = next((plan for plan in plans if same_plan(folder, plan.newest)), None)
+            if known is not None:
+                known.runs.append(folder)
+            elif self.folders[0].run.started_unix_s - folder.run.started_unix_s <= _CURRENT:
+                plans.append(Plan([folder]))
+        return plans
+
+    def of(self, folder: StoredRun) -> RunStanding:
+        return self.standings[folder.name]
+
+    def index(self) -> dict[str, Any]:
+        """The variables of the template `front.html`."""
+        plans = self.plans()
+        current = [(plan.newest, self.of(plan.newest)) for plan in plans]
+        return {
+            "stacks": self.stack_lines(plans),
+            "current": current,
+            "grid": next(((run, state["grid"]) for run, state in current if state["grid"]["rows"]), None),
+            "changes": [(folder, line) for folder, standing in current for line in standing["changes"]][:MOST_LINES],
+            "compared": any(standing["previous"] for _, standing in current),
+            "best": list(_best(current)),
+            "tonight": bool(self.nights),
+        }
+
+    def stack_lines(self, plans: Sequence[Plan]) -> list[StackLine]:
+        """One line for each stack: red first, then unclear, then green."""
+        names = {name for plan in plans for name in self.of(plan.newest)["stacks"]}
+        lines = (self._stack_line(name, plans) for name in names)
+        return sorted(lines, key=lambda line: (_WORST.index(line.colour), line.name))
+
+    def _stack_line(self, name: str, plans: Sequence[Plan]) -> StackLine:
+        histories = [history for plan in plans if (history := self._history(name, plan))]
+        newest = [history[0] for history in histories if history[0].folder in [plan.newest for plan in plans]]
+        worst = min((night.colour for night in newest), key=_WORST.index)
+        streaks = [_streak(history, worst) for history in histories if history[0].colour == worst]
+        # A stack is green since the last of its plans became green. It has another colour since the first plan got it.
+        ordered = sorted(streaks, key=lambda streak: streak[0].folder.run.started_unix_s)
+        began, before = ordered[-1] if worst == "succeeded" else ordered[0]
+        since = f"since {cells.moment(began.folder.run.started_unix_s)}"
+        since += f", {_WORDS[before.colour]} before" if before is not None else ", its first run here"
+        standings = [night.standing for night in newest]
+        return StackLine(
+            name=name,
+            colour=worst,
+            since=since,
+            fault=fault(standings),
+            judged=sum(standing["judged"] for standing in standings),
+            passed=sum(standing["passed"] for standing in standings),
+        )
+
+    def _history(self, name: str, plan: Plan) -> list[StackNight]:
+        """The stack in each run of the plan that tested the stack, the newest first.
+
+        A green run counts as a run without a verdict when the harness failed in every cell that had failed before.
+        """
+        nights: list[StackNight] = []
+        failed: set[Place] = set()
+        for folder in reversed(plan.runs):
+            if (standing := self.of(folder)["stacks"].get(name)) is None:
+                continue
+            now = colour(standing)
+            errors = {(role, peer, case) for role, peer, case, outcome, _ in standing["cells"] if outcome == "error"}
+            if now == "succeeded" and failed and failed <= errors:
+                now = "none"
+            if now != "none":
+                failed = failed_cells(standing)
+            nights.insert(0, StackNight(folder, now, standing))
+        return nights
+
+    def stack_page(self, line: StackLine) -> dict[str, Any]:
+        """The variables of the template `latest.html`."""
+        parts = [
+            (plan.newest, history)
+            for plan in self.plans()
+            if (history := self._history(line.name, plan)) and history[0].folder is plan.newest
+        ]
+        changes = [
+            (folder, change)
+            for folder, *_ in parts
+            for change in self.of(folder)["changes"]
+            if line.name in change["stacks"]
+        ]
+        return {"line": line, "parts": parts, "changes": changes, "words": _WORDS}
+
+    def badge(self, line: StackLine) -> bytes:
+        """An SVG badge: `quinn | bentpipe: green, 14 of 14`."""
+        value = f"bentpipe: {line.word}, {line.passed} of {line.judged} cells"
+        return exports.badge(line.name, value, good=_GOOD.get(line.colour))
+
+    def feed(self, line: StackLine) -> bytes:
+        """An Atom feed with an entry for the first run of each plan, and for each run in which the stack's failures or
+        numbers changed."""
+        entries = []
+        for plan in self.plans():
+            history = [night for night in self._history(line.name, plan) if night.colour != "none"]
+            for night, older in zip(history, [*history, None][1:], strict=True):
+                folder, now, standing = night.folder, night.colour, night.standing
+                lines = [
+                    f"{change['state']}: {change['subject']}: {change['text']} {change['cause']}".strip()
+                    for change in self.of(folder)["changes"]
+                    if line.name in change["stacks"]
+                ]
+                if older is not None and not lines and failed_cells(standing) == failed_cells(older.standing):
+                    continue
+                before = f", {_WORDS[older.colour]} before" if older is not None and older.colour != now else ""
+                entries.append(
+                    feed.FeedEntry(
+                        id=f"{feed.run_id(folder.name, folder.run)}:{quote(line.name)}",
+                        title=f"{line.name}: {_WORDS[now]}{before}, {folder.name}",
+                        href=f"../../{quote(folder.name)}/implementations/{quote(line.name)}.html",
+                        published=folder.run.started_unix_s,
+                        updated=folder.run.started_unix_s,
+                        summary=fault([standing]),
+                        text="\n".join([fault([standing]), *lines]),
+                    )
+                )
+        entries.sort(key=lambda entry: -entry.updated)
+        return feed.atom(f"bentpipe: {line.name}", f"urn:bentpipe:stack:{quote(line.name)}", entries)
+
+    def tonight(self) -> dict[str, Any]:
+        """The variables of the template `tonight.html`: the newest night of each name."""
+        lines = []
+        by_name = {folder.name: folder for folder in self.folders}
+        for name, record in self.nights.items():
+            runs = [
+                (run, by_name[folder], self.of(by_name[folder]))
+                for run, folder in record.runs(name).items()
+                if folder in by_name
+            ]
+            missing = [run for run, folder in record.runs(name).items() if folder not in by_name]
+            trusted = bool(runs) and not missing and all(standing["trusted"] for _, _, standing in runs)
+            wrong = [stage for stage in record.stages if stage.state is not NightState.DONE]
+            lines.append(
+                {"name": name, "record": record, "runs": runs, "missing": missing, "trusted": trusted, "wrong": wrong}
+            )
+        return {"nights": sorted(lines, key=lambda line: -line["record"].began_unix_s), "most": MOST_LINES}
+
+
+def _streak(history: Sequence[StackNight], shown: str) -> tuple[StackNight, StackNight | None]:
+    """The first night of the newest unbroken series of the colour `shown`, and the night before that series. A night
+    without a verdict does not break a series."""
+    first = history[0]
+    for night in history:
+        if night.colour == shown:
+            first = night
+        elif night.colour != "none":
+            return first, night
+    return first, None
+
+
+def failed_cells(standing: Standing) -> set[Place]:
+    """The cells that failed, whoever is at fault."""
+    return {(failure["role"], failure["peer"], failure["case"]) for failure in standing["failures"]}
+
+
+def fault(standings: Sequence[Standing]) -> str:
+    """A sentence about the failures in several standings: `2 of 14 cells failed by its own fault: timeout (2)`."""
+    judged = sum(standing["judged"] for standing in standings)
+    failures = [failure for standing in standings for failure in standing["failures"]]
+    if not judged:
+        errors = sum(standing["errors"] for standing in standings)
+        return f"no verdict: {cells.amount(errors, 'cell')} ended as errors of the harness" if errors else "not run"
+    parts: list[str] = []
+    for whose, sentence in (
+        ("own", "failed by its own fault"),
+        ("either", "failed, and no finding names the endpoint at fault"),
+        ("peer", "failed by its peer's fault"),
+    ):
+        some = [failure for failure in failures if failure["whose"] == whose]
+        if some:
+            codes = Counter(failure["code"] or "no reason stored" for failure in some)
+            named = ", ".join(f"{code} ({count})" for code, count in codes.most_common(3))
+            share = f"{len(some)} of {cells.amount(judged, 'cell')}" if not parts else f"{len(some)}"
+            parts.append(f"{share} {sentence}: {named}")
+    return "; ".join(parts) or f"all {cells.amount(judged, 'cell')} succeeded"
+
+
+def _best(current: Sequence[tuple[StoredRun, RunStanding]]) -> Iterator[tuple[StoredRun, Any]]:
+    """The fastest server over each orbit. Servers with a rank are preferred to servers without a rank. Among equals,
+    the server of the newest plan is chosen."""
+    for orbit in ("GEO", "LEO"):
+        fastest = [
+            (folder, best) for folder, standing in current for best in standing["best"] if best["orbit"] == orbit
+        ]
+        yield from sorted(fastest, key=lambda pair: bool(pair[1]["why_not"]))[:1]

@@ -1,0 +1,285 @@
+"""Counts over cells, and the sentences at the top of a run's overview that are made from them."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from runner.compare.stats import Attempts
+from runner.model.result import Outcome
+from runner.model.run import Kind
+from runner.site import cells as words
+from runner.site.cells import BY_KEY, NARROW, Cell
+from runner.site.charts import Mark
+from runner.site.view import Decision, RunView
+
+# The sentences at the top of a run's overview, made from its numbers.
+
+_MOST_NAMED = 3
+# Each limit in words, for a reader who does not know the term.
+_LIMITS = {
+    "handshake": "the handshake and the request",
+    "receive window": "the client's receive window",
+    "congestion window": "the server's congestion window",
+    "pacing": "bursts without pacing",
+    "link": "a full link, the good case",
+    "application": "a server that had nothing to send",
+    "recovery": "retransmission of lost data",
+    "unknown": "a limit that the trace does not show",
+}
+
+
+def sentences(view: RunView, decided: Sequence[Decision]) -> list[str]:
+    """At most six sentences: plan and outcomes, delivery times, deciding factors, limits of the transfers, failures,
+    outdated numbers."""
+    sentences = [words.run_sentence(view.run, view.results.values())]
+    sentences += list(_speed(view))[:1]
+    sentences += list(_deciding(decided))[:1]
+    sentences += list(_limits(view))[:1]
+    sentences += list(_wrong(view))[:1]
+    sentences += list(_outdated(view))
+    return sentences
+
+
+def _speed(view: RunView) -> Iterator[str]:
+    delivery = BY_KEY["ttlb"]
+    parts = []
+    for name in view.scenarios:
+        medians = {}
+        for cell in view.cells_of(name):
+            if cell.case.kind is Kind.MEASUREMENT and "ttlb" in cell.summaries and not cell.label:
+                medians[cell.server, cell.client] = cell.summaries["ttlb"].median
+        if not medians:
+            continue
+        best = min(medians, key=lambda pair: medians[pair])
+        last = max(medians.values())
+        span = f", from {delivery.text(medians[best])} ({best[1]} → {best[0]}) to {delivery.text(last)}"
+        parts.append(f"{name} {delivery.text(median(medians.values()))}{span if len(medians) > 1 else ''}")
+    if parts:
+        more = f"; and {len(parts) - 4} more measurements" if len(parts) > 4 else ""
+        yield f"Delivery time of the median pair: {'; '.join(parts[:4])}{more}."
+        return
+    measured = [cell for cell in view.measured if not cell.label]
+    if measured:
+        ordered = sorted(measured, key=lambda cell: cell.summaries["goodput"].median)
+        highest, lowest = ordered[-1], ordered[0]
+        goodput = BY_KEY["goodput"]
+        yield (
+            f"No measurement ran, but {words.amount(len(measured), 'cell')} of its test cases transferred enough "
+            f"to have a goodput: from {goodput.text(lowest.summaries['goodput'].median)} ({lowest.client} → "
+            f"{lowest.server}, {lowest.case.name}) to {goodput.text(highest.summaries['goodput'].median)} "
+            f"({highest.client} → {highest.server}, {highest.case.name})."
+        )
+
+
+def _deciding(decided: Sequence[Decision]) -> Iterator[str]:
+    """A sentence about the measurement with the largest deviation of delivery times."""
+    known = [(decision, decision.shares) for decision in decided if decision.shares is not None and not decision.label]
+    if not known:
+        return
+    decision, shares = max(known, key=lambda pair: pair[1].deviation)
+    case = decision.case.name
+    once = shares.residual is None
+    pairing = "pairing of the two" + (" or chance" if once else "")
+    parts = {"server": shares.server, "client": shares.client, pairing: shares.pair}
+    largest = max(parts, key=lambda name: parts[name].share)
+    share = parts[largest]
+    others = ", ".join(f"the {name} {100 * part.share:.0f}{NARROW}%" for name, part in parts.items() if name != largest)
+    if shares.residual is not None and shares.residual.share > share.share:
+        yield (
+            f"In {case} chance decides more than the stacks: {100 * shares.residual.share:.0f}{NARROW}% of "
+            f"the difference in delivery time is between iterations of one pair, the {largest} causes "
+            f"{100 * share.share:.0f}{NARROW}%, {others}."
+        )
+        return
+    if once and largest == pairing:
+        yield (
+            f"This run does not show whether the server or the client decides in {case}: "
+            f"{100 * share.share:.0f}{NARROW}% of the difference in delivery time is neither the server's nor the "
+            "client's. It may be chance, because each pair has one iteration; more iterations would show it."
+        )
+        return
+    interval = f"95 % interval {100 * share.low:.0f} to {100 * share.high:.0f}"
+    if share.low < max(part.share for name, part in parts.items() if name != largest):
+        yield (
+            f"This run does not show whether the server or the client decides in {case}: the {largest} causes "
+            f"{100 * share.share:.0f}{NARROW}% of the difference in delivery time ({interval}), {others}. "
+            "More stacks would narrow the interval."
+        )
+        return
+    yield (
+        f"In {case} the {largest} causes {100 * share.share:.0f}{NARROW}% of the difference in delivery time "
+        f"({interval}), {others}."
+    )
+
+
+def _limits(view: RunView) -> Iterator[str]:
+    measurements = [cell for cell in view.table.values() if cell.case.kind is Kind.MEASUREMENT]
+    of_interest = [cell for cell in measurements if any(result.limits for result in cell.results)]
+    chosen = of_interest or list(view.table.values())
+    limited = [result for cell in chosen for result in cell.results if result.limits]
+    if not limited:
+        return
+    shares = list(mean_limits([result.limits for result in limited]).items())
+    named = [f"{100 * share:.0f}{NARROW}% {_LIMITS.get(limit, limit)}" for limit, share in shares[:_MOST_NAMED]]
+    codes = Counter(code for result in limited for code in {diagnosis.code for diagnosis in result.diagnoses})
+    often = ""
+    if codes:
+        code, jobs = codes.most_common(1)[0]
+        often = f"; the most frequent diagnosis, {code.replace('-', ' ')}, is in {jobs:,} of {len(limited):,} transfers"
+    yield f"Limits of the transfers, by time: {', '.join(named)}{often}."
+
+
+def _wrong(view: RunView) -> Iterator[str]:
+    failed = [result for result in view.results.values() if result.outcome is Outcome.FAILED]
+    if not failed:
+        judged = sum(result.outcome is Outcome.SUCCEEDED for result in view.results.values())
+        yield "No job failed by the fault of a stack." if judged else "No job has succeeded yet."
+        return
+    codes = Counter(result.findings[0].code if result.findings else "unknown" for result in failed)
+    named = [f"{code} ({jobs:,})" for code, jobs in codes.most_common(_MOST_NAMED)]
+    roles = Counter((getattr(result, role), role) for result in failed for role in ("server", "client"))
+    (stack, role), times = roles.most_common(1)[0]
+    lead = f"{words.amount(len(failed), 'job')} failed, by cause: {', '.join(named)}"
+    yield f"{lead}; {times} of them with {stack} as {role}." if times > 1 else f"{lead}."
+
+
+def _outdated(view: RunView) -> Iterator[str]:
+    if view.outdated:
+        yield (
+            f"Goodput and η of {words.amount(view.outdated, 'cell')} were measured by an older formula, which counted "
+            f"up to the last new byte: `./bentpipe analyse {view.name}` computes them again."
+        )
+
+
+def mean_limits(results: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean share of each limit, the largest first."""
+    names = {name for result in results for name in result}
+    shares_by_name = {name: fmean(result.get(name, 0.0) for result in results) for name in names}
+    return dict(sorted(shares_by_name.items(), key=lambda item: -item[1]))
+
+
+# Counts over cells, for several pages: diagnoses, limits, applied parameters, successes.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Typical:
+    """One diagnosis code. `jobs`: the number of transfers with this diagnosis, out of `of` transfers. `cell`,
+    `iteration` and `sentence`: its first occurrence."""
+
+    code: str
+    jobs: int
+    of: int
+    cell: Cell
+    iteration: int
+    sentence: str
+    section: str
+
+
+def typical(cells: Iterable[Cell]) -> list[Typical]:
+    """Every diagnosis of these cells, the most frequent first."""
+    jobs: Counter[str] = Counter()
+    first: dict[str, tuple[Cell, int, str, str]] = {}
+    of = 0
+    for cell in cells:
+        for result in cell.results:
+            of += bool(result.limits or result.diagnoses)
+            for code in {diagnosis.code for diagnosis in result.diagnoses}:
+                jobs[code] += 1
+            for diagnosis in result.diagnoses:
+                first.setdefault(diagnosis.code, (cell, result.iteration, diagnosis.sentence, diagnosis.section))
+    return [
+        Typical(
+            code=code,
+            jobs=count,
+            of=of,
+            cell=first[code][0],
+            iteration=first[code][1],
+            sentence=first[code][2],
+            section=first[code][3],
+        )
+        for code, count in jobs.most_common()
+    ]
+
+
+def limits(cells: Iterable[Cell]) -> dict[str, float]:
+    """The mean share of the time for each limit, the largest share first; empty when no transfer has limits."""
+    return mean_limits([result.limits for cell in cells for result in cell.results if result.limits])
+
+
+def attempts(cells: Iterable[Cell]) -> Attempts:
+    """Successes and attempts over all cells, without errors of the harness."""
+    known = list(cells)
+    return Attempts(
+        successes=sum(cell.attempts.successes for cell in known),
+        attempts=sum(cell.attempts.attempts - cell.errors for cell in known),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Applied:
+    """The readings of one parameter of a stack in one role."""
+
+    role: str
+    parameter: str
+    requested: str  # empty: the stack's default
+    values: list[tuple[str, str, int]]  # value, its source, number of readings
+
+
+def applied(cells: Iterable[Cell], name: str) -> list[Applied]:
+    """The applied parameters of stack `name`, in both roles."""
+    counted: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
+    requested: dict[tuple[str, str], str] = {}
+    for cell in cells:
+        for result in cell.results:
+            for reading in result.readings:
+                if getattr(cell, reading.role, "") == name and reading.found:
+                    counted.setdefault((reading.role, reading.parameter), Counter())[reading.found, reading.source] += 1
+                    requested.setdefault((reading.role, reading.parameter), reading.asked)
+    return [
+        Applied(
+            role=role,
+            parameter=parameter,
+            requested=requested[role, parameter],
+            values=[(value, source, count) for (value, source), count in counts.most_common(6)],
+        )
+        for (role, parameter), counts in sorted(counted.items())
+    ]
+
+
+def marks(
+    cells: Iterable[Cell],
+    metric: str,
+    *,
+    base: str,
+    groups: Mapping[str, int] | None = None,
+    full: float | None = None,
+) -> list[Mark]:
+    """A mark at the median of each cell that has the metric, in the metric's unit or in per cent of `full`. `groups`:
+    the number of the colour of each server."""
+    unit = BY_KEY[metric]
+    factor = unit.unit.factor if full is None else 100 / full
+    rows = []
+    for cell in cells:
+        summary = cell.summaries.get(metric)
+        if summary is None:
+            continue
+        span = ""
+        if summary.spread is not None:
+            kind, low, high = summary.spread
+            span = f", {kind} {unit.number(low)} to {unit.number(high)}"
+        rows.append(
+            Mark(
+                x=summary.median * factor,
+                title=f"{cell.client} → {cell.server}, {cell.case.name}: {unit.text(summary.median)}{span}, "
+                f"{cell.attempts}",
+                href=f"{base}{cell.href}",
+                group=groups.get(cell.server, 0) if groups is not None else 0,
+            )
+        )
+    return rows
+
+
+def measurements(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells of measurements that ran over the case's own protocol. Only these cells can be compared."""
+    return [cell for cell in cells if cell.case.kind is Kind.MEASUREMENT and not cell.label]

@@ -1,0 +1,180 @@
+"""The page *Compare*: efficiencies in every two measurements by server or congestion controller, variants compared with
+their stack, this run compared with the previous run."""
+
+from itertools import combinations
+from statistics import median
+from typing import Any
+
+from markupsafe import Markup
+
+from runner.compare import report
+from runner.compare.rankings import Correlation, spearman
+from runner.model.run import Kind
+from runner.site.cells import BY_KEY, NARROW, Cell
+from runner.site.charts import Axis, Mark, scatter
+from runner.site.pages import Page, Pages
+from runner.site.view import RunView, controller
+
+NAV = (3, "Compare", "compare.html")
+NEEDS = "stacks"
+_MOST_PAIRS = 15  # pairs of measurements: all pairs of six measurements
+_VARIANT_METRICS = ("ttlb", "goodput", "efficiency", "handshake_time", "retransmission_ratio")
+
+
+def pages(view: RunView) -> Pages:
+    """The page."""
+    grid = _grid(view)
+    context: dict[str, Any] = {
+        "grid": [
+            {
+                "first": first,
+                "other": other,
+                "by_server": _scatter(view, first, other, "server"),
+                "by_controller": _scatter(view, first, other, "controller"),
+                "correlation": _correlation(view, first, other),
+            }
+            for first, other in grid
+        ],
+        "left_out": len(list(combinations(_measurements(view), 2))) - len(grid),
+        "server_groups": list(groups(view, "server").items()),
+        "controller_groups": list(groups(view, "controller").items()),
+        "variants": _variants(view),
+        "variant_metrics": [BY_KEY[key] for key in _VARIANT_METRICS],
+        "two_runs": _two_runs(view),
+        "changes": view.changes,
+        "previous": view.previous,
+        "every_change": _every_change(view),
+        "head": report.HEAD,
+    }
+    yield Page("compare.html", "compare.html", context)
+
+
+def _measurements(view: RunView) -> list[str]:
+    """The measurements with an efficiency. When there are none, the test cases that transfer enough data for an
+    efficiency."""
+    known = {cell.case.name for cell in view.measured if "efficiency" in cell.summaries and not cell.label}
+    named = [name for name in view.scenarios if name in known]
+    return [name for name in named if view.run.cases[name].kind is Kind.MEASUREMENT] or named
+
+
+def _grid(view: RunView) -> list[tuple[str, str]]:
+    return list(combinations(_measurements(view), 2))[:_MOST_PAIRS]
+
+
+def groups(view: RunView, by: str) -> dict[str, int]:
+    """The number of each group, by the group's name. Groups are the servers, or the congestion controllers of the
+    servers."""
+    if by == "server":
+        return {name: number for number, name in enumerate(view.servers)}
+    names = sorted({controller(view.run.implementations, name) for name in view.servers})
+    return {name: number for number, name in enumerate(names)}
+
+
+def _medians(view: RunView, case: str, metric: str) -> dict[tuple[str, str], Cell]:
+    return {
+        (cell.server, cell.client): cell for cell in view.cells_of(case) if metric in cell.summaries and not cell.label
+    }
+
+
+def scatter_marks(view: RunView, first: str, other: str, by: str) -> list[Mark]:
+    """A mark for each pair that has an efficiency in both cases. The axes are in per cent."""
+    x, y = (_medians(view, case, "efficiency") for case in (first, other))
+    numbers = groups(view, by)
+    marks = []
+    for pair in x.keys() & y.keys():
+        server, client = pair
+        values = [100 * cells[pair].summaries["efficiency"].median for cells in (x, y)]
+        name = server if by == "server" else controller(view.run.implementations, server)
+        marks.append(
+            Mark(
+                x=values[0],
+                y=values[1],
+                title=f"{client} → {server} ({controller(view.run.implementations, server)}): "
+                f"{first} {values[0]:.1f}{NARROW}%, {other} {values[1]:.1f}{NARROW}%",
+                href=y[pair].href,
+                group=numbers[name],
+            )
+        )
+    return sorted(marks, key=lambda mark: mark.title)
+
+
+def _scatter(view: RunView, first: str, other: str, by: str) -> Markup:
+    return scatter(
+        scatter_marks(view, first, other, by),
+        Axis(label=f"η in {first} (%)", end=100.0),
+        Axis(label=f"η in {other} (%)", end=100.0),
+        title=f"Efficiency in {other} against {first}, by {by}",
+        diagonal=True,
+    )
+
+
+def _correlation(view: RunView, first: str, other: str) -> Correlation | None:
+    marks = scatter_marks(view, first, other, "server")
+    return spearman([mark.x for mark in marks], [mark.y for mark in marks])
+
+
+def _variants(view: RunView) -> list[dict[str, Any]]:
+    """The numbers of each stack that has variants in this run, and the numbers of its variants, by role and case."""
+    table_rows = []
+    stacks = view.run.implementations
+    for name in dict.fromkeys(stack.variant_of for stack in stacks.values() if stack.variant_of):
+        family = [name, *(stack.name for stack in stacks.values() if stack.variant_of == name)]
+        for role in ("server", "client"):
+            rows = [(member, _numbers(view, role, member)) for member in family]
+            rows = [(member, numbers) for member, numbers in rows if numbers]
+            if len(rows) > 1:
+                cases = [case for case in view.scenarios if any(case in numbers for _, numbers in rows)]
+                table_rows.append({"stack": name, "role": role, "rows": rows, "cases": cases})
+    return table_rows
+
+
+def _numbers(view: RunView, role: str, name: str) -> dict[str, dict[str, float]]:
+    """For each case, the median of each metric over the stacks of the opposite role."""
+    values: dict[str, dict[str, float]] = {}
+    for case in view.scenarios:
+        cells = [cell for cell in view.cells_of(case) if getattr(cell, role) == name and not cell.label]
+        for metric in _VARIANT_METRICS:
+            known = [cell.summaries[metric].median for cell in cells if metric in cell.summaries]
+            if known:
+                values.setdefault(case, {})[metric] = median(known)
+    return values
+
+
+def _two_runs(view: RunView) -> list[tuple[str, Markup]]:
+    """For each measurement, a chart of the delivery time of each pair in the previous run and in this run."""
+    before = view.before
+    if before is None:
+        return []
+    delivery = BY_KEY["ttlb"]
+    tables = []
+    for case in _measurements(view):
+        old, new = _medians(before, case, "ttlb"), _medians(view, case, "ttlb")
+        numbers = groups(view, "server")
+        marks = [
+            Mark(
+                x=old[pair].summaries["ttlb"].median * delivery.unit.factor,
+                y=new[pair].summaries["ttlb"].median * delivery.unit.factor,
+                title=f"{pair[1]} → {pair[0]}: {delivery.text(old[pair].summaries['ttlb'].median)} before, "
+                f"{delivery.text(new[pair].summaries['ttlb'].median)} now",
+                href=new[pair].href,
+                group=numbers.get(pair[0], 0),
+            )
+            for pair in sorted(old.keys() & new.keys())
+        ]
+        end = 1.04 * max((max(mark.x, mark.y) for mark in marks), default=0.0)
+        chart = scatter(
+            marks,
+            Axis(label=f"{before.name} (s)", end=end),
+            Axis(label=f"{view.name} (s)", end=end),
+            title=f"Delivery time in {case}: {view.name} against {before.name}",
+            diagonal=True,
+        )
+        if chart:
+            tables.append((case, chart))
+    return tables
+
+
+def _every_change(view: RunView) -> list[tuple[str, tuple[str, ...]]]:
+    if view.changes is None:
+        return []
+    return [(row.state.value, row.fields) for row in report.rows(view.changes, everything=False)]

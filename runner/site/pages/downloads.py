@@ -1,0 +1,57 @@
+"""The page *Downloads*: the files of a run for other programs, each with a description of its contents."""
+
+from typing import Any
+from urllib.parse import quote
+
+from runner.site import exports
+from runner.site import exports as public
+from runner.site.pages import Asset, Page, Pages
+from runner.site.view import RunView
+
+NAV = (5, "Downloads", "downloads/index.html")
+
+
+def pages(view: RunView) -> Pages:
+    """The files, and the page that lists them."""
+    jobs, cells = exports.job_rows(view), exports.cell_rows(view)
+    files: list[tuple[str, bytes, str]] = [
+        (
+            "result.json",
+            public.public_result(view),
+            "The matrix in the format that the web page of the public QUIC Interop Runner reads.",
+        ),
+        (
+            "downloads/run.json",
+            exports.run_document(view.folder, exports.cell_records(view)),
+            "The whole run in SI units: plan, all stored results, all cells.",
+        ),
+        ("downloads/run.schema.json", exports.run_document_schema(), "JSON Schema of run.json."),
+        (
+            "downloads/jobs.csv",
+            exports.as_csv(jobs),
+            "A row per job: outcome, finding, every number of the iteration, drops on the link.",
+        ),
+        (
+            "downloads/jobs.parquet",
+            exports.as_parquet(jobs),
+            "The same table as Parquet, for pandas, polars, DuckDB and R.",
+        ),
+        (
+            "downloads/cells.csv",
+            exports.as_csv(cells),
+            "A row per cell and metric: median with interval, mean, deviation, n; the two groups of delivery times.",
+        ),
+        ("downloads/cells.parquet", exports.as_parquet(cells), "The same table as Parquet."),
+    ]
+    for path, content, _ in files:
+        yield Asset(path, content)
+    for path, content in public.redirections(view):
+        yield Asset(path, content)
+    badges = exports.badges(view)
+    for name, content in badges.items():
+        yield Asset(f"badges/{name}", content)
+    context: dict[str, Any] = {
+        "files": [(path, len(content), words) for path, content, words in files],
+        "badges": [(name, f"badges/{quote(name)}") for name in sorted(badges)],
+    }
+    yield Page("downloads/index.html", "downloads.html", context)

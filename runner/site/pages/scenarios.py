@@ -1,0 +1,146 @@
+"""The page of each case (its link, its slow-start bound, the distribution of its pairs, the counts of the link), and
+the list of all cases."""
+
+from typing import Any
+
+from markupsafe import Markup
+
+from runner.compare.stats import Summary, summarise
+from runner.model.result import DROPS, DirectionTruth, LinkTruth
+from runner.model.run import Kind
+from runner.site import cells as words
+from runner.site import headlines
+from runner.site.cells import BY_KEY, Cell, tells_rates
+from runner.site.charts import Axis, Strip, strips
+from runner.site.pages import Page, Pages
+from runner.site.view import RunView, case_path, stack_href
+
+NAV = (2, "Scenarios", "scenarios/index.html")
+NEEDS = "stacks"
+_BASE = "../"
+_FAST = (
+    "ttlb",
+    "goodput",
+    "efficiency",
+    "delivery_rate",
+    "slow_start_bound",
+    "efficiency_of_bound",
+    "handshake_time",
+    "retransmission_ratio",
+)
+_SHORT = ("handshake_time", "ttlb")  # numbers of a case that transfers too little data for a goodput
+
+
+def pages(view: RunView) -> Pages:
+    """One page per case, and the list of cases."""
+    yield Page("scenarios/index.html", "scenarios.html", {"rows": [_row(view, name) for name in view.scenarios]})
+    for name in view.scenarios:
+        yield Page(case_path(name), "scenario.html", _context(view, name))
+
+
+def _row(view: RunView, name: str) -> dict[str, Any]:
+    case, cells = view.run.cases[name], view.cells_of(name)
+    fast = tells_rates(case)
+    return {
+        "case": case,
+        "links": words.links(case),
+        "attempts": headlines.attempts(cells),
+        "efficiency": _over_pairs(cells, "efficiency") if fast else None,
+        "bound": _over_pairs(cells, "slow_start_bound") if fast else None,
+    }
+
+
+def _over_pairs(cells: list[Cell], metric: str) -> Summary | None:
+    values = [cell.summaries[metric].median for cell in cells if metric in cell.summaries and not cell.label]
+    return summarise(values)
+
+
+def _context(view: RunView, name: str) -> dict[str, Any]:
+    case = view.run.cases[name]
+    cells = view.cells_of(name)
+    rtt = case.forward.delay + case.return_.delay
+    fast = tells_rates(case)
+    return {
+        "case": case,
+        "links": words.links(case),
+        "transfer": words.transfer_facts(case, cells),
+        "bdp": rtt * case.forward.data_rate / 8,
+        "queue_share": case.forward.queue_packets * 1500 / max(rtt * case.forward.data_rate / 8, 1.0),
+        "cells": cells,
+        "attempts": headlines.attempts(cells),
+        "decisions": [decision for decision in view.decided if decision.case == case],
+        "by_server": _chart(view, cells, "server") if fast else "",
+        "by_client": _chart(view, cells, "client") if fast else "",
+        "numbers": [
+            (BY_KEY[key], summary)
+            for key in (_FAST if fast else _SHORT)
+            if (summary := _over_pairs(cells, key)) is not None
+        ],
+        "columns": [BY_KEY[key] for key in (_FAST[:2] if fast else _SHORT)],
+        "limits": headlines.limits(cells),
+        "typical": headlines.typical(cells),
+        "truth": _truth(cells),
+        "measurement": case.kind is Kind.MEASUREMENT,
+    }
+
+
+def _chart(view: RunView, cells: list[Cell], role: str) -> Markup:
+    """Delivery rate by stack in one role, as a fraction of the data rate, with the median slow-start bound. Delivery
+    rate and bound both count from the first byte to the last byte."""
+    rows = []
+    for name in view.servers if role == "server" else view.clients:
+        chosen = [cell for cell in cells if getattr(cell, role) == name and not cell.label]
+        full = cells[0].case.forward.data_rate if cells else None
+        marks = headlines.marks(chosen, "delivery_rate", base=_BASE, full=full)
+        if marks:
+            rows.append(
+                Strip(
+                    label=name,
+                    marks=marks,
+                    group=0 if role == "server" else 1,
+                    href=_BASE + stack_href(name),
+                    note=f"n {len(marks)}",
+                )
+            )
+    rows.sort(key=lambda row: -sorted(mark.x for mark in row.marks)[len(row.marks) // 2])
+    bound = _over_pairs(cells, "slow_start_bound")
+    axis = Axis(
+        label="median delivery rate / data rate of each pair (%)",
+        end=100.0,
+        reference=None if bound is None else 100 * bound.median,
+        reference_label="slow-start bound, median",
+    )
+    case = cells[0].case.name if cells else ""
+    return strips(rows, axis, title=f"Delivery rate in {case} by {role}", width=640)
+
+
+def _truth(cells: list[Cell]) -> dict[str, Any] | None:
+    """The simulator's counts over all jobs of the case; None when no job has counts.
+
+    Packets are sums over the jobs. `guest_speed` is the speed of the median job; None in real time.
+    """
+    speeds = sorted(result.guest_speed for cell in cells for result in cell.results if result.guest_speed is not None)
+    truths = [result.truth for cell in cells for result in cell.results if result.truth is not None]
+    if not truths:
+        return None
+    return {
+        "jobs": len(truths),
+        "guest_speed": speeds[len(speeds) // 2] if speeds else None,
+        "ways": [("forward", _sum(truths, "forward")), ("return", _sum(truths, "return_"))],
+        "lateness_p99": sorted(truth.lateness_p99 for truth in truths)[len(truths) // 2],
+        "lateness_max": max(truth.lateness_max for truth in truths),
+        "socket_drops": sum(truth.socket_drops for truth in truths),
+    }
+
+
+def _sum(truths: list[LinkTruth], way: str) -> dict[str, float]:
+    ways: list[DirectionTruth] = [getattr(truth, way) for truth in truths]
+    packets = sum(way.packets_in for way in ways)
+    drops: dict[str, float] = {name: sum(getattr(way, name) for way in ways) for name in DROPS}
+    return drops | {
+        "packets": packets,
+        "loss": drops["dropped_loss"] / packets if packets else 0.0,
+        "full": sum(way.dropped_queue > 0 for way in ways),
+        "queue_mean": sum(way.queue_mean_packets for way in ways) / len(ways),
+        "queue_max": max(way.queue_max_packets for way in ways),
+    }

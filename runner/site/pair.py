@@ -1,0 +1,319 @@
+"""The pages of matrix cells: one page per pair and case, drawn again only when its inputs changed."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.compare.stats import Summary, summarise
+from runner.model.numbers import DOWNLOAD_NUMBERS, PAGE_NUMBERS, Number
+from runner.model.result import Finding, Invariant, Outcome, Result
+from runner.model.run import ClientKind, Run
+from runner.model.stack import carried
+from runner.site import cells, charts
+from runner.site import writer as parallel
+from runner.site.cells import BY_KEY, METRICS, SIGNS, Cell, Metric, shown, value
+from runner.site.series import Download, Series, coded, load_series, plot_document, publish
+from runner.site.view import RunView, digest
+from runner.site.writer import Writer
+
+# The data of the page of one matrix cell.
+
+_TILES = (
+    "ttlb",
+    "goodput",
+    "efficiency",
+    "efficiency_of_bound",
+    "handshake_time",
+    "ttfb",
+    "retransmission_ratio",
+)
+ITERATION_COLUMNS = (
+    "ttlb",
+    "goodput",
+    "efficiency",
+    "handshake_time",
+    "ttfb",
+    "retransmission_ratio",
+    "spurious_bytes",
+    "rtt_min",
+    "rtt_median",
+)
+_LEAST_SHARE = 0.001  # of the time, summed over the iterations; a limit with a smaller share has no column
+
+
+@dataclass(frozen=True)
+class PairRow:
+    """One iteration of the table."""
+
+    result: Result
+    sign: str
+    numbers: tuple[str, ...]  # one number for each of ITERATION_COLUMNS
+    broken: tuple[Invariant, ...]
+    unchecked: int  # invariants that could not be checked
+    downloads: Sequence[Download]
+    plotted: bool
+
+
+def pair_context(
+    run: Run, cell: Cell, *, series: Mapping[int, Series], downloads: Mapping[int, Sequence[Download]]
+) -> dict[str, Any]:
+    """The variables of the template `pair.html`. `series` and `downloads` are by iteration."""
+    title = f"Offset versus time, {cell.client} → {cell.server}, {cell.case.name}"
+    shown = _first_plot(cell, series)
+    others = [behind for iteration, behind in series.items() if iteration != shown]
+    return {
+        "cell": cell,
+        "client": run.implementations.get(cell.client),
+        "server": run.implementations.get(cell.server),
+        "verdict": cells.outcomes_text(cell.results, "iteration") + "." if cell.results else "Not run yet.",
+        "links": cells.links(cell.case),
+        "transfer": cells.transfer_facts(cell.case, [cell]),
+        "tiles": [(BY_KEY[key], cell.summaries[key]) for key in _TILES if key in cell.summaries],
+        "groups": _groups(cell.summaries),
+        "columns": [BY_KEY[key] for key in ITERATION_COLUMNS],
+        "rows": [_row(result, downloads, series) for result in cell.results],
+        "reasons": reasons(cell.results),
+        "notes": notes(cell.results),
+        "judged": [result for result in cell.results if result.public is not None],
+        "public_differs": any(result.public and result.public.outcome is not result.outcome for result in cell.results),
+        "limits": _limits(cell.results),
+        "diagnosed": [result for result in cell.results if result.diagnoses],
+        "readings": next((result.readings for result in cell.results if result.iteration == cell.shown), ()),
+        "shown": shown,
+        "drawing": charts.offset_plot(series.get(shown or 0), others, title=title),
+        "plot": _plot(cell, series, shown),
+    }
+
+
+def _first_plot(cell: Cell, series: Mapping[int, Series]) -> int | None:
+    return cell.shown if cell.shown in series else next(iter(series), None)
+
+
+def _groups(summaries: Mapping[str, Summary]) -> dict[str, list[tuple[Metric, Summary]]]:
+    groups: dict[str, list[tuple[Metric, Summary]]] = {}
+    for metric in METRICS:
+        if metric.key in summaries:
+            groups.setdefault(metric.group, []).append((metric, summaries[metric.key]))
+    return groups
+
+
+def _row(result: Result, downloads: Mapping[int, Sequence[Download]], series: Mapping[int, Series]) -> PairRow:
+    return PairRow(
+        result=result,
+        sign=SIGNS[result.outcome],
+        numbers=tuple(_number(BY_KEY[key], value(result.sample, key)) for key in ITERATION_COLUMNS),
+        broken=tuple(invariant for invariant in result.invariants if invariant.holds is False),
+        unchecked=sum(invariant.holds is None for invariant in result.invariants),
+        downloads=downloads.get(result.iteration, ()),
+        plotted=result.iteration in series,
+    )
+
+
+def _limits(results: Sequence[Result]) -> list[str]:
+    """The limits of all iterations. The limit with the largest share of the time comes first."""
+    total: dict[str, float] = {}
+    for result in results:
+        for limit, share in result.limits.items():
+            total[limit] = total.get(limit, 0.0) + share
+    return sorted((limit for limit in total if total[limit] >= _LEAST_SHARE), key=lambda limit: -total[limit])
+
+
+def _number(metric: Metric, number: float | None) -> str:
+    return "–" if number is None else metric.number(number)
+
+
+def reasons(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
+    """Each distinct finding, with the iterations in which it occurred. Its text and its log come from the first of
+    these iterations."""
+    return _distinct((result.iteration, finding) for result in results for finding in result.findings)
+
+
+def notes(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
+    """Each distinct note, with the iterations in which it occurred."""
+    return _distinct((result.iteration, note) for result in results for note in result.notes)
+
+
+def _distinct(findings: Iterable[tuple[int, Finding]]) -> list[tuple[Finding, list[int]]]:
+    distinct: dict[tuple[str, str], tuple[Finding, list[int]]] = {}
+    for iteration, finding in findings:
+        distinct.setdefault((finding.code, finding.role), (finding, []))[1].append(iteration)
+    return list(distinct.values())
+
+
+def _plot(cell: Cell, series: Mapping[int, Series], shown: int | None) -> dict[str, Any]:
+    """The data that the page's script needs before it loads an iteration: the thinned curves of all iterations."""
+    outcomes = {result.iteration: result.outcome for result in cell.results}
+    curves = []
+    for iteration, series_of_iteration in series.items():
+        time, total = series_of_iteration.arrived
+        curves.append(
+            {
+                "iteration": iteration,
+                "succeeded": outcomes.get(iteration) is Outcome.SUCCEEDED,
+                "t_us": coded(time),
+                "bytes": coded(total),
+            }
+        )
+    return {"case": cell.case.name, "shown": shown, "median": cell.median, "curves": curves}
+
+
+# The data of the page of one matrix cell with a download or a page load.
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of numbers in the table of iterations."""
+
+    metric: Metric
+    of: Callable[[Result], float | None]
+
+    @property
+    def label(self) -> str:
+        return self.metric.label
+
+    @property
+    def unit(self) -> str:
+        return self.metric.unit.name
+
+    @property
+    def formula(self) -> str:
+        return self.metric.formula
+
+    def number(self, value: float) -> str:
+        """A value in SI units, without its unit."""
+        return self.metric.number(value)
+
+
+def _sample(number: Number) -> Column:
+    return Column(shown(number), lambda result: getattr(result.sample, number.key, None))
+
+
+def _page(number: Number) -> Column:
+    def value(result: Result) -> float | None:
+        number_value: float | None = getattr(result.page, number.key, None)
+        return number_value
+
+    return Column(shown(number), value)
+
+
+_DOWNLOAD = tuple(map(_sample, DOWNLOAD_NUMBERS))
+_LOAD = tuple(map(_page, PAGE_NUMBERS))
+
+
+@dataclass(frozen=True)
+class LoadRow:
+    """One iteration of the table."""
+
+    result: Result
+    sign: str
+    numbers: tuple[str, ...]  # one number for each column
+    crossed: tuple[str, ...]  # sentences about how the traffic crossed the satellite link
+    visible: tuple[str, ...]  # names of the private data that an eavesdropper sees
+    broken: tuple[Invariant, ...]
+    downloads: Sequence[Download]
+
+
+def load_context(run: Run, cell: Cell, *, downloads: Mapping[int, Sequence[Download]]) -> dict[str, Any]:
+    """The variables of the template `load_cell.html`. `downloads` is by iteration."""
+    columns = _LOAD if cell.case.page else _DOWNLOAD
+    return {
+        "cell": cell,
+        "middlebox": run.middleboxes.get(cell.via),
+        "verdict": cells.outcomes_text(cell.results, "iteration") + "." if cell.results else "Not run yet.",
+        "links": cells.links(cell.case),
+        "tiles": [(column, summary) for column in columns if (summary := _summary(cell, column)) is not None],
+        "columns": columns,
+        "rows": [_load_row(result, columns, downloads) for result in cell.results],
+        "reasons": reasons(cell.results),
+    }
+
+
+def _summary(cell: Cell, column: Column) -> Summary | None:
+    return summarise(column.of(result) for result in cell.results if result.outcome is Outcome.SUCCEEDED)
+
+
+def _load_row(result: Result, columns: Sequence[Column], downloads: Mapping[int, Sequence[Download]]) -> LoadRow:
+    values = [column.of(result) for column in columns]
+    crossing = result.crossing
+    return LoadRow(
+        result=result,
+        sign=SIGNS[result.outcome],
+        numbers=tuple(
+            "–" if value is None else column.number(value) for column, value in zip(columns, values, strict=True)
+        ),
+        crossed=tuple(carried(crossing)) if crossing is not None else (),
+        visible=crossing.visible if crossing is not None else (),
+        broken=tuple(invariant for invariant in result.invariants if invariant.holds is False),
+        downloads=downloads.get(result.iteration, ()),
+    )
+
+
+# Draws the pages of matrix cells: one page per pair and case, with plots and files. A page is drawn again only when
+# its inputs changed.
+
+_LEAST = 24  # with fewer cells, starting processes takes longer than it saves
+
+
+def draw_cells(
+    view: RunView, writer: Writer, known: Mapping[str, tuple[str, str]], progress: parallel.Progress
+) -> dict[str, tuple[str, str]]:
+    """Draw the pages of all cells whose inputs differ from the inputs in `known`. Return the digest of the inputs and
+    the sparkline of each cell, by name."""
+    siblings: dict[str, list[Cell]] = {}
+    for cell in view.table.values():
+        siblings.setdefault(cell.pair, []).append(cell)
+    record = (view.folder.path / "run.json").read_bytes()
+    pair_digests = {pair_name: digest([record, *map(_shared, group)]) for pair_name, group in siblings.items()}
+    drawn: dict[str, tuple[str, str]] = {}
+    waiting: list[tuple[str, str, Cell]] = []
+    for cell in view.table.values():
+        name = f"{view.name}/{cell.pair}/{cell.case.name}"
+        inputs = digest([pair_digests[cell.pair], view.folder.states.get(f"{cell.pair}/{cell.case.name}", "")])
+        if name in known and known[name][0] == inputs:
+            drawn[name] = known[name]
+        else:
+            waiting.append((name, inputs, cell))
+    sparks = parallel.every(
+        waiting, lambda entry: _draw(view, writer, entry[2], siblings[entry[2].pair]), least=_LEAST, progress=progress
+    )
+    return drawn | {name: (inputs, spark) for (name, inputs, _), spark in zip(waiting, sparks, strict=True)}
+
+
+def _shared(cell: Cell) -> tuple[object, ...]:
+    """The data of a cell that the pages of the same pair's other cases show."""
+    efficiency = cell.summaries.get("efficiency")
+    return cell.case.name, cell.css, cell.says, efficiency.median if efficiency is not None else None
+
+
+def _draw(view: RunView, writer: Writer, cell: Cell, siblings: list[Cell]) -> str:
+    inside = f"{view.name}/{cell.pair}/{cell.case.name}"
+    writer.remove(inside)
+    series, downloads = _job_files(view, writer, cell)
+    if cell.case.client is not ClientKind.STACK:
+        template, context = "load_cell.html", load_context(view.run, cell, downloads=downloads)
+    else:
+        template, context = "pair.html", pair_context(view.run, cell, series=series, downloads=downloads)
+    writer.page(f"{inside}.html", template, view, context | {"same_pair": siblings})
+    return str(charts.sparkline(series.get(cell.shown or 0)))
+
+
+def _job_files(view: RunView, writer: Writer, cell: Cell) -> tuple[dict[int, Series], dict[int, list[Download]]]:
+    series: dict[int, Series] = {}
+    downloads: dict[int, list[Download]] = {}
+    for result in cell.results:
+        artifacts = view.folder.artifacts(result.job)
+        inside = Path(view.name) / result.job.path
+        downloads[result.iteration] = publish(artifacts, staging=writer.root / inside, final=writer.final / inside)
+        if (stored_series := load_series(artifacts.series)) is not None:
+            series[result.iteration] = stored_series
+            shown = result.iteration == cell.shown
+            text = (
+                stored_series.text.strip()
+                if shown
+                else json.dumps(plot_document(stored_series), separators=(",", ":")).encode()
+            )
+            script = b"bentpipe.series(%d,%b);\n" % (result.iteration, text)
+            (writer.root / inside / "series.js").write_bytes(script)
+    return series, downloads

@@ -1,0 +1,242 @@
+"""Draws runs into a folder of static files. These files also work from `file://` and without scripts, and they load
+nothing from other hosts."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from markupsafe import Markup
+
+from runner.compare import RunMeans
+from runner.errors import BentpipeError, UsageError
+from runner.model.run import NightRecord
+from runner.site import exports
+from runner.site import writer as parallel
+from runner.site.front import Front
+from runner.site.front_data import standing
+from runner.site.pages import Asset, modules
+from runner.site.pair import draw_cells
+from runner.site.view import MARKER, Key, Manifest, RunView, StoredRun, digest, files_digest, levels_of
+from runner.site.writer import BADGES, LATEST, RESERVED, TONIGHT, WEB, Writer
+from runner.store.runs import RunFolder
+
+
+class UndrawableRunError(BentpipeError):
+    """A run could be read but not drawn. This is a fault of bentpipe. The caller can draw the site without this run."""
+
+    def __init__(self, folder: RunFolder, error: Exception) -> None:
+        super().__init__(
+            f"{folder.path} can't be drawn ({type(error).__name__}: {error}). This is a fault of bentpipe."
+        )
+        self.folder = folder
+
+
+def render(
+    folders: Sequence[RunFolder],
+    target: Path,
+    *,
+    nights: Mapping[str, NightRecord] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> None:
+    """Draw the site of `folders`, the newest first, into `target`. `nights`: the newest record of each night, by name.
+
+    In an existing site, only changed pages are drawn again, and files that don't belong to the site are removed.
+    `progress` is called many times a second with a text such as `NAME: 3 of 40 cells`.
+
+    Raises UsageError when `target` is not a site of bentpipe, when it can't be written, or when two runs have the same
+    name or a run has a name that the site itself uses. Raises UndrawableRunError for a run that can't be drawn.
+    """
+    ordered = sorted(folders, key=lambda folder: folder.run.started_unix_s, reverse=True)
+    repeated = {folder.name for folder in ordered if [other.name for other in ordered].count(folder.name) > 1}
+    repeated |= {folder.name for folder in ordered if folder.name in RESERVED}
+    if repeated:
+        raise UsageError(f"The site needs the name '{min(repeated)}' twice: rename the run's folder.")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())) and not (target / MARKER).is_file():
+        raise UsageError(f"{target} is not empty and not a site of bentpipe: choose another --out.")
+    try:
+        _draw([StoredRun.of(folder) for folder in ordered], target, nights or {}, progress or (lambda _: None))
+    except OSError as error:
+        raise UsageError(f"The site can't be written to {target}: {error.strerror or error}.") from error
+
+
+def _draw(
+    folders: Sequence[StoredRun],
+    target: Path,
+    nights: Mapping[str, NightRecord],
+    progress: Callable[[str], None],
+) -> None:
+    """When the same program drew the existing site, update that site in place. Otherwise draw a new site beside it, and
+    then replace the old site by the new site."""
+    before = Manifest.load(target, _program())
+    if before.runs:
+        (target / MARKER).write_text("")
+        _Site(Writer(target, target), folders, nights, before, progress).draw()
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staging = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        _Site(Writer(staging, target), folders, nights, before, progress).draw()
+        old = target.with_name(f".{target.name}.{os.getpid()}.old")
+        if target.exists():
+            target.rename(old)
+        staging.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        _remove_left_over(target)
+
+
+def _remove_left_over(target: Path) -> None:
+    """Remove unfinished and replaced sites beside `target` that killed processes left behind."""
+    for path in target.parent.glob(f".{target.name}.*"):
+        match = re.fullmatch(r"\.(\d+)\.(tmp|old)", path.name.removeprefix(f".{target.name}"))
+        if match and not Path("/proc", match[1]).exists():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _program() -> str:
+    """Digest of the program that draws. When it changes, every page is drawn again."""
+    here = Path(__file__).parents[1]
+    code = [
+        *here.glob("site/**/*.py"),
+        *here.glob("compare/*.py"),
+        *here.glob("model/*.py"),
+    ]
+    web = [path for folder in ("templates", "static") for path in (WEB / folder).iterdir()]
+    return files_digest([*code, *web])
+
+
+class _Site:
+    """Draws the site once."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        folders: Sequence[StoredRun],
+        nights: Mapping[str, NightRecord],
+        before: Manifest,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.nights = nights
+        self.progress = progress
+        self.writer = writer
+        self.folders = folders
+        self.before = before
+        self.after = Manifest(program=before.program)
+        self.views: dict[str, RunView] = {}  # by name, only of runs that are drawn again
+
+    def draw(self) -> None:
+        """Draw all changed pages, then remove files that no longer belong to the site."""
+        if not self.before.runs:
+            self.writer.static()
+        states = {folder.name: self._state(folder) for folder in self.folders}
+        for folder in self.folders:
+            known = self.before.runs.get(folder.name)
+            if known is not None and known["state"] == states[folder.name]:
+                folder.levels = levels_of(known["levels"])
+                folder.means = RunMeans.load(folder.run, known["means"])
+        for folder in self.folders:
+            try:
+                self._run(folder, states)
+            except (BentpipeError, OSError):
+                raise
+            except Exception as error:
+                raise UndrawableRunError(folder, error) from error
+        self._draw_shared()
+        self.writer.tidy(set(self.after.cells), self._kept())
+        self.after.save(self.writer.root)
+
+    def _state(self, folder: StoredRun) -> str:
+        return digest([(folder.path / "run.json").read_bytes(), *folder.states.items()])
+
+    def _run(self, folder: StoredRun, states: dict[str, str]) -> None:
+        """Draw the pages of one run when that run, or another run that its pages show, has changed."""
+        view = RunView(folder, self.folders)
+        inputs = digest([states[folder.name] for folder in view.alike])
+        known = self.before.runs.get(folder.name)
+        prefix = f"{folder.name}/"
+        if known is not None and known["inputs"] == inputs:
+            self.after.runs[folder.name] = known
+            self.after.cells |= {key: cell for key, cell in self.before.cells.items() if key.startswith(prefix)}
+            return
+        self.views[folder.name] = view
+        self.writer.load()
+        kept = {key: cell for key, cell in self.before.cells.items() if key.startswith(prefix)}
+        report = self.progress
+        drawn = draw_cells(view, self.writer, kept, lambda done, of: report(f"{folder.name}: {done:,} of {of:,} cells"))
+        report(f"{folder.name}: its pages")
+        self.after.cells |= drawn
+        view.sparks |= {_key(view, name): Markup(spark) for name, (_, spark) in drawn.items()}
+        # Compute these values once here. Otherwise every process that draws pages would compute them again.
+        view.prepare()
+        feed_entry, run_standing = exports.entry(view), standing(view)
+        paths = parallel.every(modules(view.run), lambda module: self._module(view, module.name), least=2)
+        self.after.runs[folder.name] = {
+            "inputs": inputs,
+            "state": states[folder.name],
+            "levels": folder.levels,
+            "means": folder.means.document(),
+            "paths": sorted(path for some in paths for path in some),
+            "entry": feed_entry,
+            "standing": run_standing,
+        }
+
+    def _module(self, view: RunView, name: str) -> list[str]:
+        """Write the pages of one module and return their paths."""
+        (module,) = (page for page in modules(view.run) if page.name == name)
+        pages = []
+        for page in module.pages(view):
+            path = f"{view.name}/{page.path}"
+            if isinstance(page, Asset):
+                self.writer.file(path, page.content)
+            else:
+                self.writer.page(path, page.template, view, page.context)
+            pages.append(page.path)
+        return pages
+
+    def _draw_shared(self) -> None:
+        """Draw the pages about all runs and the feeds. Copy files of the newest run to addresses that are the same for
+        every run."""
+        newest = self.folders[0]
+        view = self.views.get(newest.name) or RunView(newest, self.folders)
+        runs = [(folder.name, folder.run, self.after.runs[folder.name]["entry"]) for folder in self.folders]
+        self.writer.site_page("runs.html", "runs.html", view, {"every": runs})
+        self.writer.file("atom.xml", exports.document(runs))
+        self.writer.file("static/runs.js", exports.selector(runs))
+        self.writer.file("logs.json", exports.public_list(runs))
+        run_folder = self.writer.root / newest.name
+        self.writer.file(f"{LATEST}/result.json", (run_folder / "result.json").read_bytes())
+        badges = [path for path in self.after.runs[newest.name]["paths"] if path.startswith(f"{BADGES}/")]
+        for path in badges:
+            self.writer.file(path, (run_folder / path).read_bytes())
+        self.writer.keep_only(BADGES, {path.removeprefix(f"{BADGES}/") for path in badges})
+        self._front(view)
+
+    def _front(self, view: RunView) -> None:
+        """Draw the front page, the page of the last nights, and a page, badge and feed for each stack."""
+        standings = {name: entry["standing"] for name, entry in self.after.runs.items()}
+        front = Front(self.folders, standings, self.nights)
+        self.writer.site_page("index.html", "front.html", view, front.index())
+        if self.nights:
+            self.writer.site_page(TONIGHT, "tonight.html", view, front.tonight())
+        else:
+            (self.writer.root / TONIGHT).unlink(missing_ok=True)
+        lines = front.stack_lines(front.plans())
+        for line in lines:
+            folder = f"{LATEST}/{line.name}"
+            self.writer.site_page(f"{folder}/index.html", "latest.html", view, front.stack_page(line))
+            self.writer.file(f"{folder}/badge.svg", front.badge(line))
+            self.writer.file(f"{folder}/atom.xml", front.feed(line))
+        self.writer.keep_only(LATEST, {"result.json", *(line.name for line in lines)})
+
+    def _kept(self) -> set[str]:
+        return {f"{name}/{path}" for name, entry in self.after.runs.items() for path in entry["paths"]}
+
+
+def _key(view: RunView, name: str) -> Key:
+    """The key of the cell that is called `<run>/<pair>/<case>`."""
+    return view.keys_by_name[name.removeprefix(f"{view.name}/")]

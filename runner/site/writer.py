@@ -1,0 +1,202 @@
+"""Renders templates on all cores and writes the files of the site."""
+
+import gc
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from runner.files import remove_tree
+from runner.model.link import real_link_sentences
+from runner.paths import ROOT
+from runner.site import cells as colour
+from runner.site import cells as words
+from runner.site import charts
+from runner.site import charts as drawing
+from runner.site.cells import BY_KEY, SIGNS, digits
+from runner.site.pages import navigation
+from runner.site.view import MARKER, RunView, case_href, stack_href
+from runner.units import format_data_rate, format_duration, format_size
+
+# Renders templates and writes the files of the site.
+
+WEB = ROOT / "web"
+STATIC = "static"
+BADGES = "badges"
+LATEST = "latest"  # a page for each stack; the public runner's page also loads the newest result.json from here
+TONIGHT = "tonight.html"
+SITE_FILES = ("index.html", "runs.html", TONIGHT, "atom.xml", "logs.json", MARKER)
+RESERVED = (STATIC, BADGES, LATEST, *SITE_FILES)
+"""Names that the site's folder uses itself. No run may have one of these names."""
+
+
+@cache
+def _environment() -> Environment:
+    """The templates. All writers share them, because compiling them takes longer than drawing a small run."""
+    environment = Environment(
+        loader=FileSystemLoader(WEB / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "moment": words.moment,
+        "duration": format_duration,
+        "data_rate": format_data_rate,
+        "size": format_size,
+        "digits": digits,
+        "url": quote,
+        "host": words.host_text,
+        "subscript": words.subscript,
+        "limit_class": drawing.limit_class,
+        "shade": lambda fraction: f"e{colour.step_of(fraction)}",
+        "stack_href": stack_href,
+        "case_href": case_href,
+    }
+    environment.globals |= {
+        "real_link_sentences": real_link_sentences,
+        "signs": SIGNS,
+        "by_key": BY_KEY,
+        "steps": colour.STEPS,
+        "amount": words.amount,
+        "mark_of": charts.key,
+    }
+    return environment
+
+
+class Writer:
+    """Writes below `root`, the folder that later becomes `final`."""
+
+    def __init__(self, root: Path, final: Path) -> None:
+        self.root = root
+        self.final = final
+        self.templates = _environment()
+
+    def load(self) -> None:
+        """Compile all templates now. Otherwise each forked process would have to compile them again."""
+        for name in self.templates.list_templates():
+            self.templates.get_template(name)
+
+    def static(self) -> None:
+        """Write the files that all pages load."""
+        shutil.copytree(WEB / "static", self.root / STATIC, dirs_exist_ok=True)
+        (self.root / STATIC / "scale.css").write_text(colour.stylesheet())
+
+    def page(self, path: str, template: str, view: RunView, context: Mapping[str, Any]) -> None:
+        """Write a page of a run; `path` is relative to the site."""
+        here = path.partition("/")[2]
+        places = {"root": "../" * path.count("/"), "base": "../" * here.count("/"), "here": here}
+        self._write(path, self._rendered(template, {**places, **_run_context(view), **context}))
+
+    def site_page(self, path: str, template: str, view: RunView, context: Mapping[str, Any]) -> None:
+        """Write a page about all runs; its navigation is that of `view`."""
+        root = "../" * path.count("/")
+        places = {"root": root, "base": f"{root}{quote(view.name)}/", "here": f"../{path}"}
+        self._write(path, self._rendered(template, {**places, **_run_context(view), **context}))
+
+    def _rendered(self, template: str, context: Mapping[str, Any]) -> str:
+        return self.templates.get_template(template).render(context)
+
+    def _write(self, path: str, text: str) -> None:
+        # An endpoint may have written half of a surrogate pair, which UTF-8 can't encode.
+        self.file(path, text.encode("utf-8", "replace"))
+
+    def file(self, path: str, content: bytes) -> None:
+        """Replace the file atomically. A file that already has this content is not touched."""
+        target = self.root / path
+        if target.is_file() and target.read_bytes() == content:
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.tmp")
+        temporary.write_bytes(content)
+        temporary.replace(target)
+
+    def remove(self, path: str) -> None:
+        """Remove a folder of the site with its contents. Raises UsageError for a path that leads out of the site."""
+        remove_tree(self.root, path)
+
+    def keep_only(self, path: str, names: set[str]) -> None:
+        """Remove everything in a folder of the site except `names`."""
+        if (self.root / path).is_dir():
+            _only(self.root / path, names)
+
+    def tidy(self, cells: Iterable[str], pages: Iterable[str]) -> None:
+        """Remove files that don't belong to the site. `cells` as `<run>/<pair>/<case>`, `pages` as `<run>/<path>`."""
+        kept: dict[str, set[str]] = {"": set(RESERVED)}
+        for path in (*pages, *(f"{cell}.html" for cell in cells), *cells):
+            parts = path.split("/")
+            for deep in range(len(parts)):
+                kept.setdefault("/".join(parts[:deep]), set()).add(parts[deep])
+        # The files in a cell's folder are not checked, because a cell is always drawn as a whole.
+        for folder, names in kept.items():
+            if (self.root / folder).is_dir():
+                _only(self.root / folder, names)
+
+
+def _only(folder: Path, kept: set[str]) -> None:
+    for entry in folder.iterdir():
+        if entry.name not in kept:
+            _remove(entry)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _run_context(view: RunView) -> dict[str, Any]:
+    return {"run": view.run, "folder": view.name, "view": view, "navigation": navigation(view.run)}
+
+
+# Applies a function to many items on all cores.
+
+T = TypeVar("T")
+R = TypeVar("R")
+Progress = Callable[[int, int], None]  # called with the number of finished items and the number of all items
+_CHUNKS = 32  # per process; small chunks let all processes end at nearly the same time
+
+_work: Callable[[Any], Any] | None = None
+
+
+def every(things: Sequence[T], work: Callable[[T], R], *, least: int, progress: Progress | None = None) -> list[R]:
+    """Apply `work` to each item and return the results in the order of the items.
+
+    With fewer than `least` items, or with one core, this process does all the work. Otherwise it forks one process for
+    each core. Because the processes are forked, `work` may be any function, and it can read this process's memory. Its
+    return value is pickled. Ctrl-C ends all these processes.
+    """
+    cores = len(os.sched_getaffinity(0))
+    if cores < 2 or len(things) < least:
+        return list(_counted(map(work, things), len(things), progress))
+    global _work  # noqa: PLW0603 - a forked process inherits it, so the function needs no pickling
+    _work = work
+    gc.freeze()  # garbage collection writes to all objects, so each forked process would copy their memory pages
+    try:
+        with multiprocessing.get_context("fork").Pool(cores, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+            size = max(1, len(things) // (cores * _CHUNKS))
+            return list(_counted(pool.imap(_call, things, chunksize=size), len(things), progress))
+    finally:
+        _work = None
+        gc.unfreeze()
+
+
+def _counted(results: Iterable[R], of: int, progress: Progress | None) -> Iterator[R]:
+    for number, result in enumerate(results, start=1):
+        if progress is not None:
+            progress(number, of)
+        yield result
+
+
+def _call(thing: Any) -> Any:
+    assert _work is not None  # set before the fork
+    return _work(thing)

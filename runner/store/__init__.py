@@ -1,0 +1,1 @@
+"""Runs on disk: reading, migrating, collecting."""

@@ -1,0 +1,527 @@
+"""Runs on disk: `run.json`, and one `result.json` per job. A kill at any moment loses at most one job.
+
+A run folder is self-contained; runs merge by copying job folders. `result.json` has a schema number, and results with
+an older schema are migrated when they are read. This module knows no test case. So old results load even when their
+case was removed from bentpipe.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from runner.errors import UsageError
+from runner.files import beneath, foreign_entry, locked_folder, read_regular
+from runner.model.numbers import DEFINITIONS
+from runner.model.result import RESULT_SCHEMA, Artifacts, Evidence, Result, Sample
+from runner.model.run import RUN_SCHEMA, ClientKind, Job, Run, iteration_problem, name_problem
+
+# Converts documents of an older schema into documents of the next schema. Pure.
+#
+# Schema 1 had pairs and paths. Schema 2 has server × client × via × link. Schema 3 (results and evidence) renames a
+# code. In schema 4 (results) the role of a finding is always an endpoint at fault.
+
+Document = dict[str, Any]
+
+_OWN_LINK = "geo"  # the link of cases that were workloads over paths
+_CASES = {  # workload → case
+    "goodput": "download",
+    "goodput-ipv6": "download-ipv6",
+    "h1": "download-h1",
+    "h2": "download-h2",
+    "h3": "download-h3",
+}
+_CODES_2 = {"path-not-ready": "box-not-ready"}
+_OBSERVED_3 = frozenset({"client-exit", "timeout", "wrong-alpn"})
+_ORIGIN, _DOWNLOADER, _BROWSER = "origin", "downloader", "browser"
+
+
+def run_1(document: Document) -> Document:
+    """Convert `run.json`. Paths become middleboxes, workloads become cases, and the jobs keep their folders."""
+    named = {old: _case_1(case) for old, case in document["cases"].items()}
+    migrated = {**document, "schema": 2, "cases": {case["name"]: case for case in named.values()}}
+    paths = migrated.pop("paths", {})
+    if not paths:
+        return migrated
+    migrated["vias"] = document["clients"]
+    kinds = {case["client"] for case in named.values()}
+    migrated["clients"] = [kind for kind in (_DOWNLOADER, _BROWSER) if kind in kinds]
+    migrated["middleboxes"] = {name: _middlebox(entry) for name, entry in paths.items()}
+    origin = document["implementations"].get(_ORIGIN)
+    if origin is not None and _DOWNLOADER in kinds:  # the same image was client and server
+        migrated["implementations"] = {**document["implementations"], _DOWNLOADER: {**origin, "name": _DOWNLOADER}}
+    cells = {
+        f"{_ORIGIN}_{via}/{old}": f"{_ORIGIN}_{case['client']}+{via}/{case['name']}"
+        for via in document["clients"]
+        for old, case in named.items()
+    }
+    migrated["old_folders"] = {new: old for old, new in cells.items()}
+    migrated["order"] = [_job(job, cells) for job in document["order"]]
+    return migrated
+
+
+def result_1(document: Document, old_folders: Mapping[str, str]) -> Document:
+    """Convert `result.json` of a run with these `Run.old_folders`. Raises KeyError when the result belongs to no cell
+    of the run."""
+    if old_folders:
+        document = _job(document, {old: new for new, old in old_folders.items()})
+    crossing = document.get("crossing")
+    if crossing:
+        document = {**document, "page": crossing.get("page"), "crossing": _without(crossing, "page")}
+    return {**document, "schema": 2}
+
+
+def result_2(document: Document) -> Document:
+    """Convert `result.json`: findings get their present codes."""
+    findings = [_code_2(finding) for finding in document.get("findings", [])]
+    return {**document, "schema": 3, "findings": findings}
+
+
+def result_3(document: Document) -> Document:
+    """Convert `result.json`: findings that only say at which endpoint a failure was observed name no role."""
+    findings = [
+        {**finding, "role": ""} if finding["code"] in _OBSERVED_3 else finding
+        for finding in document.get("findings", [])
+    ]
+    return {**document, "schema": 4, "findings": findings}
+
+
+def _code_2(fields: Document) -> Document:
+    """A finding, or an error of the harness, with its present code."""
+    return {**fields, "code": _CODES_2.get(fields["code"], fields["code"])}
+
+
+def _without(document: Document, name: str) -> Document:
+    return {key: value for key, value in document.items() if key != name}
+
+
+def evidence_1(document: Document) -> Document:
+    """Convert `evidence.json`: sides become boxes, and the path becomes a middlebox."""
+    migrated = {**document, "schema": 2}
+    migrated["boxes"] = migrated.pop("sides", {})
+    path = migrated.pop("path", None)
+    if path:
+        migrated |= {"via": _middlebox(path["entry"]), "content_seed": path["seed"]}
+    return migrated
+
+
+def evidence_2(document: Document) -> Document:
+    """Convert `evidence.json`: the error of the harness gets its present code."""
+    error = document.get("error")
+    return {**document, "schema": 3, "error": _code_2(error) if error else {}}
+
+
+def _job(fields: Document, cells: Mapping[str, str]) -> Document:
+    """The document with the axes of schema 2. `cells`: the new name of each cell, by its old name."""
+    pair, case_link = cells[f"{fields['server']}_{fields['client']}/{fields['case']}"].split("/")
+    client, _, via = pair.removeprefix(f"{_ORIGIN}_").partition("+")
+    case, _, link = case_link.partition("@")
+    return {**fields, "client": client, "via": via, "case": case, "link": link}
+
+
+def _middlebox(path: Document) -> Document:
+    middlebox = dict(path)
+    if "sides" in middlebox:
+        middlebox["boxes"] = middlebox.pop("sides")
+    return middlebox
+
+
+def _case_1(case: Document) -> Document:
+    """A case with its link as one field. A case that was a workload gets a new name, without its own default link."""
+    record = dict(case)
+    real, workload = record.pop("real_link", None), record.pop("workload", None)
+    segment = {name: record.pop(name) for name in ("forward", "return_", "impairments") if name in record}
+    link: Document = {"name": record.pop("scenario"), "segments": [segment], "real": real}
+    record |= {"case": case["name"], "link": link}
+    if workload is None:
+        return record
+    name, default_link = str(workload["name"]), workload["link"] == _OWN_LINK
+    question = _CASES.get(name, name) + case["abbreviation"].removeprefix(name)
+    ground = {"name": "ground", "forward": workload["ground_forward"], "return_": workload["ground_return"]}
+    link |= {"name": workload["link"], "note": workload.get("note", "")}
+    link["segments"] = [{**segment, "name": "satellite"}, ground]
+    label = question if default_link else f"{question}@{workload['link']}"
+    return record | {
+        "name": label,
+        "case": question,
+        "declared": _CASES.get(name, name),
+        "abbreviation": label,
+        "client": _BROWSER if workload["page"] else _DOWNLOADER,
+        "alpn": workload["protocol"],
+        "encrypted": workload["encrypted"],
+        "origins": workload.get("origins", 1),
+        "warm": workload.get("warm", False),
+    }
+
+
+_RUN = TypeAdapter(Run)
+_RESULT = TypeAdapter(Result)
+_EVIDENCE = TypeAdapter(Evidence)
+
+# schema number → function that migrates a document with this schema to the next schema
+Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
+RUN_MIGRATIONS: Migrations = {1: run_1}
+EVIDENCE_MIGRATIONS: Migrations = {1: evidence_1, 2: evidence_2}
+_CURRENT = {"run": RUN_SCHEMA, "result": RESULT_SCHEMA}
+_LARGEST_FLOAT = 1e16
+_LATEST = 253_402_300_800  # s since 1970: the year 10000; Python's dates end before it
+_LARGEST_NUMBER = 2**63  # tables, numpy and other programs read integers of 64 bits
+# Texts of numbers that bentpipe never writes. They are searched first, because a check of every number is slow.
+_ODD_NUMBER = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{2}|(?<![.0-9])[0-9]{18}")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` so that `path` contains either the old content or all of the new content, even after a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    with temporary.open("xb") as file:  # never through a symbolic link
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def parse(text: bytes) -> Any:
+    """JSON as Python values; twice as fast as `json` for long lists of numbers. Raises ValueError.
+
+    NaN, infinite numbers, numbers beyond 64 bits and very deep nesting are refused.
+    """
+    document = from_json(text, allow_inf_nan=False)
+    if _ODD_NUMBER.search(text):
+        check_numbers(document)
+    return document
+
+
+def check_numbers(document: object) -> None:
+    """Raises ValueError when a parsed JSON document contains a number that no file of bentpipe can have."""
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, float) and not abs(value) < _LARGEST_FLOAT:  # also true for NaN
+            raise ValueError("a number is infinite, or larger than any measurement")
+        elif isinstance(value, int) and not -_LARGEST_NUMBER <= value < _LARGEST_NUMBER:
+            raise ValueError("a number doesn't fit into 64 bits")
+
+
+def to_json(value: object, adapter: TypeAdapter[Any]) -> bytes:
+    """`value` as JSON with sorted keys and one field per line, so that diff can compare two results."""
+    document = adapter.dump_python(value, mode="json")
+    return json.dumps(document, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+def _load(path: Path, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -> Any:
+    try:
+        text = read_regular(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.") from error
+    return _read_document(text, str(path), kind, adapter, steps)
+
+
+def _read_document(text: bytes, path: str, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -> Any:
+    """The value in a JSON document. `path` names the document in errors. Raises UsageError."""
+    try:
+        # The usual file: `to_json` wrote it, and its numbers are plain.
+        if f'\n "schema": {_CURRENT[kind]},\n'.encode() in text and not _ODD_NUMBER.search(text):
+            with suppress(ValueError):  # the code below accepts lone surrogates of endpoints, and reports errors
+                return adapter.validate_json(text)  # takes a third of the time
+        document = _parse_all(text)
+    except ValueError as error:
+        raise UsageError(f"{path} can't be read as JSON ({error}): restore it, or delete it and run again.") from error
+    if not isinstance(document, dict) or type(document.get("schema")) is not int:
+        raise UsageError(f"{path} has no schema number: it isn't a {kind} file of bentpipe.")
+    schema, current = document["schema"], _CURRENT[kind]
+    if schema > current:
+        raise UsageError(f"{path} has schema {schema}, this bentpipe reads up to {current}: use a newer bentpipe.")
+    while (number := document["schema"]) < current:
+        if number not in steps:
+            raise UsageError(f"{path} has schema {number}, this bentpipe reads schema {min(steps)} and later.")
+        try:
+            document = steps[number](document)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UsageError(
+                f"{path} has schema {number}, but a field of this schema is missing or wrong: {error}."
+            ) from error
+    try:
+        return adapter.validate_python(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UsageError(f"{path}, field '{where}': {first['msg']}.") from error
+
+
+def _parse_all(text: bytes) -> Any:
+    """Like `parse`, but also accepts lone surrogates that an endpoint wrote, which the faster parser refuses."""
+    try:
+        return parse(text)
+    except ValueError:
+        try:
+            document = json.loads(text)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
+        check_numbers(document)
+        return document
+
+
+def _check_run(path: str, run: Run) -> None:
+    """Raises UsageError when a name can't be a folder name, or when parts of the document contradict each other."""
+    named: list[tuple[str, str]] = [("name", run.name)]
+    named += [(f"clients[{index}]", name) for index, name in enumerate(run.clients)]
+    named += [(f"servers[{index}]", name) for index, name in enumerate(run.servers)]
+    for field, entries in (("cases", run.cases), ("implementations", run.implementations)):
+        for key, entry in entries.items():
+            named.append((f"{field}.{key}", key))
+            if entry.name != key:
+                raise UsageError(f"{path}, field '{field}.{key}.name': expected '{key}', found {_quoted(entry.name)}.")
+    if not 0 <= run.started_unix_s < _LATEST:
+        raise UsageError(f"{path}, field 'started_unix_s': {run.started_unix_s:g} is no time of a run.")
+    for field, name in named:
+        if problem := name_problem(name):
+            raise UsageError(f"{path}, field {_quoted(field)}: {_quoted(name)} can't be a name: {problem}.")
+    for name, case in run.cases.items():
+        if not {"client", "server"} <= case.wire_names.keys():
+            raise UsageError(
+                f"{path}, field 'cases.{name}.wire_names': expected a name for the client and for the server."
+            )
+        if problem := case.link.problem:
+            raise UsageError(f"{path}, field 'cases.{name}.link.segments': {problem}.")
+    for name in (*run.vias, *(job.via for job in run.order)):
+        if name and name not in run.middleboxes:
+            raise UsageError(f"{path}, field 'middleboxes': {_quoted(name)} is missing, but a via or a job names it.")
+    for index, job in enumerate(run.order):
+        if problem := _job_problem(job):
+            raise UsageError(f"{path}, field 'order[{index}]': {problem}.")
+        if job.case_link not in run.cases:
+            raise UsageError(f"{path}, field 'order[{index}].case': {_quoted(job.case_link)} is not in 'cases'.")
+
+
+def _check_result(path: str, result: Result) -> None:
+    """Raises UsageError when a result contains a name, a time or a number that no job can have."""
+    if problem := _job_problem(result.job):
+        raise UsageError(f"{path}: {problem}.")
+    if not (result.started_unix_s >= 0 and result.wall_s >= 0 and result.started_unix_s + result.wall_s < _LATEST):
+        raise UsageError(f"{path}, field 'started_unix_s': {result.started_unix_s:g} is no time of a job.")
+    if problem := _sample_problem(result.sample):
+        raise UsageError(f"{path}, field 'sample.{problem}': it must be more than 0.")
+
+
+def run_line(run: Run) -> bytes:
+    """A run as one line of JSON, without the line's end."""
+    return json.dumps(_RUN.dump_python(run, mode="json"), sort_keys=True, allow_nan=False).encode()
+
+
+def result_line(result: Result) -> bytes:
+    """A result as one line of JSON, without the line's end."""
+    return json.dumps(_RESULT.dump_python(result, mode="json"), sort_keys=True, allow_nan=False).encode()
+
+
+def read_run(text: bytes, where: str) -> Run:
+    """The run in one line of a file of results. `where` names the line in errors. Raises UsageError."""
+    run: Run = _read_document(text, where, "run", _RUN, {})
+    _check_run(where, run)
+    return run
+
+
+def read_result(text: bytes, where: str) -> Result:
+    """The result in one line of a file of results. `where` names the line in errors. Raises UsageError."""
+    result: Result = _read_document(text, where, "result", _RESULT, {})
+    _check_result(where, result)
+    return result
+
+
+def _job_problem(job: Job) -> str | None:
+    named = (("server", job.server), ("client", job.client), ("via", job.via), ("case", job.case), ("link", job.link))
+    for what, name in named:
+        if (name or what not in ("via", "link")) and (problem := name_problem(name)):
+            return f"the {what} {_quoted(name)} can't be a name: {problem}"
+    return iteration_problem(job.iteration)
+
+
+def _sample_problem(sample: Sample | None) -> str | None:
+    """The name of the first number that must be positive but isn't; None when there is none. Rankings use the logarithm
+    of these numbers."""
+    if sample is None:
+        return None
+    numbers = {"ttlb": sample.ttlb, "goodput": sample.goodput, "throughput": sample.throughput}
+    return next((name for name, value in numbers.items() if value is not None and value <= 0), None)
+
+
+def _quoted(text: str) -> str:
+    shown = text if len(text) <= 80 else f"{text[:80]}…"
+    return f"'{shown}'" if shown.isprintable() else ascii(shown)
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """The JSON Schemas of the files that bentpipe writes, by file name."""
+    adapters: dict[str, TypeAdapter[Any]] = {"run.json": _RUN, "result.json": _RESULT, "evidence.json": _EVIDENCE}
+    return {name: adapter.json_schema() for name, adapter in adapters.items()}
+
+
+class RunFolder:
+    """One run on disk. Construct with `create` or `open`.
+
+    The path of a job's folder identifies the job: a `result.json` that names another job is refused. Paths through
+    symbolic links are refused, too. A result that can't be read is left out, and `skip` is called with a sentence about
+    it. Without `skip`, such a result is an error.
+    """
+
+    def __init__(self, path: Path, run: Run, skip: Callable[[str], None] | None = None) -> None:
+        self.path = path
+        self.run = run
+        self.skip = skip
+
+    @classmethod
+    def create(cls, path: Path, run: Run) -> "RunFolder":
+        """Write `run.json`. Raises UsageError when the folder already contains a run, or can't be written."""
+        if (path / "run.json").exists():
+            raise UsageError(
+                f"{path} already contains a run: resume it with `--run {path.name}`, or choose another name."
+            )
+        folder = cls(path, run)
+        try:
+            folder.save_run(run)
+        except OSError as error:
+            raise UsageError(f"The run folder {path} can't be written: {error.strerror}.") from error
+        return folder
+
+    @classmethod
+    def open(cls, path: Path, skip: Callable[[str], None] | None = None) -> "RunFolder":
+        """Open a stored run. Raises UsageError when `path` contains no run, or when the run can't be read."""
+        path = path if name_problem(path.name) is None else path.resolve()
+        if problem := name_problem(path.name):
+            raise UsageError(f"{_quoted(str(path))} can't contain a run, because {problem}: rename the folder.")
+        try:
+            run = _load(path / "run.json", "run", _RUN, RUN_MIGRATIONS)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise UsageError(f"{path} contains no run: there is no run.json in it.") from error
+        _check_run(str(path / "run.json"), run)
+        return cls(path, run, skip)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    def save_run(self, run: Run) -> None:
+        """Replace `run.json`, for example to add image digests of new stacks or more jobs."""
+        write_atomically(self.path / "run.json", to_json(run, _RUN))
+        self.run = run
+
+    def artifacts(self, job: Job) -> Artifacts:
+        """The job's files, whether they exist or not."""
+        return Artifacts(self.path / self.run.folder(job))
+
+    def result(self, job: Job) -> Result | None:
+        """The stored result; None when the job isn't done. Raises UsageError when the result can't be read."""
+        try:
+            return self._read(self.run.folder(job) / "result.json")[1]
+        except FileNotFoundError:
+            return None
+
+    def results(self) -> dict[Job, Result]:
+        """Every stored result, also of jobs that are not planned. Sorted by job."""
+        results = {}
+        for path in self.path.glob("*_*/*/*/result.json"):
+            try:
+                job, result = self._read(path.relative_to(self.path))
+            except UsageError as error:
+                if self.skip is None:
+                    raise
+                self.skip(str(error))
+                continue
+            results[job] = result
+        return dict(sorted(results.items()))
+
+    def _read(self, relative: Path) -> tuple[Job, Result]:
+        """The result in the file `relative` and the job of its folder. Raises FileNotFoundError, UsageError."""
+        path = beneath(self.path, relative)
+        steps = {
+            1: lambda document: result_1(document, self.run.old_folders),
+            2: result_2,
+            3: result_3,
+        }
+        result: Result = _load(path, "result", _RESULT, steps)
+        _check_result(str(path), result)
+        job = result.job
+        if self.run.folder(job) != relative.parent:
+            raise UsageError(
+                f"{path} is for the job {_quoted(str(job))}, but its folder belongs to another job: move or delete it."
+            )
+        return job, self._completed(result)
+
+    def _completed(self, result: Result) -> Result:
+        """The result. Its sample gets the numbers that older definitions lacked, if they follow from stored numbers."""
+        case, sample = self.run.cases.get(result.job.case_link), result.sample
+        if case is None or sample is None or sample.definitions >= DEFINITIONS:
+            return result
+        if case.client is not ClientKind.STACK:  # older definitions called their throughput goodput
+            sample = replace(sample, definitions=DEFINITIONS, goodput=None, efficiency=None)
+            return replace(result, sample=sample if case.page else sample.completed(case.forward.data_rate))
+        return replace(result, sample=sample.completed(case.forward.data_rate))
+
+    def save_result(self, result: Result) -> None:
+        """Write `result.json`; with it, the job is done. Raises UsageError when the job's path leads out of the run."""
+        job = result.job
+        if problem := _job_problem(job):
+            raise UsageError(f"{self.path}: {problem}.")
+        write_atomically(beneath(self.path, self.run.folder(job) / "result.json"), to_json(result, _RESULT))
+
+    def own(self, job: Job) -> Artifacts:
+        """Like `artifacts`. Raises UsageError when the job's folder contains anything but files and folders."""
+        artifacts = Artifacts(beneath(self.path, self.run.folder(job)))
+        if problem := foreign_entry(artifacts.folder):
+            raise UsageError(
+                f"{artifacts.folder}: {problem}; bentpipe never makes this, so it does not change the job."
+            )
+        return artifacts
+
+    def locked(self) -> AbstractContextManager[None]:
+        """Lock the folder for one runner. Raises UsageError when another runner has locked it."""
+        return locked_folder(self.path)
+
+
+def load_evidence(artifacts: Artifacts) -> Evidence | None:
+    """The job's evidence; None when it is missing or can't be read (the judge then reports that)."""
+    try:
+        document = _parse_all(read_regular(artifacts.evidence))
+        while (step := EVIDENCE_MIGRATIONS.get(document["schema"])) is not None:
+            document = step(document)
+        evidence: Evidence = _EVIDENCE.validate_python(document)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return evidence if not evidence.error or {"code", "message"} <= evidence.error.keys() else None
+
+
+def save_evidence(artifacts: Artifacts, evidence: Evidence) -> None:
+    """Write `evidence.json`, the last file that the deployment of a job writes."""
+    write_atomically(artifacts.evidence, to_json(evidence, _EVIDENCE))
+
+
+def find_runs(logs: Path, skip: Callable[[str], None] | None = None) -> list[RunFolder]:
+    """The runs below `logs`, newest first. An unreadable run is an error; with `skip`, it is reported and left out."""
+    folders = []
+    for path in logs.glob("*/run.json"):
+        try:
+            folders.append(RunFolder.open(path.parent, skip))
+        except UsageError as error:
+            if skip is None:
+                raise
+            skip(str(error))
+    return sorted(folders, key=lambda folder: folder.run.started_unix_s, reverse=True)

@@ -1,0 +1,52 @@
+"""scripts/side.py as a process of this host: which addresses answer, and how long that takes to find out."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from runner.places.links.link_end import SCRIPTS
+
+TOKEN = "5a" * 16
+SIDE = (sys.executable, "-ISB", str(SCRIPTS / "capture_and_probe.py"))
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A UDP port at which this host answers probes."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        number = int(probe.getsockname()[1])
+    with subprocess.Popen([*SIDE, "answer", "60", TOKEN, str(number)], stdout=subprocess.PIPE, text=True) as answering:
+        assert answering.stdout is not None
+        assert answering.stdout.readline() == "side ready\n"
+        yield number
+        answering.terminate()
+
+
+def _find(port: int, *addresses: str, token: str = TOKEN) -> tuple[list[list[str]], float]:
+    """The words of each line, and seconds."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [*SIDE, "find", "60", token, str(port), *addresses], capture_output=True, text=True, check=True, timeout=60
+    )
+    *lines, last = done.stdout.splitlines()
+    assert last == "found"
+    return [line.split() for line in lines], time.monotonic() - began
+
+
+def test_it_ends_when_all_addresses_have_answered(port: int) -> None:
+    lines, seconds = _find(port, "127.0.0.1", "127.0.0.1")
+    assert seconds < 1.0
+    for address, rtt, payload, source, ours in lines:
+        assert (address, payload, source, ours) == ("127.0.0.1", "1452", "127.0.0.1", "127.0.0.1")
+        assert 0 < int(rtt) < 1e9
+
+
+def test_an_address_that_does_not_answer_is_asked_again(port: int) -> None:
+    lines, seconds = _find(port, "127.0.0.1", "127.0.0.1", token="00" * 16)
+    assert seconds > 4.0
+    assert lines == [["127.0.0.1", "-1", "0", "-", "-"]] * 2

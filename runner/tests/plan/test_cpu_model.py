@@ -1,0 +1,84 @@
+"""The CPU model: its file, its refusals, its charge in the record of a run, and the fit of the calibration."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from lab.cpu_model import Work, fit, held_out, predicted
+from runner.errors import UsageError
+from runner.model.deployment import REAL, VIRTUAL
+from runner.places import place
+from runner.plan.cpu_model import CALIBRATED, MEASURED, NONE, CpuModel, charge_of, host_cpu, mode_of
+from runner.store.runs import RunFolder
+from runner.tests.guests.test_description import run_of
+
+MODEL = CpuModel(
+    syscall_s=1.5e-6,
+    fault_s=0.5e-6,
+    factor=0.9,
+    trap_s=4e-6,
+    host=host_cpu(),
+    stacks=("quinn",),
+    error=0.1,
+    made_unix_s=0,
+)
+
+
+def test_a_model_survives_its_file_and_gives_the_kernel_four_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "cpu-model.json"
+    MODEL.save(path)
+    assert CpuModel.load(path) == MODEL
+    assert charge_of(CALIBRATED, path) == "1500,500,90,4000"
+
+
+def test_each_charge_tells_its_mode(tmp_path: Path) -> None:
+    MODEL.save(tmp_path / "model")
+    for mode in (NONE, CALIBRATED, MEASURED):
+        assert mode_of(charge_of(mode, tmp_path / "model")) == mode
+
+
+def test_a_missing_a_broken_and_a_foreign_model_are_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "cpu-model.json"
+    with pytest.raises(UsageError, match=r"not calibrated yet; run `\.venv/bin/python -m lab\.cpu_model`"):
+        charge_of(CALIBRATED, path)
+    path.write_text('{"syscall_s": "much"}')
+    with pytest.raises(UsageError, match="can't be read as a CPU model"):
+        charge_of(CALIBRATED, path)
+    CpuModel(**{**vars(MODEL), "host": "another CPU"}).save(path)
+    with pytest.raises(UsageError, match="was calibrated on 'another CPU'"):
+        charge_of(CALIBRATED, path)
+
+
+def test_real_time_has_no_cpu_model(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="add --clock virtual"):
+        place.charge(REAL, MEASURED, tmp_path)
+    assert place.charge(REAL, NONE, tmp_path) == ""
+
+
+def test_a_resumed_run_keeps_its_charge(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", place.with_clock(run_of(REAL), VIRTUAL, cpu_charge="1,2,3,4"))
+    assert place.charge(VIRTUAL, None, tmp_path / "run") == "1,2,3,4"
+    assert place.charge(VIRTUAL, NONE, tmp_path / "run") == ""
+
+
+def test_the_fit_finds_the_numbers_that_made_the_work() -> None:
+    chance, trap, true = random.Random(1), 3e-6, (2e-6, 1e-6, 0.8)
+    works = []
+    for stack in ("a", "b", "c", "d"):
+        for role in ("client", "server"):
+            calls, faults, user = chance.uniform(1e5, 1e6), chance.uniform(1e3, 1e6), chance.uniform(0.5, 5)
+            lane = true[0] * calls + true[1] * faults + true[2] * user
+            guest = user + trap * (calls + faults)
+            works.append(Work(stack=stack, role=role, lane_cpu=lane, syscalls=calls, faults=faults, guest_cpu=guest))
+    assert fit(works, trap) == pytest.approx(true, rel=1e-6)
+    assert max(abs(error) for error in held_out(works, trap).values()) < 1e-6
+    assert predicted(works[0], true, trap) == pytest.approx(works[0].lane_cpu)
+
+
+def test_the_fit_has_no_negative_number() -> None:
+    works = [
+        Work(stack=str(n), role="client", lane_cpu=1.0 - 1e-7 * n, syscalls=n, faults=1e4 * n, guest_cpu=1.0)
+        for n in range(1, 8)
+    ]
+    assert min(fit(works, 0.0)) >= 0

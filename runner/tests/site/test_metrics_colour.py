@@ -1,0 +1,51 @@
+from dataclasses import fields
+
+import pytest
+
+from runner.model.result import Sample
+from runner.site import cells
+from runner.site.cells import BY_KEY, METRICS, SWITCHABLE, digits, value
+
+
+def test_every_number_of_a_sample_is_shown_with_a_definition() -> None:
+    assert {metric.key for metric in METRICS} == {field.name for field in fields(Sample)} - {"file_size", "definitions"}
+    assert all(metric.formula for metric in METRICS)
+    assert set(SWITCHABLE) <= set(BY_KEY)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0.0, "0.00"), (0.041, "0.04"), (9.994, "9.99"), (9.996, "10.0"), (99.97, "100"), (1204.4, "1,204")],
+)
+def test_three_digits_and_at_most_two_decimals(number: float, text: str) -> None:
+    assert digits(number) == text
+    assert digits(-number).lstrip("-") == text
+
+
+def test_numbers_have_their_units() -> None:
+    assert BY_KEY["goodput"].text(8_240_000) == "8.24\u202fMbit/s"
+    assert BY_KEY["efficiency"].text(0.412) == "41.2\u202f%"
+    assert BY_KEY["handshake_time"].text(1.204) == "1,204\u202fms"
+    assert BY_KEY["lost_packets"].text(7) == "7"
+    assert BY_KEY["ttfb"].text(None) == "–"
+    assert value(None, "ttfb") is None
+    assert value(Sample(file_size=1, ttfb=2.0), "ttfb") == 2.0
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_is_readable_on_every_step_and_lightness_carries_the_order(dark: bool) -> None:
+    shades = [cells.shade(step, dark=dark) for step in range(cells.STEPS + 1)]
+    assert min(cells.contrast(*shade) for shade in shades) >= 4.5
+    lightness = [cells.luminance(background) for background, _ in shades]
+    assert lightness == sorted(lightness, reverse=not dark)
+    assert len(set(lightness)) == len(lightness)
+
+
+def test_contrast_is_that_of_the_guidelines() -> None:
+    assert cells.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert cells.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+def test_efficiency_beyond_the_scale_takes_its_end() -> None:
+    assert [cells.step_of(eta) for eta in (-0.1, 0.0, 0.5, 1.0, 1.2)] == [0, 0, 20, 40, 40]
+    assert cells.stylesheet().count("\n") == cells.STEPS + 1

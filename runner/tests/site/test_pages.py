@@ -1,0 +1,330 @@
+"""What the pages of a run tell: sentences, stacks, scenarios, comparisons, figures."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from lab.run_folders import case, measured, rare_run, recorded_run, run, variants_run, vias_run
+from runner.compare.rankings import Share
+from runner.model.result import DirectionTruth, Finding, LinkTruth, Outcome, PublicVerdict, Result
+from runner.model.run import Job, Kind
+from runner.site import charts, headlines, render
+from runner.site.charts import Axis, Mark, Strip
+from runner.site.pages import Page, comparing, figures, implementations, modules, navigation, overview, scenarios
+from runner.site.view import RunView, StoredRun, previous
+from runner.store.runs import RunFolder
+from runner.terminal.printing import show_result
+
+STACKS = ("a", "b", "c")
+
+
+def measured_run(path: Path, *, factor: float = 1.0, started: float = 1.8e9) -> RunFolder:
+    """3 × 3 stacks in two measurements with 3 iterations; the server decides: a is twice as fast as b, b as c."""
+    order = tuple(
+        Job(server=server, client=client, case=name, iteration=iteration)
+        for server in STACKS
+        for client in STACKS
+        for name in ("sat", "fast")
+        for iteration in (1, 2, 3)
+    )
+    cases = {name: case(name, iterations=3) for name in ("sat", "fast")}
+    folder = RunFolder.create(path, run(path.name, cases, order, started=started))
+    for job in order:
+        share = (
+            0.8 / 2 ** STACKS.index(job.server) * factor * (1 + 0.01 * job.iteration + 0.02 * STACKS.index(job.client))
+        )
+        sample = measured(20e6 * share, ttlb=1 / share)
+        folder.save_result(
+            replace(
+                Result.of(job, Outcome.SUCCEEDED),
+                sample=sample,
+                limits={"link": share, "congestion window": 1 - share},
+                started_unix_s=started + job.iteration,
+            )
+        )
+    return folder
+
+
+def view_of(*folders: RunFolder) -> RunView:
+    """Of the first one."""
+    stored = sorted((StoredRun.of(folder) for folder in folders), key=lambda one: -one.run.started_unix_s)
+    return RunView(next(one for one in stored if one.path == folders[0].path), stored)
+
+
+def test_a_run_is_told_in_five_sentences_with_its_numbers(tmp_path: Path) -> None:
+    view = view_of(measured_run(tmp_path / "run"))
+    scope, speed, who, limits, wrong = headlines.sentences(view, view.decided)
+    assert "3\u00a0servers × 3\u00a0clients" in scope
+    assert "from 1.18 s (c → a) to 4.90 s" in speed.replace("\u202f", " ")
+    assert "the server causes 9" in who or "the server causes 100" in who
+    assert "the server's congestion window" in limits
+    assert wrong == "No job failed by the fault of a stack."
+
+
+def test_what_an_interval_does_not_carry_is_not_said(tmp_path: Path) -> None:
+    view = view_of(measured_run(tmp_path / "run"))
+    known = view.decided[0].shares
+    assert known is not None
+    wide = replace(known, server=Share(share=0.51, low=0.0, high=0.98), client=Share(share=0.49, low=0.0, high=0.9))
+    _, _, who, *_ = headlines.sentences(view, [replace(view.decided[0], shares=wide)])
+    assert "does not show whether the server or the client decides" in who
+    assert "0 to 98" in who
+
+
+def test_with_one_iteration_of_each_pair_nobody_is_told_to_decide_as_a_pair(tmp_path: Path) -> None:
+    view = view_of(measured_run(tmp_path / "run"))
+    known = view.decided[0].shares
+    assert known is not None
+    none, whole = Share(share=0.0, low=0.0, high=0.5), Share(share=1.0, low=0.6, high=1.0)
+    once = replace(known, server=none, client=none, pair=whole, residual=None)
+    _, _, who, *_ = headlines.sentences(view, [replace(view.decided[0], shares=once)])
+    assert "does not show whether the server or the client decides" in who
+    assert "more iterations would show" in who
+
+
+def test_failures_are_told_by_cause(tmp_path: Path) -> None:
+    view = view_of(rare_run(tmp_path / "rare"))
+    *_, wrong = headlines.sentences(view, view.decided)
+    assert "failed, by cause: timeout" in wrong
+    groups = overview.failures(view.table.values())
+    assert {group.code for group in groups} == {"timeout", "unsupported"}
+    assert sum(group.share for group in groups) == pytest.approx(1.0)
+    assert groups[0].jobs >= groups[1].jobs
+
+
+def test_nothing_run_yet_is_said(tmp_path: Path) -> None:
+    order = (Job(server="a", client="b", case="sat", iteration=1),)
+    folder = RunFolder.create(tmp_path / "run", run("run", {"sat": case("sat")}, order))
+    view = view_of(folder)
+    assert headlines.sentences(view, view.decided)[-1] == "No job has succeeded yet."
+    for module in modules(folder.run):
+        list(module.pages(view))
+
+
+def test_ranks_of_a_stack_in_both_roles(tmp_path: Path) -> None:
+    view = view_of(measured_run(tmp_path / "run"))
+    sat = next(one for one in implementations.in_cases(view, "b") if one.case == "sat")
+    assert (sat.places["server"].rank, sat.ranked["server"]) == (2, 3)
+    assert sat.attempts["client"].attempts == 9
+    assert sat.efficiency["server"].median == pytest.approx(0.4 * 1.04, rel=1e-6)
+
+
+def test_a_scenario_sums_the_link_s_truth_and_orders_its_stacks(tmp_path: Path) -> None:
+    view = view_of(recorded_run(tmp_path / "run"))
+    (page,) = [one for one in scenarios.pages(view) if one.path == "scenarios/goodput.html"]
+    assert page.context["truth"]["jobs"] == 3  # type: ignore[union-attr]
+    empty = [one for one in scenarios.pages(view) if one.path == "scenarios/transfer.html"]
+    assert len(empty) == 1
+
+
+def test_a_case_that_moves_little_tells_of_no_goodput(tmp_path: Path) -> None:
+    pages = scenarios.pages(view_of(recorded_run(tmp_path / "run")))
+    text = {page.path: page.context for page in pages if isinstance(page, Page)}
+    short, long = text["scenarios/handshake.html"], text["scenarios/goodput.html"]
+    assert [metric.key for metric, _ in short["numbers"]] == ["handshake_time", "ttlb"]
+    assert (bool(short["by_server"]), bool(long["by_server"])) == (False, True)
+    listed = {row["case"].name: row["efficiency"] for row in text["scenarios/index.html"]["rows"]}
+    assert (listed["handshake"] is None, listed["goodput"] is None) == (True, False)
+
+
+def test_the_run_before_is_the_newest_of_the_same_plan(tmp_path: Path) -> None:
+    newest = measured_run(tmp_path / "c", factor=0.5, started=1.8e9)
+    same = measured_run(tmp_path / "b", started=1.7e9)
+    older = measured_run(tmp_path / "a", started=1.6e9)
+    other = rare_run(tmp_path / "rare")
+    elsewhere = RunFolder.create(tmp_path / "e", replace(same.run, host={"name": "other"}, started_unix_s=1.75e9))
+    view = view_of(newest, same, older, other, elsewhere)
+    assert view.previous is not None
+    assert view.previous.name == "b"
+    assert [one.name for one in view.alike] == ["a", "b", "c"]
+    assert previous(view.alike[0], view.folders) is None
+    assert view.changes is not None
+    assert comparing.pages(view)
+
+
+def test_figures_have_all_numbers_of_the_thesis_and_say_what_is_missing(tmp_path: Path) -> None:
+    view = view_of(measured_run(tmp_path / "run"))
+    *_, page = list(figures.pages(view))
+    numbers = [item.number for item in page.context["figures"]]  # type: ignore[union-attr]
+    assert numbers == [f"5.{number}" for number in range(1, 25)]
+    for item in page.context["figures"]:  # type: ignore[union-attr]
+        assert item.panels or item.missing
+
+
+def test_variants_stand_beside_their_stack(tmp_path: Path) -> None:
+    view = view_of(variants_run(tmp_path / "run"))
+    (page,) = comparing.pages(view)
+    (family,) = page.context["variants"]  # type: ignore[union-attr]
+    assert (family["stack"], family["role"]) == ("quinn", "server")
+    assert [name for name, _ in family["rows"]] == ["quinn", "quinn+iw=32"]
+
+
+def test_every_module_has_a_place_of_its_own(tmp_path: Path) -> None:
+    for folder in (rare_run(tmp_path / "pairs"), vias_run(tmp_path / "paths")):
+        orders = [one.nav for one in modules(folder.run) if one.nav is not None]
+        assert len({order for order, _, _ in orders}) == len(orders)
+        assert navigation(folder.run)[0] == ("Overview", "index.html")
+    assert [words for words, _ in navigation(folder.run)] == ["Overview", "Middleboxes", "Downloads"]
+
+
+def test_charts_of_nothing_are_nothing() -> None:
+    axis = Axis(label="x")
+    assert charts.strips([Strip(label="a", marks=[])], axis, title="t") == ""
+    assert charts.scatter([], axis, axis, title="t") == ""
+    assert charts.lines([], axis, axis, title="t") == ""
+    assert charts.curves([("a", [])], axis, axis, title="t") == ""
+    assert charts.heat(["a"], ["b"], {}, title="t") == ""
+
+
+def test_charts_escape_names_and_stay_inside() -> None:
+    marks = [Mark(x=value, title="<b>", href="a?b&c") for value in (1.0, 2.0, 99.0)]
+    svg = charts.strips([Strip(label="<i>", marks=marks)], Axis(label="x", end=50.0), title='"<t>"')
+    assert "<i>" not in svg
+    assert "<b>" not in svg
+    assert 'aria-label="&#34;&lt;t&gt;&#34;"' in svg
+    assert 'role="group"' in svg
+    assert 'role="img"' in charts.strips([Strip(label="a", marks=[Mark(x=1)])], Axis(label="x"), title="t")
+
+
+def test_curves_are_told_apart_and_their_names_stay_inside() -> None:
+    names = [f"tcp-over-quic-quinn+iw={number}" for number in range(charts.GROUPS + 1)]
+    svg = charts.curves(
+        [(name, [(0.0, 0.0), (1.0, 1.0)]) for name in names], Axis(label="x"), Axis(label="y"), title="t"
+    )
+    assert len(set(re.findall(r'class="(series g\d dash\d)"', svg))) == len(names)
+    places = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*>tcp-', svg)
+    assert len(set(places)) == len(names)
+    width, height = map(float, re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)[0])
+    assert all(float(x) + 7 * len(names[0]) < width and float(y) < height for x, y in places)
+
+
+def test_shapes_of_groups_differ() -> None:
+    assert len({charts.shape_path(0, 0, group) for group in range(charts.GROUPS)}) == charts.GROUPS
+
+
+def test_the_overview_counts_the_outcomes_of_each_case(tmp_path: Path) -> None:
+    order = tuple(
+        Job(server=server, client="a", case="handshake", iteration=1) for server in ("a", "b", "c", "d", "e", "f")
+    )
+    folder = RunFolder.create(tmp_path / "run", run("run", {"handshake": case("handshake", Kind.TEST_CASE)}, order))
+    outcomes = (Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.FAILED, Outcome.ERROR)
+    broken = Finding(code="13.2.3-x", requirement="", expected="", actual="", role="server")
+    for job, outcome in zip(order, outcomes, strict=True):
+        folder.save_result(replace(Result.of(job, outcome), violations=(broken,) if job.server == "a" else ()))
+    context = overview.context(view_of(folder))
+    ((counted, counts),) = context["test_counts"]
+    marks = {server: cell.broken_rules for server, ((cell,),) in context["test_rows"]}
+    assert marks == {"a": ("server 13.2.3-x",)} | dict.fromkeys(("b", "c", "d", "e", "f"), ())
+    assert counted.name == "handshake"
+    shown = [(name, number) for name, _, number in counts if number]
+    assert shown == [("succeeded", 3), ("failed", 2), ("error", 1), ("broken", 1)]
+
+
+def test_a_pair_tells_its_notes_and_what_the_public_runner_would_have_said(tmp_path: Path) -> None:
+    job = Job(server="a", client="b", case="quick", iteration=1)
+    folder = RunFolder.create(tmp_path / "run", run("run", {"quick": case("quick", Kind.TEST_CASE)}, (job,)))
+    note = Finding(code="stream-limit-high", requirement="At most 1000.", expected="1000", actual="5000", role="server")
+    public = PublicVerdict(outcome=Outcome.FAILED, why="the first stream limit is <b>5000</b>")
+    folder.save_result(replace(Result.of(job, Outcome.SUCCEEDED), notes=(note,), public=public))
+    render([folder], tmp_path / "site")
+    page = next(path for path in (tmp_path / "site").rglob("*.html") if 'id="notes"' in path.read_text()).read_text()
+    assert "stream-limit-high" in page
+    assert re.search(r'<details id="public" open>.*verdict: different', page)
+    assert "iteration 1: <b>failed</b>, here <b>succeeded</b>" in page
+    assert "&lt;b&gt;5000" in page
+
+
+def test_broken_rules_stand_in_a_table_by_stack_and_on_the_pair_s_page(tmp_path: Path) -> None:
+    job = Job(server="a", client="b", case="quick", iteration=1)
+    folder = RunFolder.create(tmp_path / "run", run("run", {"quick": case("quick", Kind.TEST_CASE)}, (job,)))
+    broken = Finding(
+        code="rfc9000-12.3-number-reused",
+        requirement="A packet number is used once.",
+        expected="the rule is kept",
+        actual="number <7>",
+        role="client",
+        section="RFC 9000 §12.3",
+        packets=(3, 9),
+        vantage="client",
+    )
+    folder.save_result(replace(Result.of(job, Outcome.SUCCEEDED), violations=(broken,)))
+    render([folder], tmp_path / "site")
+    table = (tmp_path / "site" / "run" / "rules" / "index.html").read_text()
+    assert re.search(r"<td>b</td><td>client</td><td>1</td>", table)
+    assert 'href="../a_b/quick.html"' in table
+    assert (tmp_path / "site" / "run" / "a_b" / "quick.html").is_file()
+    assert "number &lt;7&gt;, packets 3, 9 of the client side" in table
+    assert "rfc9000-12.3-number-reused" in (tmp_path / "site" / "run" / "a_b" / "quick.html").read_text()
+
+
+def test_the_overview_marks_where_the_public_runner_would_have_said_otherwise(tmp_path: Path) -> None:
+    jobs = [Job(server=server, client="a", case="handshake", iteration=1) for server in ("a", "b", "c")]
+    folder = RunFolder.create(
+        tmp_path / "run", run("run", {"handshake": case("handshake", Kind.TEST_CASE)}, tuple(jobs))
+    )
+    text = (None, PublicVerdict(outcome=Outcome.SUCCEEDED), PublicVerdict(outcome=Outcome.FAILED, why="no file"))
+    for job, public in zip(jobs, text, strict=True):
+        folder.save_result(replace(Result.of(job, Outcome.SUCCEEDED), public=public))
+    context = overview.context(view_of(folder))
+    assert context["public_differs"] == 1
+    assert {server: cell.public for server, ((cell,),) in context["test_rows"]} == {"a": None, "b": None, "c": text[2]}
+
+
+@pytest.mark.parametrize(
+    ("clock", "clocks", "told"),
+    [
+        ("real", {}, None),
+        ("virtual", {}, "virtual: computing takes no time"),
+        (
+            "auto",
+            {"sat": "real", "fast": "virtual"},
+            "virtual for fast; real for sat. In virtual time computing takes no time",
+        ),
+    ],
+)
+def test_the_clock_of_a_run_is_on_its_page(
+    tmp_path: Path, clock: str, clocks: dict[str, str], told: str | None
+) -> None:
+    folder = measured_run(tmp_path / "timed")
+    folder.save_run(replace(folder.run, clock=clock, clocks=clocks))
+    render([RunFolder.open(folder.path)], tmp_path / "site")
+    page = next((tmp_path / "site").rglob("timed/index.html"), tmp_path / "site" / "index.html").read_text()
+    facts = re.search(r"<dt>clock</dt><dd>(.*?)</dd>", page)
+    assert (facts is None) is (told is None)
+    assert told is None or (facts is not None and facts[1].startswith(told))
+
+
+@pytest.mark.parametrize(("clock", "speed"), [("real", None), ("virtual", 42.5)])
+def test_a_result_tells_its_clock_and_only_in_real_time_how_late_the_simulator_was(
+    tmp_path: Path, clock: str, speed: float | None
+) -> None:
+    folder = measured_run(tmp_path / "timed")
+    way = DirectionTruth(
+        packets_in=9,
+        packets_out=9,
+        bytes_in=9000,
+        bytes_out=9000,
+        dropped_queue=0,
+        dropped_loss=0,
+        queue_max_packets=1,
+        queue_mean_packets=0.1,
+    )
+    truth = LinkTruth(seed=1, forward=way, return_=way, lateness_p99=0.001, lateness_max=0.002)
+    for result in folder.results().values():
+        folder.save_result(replace(result, clock=clock, guest_speed=speed, truth=truth))
+    render([RunFolder.open(folder.path)], tmp_path / "site")
+    pages = [path.read_text() for path in (tmp_path / "site").rglob("*.html")]
+    of_pair = next(page for page in pages if f"Clock: {clock}." in page)
+    of_case = next(page for page in pages if "The simulator recorded these counts" in page)
+    late = ["ateness was " in page for page in (of_pair, of_case)]
+    fast = ["42.5 guest seconds per host second" in page for page in (of_pair, of_case)]
+    assert (late, fast) == ([clock == "real"] * 2, [clock == "virtual"] * 2)
+    console = Console(record=True, width=200)
+    job = Job(server="a", client="b", case="sat", iteration=1)
+    show_result(console, folder.results()[job], None, None, folder.artifacts(job))
+    text = console.export_text()
+    assert f"clock: {clock}" in text
+    assert ("lateness p99 1.00 ms" in text, "42.5 guest seconds" in text) == (clock == "real", clock == "virtual")
