@@ -59,6 +59,9 @@ static void make_world(void) {
     if (limit < 0 || dprintf(limit, "%.0f", job_seconds("threads")) < 0) give_up("threads can't be limited");
     close(limit);
     set_least_residence();
+    int spaces = open("/proc/sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC); /* in lanes, the engine forbids them */
+    if (spaces < 0 || dprintf(spaces, "0") < 0) give_up("user namespaces can't be forbidden");
+    close(spaces);
     network_make();
     listeners_make();
     roots_make();

@@ -416,7 +416,6 @@ class GuestExperiment:
             "memory_mib": min(setting.memory, job.limits.memory + _OWN_MEMORY * MIB) // MIB + quotas // MIB,
             "charge": setting.charge,
             "cpu": self._cpu,
-            "guard": "seccomp",
             "spin_cpu_s": setting.spin_cpu_s,
             "silence_s": setting.silence_s,
             "host_s": setting.host_s,

@@ -24,5 +24,5 @@ def lanes(engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory)
     except ImageNotFound:
         pytest.skip(f"the image {IMAGE} is not built: `./bentpipe demo --clock virtual` builds it in minutes")
     scratch: Path = tmp_path_factory.mktemp("guests")
-    with GuestHost.open("tests", Setting(epoch=EPOCH, spin_cpu_s=4.0), lanes=2, scratch=scratch) as host:
+    with GuestHost.open("tests", Setting(epoch=EPOCH, spin_cpu_s=12.0), lanes=2, scratch=scratch) as host:
         yield host
