@@ -170,13 +170,11 @@ class Alpn:
     protocol: str
 
     def __call__(self, case: CaseEvidence) -> Iterator[Finding]:
-        """A finding when a connection negotiated another protocol or none although the client offered this one."""
+        """A finding when a connection negotiated another protocol or none."""
         others = [
             connection
             for connection in case.facts.connections
-            if connection.handshake_completed
-            and connection.alpn != self.protocol
-            and (self.protocol in connection.offered_alpn or not connection.offered_alpn)
+            if connection.handshake_completed and connection.alpn != self.protocol
         ]
         if others:
             finding = Finding(
@@ -184,16 +182,22 @@ class Alpn:
                 requirement=f"The case runs over {self.protocol}.",
                 expected=self.protocol,
                 actual=", ".join(sorted({str(connection.alpn) for connection in others})),
+                role="client" if all(_offers_another(connection, self.protocol) for connection in others) else "",
                 section="RFC 7301 §3.1",
             )
             yield proven(finding, *(connection.landmarks.server_parameters for connection in others))
 
 
+def _offers_another(connection: ConnectionFacts, protocol: str) -> bool:
+    return bool(connection.offered_alpn) and protocol not in connection.offered_alpn
+
+
 @reads("initial")
 def protocol_is_offered(case: CaseEvidence) -> Iterator[Finding]:
-    """The client offers the protocol that the case requires (docs/contract.md)."""
+    """The client offers the protocol that the case requires (docs/contract.md), in each connection without a complete
+    handshake; `Alpn` checks the others."""
     for connection in case.facts.connections:
-        if connection.offered_alpn and case.protocol not in connection.offered_alpn:
+        if not connection.handshake_completed and _offers_another(connection, case.protocol):
             finding = Finding(
                 code="wrong-alpn",
                 requirement="The client offers the protocol of the case.",

@@ -205,7 +205,7 @@ def test_stateless_reset(tmp_path: Path) -> None:
     reset = datagram(last + 2, b"\x41" + bytes(30) + token, client_port=pair.client_port, from_client=False)
     trace = decode_pairs(tmp_path, [pair], [*pair.records, forged, reset])
     assert trace.packets["type"].to_pylist()[-2:] == ["1rtt", "stateless_reset"]
-    assert undecrypted(trace) == ["1rtt"]
+    assert undecrypted(trace) == []  # the other packet carries no ID of the connection: anybody may have sent it
 
 
 def test_extension_frames(tmp_path: Path) -> None:

@@ -110,8 +110,11 @@ def test_any_bytes(tmp_path: Path, magic: str, data: bytes) -> None:
 
 
 def test_garbage_on_a_known_flow_is_bounded(tmp_path: Path) -> None:
-    """10,000 packets that nothing opens, on the flow of a connection and on others, with many sessions to try."""
+    """10,000 packets that nothing opens, with an ID of a connection, on its flow and on others, with many sessions to
+    try."""
     records = read(CAPTURES[2])
+    packets = decode_capture(CAPTURES[2], key_logs(CAPTURES[2])).packets
+    dcid = next(row["dcid"] for row in packets.select(["type", "dcid"]).to_pylist() if row["type"] == "1rtt")
     log = tmp_path / "many.log"
     lines = [
         f"{label} {number:064x} {number + 1:064x}\n"
@@ -120,7 +123,7 @@ def test_garbage_on_a_known_flow_is_bounded(tmp_path: Path) -> None:
     ]
     log.write_text("".join(lines))
     garbage = [
-        record.with_payload(b"\x47" + (number.to_bytes(4) * 20)).with_client(50000 + number % 40)
+        record.with_payload(b"\x47" + dcid + (number.to_bytes(4) * 20)).with_client(50000 + number % 40)
         for number, record in enumerate(records * 200)
     ]
     path = rewrite.write_pcap(tmp_path / "garbage.pcap", [*records, *garbage])
