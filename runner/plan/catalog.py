@@ -86,6 +86,7 @@ _IMAGE = re.compile(
     r"(?P<tag>:[\w][\w.-]{0,127})?(?P<digest>@sha256:[0-9a-f]{64})?",
     re.ASCII,
 )
+_SHIPPED = ROOT / "implementations"  # files of the project itself
 _OWN_IMAGES = "bentpipe/"
 _HUB = re.compile(r"((index|registry-1)\.)?docker\.io/(library/)?")  # the registry of names without a registry
 
@@ -413,7 +414,7 @@ def _read(path: Path) -> _File:
         ours = {(entry.image, entry.build) for entry in shipped_entries}
         for section in ("implementations", "middleboxes"):
             for name, entry in getattr(file, section).items():
-                if (entry.image, entry.build) not in ours:
+                if (entry.image, entry.build) not in ours and not path.resolve().is_relative_to(_SHIPPED):
                     _bound(f"{path}, {section}.{name}", path, entry, {image for image, _ in ours})
         file.implementations = {**shipped.implementations, **file.implementations}
         file.middleboxes = {**shipped.middleboxes, **file.middleboxes}
@@ -448,14 +449,14 @@ def _bound(where: str, path: Path, entry: _Entry | _Middlebox, ours: Collection[
         raise UsageError(
             f"{where}: an image that is built has no digest: remove '{match['digest']}' from '{entry.image}'."
         )
-    own, shipped = path.resolve().parent, ROOT / "implementations"
+    own = path.resolve().parent
     folder = (own / entry.build).resolve()
     if not folder.is_dir() and (ROOT / entry.build).is_dir():
         folder = (ROOT / entry.build).resolve()
-    if not (folder.is_relative_to(own) or folder.is_relative_to(shipped)):
+    if not (folder.is_relative_to(own) or folder.is_relative_to(_SHIPPED)):
         raise UsageError(
             f"{where}: build '{entry.build}' leads to {folder}: only folders in {own}, the folder of the file, and in "
-            f"{shipped} are built."
+            f"{_SHIPPED} are built."
         )
     entry.build = str(folder)
 

@@ -35,7 +35,8 @@ def _bentpipe(name: str, *, full: str = "", **environment: str) -> tuple[int, st
             timeout=120,
             check=False,
         )
-    return done.returncode, (done.stdout or b"").decode(), (done.stderr or b"").decode()
+    encoding = environment.get("PYTHONIOENCODING", "utf-8").partition(":")[0]
+    return done.returncode, (done.stdout or b"").decode(encoding), (done.stderr or b"").decode(encoding)
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "wrong"])
