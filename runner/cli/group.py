@@ -23,7 +23,7 @@ COMMANDS = {
     "doctor": ("host_commands", "Show what this host lacks, and how to install it."),
     "export": (
         "read_commands",
-        "Write the plan and all results of a run, without packets and logs, into one compressed file.",
+        "Write all results of a run, without packets, into one compressed file.",
     ),
     "history": ("read_commands", "Show each matrix cell over all runs: trend, change, rate of success."),
     "import": ("read_commands", "Make a run of a file of results, or add the file to a run."),

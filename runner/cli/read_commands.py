@@ -329,7 +329,7 @@ def history_(logs: Path, everything: bool) -> None:
 @click.argument("name", metavar="RUN")
 @click.option("--results", "target", type=file_type, required=True, metavar="FILE", help="File to write.")
 def export_(name: str, target: Path) -> None:
-    """Write the plan and all results of a run, without packets and logs, into one compressed file."""
+    """Write all results of a run, without packets, into one compressed file."""
     count = export_results(RunFolder.open(run_path(name)), target)
     size = target.stat().st_size
     out.print(f"{target}: {format_count(count, 'result')}, {size:,} B. `./bentpipe import {target}` reads it.")
@@ -339,7 +339,7 @@ def export_(name: str, target: Path) -> None:
 @click.argument("path", type=file_type, metavar="FILE")
 @click.option("--run", "name", metavar="NAME|DIR", help="Run to make or to extend. [the name of FILE]")
 def import_(path: Path, name: str | None) -> None:
-    """Make a run of a file of results, or add the file to the run NAME."""
+    """Make a run of a file of results, or add the file to a run."""
     target = run_path(name or path.name.split(".")[0])
     done = import_results(path, target)
     out.print(
