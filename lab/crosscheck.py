@@ -27,8 +27,7 @@ from runner.model.run import CaseRecord, Job
 from runner.model.stack import HTTP3, protocol_of
 from runner.plan.catalog import load_catalog
 from runner.plan.jobs import run_path
-from runner.store import runs as store
-from runner.store.runs import RunFolder
+from runner.store.runs import RunFolder, load_evidence
 from runner.trace.establish import facts
 from testcases.base import Case, CaseEvidence
 
@@ -273,7 +272,7 @@ CHECKS: dict[str, Callable[[list[Connection], str], Reasons]] = {
 
 def ours(artifacts: Artifacts, case: Case, record: CaseRecord) -> set[str] | None:
     """The codes of our findings, without exit codes and files; None when the job can't be judged."""
-    evidence = store.load_evidence(artifacts)
+    evidence = load_evidence(artifacts)
     if evidence is None or not artifacts.key_logs:
         return None
     ours_facts = facts(

@@ -37,7 +37,7 @@ from runner.judge.public import public_verdict
 from runner.model.result import Artifacts, Evidence, Outcome
 from runner.model.run import CaseRecord
 from runner.plan.catalog import load_catalog
-from runner.store import runs as store
+from runner.store.runs import RunFolder, load_evidence
 from runner.trace.establish import facts
 
 _V1 = 1
@@ -324,7 +324,7 @@ def first_reason(case: CaseRecord, traces: Traces, evidence: Evidence) -> str | 
 def stored(runs: tuple[str, ...]) -> Iterator[tuple[str, CaseRecord, Artifacts]]:
     """The jobs with captures, and the records of their cases."""
     for name in runs:
-        folder = store.RunFolder.open(Path(name))
+        folder = RunFolder.open(Path(name))
         run = folder.run
         for job in run.order:
             artifacts = folder.artifacts(job)
@@ -347,7 +347,7 @@ def main(runs: tuple[str, ...], cases: str) -> None:
     table = Table("job", "ours", "by tshark", "unread by tshark", box=None)
     counts = Counter[str]()
     for name, case, artifacts in stored(runs):
-        evidence = store.load_evidence(artifacts)
+        evidence = load_evidence(artifacts)
         if evidence is None or (cases and case.name not in cases.split(",")):
             continue
         traces = Traces(artifacts)

@@ -29,9 +29,8 @@ from runner.places.place import WorkerWidth
 from runner.places.workers.cluster import Address, Invitation, schedule, use_dask
 from runner.places.workers.worker import take_part
 from runner.places.workers.workers import Workers
-from runner.plan import jobs as runs
 from runner.plan.catalog import load_catalog
-from runner.plan.jobs import remaining
+from runner.plan.jobs import new_run, remaining
 from runner.plan.options import Selection
 from runner.store.runs import RunFolder
 
@@ -115,7 +114,7 @@ def recorded_run(path: Path, iterations: int) -> RunFolder:
     """A new run of one pair in which every job is the recorded transfer over a lossy link."""
     catalog = load_catalog()
     selection = Selection(servers=("quinn",), clients=("quinn",), cases=("goodput",), iterations=iterations)
-    run = runs.new_run(path, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    run = new_run(path, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
     lossy = replace(run.cases["goodput"], name="lossy", file_sizes=(102400,))
     order = tuple(replace(job, case="lossy") for job in run.order)
     return RunFolder.create(path, replace(run, cases={"lossy": lossy}, order=order))

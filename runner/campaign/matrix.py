@@ -19,9 +19,8 @@ from runner.decode.decode import Difference, first_difference
 from runner.engine import engine
 from runner.errors import BentpipeError, BudgetError, InterruptedRunError, SetupError, UsageError
 from runner.images import images, pulling, setup
-from runner.images import setup as doctor
 from runner.images.images import Build, BuildHistory
-from runner.images.setup import prepare
+from runner.images.setup import machine, prepare
 from runner.model.deployment import REAL, VIRTUAL, estimate
 from runner.model.result import Artifacts, Evidence, Outcome, Result
 from runner.model.run import Job, Run
@@ -282,7 +281,7 @@ def load_saved(path: Path, saved: SavedImages) -> Catalog:
 def ready_without_engine(stacks: Iterable[Implementation], saved: SavedImages) -> setup.Ready:
     """The images that jobs of `stacks` need, from archives. Raises SetupError when this machine can't run them,
     UsageError for a missing image."""
-    setup.require([doctor.machine(platform.system(), platform.machine())])
+    setup.require([machine(platform.system(), platform.machine())])
     for needed in (images.SIMULATOR, *images.GUEST):
         saved.image_id(needed)
     return setup.Ready(ids={stack.name: saved.image_id(stack.image) for stack in stacks}, digests={})

@@ -47,13 +47,11 @@ from runner.model.deployment import REAL
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Job, Kind, Run
 from runner.model.stack import HTTP3, OVER_QUIC, WIRE_NAMES, Implementation, Role
-from runner.places import place as clocks
 from runner.places.guests.processes import require_memory
 from runner.places.lane_job import EndpointSpec
-from runner.places.place import Concurrency, Ground, open_ground
-from runner.plan import jobs as runs
+from runner.places.place import Concurrency, Ground, concurrency, open_ground, with_clock
 from runner.plan.catalog import Catalog, load_catalog
-from runner.plan.jobs import LOGS, cannot_talk
+from runner.plan.jobs import LOGS, cannot_talk, new_run, run_path
 from runner.plan.options import Selection
 from runner.store.runs import RunFolder
 from runner.terminal.printing import STYLES, RunWatch
@@ -429,7 +427,7 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
     catalog = load_catalog(options.implementations)
     if options.clock != REAL and options.commands:
         raise UsageError("--clock virtual: a local build runs in real time only. Name an image, or leave out --clock.")
-    width = clocks.concurrency(options.lanes, options.clock)
+    width = concurrency(options.lanes, options.clock)
     if options.clock != REAL:
         require_memory(width.all)  # before the kernel of guests is built, which takes minutes
     peers = select_peers(catalog, options.peers)
@@ -446,9 +444,7 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
     facts = image_facts(engine.connect(), options.image) if options.image is not None else None
     problems = list(of_image(facts)) if facts is not None else []
     path = (
-        LOGS / "checks" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}"
-        if options.run is None
-        else runs.run_path(options.run)
+        LOGS / "checks" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}" if options.run is None else run_path(options.run)
     )
     subject = _Subject(name=name, facts=facts, commands=options.commands, clock=options.clock)
     work = _Check(catalog=catalog, subject=subject, peers=peers, cases=cases, path=path, width=width, out=out)
@@ -602,10 +598,10 @@ class _Check:
         stacks = (entry.name, *self._peers)
         selection = Selection(servers=stacks, clients=stacks, cases=self._cases, iterations=1)
         ids = {entry.name: self._subject.facts.image_id} if self._subject.facts else {}
-        run = runs.new_run(
+        run = new_run(
             self._path, self._with(entry), selection, seed=None, shuffled=False, image_ids=ids, timeout_scale=1.0
         )
-        return clocks.with_clock(run, self._subject.clock)
+        return with_clock(run, self._subject.clock)
 
     def _probe(self, jobs: list[Job], ground: Ground) -> list[Problem]:
         """Run the image with an unknown TESTCASE. A local build needs no probe: its script exits with 127."""

@@ -14,8 +14,7 @@ from typing import Any
 from runner.engine import engine
 from runner.errors import LaneError
 from runner.images import images
-from runner.images import images as building
-from runner.images.images import Image
+from runner.images.images import Image, build
 from runner.model.link import LinkParameters, LinkRecord, Topology
 from runner.model.result import Artifacts
 from runner.model.run import Check, Job
@@ -66,7 +65,7 @@ def selftest(*, lanes: int, progress: Callable[[str], None]) -> list[Check]:
     """
     client = engine.client()
     progress("building the measuring endpoint")
-    building.build(client, [*images.images_of([]), IMAGE], report=lambda _: None)
+    build(client, [*images.images_of([]), IMAGE], report=lambda _: None)
     checks = []
     for number in sorted({1, lanes}):
         progress(f"measuring in {number} lane{'s' if number > 1 else ''}")

@@ -41,12 +41,10 @@ from runner.model.deployment import REAL, VIRTUAL, Progress
 from runner.model.result import Outcome, Result
 from runner.model.run import ClientKind, Job, Kind
 from runner.model.stack import OVER_QUIC, Implementation, Role
-from runner.places import place as clocks
 from runner.places.guests.processes import SavedImages, require_memory
-from runner.places.place import Ground, open_ground
-from runner.plan import jobs as runs
+from runner.places.place import Ground, concurrency, open_ground, with_clock
 from runner.plan.catalog import Catalog, load_catalog
-from runner.plan.jobs import GATE, LOGS
+from runner.plan.jobs import GATE, LOGS, new_run, presets, run_path
 from runner.plan.options import Selection
 from runner.store.runs import RunFolder, load_evidence
 from runner.terminal.printing import result_line
@@ -215,7 +213,7 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
 
     When guests can't run on this host, the jobs run in lanes, in real time, and a sentence on `out` says so.
     """
-    width = clocks.concurrency(options.lanes, options.clock)
+    width = concurrency(options.lanes, options.clock)
     peers, cases = select_peers(options.catalog, options.peers), select_cases(options.catalog, options.cases)
     for case in cases:
         record = options.catalog.cases[case].record()
@@ -237,7 +235,7 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
             raise
 
     facts = {side: options.source.facts(options.images[side]) for side in SIDES}
-    path = runs.run_path(options.run) if options.run else LOGS / "ci" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}"
+    path = run_path(options.run) if options.run else LOGS / "ci" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}"
     if (path / BASE).exists():
         raise UsageError(f"--run {path} already has a comparison: choose another name.")
     seed = secrets.randbits(31) if options.seed is None else options.seed
@@ -291,7 +289,7 @@ class TwoBuilds:
             )
             for side, facts in plan.facts.items()
         }
-        self._width = clocks.concurrency(options.lanes, options.clock)
+        self._width = concurrency(options.lanes, options.clock)
         catalog = options.catalog
         self._catalogs = {
             side: replace(catalog, implementations={**catalog.implementations, plan.name: entry})
@@ -365,7 +363,7 @@ class TwoBuilds:
         stacks = (self._name, *self._peers)
         selection = Selection(servers=stacks, clients=stacks, cases=self._cases, iterations=1)
         path = self._path / side
-        run = runs.new_run(
+        run = new_run(
             path,
             self._catalogs[side],
             selection,
@@ -375,13 +373,13 @@ class TwoBuilds:
             image_digests=self._ready.digests,
             timeout_scale=1.0,
         )
-        return RunFolder.create(path, replace(clocks.with_clock(run, self._options.clock), order=tuple(first)))
+        return RunFolder.create(path, replace(with_clock(run, self._options.clock), order=tuple(first)))
 
     def _probe(self, jobs: Sequence[Job], ground: Ground) -> None:
         """Run both images with an unknown test case, on a ground that probes images."""
         for side, folder in self._folders.items():
             answers = ground.probe(folder.run, folder.path / "compliance.json", jobs)
-            self._presets[side] = runs.presets(self._catalogs[side], tuple(jobs), answers)
+            self._presets[side] = presets(self._catalogs[side], tuple(jobs), answers)
             reasons = {role: reason for (name, role), reason in answers.items() if name == self._name}
             self._problems[side] += of_probe(reasons)
 

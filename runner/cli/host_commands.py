@@ -33,6 +33,7 @@ from runner.errors import InUseError, UsageError
 from runner.files import locked_folder
 from runner.images import setup
 from runner.images import setup as examination
+from runner.images.setup import examine_host
 from runner.model.run import NightRecord, NightState
 from runner.model.stack import Role
 from runner.nights.night import NightWork, load_records, night_folder
@@ -56,7 +57,6 @@ from runner.units import format_duration
 @click.pass_obj
 def doctor(implementations: Path, link: bool, lanes: int) -> None:
     """Show what this host lacks, and how to install it."""
-    from runner.images import setup as examination  # noqa: PLC0415 - docker is slow to import
 
     checks = examination.examine(load_implementations(implementations))
     if link:
@@ -200,7 +200,7 @@ def join(address: str, lanes: int | None, yes: bool) -> None:
     invitation = accepted(LOGS, at, _token())
     use_dask()
     number = lanes or len(os.sched_getaffinity(0))
-    setup.require(examination.examine_host())
+    setup.require(examine_host())
     setup.connect(assume_yes=yes, console=out)
 
     def say(sentence: str) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from runner.decode import wire as columns
 from runner.decode.capture import Datagrams
 from runner.decode.columns import CLIENT, HTTP3, MTU, SERVER, Data, Integers, no_integers, release
 from runner.decode.connection import (
@@ -40,6 +39,7 @@ from runner.decode.wire import (
     DCID,
     DECRYPTED,
     INDEX,
+    LENGTH,
     NONE,
     SENDER,
     TYPE,
@@ -108,10 +108,10 @@ class Negotiation:
             connection.original_version, connection.odcid = orphan.version, orphan.dcid
         if flow.sides and flow.sides[0].sender == SERVER:
             self._rows.fill(packet.row, flow.sides[0].connection.number, SERVER, PacketType.VERSION_NEGOTIATION)
-        self._rows.set(packet.row, columns.DECRYPTED, 1)
+        self._rows.set(packet.row, DECRYPTED, 1)
 
     def _retry(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
-        self._rows.set(packet.row, columns.DECRYPTED, 1)
+        self._rows.set(packet.row, DECRYPTED, 1)
         for side in flow.sides:
             connection = side.connection
             if side.sender == SERVER and connection.initial_dcids:
@@ -778,9 +778,9 @@ class Decoder:
         """Decode a super-datagram: one record that contains several datagrams, because it was captured before
         segmentation offload separated them."""
         rows, row = self.rows, len(self.rows) - 1
-        if rows.get(row, columns.TYPE) != PacketType.ONE_RTT or rows.get(row, columns.DECRYPTED):
+        if rows.get(row, TYPE) != PacketType.ONE_RTT or rows.get(row, DECRYPTED):
             return
-        start = whole.end - (rows.get(row, columns.LENGTH) - whole.missing)
+        start = whole.end - (rows.get(row, LENGTH) - whole.missing)
         if flow.unsplit >= _SPLITS and not flow.segment_size:
             return
         flow.unsplit += 1

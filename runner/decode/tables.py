@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from runner.decode import wire as columns
 from runner.decode.capture import Datagrams
 from runner.decode.columns import (
     ACK_FRAMES,
@@ -27,7 +26,20 @@ from runner.decode.connection import Connection
 from runner.decode.crypto_messages import TransportParameters
 from runner.decode.http3 import StreamReader
 from runner.decode.keys import SUITES
-from runner.decode.wire import FRAME_NAMES, NONE, PACKET_COLUMNS, STREAM_COLUMNS, FrameRows, PacketType, Rows
+from runner.decode.wire import (
+    CONNECTION,
+    DATAGRAM,
+    FRAME_NAMES,
+    NONE,
+    NUMBER,
+    PACKET_COLUMNS,
+    SENDER,
+    STREAM_COLUMNS,
+    TYPE,
+    FrameRows,
+    PacketType,
+    Rows,
+)
 
 _NAMES = [*dict.fromkeys(FRAME_NAMES.values()), "unknown"]
 _UNKNOWN_NAME = len(_NAMES) - 1
@@ -57,7 +69,7 @@ class TableBuilder:
         self._times = source.time_ns[selected]
         packets = rows.packets
         self._datagram, self._owner, self._sender, self._number = (
-            packets.column(number) for number in (columns.DATAGRAM, columns.CONNECTION, columns.SENDER, columns.NUMBER)
+            packets.column(number) for number in (DATAGRAM, CONNECTION, SENDER, NUMBER)
         )
 
     def build(self) -> dict[str, pa.Table]:
@@ -84,7 +96,7 @@ class TableBuilder:
         frames, reader = self._rows.frames, StreamReader()
         packet, _, kind, stream_id, offset, length = (frames.streams.column(at) for at in range(STREAM_COLUMNS))
         sender = self._sender[packet]
-        rejected = self._rows.packets.column(columns.TYPE)[packet] == PacketType.ZERO_RTT
+        rejected = self._rows.packets.column(TYPE)[packet] == PacketType.ZERO_RTT
         rejected &= connection.early_data_accepted is False
         mine = np.flatnonzero((self._owner[packet] == connection.number) & ~rejected)
         mine = mine[np.lexsort((offset[mine], stream_id[mine], sender[mine]))]

@@ -451,7 +451,7 @@ class Slices:
 # window has room: less than half as many bytes are in flight as recently, and the server learnt of no loss for two
 # RTTs. At least three such rests, about one per RTT, are PACING; other rests, also longer rests between them, are
 # APPLICATION. APPLICATION also: datagrams that aren't full show that the server's buffer ran empty again and again
-# (`supply.py`). 6. CONGESTION_WINDOW: at least half as many bytes are in flight as recently, because the sender waits
+# (`Supply`). 6. CONGESTION_WINDOW: at least half as many bytes are in flight as recently, because the sender waits
 # for ACKs or spreads its window over the RTT. Also for two RTTs after the server learnt of a loss or of CE.
 #
 # All other time is UNKNOWN. When the server's capture lacks packets, CONGESTION_WINDOW is replaced by UNKNOWN. At the

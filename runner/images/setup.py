@@ -18,10 +18,9 @@ from runner.engine.containers import may_bound
 from runner.engine.engine import SocketState
 from runner.errors import BentpipeError, SetupError
 from runner.images import images, pulling
-from runner.images import images as building
-from runner.images import pulling as base_image
-from runner.images.images import PARALLEL, BuildDisplay, BuildHistory, Event, ImageState
+from runner.images.images import PARALLEL, BuildDisplay, BuildHistory, Event, ImageState, build
 from runner.images.kernel import examine_kernel
+from runner.images.pulling import HOST_CAS, obtain
 from runner.model.run import Check
 from runner.model.stack import Implementation
 from runner.paths import ROOT
@@ -237,7 +236,7 @@ def prepare(
     required = images.images_of(stacks, guests=guests)
     todo = [tag for tag, state in images.states(client, required).items() if state is not ImageState.CURRENT]
     require(examine_engine(client, to_build=len(todo)))
-    base_image.obtain(client, extra_cas=extra_cas or base_image.HOST_CAS, progress=_line(console))
+    obtain(client, extra_cas=extra_cas or HOST_CAS, progress=_line(console))
     history = BuildHistory()
     with BuildDisplay(console, todo=todo, builds=history.builds()) as display:
 
@@ -245,7 +244,7 @@ def prepare(
             history.add(event)
             display(event)
 
-        ids = building.build(client, required, report=report, parallel=PARALLEL)
+        ids = build(client, required, report=report, parallel=PARALLEL)
     built = {stack.name: ids[images.short(stack.image)] for stack in stacks if stack.build is not None}
     pulled = {name: image.id for name, image in published.items()}
     return Ready(ids=built | pulled, digests={name: image.digest for name, image in published.items()})

@@ -526,7 +526,6 @@ _FOR_NOW = {
     "no-lane": "The lane was not prepared.",
     "no-side": "A container of a remote host is missing.",
     "no-truth": "The simulator left no record.",
-    "not-recorded": "The job has no recording.",
     "not-an-engine": "The Docker Engine's socket of a host answers, but not as a Docker Engine does.",
     "not-wired": "The lane could not be wired.",
     "origin-not-ready": "The origin server did not listen in time.",

@@ -168,7 +168,7 @@ def hosts_file(names: Sequence[str]) -> str:
 
 # The network of a lane from the hops of its topology: cables, addresses, routes.
 #
-# Client and server have the addresses of every lane (addresses.py). Segments are bridged: each end of a segment has its
+# Client and server have the addresses of every lane. Segments are bridged: each end of a segment has its
 # own subnet. The address `.2` in this subnet belongs to the simulator, whose interface has the MAC address of the other
 # end.
 

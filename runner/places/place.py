@@ -27,17 +27,16 @@ from runner.places.lanes.lanes import Emulated, Lanes
 from runner.places.links.real_links import RealLinks
 from runner.places.workers.cluster import Address, Invitation, accepted, use_dask
 from runner.places.workers.workers import Spread, Workers
-from runner.plan import jobs as runs
 from runner.plan.choice import Choice
 from runner.plan.cpu_model import NONE, charge_of
-from runner.plan.jobs import LOGS
+from runner.plan.jobs import LEDGER, LOGS
 from runner.store.runs import RunFolder
 from runner.units import format_size
 
 # The number of open lanes: fixed, or `auto`, which starts with few lanes and follows the simulator's lateness.
 
 _LANES_PER_CORE = 4  # measured: one core carries 4 to 5 links of 20/2 Mbit/s with their endpoints
-# A verdict tolerates more disturbance than a number (disturbance.py): each kind of job has its own number of lanes.
+# A verdict tolerates more disturbance than a number (`judge`): each kind of job has its own number of lanes.
 _FIRST_PER_CORE = {Kind.MEASUREMENT: 1, Kind.TEST_CASE: 4}
 _CALM = {Kind.MEASUREMENT: 0.5e-3, Kind.TEST_CASE: 5e-3}  # s of lateness (p99) below which one more lane is tried
 # One more lane is tried while tasks wait for a CPU in less than this share of the time. The share is 0.15 to 0.35 with
@@ -266,7 +265,7 @@ class GuestPlace(Place):
 
     @contextmanager
     def open(self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console) -> Iterator[Opened]:  # noqa: ARG002
-        with Guests.open(folder.run, lanes=width.all, scratch=runs.LOGS / ".guests", saved=self.saved) as guests:
+        with Guests.open(folder.run, lanes=width.all, scratch=LOGS / ".guests", saved=self.saved) as guests:
             yield Opened(guests, {})
 
 
@@ -300,7 +299,7 @@ class LinkPlace(Place):
     def open(self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console) -> Iterator[Opened]:  # noqa: ARG002
         not_compliant = LanePlace().probe(folder, todo, out)
         say, shipping = partial(out.print, soft_wrap=True, markup=False), _Shipping(out)
-        with RealLinks.open(folder.run, self.links, ledger=runs.LEDGER, say=say, report=shipping.report) as links:
+        with RealLinks.open(folder.run, self.links, ledger=LEDGER, say=say, report=shipping.report) as links:
             yield Opened(links, not_compliant)
 
 
@@ -370,7 +369,7 @@ class WorkerPlace(Place):
     def at(cls, local: Place, url: str, *, spread: str, store: str) -> "WorkerPlace":
         """The workers at `tls://HOST:PORT`. Raises UsageError without an invitation, SetupError without Dask."""
         address = Address.parse(url)
-        invitation = accepted(runs.LOGS, address, None)
+        invitation = accepted(LOGS, address, None)
         use_dask()
         return cls(local, address, invitation, Spread(spread), store)
 

@@ -21,8 +21,7 @@ from runner.compare import report
 from runner.compare.rankings import Modes, RankedStack
 from runner.model.result import DROPS, Outcome, Result, Sample
 from runner.model.run import RUN_SCHEMA, Kind, Run
-from runner.site import cells as words
-from runner.site.cells import BY_KEY, METRICS, Cell
+from runner.site.cells import BY_KEY, METRICS, Cell, moment, run_sentence
 from runner.site.view import RunView
 from runner.store.runs import RunFolder
 
@@ -354,7 +353,7 @@ Runs = Sequence[tuple[str, Run, dict[str, Any]]]  # name, record, document of `e
 def entry(view: RunView) -> dict[str, Any]:
     """The data of one run in the feed and in the list of runs."""
     changes = view.changes
-    text = words.run_sentence(view.run, view.results.values())
+    text = run_sentence(view.run, view.results.values())
     lines: list[str] = []
     if changes is not None:
         lines = [" · ".join(field for field in row.fields if field) for row in report.rows(changes, everything=False)]
@@ -457,6 +456,6 @@ def public_list(runs: Runs) -> bytes:
 
 def selector(runs: Runs) -> bytes:
     """Names and dates for the run selector. They are a script, because a page on `file://` can't fetch a file."""
-    listed = [[name, words.moment(run.started_unix_s)] for name, run, _ in runs]
+    listed = [[name, moment(run.started_unix_s)] for name, run, _ in runs]
     text = json.dumps(listed, separators=(",", ":")).replace("<", "\\u003c")
     return f"bentpipeRuns={text};\n".encode()

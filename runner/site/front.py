@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from runner.model.run import NightRecord, NightState
 from runner.site import cells, exports
-from runner.site import exports as feed
+from runner.site.exports import FeedEntry, atom, run_id
 from runner.site.front_data import MOST_LINES, RunStanding, Standing, colour
 from runner.site.view import StoredRun, same_plan
 
@@ -183,8 +183,8 @@ class Front:
                     continue
                 before = f", {_WORDS[older.colour]} before" if older is not None and older.colour != now else ""
                 entries.append(
-                    feed.FeedEntry(
-                        id=f"{feed.run_id(folder.name, folder.run)}:{quote(line.name)}",
+                    FeedEntry(
+                        id=f"{run_id(folder.name, folder.run)}:{quote(line.name)}",
                         title=f"{line.name}: {_WORDS[now]}{before}, {folder.name}",
                         href=f"../../{quote(folder.name)}/implementations/{quote(line.name)}.html",
                         published=folder.run.started_unix_s,
@@ -194,7 +194,7 @@ class Front:
                     )
                 )
         entries.sort(key=lambda entry: -entry.updated)
-        return feed.atom(f"bentpipe: {line.name}", f"urn:bentpipe:stack:{quote(line.name)}", entries)
+        return atom(f"bentpipe: {line.name}", f"urn:bentpipe:stack:{quote(line.name)}", entries)
 
     def tonight(self) -> dict[str, Any]:
         """The variables of the template `tonight.html`: the newest night of each name."""

@@ -8,8 +8,7 @@ from statistics import fmean, median
 from runner.compare.stats import Attempts
 from runner.model.result import Outcome
 from runner.model.run import Kind
-from runner.site import cells as words
-from runner.site.cells import BY_KEY, NARROW, Cell
+from runner.site.cells import BY_KEY, NARROW, Cell, amount, run_sentence
 from runner.site.charts import Mark
 from runner.site.view import Decision, RunView
 
@@ -32,7 +31,7 @@ _LIMITS = {
 def sentences(view: RunView, decided: Sequence[Decision]) -> list[str]:
     """At most six sentences: plan and outcomes, delivery times, deciding factors, limits of the transfers, failures,
     outdated numbers."""
-    sentences = [words.run_sentence(view.run, view.results.values())]
+    sentences = [run_sentence(view.run, view.results.values())]
     sentences += list(_speed(view))[:1]
     sentences += list(_deciding(decided))[:1]
     sentences += list(_limits(view))[:1]
@@ -65,7 +64,7 @@ def _speed(view: RunView) -> Iterator[str]:
         highest, lowest = ordered[-1], ordered[0]
         goodput = BY_KEY["goodput"]
         yield (
-            f"No measurement ran, but {words.amount(len(measured), 'cell')} of its test cases transferred enough "
+            f"No measurement ran, but {amount(len(measured), 'cell')} of its test cases transferred enough "
             f"to have a goodput: from {goodput.text(lowest.summaries['goodput'].median)} ({lowest.client} → "
             f"{lowest.server}, {lowest.case.name}) to {goodput.text(highest.summaries['goodput'].median)} "
             f"({highest.client} → {highest.server}, {highest.case.name})."
@@ -140,14 +139,14 @@ def _wrong(view: RunView) -> Iterator[str]:
     named = [f"{code} ({jobs:,})" for code, jobs in codes.most_common(_MOST_NAMED)]
     roles = Counter((getattr(result, role), role) for result in failed for role in ("server", "client"))
     (stack, role), times = roles.most_common(1)[0]
-    lead = f"{words.amount(len(failed), 'job')} failed, by cause: {', '.join(named)}"
+    lead = f"{amount(len(failed), 'job')} failed, by cause: {', '.join(named)}"
     yield f"{lead}; {times} of them with {stack} as {role}." if times > 1 else f"{lead}."
 
 
 def _outdated(view: RunView) -> Iterator[str]:
     if view.outdated:
         yield (
-            f"Goodput and η of {words.amount(view.outdated, 'cell')} were measured by an older formula, which counted "
+            f"Goodput and η of {amount(view.outdated, 'cell')} were measured by an older formula, which counted "
             f"up to the last new byte: `./bentpipe analyse {view.name}` computes them again."
         )
 

@@ -12,11 +12,10 @@ from runner.model.result import Finding, Invariant, Outcome, Result
 from runner.model.run import ClientKind, Run
 from runner.model.stack import carried
 from runner.site import cells, charts
-from runner.site import writer as parallel
 from runner.site.cells import BY_KEY, METRICS, SIGNS, Cell, Metric, shown, value
 from runner.site.series import Download, Series, coded, load_series, plot_document, publish
 from runner.site.view import RunView, digest
-from runner.site.writer import Writer
+from runner.site.writer import Progress, Writer, every
 
 # The data of the page of one matrix cell.
 
@@ -257,7 +256,7 @@ _LEAST = 24  # with fewer cells, starting processes takes longer than it saves
 
 
 def draw_cells(
-    view: RunView, writer: Writer, known: Mapping[str, tuple[str, str]], progress: parallel.Progress
+    view: RunView, writer: Writer, known: Mapping[str, tuple[str, str]], progress: Progress
 ) -> dict[str, tuple[str, str]]:
     """Draw the pages of all cells whose inputs differ from the inputs in `known`. Return the digest of the inputs and
     the sparkline of each cell, by name."""
@@ -275,7 +274,7 @@ def draw_cells(
             drawn[name] = known[name]
         else:
             waiting.append((name, inputs, cell))
-    sparks = parallel.every(
+    sparks = every(
         waiting, lambda entry: _draw(view, writer, entry[2], siblings[entry[2].pair]), least=_LEAST, progress=progress
     )
     return drawn | {name: (inputs, spark) for (name, inputs, _), spark in zip(waiting, sparks, strict=True)}

@@ -13,13 +13,12 @@ from runner.compare import RunMeans
 from runner.errors import BentpipeError, UsageError
 from runner.model.run import NightRecord
 from runner.site import exports
-from runner.site import writer as parallel
 from runner.site.front import Front
 from runner.site.front_data import standing
 from runner.site.pages import Asset, modules
 from runner.site.pair import draw_cells
 from runner.site.view import MARKER, Key, Manifest, RunView, StoredRun, digest, files_digest, levels_of
-from runner.site.writer import BADGES, LATEST, RESERVED, TONIGHT, WEB, Writer
+from runner.site.writer import BADGES, LATEST, RESERVED, TONIGHT, WEB, Writer, every
 from runner.store.runs import RunFolder
 
 
@@ -174,7 +173,7 @@ class _Site:
         # Compute these values once here. Otherwise every process that draws pages would compute them again.
         view.prepare()
         feed_entry, run_standing = exports.entry(view), standing(view)
-        paths = parallel.every(modules(view.run), lambda module: self._module(view, module.name), least=2)
+        paths = every(modules(view.run), lambda module: self._module(view, module.name), least=2)
         self.after.runs[folder.name] = {
             "inputs": inputs,
             "state": states[folder.name],

@@ -16,11 +16,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from runner.files import remove_tree
 from runner.model.link import real_link_sentences
 from runner.paths import ROOT
-from runner.site import cells as colour
-from runner.site import cells as words
 from runner.site import charts
-from runner.site import charts as drawing
-from runner.site.cells import BY_KEY, SIGNS, digits
+from runner.site.cells import BY_KEY, SIGNS, STEPS, amount, digits, host_text, moment, step_of, stylesheet, subscript
+from runner.site.charts import limit_class
 from runner.site.pages import navigation
 from runner.site.view import MARKER, RunView, case_href, stack_href
 from runner.units import format_data_rate, format_duration, format_size
@@ -48,16 +46,16 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "moment": words.moment,
+        "moment": moment,
         "duration": format_duration,
         "data_rate": format_data_rate,
         "size": format_size,
         "digits": digits,
         "url": quote,
-        "host": words.host_text,
-        "subscript": words.subscript,
-        "limit_class": drawing.limit_class,
-        "shade": lambda fraction: f"e{colour.step_of(fraction)}",
+        "host": host_text,
+        "subscript": subscript,
+        "limit_class": limit_class,
+        "shade": lambda fraction: f"e{step_of(fraction)}",
         "stack_href": stack_href,
         "case_href": case_href,
     }
@@ -65,8 +63,8 @@ def _environment() -> Environment:
         "real_link_sentences": real_link_sentences,
         "signs": SIGNS,
         "by_key": BY_KEY,
-        "steps": colour.STEPS,
-        "amount": words.amount,
+        "steps": STEPS,
+        "amount": amount,
         "mark_of": charts.key,
     }
     return environment
@@ -88,7 +86,7 @@ class Writer:
     def static(self) -> None:
         """Write the files that all pages load."""
         shutil.copytree(WEB / "static", self.root / STATIC, dirs_exist_ok=True)
-        (self.root / STATIC / "scale.css").write_text(colour.stylesheet())
+        (self.root / STATIC / "scale.css").write_text(stylesheet())
 
     def page(self, path: str, template: str, view: RunView, context: Mapping[str, Any]) -> None:
         """Write a page of a run; `path` is relative to the site."""

@@ -18,11 +18,22 @@ from runner.model.facts import (
     UnreadPackets,
 )
 from runner.trace import handshake
-from runner.trace import handshake as hello
 from runner.trace import handshake as landmarks
-from runner.trace import handshake as packets
 from runner.trace import streams as http3
-from runner.trace.handshake import protected, unread
+from runner.trace.handshake import (
+    begun_key_updates,
+    client_hello,
+    ecn,
+    first_ipv4,
+    ip_versions,
+    key_updates,
+    lengths,
+    probe,
+    protected,
+    undecrypted,
+    unread,
+    version_negotiations,
+)
 from runner.trace.measure import ack_eliciting, first_flight
 from runner.trace.recording import APPLICATION, ROLES, Bools, Ints, Recording, Scope, Vantage, integer_parameter, values
 from runner.trace.streams import Streams, Transfer, credit_excess, limits_raised, max_streams, requests, used_up
@@ -356,7 +367,7 @@ def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
         client_side=recording.client is not None,
         server_side=recording.server is not None,
         ip_versions=versions,
-        ipv4=packets.first_ipv4(recording),
+        ipv4=first_ipv4(recording),
         first_flight=first_flight(Transfer(recording)),
         protected_packets=protected_packets,
         unread_packets=unread_packets,
@@ -379,9 +390,9 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         sni=row.value("sni"),
         client_parameters=scope.client_parameters,
         server_parameters=scope.server_parameters,
-        version_negotiations=hello.version_negotiations(scope),
+        version_negotiations=version_negotiations(scope),
         client_hello_count=row.value("client_hello_count") or 0,
-        client_hello=hello.client_hello(scope),
+        client_hello=client_hello(scope),
         handshake_completed=handshake.completed(scope),
         handshake_completed_by_client=scope.count(CLIENT, "1rtt") > 0,
         certificate_sent=bool(row.either("certificate")),
@@ -405,21 +416,21 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         initial_max_data=integer_parameter(scope.client_parameters, "initial_max_data"),
         initial_max_stream_data=integer_parameter(scope.client_parameters, "initial_max_stream_data_bidi_local"),
         credit_excess=credit_excess(scope),
-        client_key_updates=packets.key_updates(scope, CLIENT),
-        key_updates_begun_by_client=packets.begun_key_updates(scope, CLIENT),
-        server_key_updates=packets.key_updates(scope, SERVER),
-        client_ecn=packets.ecn(scope, CLIENT),
-        server_ecn=packets.ecn(scope, SERVER),
+        client_key_updates=key_updates(scope, CLIENT),
+        key_updates_begun_by_client=begun_key_updates(scope, CLIENT),
+        server_key_updates=key_updates(scope, SERVER),
+        client_ecn=ecn(scope, CLIENT),
+        server_ecn=ecn(scope, SERVER),
         paths=paths(scope),
         challenges=challenges(scope),
         amplification=amplification(scope),
-        ip_versions=packets.ip_versions(scope),
-        undecrypted_packets=packets.undecrypted(scope),
-        server_lengths=packets.lengths(scope, SERVER),
+        ip_versions=ip_versions(scope),
+        undecrypted_packets=undecrypted(scope),
+        server_lengths=lengths(scope, SERVER),
         landmarks=landmarks.landmarks(scope),
         unread=tuple(closed),
         early_data_unread=handshake.early_data_unread(scope),
-        probe=hello.probe(scope),
+        probe=probe(scope),
         client_1rtt_bytes=handshake.client_1rtt_bytes(scope),
         server_handshake_bytes=handshake.server_handshake_bytes(scope),
         limits_raised=limits_raised(scope),

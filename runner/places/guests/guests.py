@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from runner.engine import engine as host_engine
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
-from runner.engine.engine import Owner, remove_own, sweep
+from runner.engine.engine import Owner, connect, remove_own, sweep
 from runner.errors import LaneError
 from runner.files import locked_folder, own_folder, remove_abandoned
 from runner.model.deployment import Deployment
@@ -102,7 +101,7 @@ class GuestHost:
 def _containers(name: str, prefix: str, work: Path) -> Iterator[tuple[Launcher, Images]]:
     """Containers for guests, and the images of their engine. First removes leftovers of killed runners."""
     labels = {LABEL_OWNER: str(Owner.current()), LABEL_RUN: name, LABEL_LANES: prefix}
-    client = host_engine.connect()
+    client = connect()
     engine, stop = Engine(client, labels), threading.Event()
     try:
         sweep(engine)

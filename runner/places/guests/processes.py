@@ -347,7 +347,7 @@ class Disk:
 
 
 class Images(Protocol):
-    """A source of images: an engine, or archives (saved_images.py)."""
+    """A source of images: an engine, or archives (`SavedImages`)."""
 
     def image_id(self, image: str) -> str:
         """The id of an image, `sha256:…`. Raises an error for a missing image."""
@@ -512,7 +512,7 @@ class SavedImage:
 
 
 class SavedImages:
-    """The images of archives, by tag. A source of disks (disks.py)."""
+    """The images of archives, by tag. A source of disks (`ImageDisks`)."""
 
     def __init__(self, images: Mapping[str, SavedImage], origin: Path) -> None:
         self._images = images

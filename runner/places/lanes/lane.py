@@ -96,7 +96,7 @@ class LaneSegment:
         self._began = False
 
     def start(self, document: dict[str, Any]) -> None:
-        """Start the link (link_document.py); return when it carries packets and both captures listen."""
+        """Start the link (runner/places/lane_job.py); return when it carries packets and both captures listen."""
         link, holder = self._parts()
         self._began = True
         link.say(json.dumps(document).encode() + b"\n")

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import docker
 
-from runner.engine import engine as host_engine
+from runner.engine import engine
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine, set_weights
 from runner.engine.engine import Owner, remove_own, sweep
 from runner.errors import LaneError, SetupError
@@ -60,7 +60,7 @@ class LaneSet:
 
         Raises SetupError without an engine, LaneError when the engine fails.
         """
-        opened = cls(client or host_engine.connect(), run_name, lanes=lanes)
+        opened = cls(client or engine.connect(), run_name, lanes=lanes)
         try:
             opened.sweep()
             opened.unwatched = start_watchdog(opened._engine, opened._prefix, opened._stop)
@@ -312,7 +312,7 @@ class Lanes:
         reported = False
         while True:
             try:
-                opened = LaneSet.open(self._run_name, lanes=self._lanes, client=host_engine.client())
+                opened = LaneSet.open(self._run_name, lanes=self._lanes, client=engine.client())
             except (SetupError, LaneError) as error:
                 if self._stop.is_set():
                     raise LaneError("stopped", "The run was stopped while the Docker Engine was away.") from error

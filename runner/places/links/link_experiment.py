@@ -17,9 +17,17 @@ from runner.model.stack import Box, Role
 from runner.places.experiment import SERVER_READY_SECONDS, Endpoint, Experiment, Step, downloads_quota
 from runner.places.lane_job import LaneJob
 from runner.places.lanes.lane import together
-from runner.places.links import reach as conditions
 from runner.places.links.link_end import CONTRACT_PORT, CollectedOfJob, RoutedStation, Station, Way
-from runner.places.links.reach import PROBE_BYTES, ProbeExchange, Reach, parse, probe_period, require_datagrams, settled
+from runner.places.links.reach import (
+    PROBE_BYTES,
+    ProbeExchange,
+    Reach,
+    judge,
+    parse,
+    probe_period,
+    require_datagrams,
+    settled,
+)
 from runner.places.supervised import CAPTURE_LIMIT, Bell, Served
 from runner.store import collect
 from runner.units import MIB
@@ -289,7 +297,7 @@ class RealExperiment(Experiment):
 
     def _evidence(self) -> Evidence:
         client = self._client.running
-        observed = conditions.judge(self._exchanges, client.final if client is not None else None)
+        observed = judge(self._exchanges, client.final if client is not None else None)
         if observed.problem and (not self._error or self._error["code"] in (LINK_DOWN, "host-lost", "side-failed")):
             self._error = {"code": LINK_DOWN, "message": f"{self._link.name}: {observed.problem}"}
         self._client.clock_ahead = observed.clock.offset if observed.clock is not None else 0.0

@@ -18,10 +18,9 @@ import docker
 from docker.errors import DockerException, ImageNotFound
 from requests.exceptions import RequestException
 
-from runner.engine import engine as host_engine
 from runner.engine.client import BoundedDockerClient
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
-from runner.engine.engine import Owner, remove_own, sweep
+from runner.engine.engine import Owner, connect, remove_own, sweep
 from runner.errors import BudgetError, HostRefusedError, LaneError, SetupError, UsageError
 from runner.images import images as archives
 from runner.images.images import Layers
@@ -330,7 +329,7 @@ class RealLinks(Deployment):
         """
         opened = cls(run, Ledger(ledger), now)
         opened._say = say
-        local = host_engine.connect()
+        local = connect()
         with ExitStack() as stack:
             engines: dict[str, Engine] = {}
             for link in links:

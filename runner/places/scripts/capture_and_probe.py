@@ -2,13 +2,13 @@
 
 The runner puts this file into a container of the tools image. It needs only python3-minimal.
 
-    side.py answer  LIFE TOKEN PORT…                           answers probes on UDP ports of all addresses
-    side.py find    LIFE TOKEN PORT ADDRESS…                   prints which addresses answer, then ends
-    side.py ready   LIFE TOKEN PORT ADDRESS                    waits until a QUIC server answers, then ends
-    side.py client  LIFE TOKEN PORT INTERFACE FILTER ADDRESS PERIOD
-    side.py server  LIFE TOKEN PORT INTERFACE FILTER UDP_PORT
-    side.py inner   LIFE TOKEN                                 captures eth0 of a network that is wired later
-    side.py router  LIFE TOKEN                                 accepts connections on the ready port
+    capture_and_probe.py answer  LIFE TOKEN PORT…              answers probes on UDP ports of all addresses
+    capture_and_probe.py find    LIFE TOKEN PORT ADDRESS…      prints which addresses answer, then ends
+    capture_and_probe.py ready   LIFE TOKEN PORT ADDRESS       waits until a QUIC server answers, then ends
+    capture_and_probe.py client  LIFE TOKEN PORT INTERFACE FILTER ADDRESS PERIOD
+    capture_and_probe.py server  LIFE TOKEN PORT INTERFACE FILTER UDP_PORT
+    capture_and_probe.py inner   LIFE TOKEN                    captures eth0 of a network that is wired later
+    capture_and_probe.py router  LIFE TOKEN                    accepts connections on the ready port
 
 Until SIGTERM, `client` captures and sends probes, `server` captures and answers probes, and `inner` captures. Then they
 print `side ended` and keep their volumes until they are killed. Each mode ends after LIFE seconds at the latest. PORT

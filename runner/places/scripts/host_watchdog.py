@@ -1,6 +1,6 @@
 """Removes everything that a job left on a host, through the engine's socket, when the runner doesn't remove it.
 
-    watchdog.py LIFE LEASE OWN_NAME NAME…      names of containers, and of volumes as volume:NAME
+    host_watchdog.py LIFE LEASE OWN_NAME NAME…      names of containers, and of volumes as volume:NAME
 
 This happens after LIFE seconds in any case. It happens earlier when the content of the file /beat has not changed for
 LEASE seconds: then the runner is dead, or has no connection. After a restart of the engine, this program is started

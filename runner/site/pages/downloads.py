@@ -4,7 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 from runner.site import exports
-from runner.site import exports as public
+from runner.site.exports import public_result, redirections
 from runner.site.pages import Asset, Page, Pages
 from runner.site.view import RunView
 
@@ -17,7 +17,7 @@ def pages(view: RunView) -> Pages:
     files: list[tuple[str, bytes, str]] = [
         (
             "result.json",
-            public.public_result(view),
+            public_result(view),
             "The matrix in the format that the web page of the public QUIC Interop Runner reads.",
         ),
         (
@@ -45,7 +45,7 @@ def pages(view: RunView) -> Pages:
     ]
     for path, content, _ in files:
         yield Asset(path, content)
-    for path, content in public.redirections(view):
+    for path, content in redirections(view):
         yield Asset(path, content)
     badges = exports.badges(view)
     for name, content in badges.items():

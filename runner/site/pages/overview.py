@@ -17,8 +17,7 @@ from runner.site import headlines
 from runner.site.cells import BY_KEY, COLOURED, METRICS, SIGNS, STATISTICS, SWITCHABLE, Cell, ordered_cases, step_of
 from runner.site.front_data import stack_names
 from runner.site.pages import Page, Pages, has_stacks
-from runner.site.pages import vias as ahead
-from runner.site.pages.vias import ViaRow, rows_of, visibility
+from runner.site.pages.vias import ViaRow, findings, rows_of, sentences, visibility
 from runner.site.view import DEFINITIONS, RunView, agreements, case_href, stack_href
 
 # The matrices of measurements on the overview: rows, columns and their cells, with numbers and means.
@@ -279,8 +278,8 @@ def _sentences(view: RunView, rows: Sequence[ViaRow]) -> list[str]:
     """Sentences about the run. When the run has middleboxes, also sentences about the leading middleboxes and about the
     data that an eavesdropper sees."""
     if has_stacks(view.run):
-        return [*headlines.sentences(view, view.decided), *ahead.findings(rows, visibility(view))]
-    return ahead.sentences(view, rows)
+        return [*headlines.sentences(view, view.decided), *findings(rows, visibility(view))]
+    return sentences(view, rows)
 
 
 def _filters(view: RunView) -> list[tuple[str, str, list[str]]]:

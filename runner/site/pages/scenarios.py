@@ -8,9 +8,8 @@ from markupsafe import Markup
 from runner.compare.stats import Summary, summarise
 from runner.model.result import DROPS, DirectionTruth, LinkTruth
 from runner.model.run import Kind
-from runner.site import cells as words
 from runner.site import headlines
-from runner.site.cells import BY_KEY, Cell, tells_rates
+from runner.site.cells import BY_KEY, Cell, links, tells_rates, transfer_facts
 from runner.site.charts import Axis, Strip, strips
 from runner.site.pages import Page, Pages
 from runner.site.view import RunView, case_path, stack_href
@@ -43,7 +42,7 @@ def _row(view: RunView, name: str) -> dict[str, Any]:
     fast = tells_rates(case)
     return {
         "case": case,
-        "links": words.links(case),
+        "links": links(case),
         "attempts": headlines.attempts(cells),
         "efficiency": _over_pairs(cells, "efficiency") if fast else None,
         "bound": _over_pairs(cells, "slow_start_bound") if fast else None,
@@ -62,8 +61,8 @@ def _context(view: RunView, name: str) -> dict[str, Any]:
     fast = tells_rates(case)
     return {
         "case": case,
-        "links": words.links(case),
-        "transfer": words.transfer_facts(case, cells),
+        "links": links(case),
+        "transfer": transfer_facts(case, cells),
         "bdp": rtt * case.forward.data_rate / 8,
         "queue_share": case.forward.queue_packets * 1500 / max(rtt * case.forward.data_rate / 8, 1.0),
         "cells": cells,

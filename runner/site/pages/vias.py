@@ -17,9 +17,8 @@ from runner.compare.stats import FALSE_DISCOVERY_RATE, Attempts, Summary, least_
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, ClientKind
 from runner.model.stack import NO_VIA, Sight
-from runner.site import cells as words
 from runner.site import headlines
-from runner.site.cells import NARROW, Cell, digits
+from runner.site.cells import NARROW, Cell, amount, digits, links, run_sentence
 from runner.site.charts import Axis, Mark, curves, lines
 from runner.site.pages import Page, Pages
 from runner.site.view import RunView
@@ -300,7 +299,7 @@ def _page_times(view: RunView, row: ViaRow) -> tuple[ViaRow, list[tuple[str, lis
 
 def _links(questions: Iterable[Question]) -> list[tuple[str, list[tuple[str, list[str]]], str]]:
     records = {question.case.link.name: question.case for question in questions}
-    return [(name, words.links(case), case.link.note) for name, case in records.items()]
+    return [(name, links(case), case.link.note) for name, case in records.items()]
 
 
 def _by_size(view: RunView, questions: Iterable[Question]) -> list[tuple[str, Markup]]:
@@ -470,7 +469,7 @@ _MOST_NAMED = 3
 def sentences(view: RunView, rows: Sequence[ViaRow]) -> list[str]:
     """The sentences of a run that tests only middleboxes: plan and outcomes, the leading middleboxes, the data that an
     eavesdropper sees, failures."""
-    return [words.run_sentence(view.run, view.results.values()), *findings(rows, visibility(view)), *_wrong(view)]
+    return [run_sentence(view.run, view.results.values()), *findings(rows, visibility(view)), *_wrong(view)]
 
 
 def findings(rows: Sequence[ViaRow], looked: dict[str, tuple[int, int]]) -> list[str]:
@@ -493,11 +492,11 @@ def _leaders(rows: Sequence[ViaRow]) -> Iterator[str]:
     for link in dict.fromkeys(row.case.link.base_name for row, _ in decided):
         ahead = Counter(best.name for row, best in decided if row.case.link.base_name == link)
         named = [f"{via} in {times}" for via, times in ahead.most_common(_MOST_NAMED)]
-        parts.append(f"over {link}, {_listed(named)} of {words.amount(ahead.total(), 'row')}")
+        parts.append(f"over {link}, {_listed(named)} of {amount(ahead.total(), 'row')}")
     sure = sum(best.certain for _, best in decided)
     able = sum(best.q is not None for _, best in decided)
     chance = (
-        f"{sure} of {words.amount(len(decided), 'lead')} {'is' if sure == 1 else 'are'} more than chance"
+        f"{sure} of {amount(len(decided), 'lead')} {'is' if sure == 1 else 'are'} more than chance"
         if able
         else f"{least_n(FALSE_DISCOVERY_RATE)} iterations of each middlebox would show whether this is more than chance"
     )
@@ -552,4 +551,4 @@ def _wrong(view: RunView) -> Iterator[str]:
     vias = Counter(label(result.via) for result in failed)
     via, times = vias.most_common(1)[0]
     route = f"; {times} of them via {via}" if len(vias) > 1 else f"; all via {via}"
-    yield f"{words.amount(len(failed), 'job')} failed, by cause: {', '.join(named)}{route}."
+    yield f"{amount(len(failed), 'job')} failed, by cause: {', '.join(named)}{route}."

@@ -17,8 +17,8 @@ from runner.paths import ROOT
 
 MAKERS = {"LaneError", "harness"}  # their first argument is a code
 BUILT = re.compile(
-    r"^(client|server)-(exit|not-started)$|^(terminal|gateway|server)-ended$"
-)  # codes that the program puts together from two parts
+    r"^(client|server)-(exit|not-started)$|^(terminal|gateway|server)-ended$|^guest-not-started$"
+)  # codes that the program puts together from two parts, or that guest/init writes
 OUTSIDE = {"tests", "site"}
 
 
