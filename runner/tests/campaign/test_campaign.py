@@ -277,7 +277,7 @@ from pathlib import Path
 from runner.campaign.campaign import Campaign
 from runner.campaign.campaign import Retention
 from runner.campaign.campaign import stopping
-from runner.places.place import Width
+from runner.places.place import Concurrency
 from runner.plan.catalog import load_catalog
 from lab.replay import Replay
 from runner.store.runs import RunFolder
@@ -290,7 +290,7 @@ work = Campaign(
     todo=folder.run.order,
     presets={},
     deployment=Replay(RECORDINGS, seconds_per_job=60),
-    width=Width.parse("1"),
+    width=Concurrency.parse("1"),
     retention=Retention.ALL,
 )
 
