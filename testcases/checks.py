@@ -176,13 +176,15 @@ class Alpn:
             for connection in case.facts.connections
             if connection.handshake_completed and connection.alpn != self.protocol
         ]
-        if others:
+        unasked = [connection for connection in others if _offers_another(connection, self.protocol)]
+        if unasked:
+            yield _not_offered(self.protocol, unasked[0])
+        elif others:
             finding = Finding(
                 code="wrong-alpn",
                 requirement=f"The case runs over {self.protocol}.",
                 expected=self.protocol,
                 actual=", ".join(sorted({str(connection.alpn) for connection in others})),
-                role="client" if all(_offers_another(connection, self.protocol) for connection in others) else "",
                 section="RFC 7301 §3.1",
             )
             yield proven(finding, *(connection.landmarks.server_parameters for connection in others))
@@ -192,21 +194,25 @@ def _offers_another(connection: ConnectionFacts, protocol: str) -> bool:
     return bool(connection.offered_alpn) and protocol not in connection.offered_alpn
 
 
+def _not_offered(protocol: str, connection: ConnectionFacts) -> Finding:
+    finding = Finding(
+        code="wrong-alpn",
+        requirement="The client offers the protocol of the case.",
+        expected=f"{protocol} among the protocols that the client offers",
+        actual=", ".join(connection.offered_alpn),
+        role="client",
+        section="endpoint contract, Test case names",
+    )
+    return proven(finding, *connection.landmarks.client_hellos[:1])
+
+
 @reads("initial")
 def protocol_is_offered(case: CaseEvidence) -> Iterator[Finding]:
     """The client offers the protocol that the case requires (docs/contract.md), in each connection without a complete
     handshake; `Alpn` checks the others."""
     for connection in case.facts.connections:
         if not connection.handshake_completed and _offers_another(connection, case.protocol):
-            finding = Finding(
-                code="wrong-alpn",
-                requirement="The client offers the protocol of the case.",
-                expected=f"{case.protocol} among the protocols that the client offers",
-                actual=", ".join(connection.offered_alpn),
-                role="client",
-                section="endpoint contract, Test case names",
-            )
-            yield proven(finding, *connection.landmarks.client_hellos[:1])
+            yield _not_offered(case.protocol, connection)
             return
 
 

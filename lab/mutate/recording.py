@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,6 +77,18 @@ class Recording:
     connections: list[Connection]
     evidence: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._recorded = self._carried()
+
+    def _carried(self) -> Counter[tuple[str, str]]:
+        """The number of datagrams by the link's direction and by the end of the link: `packets_in`, `packets_out`."""
+        carried: Counter[tuple[str, str]] = Counter()
+        for datagram in self.datagrams:
+            direction = "forward" if datagram.sender == "server" else "return"
+            for vantage in datagram.seen:
+                carried[direction, "packets_in" if vantage == datagram.sender else "packets_out"] += 1
+        return carried
+
     @classmethod
     def load(cls, folder: Path) -> "Recording":
         """Read a job folder and open all packets whose keys are known."""
@@ -100,6 +113,13 @@ class Recording:
         for vantage, path in _CAPTURES.items():
             capture.write(folder / path, self.headers[vantage], self.records[vantage])
         (folder / "evidence.json").write_text(json.dumps(self.evidence))
+        carried, truth = self._carried(), folder / "sim" / "truth.json"
+        if carried != self._recorded and truth.is_file():  # the link counted the packets that the mutant added
+            document = json.loads(truth.read_text())
+            for direction, counter in carried.keys() | self._recorded.keys():
+                more = carried[direction, counter] - self._recorded[direction, counter]
+                document[direction][counter] += more
+            truth.write_text(json.dumps(document))
         return folder
 
     def packets(

@@ -182,9 +182,11 @@ def images_of(implementations: Iterable[Implementation], root: Path = ROOT, *, g
 @cache
 def _parents(root: Path) -> frozenset[str]:
     """The images from which the images of this project start or copy."""
-    folders = [path.parent for path in root.glob("implementations/*/Dockerfile")]
-    folders += [root / folder for folder in (*_ALWAYS.values(), *GUEST.values())]
-    return frozenset().union(*(Image(tag="", context=folder).parents() for folder in folders))
+    own = [path.parent for path in root.glob("implementations/*/Dockerfile")]
+    own += [
+        root / folder for folder in (*_ALWAYS.values(), *GUEST.values()) if (root / folder / "Dockerfile").is_file()
+    ]
+    return frozenset().union(*(Image(tag="", context=folder).parents() for folder in own))
 
 
 def short(tag: str) -> str:
