@@ -5,8 +5,8 @@ from pathlib import Path
 
 import docker
 import pytest
-from docker.errors import ImageNotFound
 
+from runner.images.images import ImageState, images_of, state
 from runner.places.guests.guest_experiment import Setting
 from runner.places.guests.guests import GuestHost
 from runner.places.guests.processes import IMAGE
@@ -19,10 +19,9 @@ __all__ = ["ask", "engine", "stranger"]
 @pytest.fixture(scope="session")
 def lanes(engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuestHost]:
     """Guests in the place of lanes, because both have the same tests of hostile images."""
-    try:
-        engine.images.get(IMAGE)
-    except ImageNotFound:
-        pytest.skip(f"the image {IMAGE} is not built: `./bentpipe demo --clock virtual` builds it in minutes")
+    (image,) = (image for image in images_of((), guests=True) if image.tag == IMAGE)
+    if (built := state(engine, image)) is not ImageState.CURRENT:
+        pytest.skip(f"the image {IMAGE} is {built.value}: `./bentpipe demo --clock virtual` builds it in minutes")
     scratch: Path = tmp_path_factory.mktemp("guests")
     with GuestHost.open("tests", Setting(epoch=EPOCH, spin_cpu_s=12.0), lanes=2, scratch=scratch) as host:
         yield host

@@ -292,7 +292,7 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
     night, path = a_night(tmp_path)
     units = install(night, path, tmp_path)
     assert "OnCalendar=*-*-* 01:30:00" in timer(night)
-    assert f"--file {path}" in service(night, path)
+    assert f'--file "{path}"' in service(night, path)
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
     checked = subprocess.run(
