@@ -35,7 +35,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     finally:
         client.close()
     folder = tmp_path_factory.mktemp("rootless") / "bentpipe"
-    ours = shutil.ignore_patterns(".git", ".venv", "logs", "site", "tests", "__pycache__", "target")
+    ours = shutil.ignore_patterns(".git", ".venv", "logs", "tests", "__pycache__", "target")
     shutil.copytree(ROOT, folder, ignore=ours)
     (folder / "logs").mkdir()
     subprocess.run(["docker", "save", "-o", str(folder / "images.tar"), *IMAGES], check=True, timeout=120)
