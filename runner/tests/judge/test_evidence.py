@@ -1,6 +1,7 @@
 """No verdict without evidence: key logs with parts missing never make a *failed*, nor an unproven *succeeded*."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -110,7 +111,10 @@ def test_a_capture_that_lacks_a_delivered_datagram_proves_nothing(catalog: Catal
     assert whole.outcome is Outcome.SUCCEEDED
     arrived = [each for each in recording.datagrams if each.sender == "client" and each.arrived]
     recording.lose(arrived[lost])
-    result = analyse(JOB, Artifacts(recording.save(tmp_path / "cut")), case, record)
+    cut = recording.save(tmp_path / "cut")
+    # The link delivered the datagram: its counters are those of the recording.
+    shutil.copyfile(recording.folder / "sim" / "truth.json", cut / "sim" / "truth.json")
+    result = analyse(JOB, Artifacts(cut), case, record)
     assert (result.outcome, [finding.code for finding in result.findings]) == (Outcome.ERROR, ["disturbed"])
     assert "packets that the link delivered from the client" in result.findings[0].actual
     assert result.violations == ()
