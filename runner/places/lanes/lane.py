@@ -137,7 +137,9 @@ class LaneSegment:
     def stop_captures(self) -> int:
         """End both captures. Returns how many packets the kernel dropped before the two captures could read them."""
         _, holder = self._parts()
-        holder.execute(["kill", "-TERM", "1"])  # `hold` passes the signal on
+        code, said = holder.execute(["kill", "-TERM", "1"])  # `hold` passes the signal on
+        if code != 0:
+            raise LaneError("captures-not-ended", "The captures could not be told to end.", printed=said)
         ended = self._lane.bell.wait(lambda: "captures ended" in holder.printed or holder.ended, timeout=_STOP_SECONDS)
         if not ended:
             raise LaneError(

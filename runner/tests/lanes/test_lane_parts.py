@@ -1,12 +1,15 @@
 """The parts of a lane that need no engine: arguments, wiring, kept output, owners."""
 
+import ctypes
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +32,7 @@ from runner.model.link import (
     Topology,
 )
 from runner.model.stack import BesideRole, Middlebox, Role
+from runner.paths import ROOT
 from runner.places.experiment import Endpoint
 from runner.places.lane_job import EndpointLimits, EndpointSpec, link_document
 from runner.places.network import network_script
@@ -188,3 +192,28 @@ def test_an_endpoint_that_was_stopped_before_its_stop_stays_stopped() -> None:
     endpoint.stopped_by_us = True
     endpoint.stop(grace=0.0)
     assert endpoint.stopped_by_us
+
+
+_SAYS_TERM = "import os, signal; signal.signal(15, lambda *_: os.write(1, b'TERM')); os.write(1, b'%09d' % os.getpid())\nwhile True: signal.pause()"  # fmt: skip # noqa: E501
+
+
+def test_a_signal_to_any_thread_of_hold_reaches_its_command() -> None:
+    """The kernel chooses a thread, and rarely the main one while this thread starts a command."""
+    command = [sys.executable, "sim/tools/hold", sys.executable, "-c", _SAYS_TERM]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as hold:
+        assert hold.stdin is not None and hold.stdout is not None
+        too_late = threading.Timer(10, hold.kill)  # a lost signal must not stop the suite
+        too_late.start()
+        head = 9  # bytes of a frame before its data
+        beside = int(hold.stdout.read(head + 9)[head:])
+        try:
+            others = [each.name for each in Path(f"/proc/{hold.pid}/task").iterdir() if int(each.name) != hold.pid]
+            assert others
+            for thread in others:
+                assert ctypes.CDLL(None).tgkill(hold.pid, int(thread), signal.SIGTERM) == 0
+                assert hold.stdout.read(head + len("TERM")).endswith(b"TERM")
+            hold.stdin.close()
+            assert hold.wait() == 0
+        finally:
+            too_late.cancel()
+            os.kill(beside, signal.SIGKILL)  # in a container, it ends with `hold`
