@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import struct
 import time
 from contextlib import suppress
 
@@ -90,6 +91,10 @@ def trace_others():
 
 @behaviour(BESIDE)
 def system_calls():
+    # BPF_MAP_CREATE of an array with a key and a value of 4 bytes (bpf(2)). The kernel looks at a map's attributes before it
+    # looks at the rights of the process, so only a valid request shows whether it is denied.
+    array = ctypes.create_string_buffer(struct.pack("=4I", 2, 4, 4, 1), 72)
+    valid = {"reboot": (0xFEE1DEAD, 672274793, 0, 0, 0), "bpf": (0, array, len(array), 0, 0)}
     for name, number in (
         ("bpf", 321),
         ("perf_event_open", 298),
@@ -102,7 +107,7 @@ def system_calls():
         ("sethostname", 170),
         ("userfaultfd", 323),
     ):
-        arguments = (0, 0, 0, 0, 0) if name != "reboot" else (0xFEE1DEAD, 672274793, 0, 0, 0)
+        arguments = valid.get(name, (0, 0, 0, 0, 0))
         if is_allowed(lambda number=number, arguments=arguments: LIBC.syscall(number, *arguments)):
             escaped(name)
 
