@@ -325,7 +325,8 @@ class Sampler:
         resident_bytes = sum(map(largest_resident, family(os.getpid())))
         for container in client.api.containers(filters={"label": f"{LABEL_RUN}={self._run}"}):
             about = client.api.inspect_container(container["Id"])
-            if container["Labels"][LABEL_ROLE] not in ("client", "server"):
+            role = container["Labels"][LABEL_ROLE]
+            if role not in ("client", "server", "guest", "disk"):  # the memory of a guest is that of its endpoints
                 resident_bytes += sum(map(largest_resident, _members(about["State"]["Pid"])))
             elif layer := about["GraphDriver"]["Data"].get("UpperDir"):
                 written = _written(Path(layer))
