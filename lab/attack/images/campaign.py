@@ -27,7 +27,7 @@ from runner.places.lanes.lanes import Emulated
 from runner.places.place import Concurrency, with_clock
 from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.jobs import VERSION
-from runner.store.runs import RunFolder
+from runner.store.runs import RunFolder, load_evidence
 from runner.units import MIB
 
 _HERE = Path(__file__).parent
@@ -41,7 +41,7 @@ _TIMEOUTS = {_CASE: 12.0, _LIES_CASE: 40.0, _LOSSY_CASE: 40.0}  # s
 _FORGING = ("forge-close", "forge-initial-close")  # packets with the peer's address, which the link drops and counts
 _CONTROL = "control"  # no attack: the image is honest
 _HARMLESS = ("ack-delay-none",)  # lies that no rule can find: an ideal endpoint also sends ACKs without delay
-_LONGEST_S = 60.0  # the longest time that a hostile job may take in addition to its own time-out
+_LONGEST_S = 60.0  # the longest time, in guests CPU time, that a hostile job may take in addition to its own time-out
 _MOST_MEMORY = 1536 * MIB  # for all our processes together
 _MOST_DISK = 1024 * MIB  # for the layer of an endpoint's container
 _MOST_FILES = 700 * MIB  # for a job's folder
@@ -274,6 +274,8 @@ def _problems(  # noqa: PLR0917
         yield Verdict.LOST, "unreported", f"packets in the peer's name: {_shown(result)}"
     if job.case != _CASE and stack.removeprefix(f"{role}-") not in _HARMLESS and not _is_reported(result, role):
         yield Verdict.LOST, "unreported", f"a lie in ACK frames: {_shown(result)}"
+    if (evidence := load_evidence(Artifacts(place))) is not None and evidence.guest is not None:
+        took = evidence.guest.cpu_s  # other load on this host may make a guest slow
     if took > _TIMEOUTS[job.case] + _LONGEST_S:
         yield Verdict.LOST, "time", f"{took:.0f} s"
     bounds = {"our memory, MiB": _MOST_MEMORY, "container's disk, MiB": _MOST_DISK}
