@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import docker
 
@@ -19,10 +20,10 @@ from lab.attack.processes import family, largest_resident
 from lab.attack.verdicts import Finding, Tally, Verdict
 from runner.campaign.campaign import Campaign, Extension, NoExtension, Retention
 from runner.engine.containers import LABEL_ROLE, LABEL_RUN
-from runner.model.deployment import REAL, Deployment
+from runner.model.deployment import REAL, VIRTUAL, Deployment
 from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
-from runner.places.guests.guests import Guests
+from runner.places.guests import guests, processes
 from runner.places.lanes.lanes import Emulated
 from runner.places.place import Concurrency, with_clock
 from runner.plan.catalog import Catalog, load_catalog
@@ -32,6 +33,8 @@ from runner.units import MIB
 
 _HERE = Path(__file__).parent
 IMAGE = "bentpipe-test/hostile"
+_WEAK_GUEST = "bentpipe-test/guest-seccomp"  # guests in which the attack `_MEMORY` must succeed
+_MEMORY = "guest-memory"
 _DISK = Path("/var/lib/docker")  # of the engine
 _HONEST = ImplementationRecord(name="honest", version="", url="", image="bentpipe/quinn")
 _CASE = "handshake"
@@ -41,7 +44,8 @@ _TIMEOUTS = {_CASE: 12.0, _LIES_CASE: 40.0, _LOSSY_CASE: 40.0}  # s
 _FORGING = ("forge-close", "forge-initial-close")  # packets with the peer's address, which the link drops and counts
 _CONTROL = "control"  # no attack: the image is honest
 _HARMLESS = ("ack-delay-none",)  # lies that no rule can find: an ideal endpoint also sends ACKs without delay
-_LONGEST_S = 60.0  # the longest time, in guests CPU time, that a hostile job may take in addition to its own time-out
+_LONGEST_S = 60.0  # the longest time that a hostile job may take in addition to its own time-out
+_LONGEST_CPU_S = 120.0  # the most CPU time of a guest; other load on this host may make it slow
 _MOST_MEMORY = 1536 * MIB  # for all our processes together
 _MOST_DISK = 1024 * MIB  # for the layer of an endpoint's container
 _MOST_FILES = 700 * MIB  # for a job's folder
@@ -79,7 +83,8 @@ def _names(when: str = r"\w+") -> list[str]:
 
 def build() -> None:
     """Build the images. Raises CalledProcessError."""
-    for tag, stage in {IMAGE: "hostile", **{_image(name): name for name in _variants()}}.items():
+    stages = {IMAGE: "hostile", _WEAK_GUEST: "guest-seccomp", **{_image(name): name for name in _variants()}}
+    for tag, stage in stages.items():
         command = ["docker", "build", "-q", "-t", tag, "--target", stage, str(_HERE / "image")]
         subprocess.run(command, check=True, capture_output=True)
 
@@ -98,7 +103,7 @@ def attack_images(
     place = (
         Emulated.open(folder.run, lanes=1)
         if clock == REAL
-        else Guests.open(folder.run, lanes=1, scratch=scratch / ".guests")
+        else guests.Guests.open(folder.run, lanes=1, scratch=scratch / ".guests")
     )
     with place as deployment:
         usual = _usual_violations(folder, catalog, deployment)
@@ -109,6 +114,32 @@ def attack_images(
         ]
         attacks = _Attacks(folder, left, usual, tally, progress, time.monotonic() + seconds)
         _execute(folder, catalog, deployment, *attacks.begin(), extension=attacks)
+    if clock != REAL and re.search(only, _MEMORY):
+        _attack_weak_guest(tally, scratch, catalog)
+
+
+def _attack_weak_guest(tally: Tally, scratch: Path, catalog: Catalog) -> None:
+    """Try the attack on a guest's memory where it must succeed; else its failure elsewhere would prove nothing."""
+    path = scratch / "images-weak-guest"
+    shutil.rmtree(path, ignore_errors=True)
+    role, name = attack = ("client", _MEMORY)
+    folder = RunFolder.create(path, with_clock(_run(path, catalog, [attack]), VIRTUAL))
+    job, _ = _jobs(role, name, 0)
+    # The product has no setting for another kernel.
+    with (
+        patch.object(processes, "IMAGE", _WEAK_GUEST),
+        patch.object(guests, "IMAGE", _WEAK_GUEST),
+        guests.Guests.open(folder.run, lanes=1, scratch=scratch / ".guests") as deployment,
+    ):
+        _execute(folder, catalog, deployment, job)
+    marks = path / job.path / role / "escaped.txt"
+    reached = marks.read_text(errors="replace") if marks.is_file() else ""
+    tally.of_kind(
+        f"{role} {name}, guest with seccomp: reached {', '.join(filter(None, reached.splitlines())) or 'nothing'}"
+    )
+    if "all memory of the guest" not in reached:
+        attack_name = f"images --only {name} (guest with seccomp)"
+        tally.add(Finding(attack=attack_name, verdict=Verdict.LOST, what="control", text=reached or "nothing reached"))
 
 
 class _Attacks:
@@ -274,10 +305,10 @@ def _problems(  # noqa: PLR0917
         yield Verdict.LOST, "unreported", f"packets in the peer's name: {_shown(result)}"
     if job.case != _CASE and stack.removeprefix(f"{role}-") not in _HARMLESS and not _is_reported(result, role):
         yield Verdict.LOST, "unreported", f"a lie in ACK frames: {_shown(result)}"
-    if (evidence := load_evidence(Artifacts(place))) is not None and evidence.guest is not None:
-        took = evidence.guest.cpu_s  # other load on this host may make a guest slow
-    if took > _TIMEOUTS[job.case] + _LONGEST_S:
-        yield Verdict.LOST, "time", f"{took:.0f} s"
+    evidence = load_evidence(Artifacts(place))
+    guest = evidence.guest if evidence is not None else None
+    if took > _TIMEOUTS[job.case] + _LONGEST_S if guest is None else guest.cpu_s > _LONGEST_CPU_S:
+        yield Verdict.LOST, "time", f"{took:.0f} s" if guest is None else f"{guest.cpu_s:.0f} s of CPU time"
     bounds = {"our memory, MiB": _MOST_MEMORY, "container's disk, MiB": _MOST_DISK}
     for measurement, most in bounds.items():
         if (value := sampler.peaks.get(measurement, 0.0) * MIB) > most:

@@ -1,9 +1,12 @@
 """Guests whose kernel is hostile: it stands for an image that has taken over its guest. It writes what it wants into
 its folder and into the report, and neither reaches nor misleads the runner."""
 
+import errno
 import json
 import os
 import pwd
+import subprocess
+import sys
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +53,19 @@ with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as tar:
     add("/result/absolute")
     add("result/device", tarfile.CHRTYPE)
     {more}
+"""
+
+OLD_CLOCK = """
+import ctypes, os, sys
+from importlib.machinery import SourceFileLoader
+from types import SimpleNamespace
+guest = SourceFileLoader("guest", sys.argv[1]).load_module()
+if len(sys.argv) > 2:
+    filter = ctypes.create_string_buffer(guest.FILTER)
+    libc = ctypes.CDLL(None, use_errno=True)
+    guest.Guest.limit(SimpleNamespace(settings={"cpu": 0}, libc=libc, filter=filter))
+assert os.getpid() > 0
+print(ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p)(0xFFFFFFFFFF600400)(None))
 """
 
 
@@ -203,3 +219,14 @@ def test_a_folder_in_which_a_stranger_may_plant_links_is_refused(tmp_path: Path)
         os.chown(open_to_all, 4242, 4242)
         with pytest.raises(SetupError, match="remove it"):
             own_folder(open_to_all)
+
+
+def test_the_processes_of_a_guest_do_not_get_the_hosts_clock_from_vsyscall() -> None:
+    def clock(*limited: str) -> int:
+        command = [sys.executable, "-c", OLD_CLOCK, str(GUEST / "run-guest"), *limited]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return int(done.stdout) if done.returncode == 0 else 0
+
+    if clock() <= 0:
+        pytest.skip("this host's kernel has no vsyscall")
+    assert clock("limited") == -errno.ENOSYS

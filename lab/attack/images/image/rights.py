@@ -4,11 +4,16 @@ import ctypes
 import errno
 import os
 import struct
+import subprocess
 import time
 from contextlib import suppress
 
 from common import BESIDE, LIBC, behaviour, escaped
 
+# What an image does with the files of its guest's host: it plants links among the job's results, and writes to disks.
+HOST = """cd /mnt/tmp/out; for name in client.output server.output sim/console.log sim/truth.json
+do rm -f $name; ln -s /etc/shadow $name; done
+head -n 1 /mnt/etc/shadow; for disk in /mnt/disks/*; do echo changed >> $disk && echo "wrote $disk"; done"""
 # Every other error means that the kernel began with the action. ENOSPC: a guest allows no user namespaces.
 DENIED = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOSPC)
 
@@ -91,8 +96,8 @@ def trace_others():
 
 @behaviour(BESIDE)
 def system_calls():
-    # BPF_MAP_CREATE of an array with a key and a value of 4 bytes (bpf(2)). The kernel looks at a map's attributes before it
-    # looks at the rights of the process, so only a valid request shows whether it is denied.
+    # BPF_MAP_CREATE of an array with a key and a value of 4 bytes (bpf(2)). The kernel looks at a map's attributes
+    # before it looks at the rights of the process, so only a valid request shows whether it is denied.
     array = ctypes.create_string_buffer(struct.pack("=4I", 2, 4, 4, 1), 72)
     valid = {"reboot": (0xFEE1DEAD, 672274793, 0, 0, 0), "bpf": (0, array, len(array), 0, 0)}
     for name, number in (
@@ -120,3 +125,11 @@ def environment_of_others():
                 text = open(f"/proc/{pid}/environ", "rb").read()
                 if b"HOME=/root" in text and b"TESTCASE" not in text and len(text) > 30:
                     escaped(f"environment of {pid}")
+
+
+@behaviour(BESIDE)
+def guest_memory():
+    if "User Mode Linux" in open("/proc/cpuinfo").read():
+        done = subprocess.run(["/hostile/guest-memory", HOST], capture_output=True, text=True)
+        if done.stdout or done.returncode == 2:
+            escaped(done.stdout or "the attack did not find the stub")
