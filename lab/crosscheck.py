@@ -9,7 +9,6 @@ ranges or packet counts.
 """
 
 import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from lab.tshark import rows
 from runner.decode import decode_capture
 from runner.errors import BentpipeError
 from runner.judge.execution import load_truth
@@ -103,21 +103,12 @@ class Connection:
         return bool(self.some("quic.frame_type", _HANDSHAKE_DONE, server=True))
 
 
-def read(capture: Path, key_logs: Sequence[Path], tshark: str) -> tuple[list[Connection], int]:
+def read(capture: Path, key_logs: Sequence[Path]) -> tuple[list[Connection], int]:
     """The connections of a capture according to tshark, and the number of datagrams with packets that it could not
     decrypt."""
-    with tempfile.NamedTemporaryFile(suffix=".keys.log") as merged:
-        merged.write(b"".join(path.read_bytes() for path in key_logs))
-        merged.flush()
-        columns = [argument for name in _FIELDS for argument in ("-e", name)]
-        command = [tshark, "-r", str(capture), "-o", f"tls.keylog_file:{merged.name}", "-2", "-Y", "quic"]
-        command += ["-T", "fields", "-E", "occurrence=a", "-E", "aggregator=,", *columns]
-        text = subprocess.run(command, capture_output=True, check=True, text=True, timeout=300).stdout
     connections: dict[str, Connection] = {}
     closed = 0
-    for line in text.splitlines():
-        values = line.split("\t")
-        row = Row({name: value.split(",") if value else [] for name, value in zip(_FIELDS, values, strict=True)})
+    for row in map(Row, rows(capture, "quic", *_FIELDS, key_logs=key_logs, options=["-2"])):
         closed += row.closed
         for number in row["quic.connection.number"][:1]:
             connections.setdefault(number, Connection()).rows.append(row)
@@ -310,7 +301,7 @@ class Comparison:
         return "both fail" if self.ours else "both pass"
 
 
-def compare(folder: RunFolder, tshark: str) -> Iterator[Comparison]:
+def compare(folder: RunFolder) -> Iterator[Comparison]:
     """Compare every job of a run that both sides can judge."""
     cases = load_catalog().cases
     for job in folder.results():
@@ -321,20 +312,19 @@ def compare(folder: RunFolder, tshark: str) -> Iterator[Comparison]:
         record = folder.run.case(job)
         own_verdict = ours(artifacts, cases[job.case], record)
         if own_verdict is not None:
-            connections, closed = read(artifacts.client_capture, artifacts.key_logs, tshark)
+            connections, closed = read(artifacts.client_capture, artifacts.key_logs)
             reasons = CHECKS[job.case](connections, folder.run.protocol(job))
             yield Comparison(job, own_verdict, tuple(dict.fromkeys(reasons)), closed)
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@click.option("--tshark", default="tshark", show_default=True, help="Name or path of the program.")
-def main(runs: tuple[str, ...], tshark: str) -> None:
+def main(runs: tuple[str, ...]) -> None:
     """Judge the stored jobs of RUNs twice; exit code 1 when a verdict differs."""
     counts: Counter[tuple[str, str]] = Counter()
     for name in runs:
         try:
-            for comparison in compare(RunFolder.open(run_path(name)), tshark):
+            for comparison in compare(RunFolder.open(run_path(name))):
                 counts[comparison.job.case, comparison.verdict] += 1
                 if comparison.verdict == "disagree":
                     ours = ", ".join(sorted(comparison.ours)) or "passed"

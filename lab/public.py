@@ -19,7 +19,7 @@ from rich.table import Table
 
 from lab.recordings.conformance import GOOD, GOOD_ONES
 from lab.recordings.recordings import RECORDINGS, changed, sizes
-from lab.tshark_layers import (
+from lab.tshark import (
     CLIENT,
     EARLY,
     HANDSHAKE,

@@ -7,13 +7,13 @@ server's payload bytes and repeated bytes, tshark's HTTP/2 fields give the bytes
 give the lost packets. Needs tshark. Exit code 1 when a number differs.
 """
 
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.tshark import rows
 from runner.decode.tcp import decode_tcp
 from runner.judge.execution import load_truth
 from runner.model.result import Artifacts
@@ -51,7 +51,8 @@ def ours(run: Run, job: Job, artifacts: Artifacts) -> Numbers:
 
 def theirs(run: Run, job: Job, artifacts: Artifacts) -> Numbers:
     """The numbers of tshark and of the simulator's truth."""
-    segments = [[int(value) for value in row] for row in _tshark(artifacts, _DATA, "tcp.stream", "tcp.seq", "tcp.len")]
+    found = rows(artifacts.server_capture, _DATA, "tcp.stream", "tcp.seq", "tcp.len")
+    segments = [[int(value) for (value,) in row.values()] for row in found]
     streams = defaultdict(list)
     for stream, start, length in segments:
         streams[stream].append((start, start + length))
@@ -76,17 +77,10 @@ def _covered(ranges: list[tuple[int, int]]) -> int:
 
 def _content(artifacts: Artifacts) -> Iterator[int]:
     """The lengths of DATA frames. Several frames may end in one segment; tshark lists them together."""
-    for lengths, types in _tshark(artifacts, _CONTENT, "http2.length", "http2.type"):
-        for length, kind in zip(lengths.split(","), types.split(","), strict=True):
+    for row in rows(artifacts.server_capture, _CONTENT, "http2.length", "http2.type"):
+        for length, kind in zip(*row.values(), strict=True):
             if kind == "0":
                 yield int(length)
-
-
-def _tshark(artifacts: Artifacts, display_filter: str, *fields: str) -> list[list[str]]:
-    names = [word for field in fields for word in ("-e", field)]
-    command = ["tshark", "-r", str(artifacts.server_capture), "-Y", display_filter, "-T", "fields", *names]
-    run = subprocess.run(command, capture_output=True, check=True, text=True)
-    return [line.split("\t") for line in run.stdout.splitlines()]
 
 
 def main() -> int:

@@ -29,6 +29,7 @@ COMMANDS = {
     "import": ("read_commands", "Make a run of a file of results, or add the file to a run."),
     "list": ("host_commands", "List the stacks, middleboxes, cases and links."),
     "night": ("host_commands", "Run the matrix every night, as night.json describes (docs/nights.md)."),
+    "packets": ("read_commands", "Show the decrypted packets of one job, as tshark reads them."),
     "plan": ("run_commands", "Show the jobs of a selection, with time, disk space and the data volume on real links."),
     "render": ("read_commands", "Draw the site from the results of runs."),
     "run": ("run_commands", "Run the matrix."),

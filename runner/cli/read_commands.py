@@ -12,8 +12,9 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from runner.cli.base import SITE, Skipped, draw_site, err, out
-from runner.cli.group import main
+from runner import notebook
+from runner.cli.base import SITE, Skipped, draw_site, err, out, yes_option
+from runner.cli.group import UNPRINTABLE, main
 from runner.compare import clocks, compare, report
 from runner.compare.compare import RunMeans, between_runs, run_means
 from runner.compare.conditions import TOPICS, differences
@@ -21,16 +22,16 @@ from runner.compare.exchange import export_results, import_results
 from runner.compare.history import history
 from runner.compare.report import compare_vias
 from runner.errors import UsageError
-from runner.files import beneath
+from runner.images.setup import require_tool
 from runner.judge.judges import can_judge, judge_job
 from runner.judge.process import AnalysisLimitError, JudgeLimits, Judges, RenewedRun, StoppedError, over_the_limit
-from runner.model.result import Artifacts, Result
+from runner.model.result import Result
 from runner.model.run import Job
 from runner.nights.plan import night_schema
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, implementations_schema, load_catalog, split
 from runner.plan.choice import declaration
-from runner.plan.jobs import LOGS, run_path
+from runner.plan.jobs import LOGS, run_path, stored_job
 from runner.plan.links import emulated_links_schema, links_schema
 from runner.site.server import SiteServer
 from runner.store import runs as store
@@ -158,22 +159,31 @@ def serve(port: int, bind: str, site: Path, names: tuple[str, ...]) -> None:
 @click.argument("name", metavar="RUN/SERVER_CLIENT/CASE/ITERATION")
 def show(name: str) -> None:
     """Show one job: verdict, evidence, numbers."""
-    path = Path(name) if Path(name).is_dir() else LOGS / name
-    if not (path / "result.json").is_file():
-        raise UsageError(
-            f"There is no finished job in {path}: write RUN/SERVER_CLIENT/CASE/ITERATION, such as "
-            "demo/quinn_aioquic/sat/1."
-        )
-    here = path.absolute()
-    beneath(here.parents[2], Path(*here.parts[-3:]))  # a symbolic link in a run may lead to a place outside the run
-    folder = RunFolder.open(here.parents[2], Skipped())
-    results = {folder.artifacts(job).folder: result for job, result in folder.results().items()}
-    if here not in results:
-        raise UsageError(f"The job in {path} can't be shown, because its result.json can't be read.")
-    result = results[here]
-    artifacts = Artifacts(path)
-    printing.show_result(out, result, folder.run.cases.get(result.job.case_link), load_evidence(artifacts), artifacts)
-    out.print(f"files: {path}")
+    folder, job = stored_job(name, Skipped())
+    result, artifacts = folder.results()[job], folder.artifacts(job)
+    printing.show_result(out, result, folder.run.cases.get(job.case_link), load_evidence(artifacts), artifacts)
+    out.print(f"files: {artifacts.folder}")
+
+
+@main.command("packets")
+@click.argument("name", metavar="RUN/SERVER_CLIENT/CASE/ITERATION")
+@click.option("--filter", "display_filter", default="", metavar="FILTER", help="Display filter of Wireshark. [all]")
+@click.option(
+    "--vantage",
+    type=click.Choice([notebook.CLIENT, notebook.SERVER]),
+    default=notebook.CLIENT,
+    show_default=True,
+    help="End of the link at which the packets were captured.",
+)
+@click.option("--details", is_flag=True, help="Print every field of the QUIC packets and their frames.")
+@yes_option
+def packets_(name: str, display_filter: str, vantage: str, details: bool, yes: bool) -> None:
+    """Show the decrypted packets of one job, as tshark reads them."""
+    folder, job = stored_job(name, Skipped())
+    require_tool("tshark", purpose="tshark reads the packets.", assume_yes=yes, console=err)
+    options = ("-O", "quic") if details else ()
+    for line in notebook.tshark(folder.own(job), *options, display_filter=display_filter, vantage=vantage):
+        click.echo(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", line.decode(errors="replace").rstrip("\n")))
 
 
 @main.command()

@@ -197,7 +197,7 @@ def _extra_cas() -> Check:
 
 def _tshark() -> Check:
     program = shutil.which("tshark")
-    return Check(name="tshark", ok=True, what=program or "not installed (only tests need it: `apt-get install tshark`)")
+    return Check(name="tshark", ok=True, what=program or "not installed; `./bentpipe packets` installs it when needed")
 
 
 # Set-up of a new host: engine, base image, images, and the programs that tests need.
@@ -268,16 +268,18 @@ def prepare_tests(*, assume_yes: bool, console: Console) -> None:
     """Install the programs that tests use. When an installation fails, this is reported, and the tests with this
     program are skipped."""
     for tool in TEST_TOOLS:
-        if shutil.which(tool) is None:
-            try:
-                engine.install_packages(
-                    [tool],
-                    consent=_consent(console, assume_yes),
-                    progress=_line(console),
-                    purpose=f"Some tests need {tool}.",
-                )
-            except SetupError as error:
-                _line(console)(f"{error} Those tests are skipped.")
+        try:
+            require_tool(tool, purpose=f"Some tests need {tool}.", assume_yes=assume_yes, console=console)
+        except SetupError as error:
+            _line(console)(f"{error} Those tests are skipped.")
+
+
+def require_tool(tool: str, *, purpose: str, assume_yes: bool, console: Console) -> None:
+    """Install the program `tool` when it is missing; its package has the same name. `purpose`: a sentence. Raises
+    SetupError."""
+    if shutil.which(tool) is None:
+        consent, progress = _consent(console, assume_yes), _line(console)
+        engine.install_packages([tool], consent=consent, progress=progress, purpose=purpose)
 
 
 def require(checks: Sequence[Check]) -> None:

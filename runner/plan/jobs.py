@@ -3,12 +3,13 @@
 import random
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from runner.errors import UsageError
+from runner.files import beneath
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
 from runner.model.stack import TRANSPORTS, Implementation, Role, transport_of
@@ -157,6 +158,26 @@ def run_path(name: str | None) -> Path:
     if name is None:
         return LOGS / datetime.now().strftime("%Y-%m-%dT%H%M%S")
     return Path(name) if "/" in name or Path(name).is_dir() else LOGS / name
+
+
+def stored_job(name: str | Path, skip: Callable[[str], None] | None = None) -> tuple[RunFolder, Job]:
+    """The finished job `RUN/SERVER_CLIENT/CASE/ITERATION` of a run in logs/, or the job in a folder. Raises UsageError.
+
+    `skip`: as for RunFolder.
+    """
+    path = Path(name) if Path(name).is_dir() else LOGS / name
+    if not (path / "result.json").is_file():
+        raise UsageError(
+            f"There is no finished job in {path}: write RUN/SERVER_CLIENT/CASE/ITERATION, such as "
+            "demo/quinn_aioquic/sat/1."
+        )
+    here = path.absolute()
+    beneath(here.parents[2], Path(*here.parts[-3:]))  # a symbolic link in a run may lead to a place outside the run
+    folder = RunFolder.open(here.parents[2], skip)
+    jobs_of = {folder.artifacts(job).folder: job for job in folder.results()}
+    if here not in jobs_of:
+        raise UsageError(f"The job in {path} can't be shown, because its result.json can't be read.")
+    return folder, jobs_of[here]
 
 
 def new_run(

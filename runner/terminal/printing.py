@@ -370,12 +370,9 @@ def _show_packets(console: Console, finding: Finding, artifacts: Artifacts) -> N
     if not capture.is_file():
         console.print("[dim]               the capture was not kept: run the job again with --keep-captures all[/dim]")
         return
-    inside = capture.suffix == ".pcapng"  # a pcapng file holds the secrets of both endpoints
-    key_logs = () if inside else artifacts.key_logs[:1]
-    keys = "".join(f" -o tls.keylog_file:{shlex.quote(str(path))}" for path in key_logs)
-    shown = " || ".join(f"frame.number == {number}" for number in finding.packets)
-    command = f"tshark -r {shlex.quote(str(capture))}{keys} -O quic -Y '{shown}'"
-    console.print(f"  show them    {escape(command)}", soft_wrap=True)
+    shown = f"frame.number in {{{', '.join(map(str, finding.packets))}}}"
+    command = f"./bentpipe packets {shlex.quote(str(artifacts.folder))} --vantage {finding.vantage} --details"
+    console.print(f"  show them    {escape(command)} --filter '{escape(shown)}'", soft_wrap=True)
 
 
 def _show_violations(console: Console, result: Result) -> None:

@@ -63,8 +63,8 @@ def key_logs(capture: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("capture", CAPTURES, ids=_name)
-def test_every_row_is_what_tshark_reads(capture: Path, tmp_path: Path) -> None:
-    expected = {_place(packet): packet for packet in tshark(capture, key_logs(capture), tmp_path)}
+def test_every_row_is_what_tshark_reads(capture: Path) -> None:
+    expected = {_place(packet): packet for packet in tshark(capture, key_logs(capture))}
     actual = {_place(packet): packet for packet in packets(decode_capture(capture, key_logs(capture)))}
     opened = {place: packet for place, packet in expected.items() if packet["decrypted"]}
     assert opened or not any(packet["decrypted"] for packet in actual.values())

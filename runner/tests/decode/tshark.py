@@ -1,11 +1,10 @@
 """The packets that tshark reads in a capture, as plain tuples. This is the first oracle of the decoder."""
 
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
+
+from lab.tshark import elements
 
 _LONG_TYPES = {0: "initial", 1: "0rtt", 2: "handshake", 3: "retry"}
 # Frame type → the fields of its tuple, in the decoder's order: stream id, offset, length, value, payload.
@@ -27,29 +26,9 @@ _FIELDS: dict[int, tuple[str, ...]] = {
 }
 
 
-def tshark(capture: Path, key_logs: Sequence[Path], scratch: Path) -> list[dict[str, Any]]:
+def tshark(capture: Path, key_logs: Sequence[Path]) -> Iterator[dict[str, Any]]:
     """All QUIC packets of a capture in order, each with its header's fields and `frames`, a list of tuples."""
-    if shutil.which("tshark") is None:
-        raise AssertionError("tshark is missing, the decoder can't be compared: apt-get install tshark")
-    merged = scratch / "merged.keys.log"
-    merged.write_bytes(b"".join(path.read_bytes() for path in key_logs))
-    command = [
-        "tshark",
-        "-r",
-        str(capture),
-        "-o",
-        f"tls.keylog_file:{merged}",
-        "-T",
-        "pdml",
-        "-J",
-        "frame icmp icmpv6 quic",
-    ]
-    run = subprocess.run(command, capture_output=True, check=True, timeout=120)
-    return list(_packets(run.stdout))
-
-
-def _packets(pdml: bytes) -> Iterator[dict[str, Any]]:
-    for datagram in ElementTree.fromstring(pdml).iter("packet"):
+    for datagram in elements(capture, key_logs, "-J", "frame icmp icmpv6 quic"):
         if datagram.find("proto[@name='icmp']") is not None or datagram.find("proto[@name='icmpv6']") is not None:
             continue  # an ICMP error that quotes a packet
         (header,) = datagram.iterfind("proto[@name='frame']")

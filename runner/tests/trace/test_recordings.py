@@ -1,12 +1,12 @@
 """Real transfers, captured on both sides of a link with delay and loss, against the qlogs of their endpoints."""
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lab.tshark import rows
 from runner.decode import Trace, decode_capture
 from runner.model.facts import TraceFacts
 from runner.model.link import LinkParameters
@@ -103,9 +103,8 @@ def _server_1rtt_by_tshark(capture: Path) -> tuple[float, float]:
     """The first and the last packet with a short header that the server's address sent, as the public runner asks."""
     address = "193.167.100.100" if capture.name == "left.pcap" else "10.99.0.2"
     filter_text = f"quic.header_form == 0 && (ip.src == {address} || ipv6.src == fd00:cafe:cafe:100::100)"
-    command = ["tshark", "-r", str(capture), "-d", "udp.port==4433,quic", "-Y", filter_text, "-T", "fields"]
-    run = subprocess.run([*command, "-e", "frame.time_epoch"], capture_output=True, check=True, text=True, timeout=60)
-    times = [float(line) for line in run.stdout.split()]
+    found = rows(capture, filter_text, "frame.time_epoch", options=["-d", "udp.port==4433,quic"])
+    times = [float(row["frame.time_epoch"][0]) for row in found]
     return times[0], times[-1]
 
 

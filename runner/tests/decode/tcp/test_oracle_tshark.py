@@ -1,11 +1,10 @@
 """The decoder of TCP beside tshark, on captures of curl and nginx over HTTP/2 (kernel's TCP, default link)."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from lab.tshark import rows
 from runner.decode.columns import SERVER, Trace, integers
 from runner.decode.tcp import decode_tcp
 from runner.trace.establish import facts
@@ -14,12 +13,7 @@ RECORDED = Path(__file__).parent / "recordings"
 
 
 def _tshark(capture: str, display_filter: str, *fields: str) -> list[list[str]]:
-    if shutil.which("tshark") is None:
-        raise AssertionError("tshark is missing, the decoder can't be compared: apt-get install tshark")
-    names = [word for field in fields for word in ("-e", field)]
-    command = ["tshark", "-r", str(RECORDED / capture), "-Y", display_filter, "-T", "fields", *names]
-    run = subprocess.run(command, capture_output=True, check=True, timeout=60, text=True)
-    return [line.split("\t") for line in run.stdout.splitlines()]
+    return [[",".join(values) for values in row.values()] for row in rows(RECORDED / capture, display_filter, *fields)]
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
-"""The fields of a capture that tshark reads, arranged as in the public QUIC Interop Runner: one layer for each packet
-of a datagram."""
+"""The one reader of tshark. `rows` gives values of fields. `frames` gives the packets as the public QUIC Interop Runner
+reads them: one layer for each packet of a datagram."""
 
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,14 +64,37 @@ class Frame:
         return bool(self.layers) and name in self.layers[0].fields
 
 
+def dissect(capture: Path, key_logs: Sequence[Path], *options: str) -> bytes:
+    """What tshark prints about a capture, with the secrets of all key logs. Raises CalledProcessError, and
+    FileNotFoundError without tshark."""
+    with tempfile.NamedTemporaryFile(suffix=".keys.log") as merged:
+        merged.write(b"\n".join(path.read_bytes() for path in key_logs))
+        merged.flush()
+        command = ["tshark", "-r", str(capture), "-o", f"tls.keylog_file:{merged.name}", *options]
+        return subprocess.run(command, capture_output=True, check=True, timeout=_SECONDS).stdout
+
+
+def rows(
+    capture: Path, shown: str, *fields: str, key_logs: Sequence[Path] = (), options: Sequence[str] = ()
+) -> Iterator[dict[str, list[str]]]:
+    """All values of `fields` in each frame that the display filter `shown` selects."""
+    columns = [argument for name in fields for argument in ("-e", name)]
+    formats = ("-T", "fields", "-E", "occurrence=a", "-E", "aggregator=,")
+    for line in dissect(capture, key_logs, "-Y", shown, *formats, *columns, *options).decode().splitlines():
+        values = [value.split(",") if value else [] for value in line.split("\t")]
+        yield dict(zip(fields, values, strict=True))
+
+
+def elements(capture: Path, key_logs: Sequence[Path], *options: str) -> Iterator[ElementTree.Element]:
+    """Each frame as an element of tshark's PDML."""
+    return ElementTree.fromstring(dissect(capture, key_logs, "-T", "pdml", *options)).iter("packet")
+
+
 def frames(capture: Path, key_log: Path | None) -> tuple[Frame, ...]:
     """All frames with QUIC, except ICMP messages that quote a QUIC packet. Raises FileNotFoundError without tshark."""
-    command = ["tshark", "-r", str(capture), "-Y", "quic && !icmp && !icmpv6", "-d", "udp.port==443,quic"]
-    command += ["--disable-protocol", "http3", "-T", "pdml", "-J", "ip ipv6 udp quic tls"]
-    if key_log is not None:
-        command += ["-o", f"tls.keylog_file:{key_log}"]
-    process = subprocess.run(command, capture_output=True, check=False, timeout=_SECONDS)
-    return tuple(_frame(packet) for packet in ElementTree.fromstring(process.stdout).iter("packet"))
+    options = ["-Y", "quic && !icmp && !icmpv6", "-d", "udp.port==443,quic"]
+    options += ["--disable-protocol", "http3", "-J", "ip ipv6 udp quic tls"]
+    return tuple(map(_frame, elements(capture, [key_log] if key_log else [], *options)))
 
 
 def _frame(packet: ElementTree.Element) -> Frame:
