@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from runner.nights.night import newest_records
 from runner.paths import ROOT
 from runner.plan.jobs import LOGS
 from runner.store.runs import RunFolder
+from runner.units import format_size
 
 SITE = ROOT / "web" / "site"
 _MOST_SENTENCES = 10
@@ -106,6 +108,20 @@ def draw_site(folders: list[RunFolder], target: Path, skip: Callable[[str], None
                 raise
             skip(str(error))
             drawable = [folder for folder in drawable if folder.path != error.folder.path]
+
+
+def write_single(folder: RunFolder, path: Path) -> str:
+    """Draw one run into the HTML file `path`. Returns a sentence with its size."""
+    from runner.site.writer import single  # noqa: PLC0415
+
+    with TemporaryDirectory(prefix="bentpipe-") as drawn:
+        _draw([folder], Path(drawn, "site"))
+        content = single(Path(drawn, "site", folder.name), folder.run)
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"{path} can't be written: {error.strerror}.") from error
+    return f"{path} ({format_size(len(content))})"
 
 
 def _draw(folders: list[RunFolder], target: Path) -> None:

@@ -13,7 +13,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from runner import notebook
-from runner.cli.base import SITE, Skipped, draw_site, err, out, yes_option
+from runner.cli.base import SITE, Skipped, draw_site, err, out, write_single, yes_option
 from runner.cli.group import UNPRINTABLE, main
 from runner.compare import clocks, compare, report
 from runner.compare.compare import RunMeans, between_runs, run_means
@@ -128,9 +128,23 @@ def _judged_again(judges: Judges, folder: RunFolder, catalog: Catalog, job: Job,
     show_default="web/site",
     help="Folder of the site.",
 )
-def render(names: tuple[str, ...], target: Path) -> None:
-    """Draw the site from the results of runs. Without RUN it draws all runs in logs/."""
+@click.option(
+    "--single", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write one HTML file instead."
+)
+def render(names: tuple[str, ...], target: Path, single: Path | None) -> None:
+    """Draw the site from the results of runs. Without RUN it draws all runs in logs/.
+
+    With --single, write one RUN to one HTML file that loads nothing, to attach to a paper, an issue or a mail. It has
+    all pages but those of the cells.
+    """
     skipped = Skipped()
+    if single is not None:
+        if len(names) != 1:
+            raise UsageError(
+                "--single draws one run: write its name, such as ./bentpipe render demo --single demo.html."
+            )
+        out.print(f"{write_single(RunFolder.open(jobs.run_path(names[0]), skipped), single)}", markup=False)
+        return
     folders = [RunFolder.open(jobs.run_path(name), skipped) for name in names] or find_runs(LOGS, skipped)
     out.print(f"{draw_site(folders, target, skipped if not names else None)}", markup=False)
 

@@ -3,18 +3,22 @@
 import gc
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from posixpath import dirname, normpath
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from runner.files import remove_tree
 from runner.model.link import real_link_sentences
+from runner.model.run import Run
 from runner.paths import ROOT
 from runner.site import charts
 from runner.site.cells import BY_KEY, SIGNS, STEPS, amount, digits, host_text, moment, step_of, stylesheet, subscript
@@ -198,3 +202,77 @@ def _counted(results: Iterable[R], of: int, progress: Progress | None) -> Iterat
 def _call(thing: Any) -> Any:
     assert _work is not None  # set before the fork
     return _work(thing)
+
+
+# One HTML file with the pages of a run, for papers, issues and mails.
+
+_LEFT_OUT = ("compare.html", "downloads/index.html")  # about other runs, and lists of files
+_MAIN = re.compile(r"<main[^>]*>(.*)</main>", re.DOTALL)
+_TAG = re.compile(r"<[a-zA-Z][^<>]*>")
+_IDS = re.compile(r' (id|for|aria-labelledby|aria-describedby|aria-controls)="([^"]*)"')
+_HREF = re.compile(r' href="([^"]*)"')
+
+
+def single(folder: Path, run: Run) -> bytes:
+    """One HTML file, which loads nothing, with the pages of the run drawn in `folder`, but not its cells. A link
+    to a page that is not in the file becomes plain text."""
+    folders = dict.fromkeys(dirname(href) for _, href in navigation(run) if href not in _LEFT_OUT)
+    paths = [path for place in folders for path in sorted((folder / place).glob("*.html"), key=_listed)]
+    pages = {path.relative_to(folder).as_posix(): path.read_text() for path in paths}
+    for path in _LEFT_OUT:
+        pages.pop(path, None)
+    slugs = {path: re.sub(r"\W+", "-", path.removesuffix(".html")) for path in pages} | {"index.html": "main"}
+    sections = [
+        (slugs[path], Markup(_within(path, match[1], slugs)))
+        for path, text in pages.items()
+        if (match := _MAIN.search(text))
+    ]
+    static = folder.parent / STATIC
+    style, scripts = (
+        [Markup((static / name).read_text()) for name in names]
+        for names in (("style.css", "scale.css"), ("theme.js", "run.js"))
+    )
+    template = _environment().get_template("single.html")
+    places = [(words, slugs[href]) for words, href in navigation(run) if href in slugs]
+    return template.render(
+        name=folder.name, run=run, style=style, scripts=scripts, navigation=places, sections=sections
+    ).encode()
+
+
+def _listed(path: Path) -> tuple[bool, str]:
+    return path.name != "index.html", path.name
+
+
+def _within(path: str, html: str, slugs: Mapping[str, str]) -> str:
+    """The HTML of a page as a section: its links lead to other sections, and its ids are those of this page alone."""
+
+    def tag(match: re.Match[str]) -> str:
+        return _HREF.sub(lambda link: _section_link(path, link[1], slugs), _IDS.sub(named, match[0]))
+
+    def named(match: re.Match[str]) -> str:
+        ids = " ".join(_own(path, each, slugs) for each in match[2].split())
+        return f' {match[1]}="{ids}"'
+
+    return _TAG.sub(tag, html)
+
+
+def _own(path: str, name: str, slugs: Mapping[str, str]) -> str:
+    return name if path == "index.html" else f"{slugs[path]}--{name}"
+
+
+def _section_link(path: str, href: str, slugs: Mapping[str, str]) -> str:
+    """The attribute `href` within the file; empty when the page that it names doesn't come along."""
+    if href.startswith(("https:", "http:")):
+        return f' href="{href}"'
+    where, _, fragment = href.partition("#")
+    target = _target(path, where) if where else path
+    if target not in slugs:
+        return ""
+    if "=" in fragment:  # the state of the overview
+        return f' href="#{fragment}"'
+    return f' href="#{_own(target, fragment, slugs) if fragment else slugs[target]}"'
+
+
+def _target(path: str, href: str) -> str:
+    """The page, relative to the run's folder, to which a link on the page `path` leads."""
+    return normpath(f"{dirname(path)}/{unquote(href)}").lstrip("/")

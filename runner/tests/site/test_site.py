@@ -12,6 +12,7 @@ from lab.run_folders import STACKS, rare_run, recorded_run, two_protocols_run, v
 from runner.errors import UsageError
 from runner.model.result import Outcome
 from runner.site import render
+from runner.site.writer import single
 from runner.store.runs import RunFolder
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
@@ -102,6 +103,23 @@ def test_every_link_leads_to_a_file(pages: dict[Path, Page]) -> None:
             assert target.exists(), f"{path}: {link} leads nowhere"
             if parts.fragment and target in pages:
                 assert unquote(parts.fragment) in pages[target].ids, f"{path}: {link} leads nowhere"
+
+
+def test_one_file_has_the_pages_of_a_run_and_loads_nothing(
+    runs: tuple[RunFolder, RunFolder], site: Path, pages: dict[Path, Page], tmp_path: Path
+) -> None:
+    for run in runs:
+        path = tmp_path / "single.html"
+        path.write_bytes(single(site / run.name, run.run))
+        page = Page(path)
+        assert page.loaded == []
+        assert len(page.ids) == len(set(page.ids))
+        inside = [unquote(link.removeprefix("#")) for link in page.links if link.startswith("#")]
+        assert {"implementations-index", "scenarios-index", "rules-index"} <= set(inside) <= set(page.ids)
+        assert {urlsplit(link).scheme for link in page.links if link and not link.startswith("#")} <= {"https"}
+        for place in ("index.html", "implementations/index.html", "rules/index.html"):
+            headline = pages[site / run.name / place].text.partition("</h1>")[0]
+            assert headline.split()[-1] in page.text
 
 
 def test_nothing_is_loaded_from_outside(site: Path, pages: dict[Path, Page]) -> None:
