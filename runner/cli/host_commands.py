@@ -116,7 +116,7 @@ def test(everything: bool, yes: bool, arguments: tuple[str, ...]) -> None:
         stacks = [stack for name, stack in catalog.implementations.items() if name not in catalog.absent]
         stacks += [as_stack(box) for box in catalog.middleboxes.values()]
     prepare(stacks, assume_yes=yes, extra_cas=None, console=err, guests=everything)
-    marks = () if everything else ("-m", "not slow")
+    marks: tuple[str, ...] = () if everything else ("-m", "not slow")
     processes = len(os.sched_getaffinity(0))
     if processes > 1 and not arguments:
         marks += ("-n", str(min(processes, _TEST_PROCESSES)), "--dist", "loadgroup", "--no-loadscope-reorder")
