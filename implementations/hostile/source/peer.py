@@ -1,0 +1,835 @@
+"""A QUIC endpoint that sends any packet at any moment, and otherwise keeps a valid connection going.
+
+It has no sockets and no clock: the caller gives it datagrams and times, and sends what is in `outbox`. Honest traffic
+is small (one request, one file), so there is no congestion control, and all limits are given at the start.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import vocabulary as words
+from aioquic import tls
+from aioquic.buffer import Buffer, BufferReadError
+from aioquic.quic.crypto import CryptoContext, CryptoError, CryptoPair, next_key_phase
+from aioquic.quic.packet import QuicPacketType, pull_quic_header
+from vocabulary import EARLY, HANDSHAKE, INITIAL, ONE_RTT, Packet, Raw, Series, Wait
+
+_TYPES = {
+    QuicPacketType.INITIAL: INITIAL,
+    QuicPacketType.ZERO_RTT: EARLY,
+    QuicPacketType.HANDSHAKE: HANDSHAKE,
+    QuicPacketType.ONE_RTT: ONE_RTT,
+}
+_BITS = {INITIAL: 0xC0, EARLY: 0xD0, HANDSHAKE: 0xE0, ONE_RTT: 0x40}
+_EPOCHS = {
+    tls.Epoch.INITIAL: INITIAL,
+    tls.Epoch.ZERO_RTT: EARLY,
+    tls.Epoch.HANDSHAKE: HANDSHAKE,
+    tls.Epoch.ONE_RTT: ONE_RTT,
+}
+_SPACES = {INITIAL: "initial", EARLY: "0rtt", HANDSHAKE: "handshake", ONE_RTT: "1rtt"}
+_LABELS = {EARLY: "EARLY_TRAFFIC_SECRET", HANDSHAKE: "HANDSHAKE_TRAFFIC_SECRET", ONE_RTT: "TRAFFIC_SECRET_0"}
+_MESSAGES = {
+    1: "client_hello",
+    2: "server_hello",
+    4: "new_session_ticket",
+    8: "encrypted_extensions",
+    11: "certificate",
+    13: "certificate_request",
+    15: "certificate_verify",
+    20: "finished",
+}
+PARAMETERS = {
+    "original_destination_connection_id": 0x00,
+    "max_idle_timeout": 0x01,
+    "stateless_reset_token": 0x02,
+    "max_udp_payload_size": 0x03,
+    "initial_max_data": 0x04,
+    "initial_max_stream_data_bidi_local": 0x05,
+    "initial_max_stream_data_bidi_remote": 0x06,
+    "initial_max_stream_data_uni": 0x07,
+    "initial_max_streams_bidi": 0x08,
+    "initial_max_streams_uni": 0x09,
+    "ack_delay_exponent": 0x0A,
+    "max_ack_delay": 0x0B,
+    "disable_active_migration": 0x0C,
+    "preferred_address": 0x0D,
+    "active_connection_id_limit": 0x0E,
+    "initial_source_connection_id": 0x0F,
+    "retry_source_connection_id": 0x10,
+    "version_information": 0x11,
+    "max_datagram_frame_size": 0x20,
+    "grease_quic_bit": 0x2AB2,
+}
+_BYTES = {0x00, 0x02, 0x0C, 0x0D, 0x0F, 0x10, 0x11, 0x2AB2}  # parameters whose value is no integer
+_ROOM = 1200  # bytes of a datagram
+_PTO = 0.2  # seconds until unacknowledged frames are sent again; doubled each time
+_ID = 8  # bytes of this endpoint's connection IDs
+_TRANSPORT_PARAMETERS = 57  # the TLS extension (RFC 9001 §8.2)
+_ALTERING = (
+    "parameters",
+    "messages",
+    "small",
+    "token",
+    "asks_certificate",
+)  # keys of flights that change honest packets
+_NEED_NO_ACK = (0x00, 0x02, 0x03, 0x1C, 0x1D)
+
+_editor: Callable[[bytes], bytes] = bytes
+
+
+@contextmanager
+def _push_message(key_schedule: Any, buffer: Buffer) -> Iterator[None]:
+    """Replaces `tls.push_message`: the transcript has each message as it was edited, so later messages are valid."""
+    start = buffer.tell()
+    yield
+    message = _editor(buffer.data_slice(start, buffer.tell()))
+    buffer.seek(start)
+    buffer.push_bytes(message)
+    key_schedule.update_hash(message)
+
+
+tls.push_message = _push_message
+
+
+def _update(keys: CryptoContext) -> None:
+    """Change to the next keys of a direction (RFC 9001 §6)."""
+    following = next_key_phase(keys)
+    keys.aead, keys.key_phase, keys.secret = following.aead, following.key_phase, following.secret
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a server shows: its chain as PEM, its private key as PEM."""
+
+    chain: bytes
+    key: bytes
+
+
+@dataclass
+class Assembly:
+    """A received byte stream."""
+
+    data: bytearray = field(default_factory=bytearray)
+    pieces: dict[int, bytes] = field(default_factory=dict)
+    final: int | None = None
+
+    def add(self, offset: int, data: bytes, *, fin: bool = False) -> bytes:
+        """Store data. Returns the bytes that have become contiguous."""
+        self.pieces[offset] = max(self.pieces.get(offset, b""), data, key=len)
+        if fin:
+            self.final = offset + len(data)
+        before = len(self.data)
+        for start in sorted(self.pieces):
+            if start <= len(self.data):
+                self.data += self.pieces.pop(start)[len(self.data) - start :]
+        return bytes(self.data[before:])
+
+    @property
+    def complete(self) -> bool:
+        return self.final is not None and len(self.data) >= self.final
+
+
+@dataclass
+class Space:
+    """A packet number space, or the keys of 0-RTT."""
+
+    keys: CryptoPair = field(default_factory=CryptoPair)
+    number: int = 0
+    received: set[int] = field(default_factory=set)
+    owes_ack: bool = False
+    queue: list[bytes] = field(default_factory=list)
+    """Frames that wait to be sent, and sent again until they are acknowledged."""
+    unacked: dict[int, list[bytes]] = field(default_factory=dict)
+    sent: int = 0  # bytes of CRYPTO data
+    old: tuple[Any, int] | None = None  # AEAD and key phase before the last update of ours
+    crypto: Assembly = field(default_factory=Assembly)
+
+
+class Peer:
+    """One connection, honest but for its flight.
+
+    `flight`: a row of flights.toml, {} for an honest connection. `content`: the file that a server serves. `outbox`:
+    datagrams to send, with True for those from another port.
+    """
+
+    def __init__(
+        self,
+        flight: dict[str, Any],
+        *,
+        is_client: bool,
+        alpn: str,
+        now: float,
+        patience: float,
+        identity: Identity | None = None,
+        content: bytes = b"",
+        target: str = "/",
+        host: str = "server4",
+        ticket: tls.SessionTicket | None = None,
+        tickets: dict[bytes, tls.SessionTicket] | None = None,
+        key_log: Callable[[str], None] = lambda _: None,
+        rng: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.flight, self.is_client, self.alpn = flight, is_client, alpn
+        self.outbox: list[tuple[bytes, bool]] = []
+        self.scid, self.dcid, self.odcid = rng(_ID), rng(_ID), b""
+        self.token = b""
+        self.retried = b""  # the connection ID of our Retry
+        self.spaces = {space: Space() for space in (INITIAL, EARLY, HANDSHAKE, ONE_RTT)}
+        self.spaces[EARLY].received = self.spaces[ONE_RTT].received
+        self.streams: dict[int, Assembly] = {}
+        self.offsets: dict[int, int] = {}
+        self.theirs: dict[str, Any] = dict.fromkeys(PARAMETERS, 0) | {"active_connection_id_limit": 2}
+        self.sent: list[dict[str, Any]] = []  # the datagrams of the flight
+        self.closed: dict[str, Any] | None = None  # what the other endpoint closed the connection with
+        self.trouble = ""
+        self.confirmed = self.answered = self.done = False
+        self.requested: int | None = None  # the stream of the honest request
+        self.fired: float | None = None
+        self.continues: float | None = None  # when honest traffic goes on
+        self.version = 1
+        self.applies = True
+        self.sealed: list[dict[str, Any]] = []  # spaces and numbers of the packets of the last datagram
+        self._sealed: list[dict[str, Any]] = []
+        self.new_tokens: list[bytes] = []
+        self.ids: list[bytes] = []  # connection IDs that the other endpoint issued with NEW_CONNECTION_ID
+        self.new_tickets: list[tls.SessionTicket] = []
+        self._content, self._target, self._host, self._key_log = content, target, host, key_log
+        self._patience, self._rng = patience, rng
+        self._began, self._heard, self._deadline, self._backoff = now, now, None, 0
+        self._pending = list(flight.get("send", ()))
+        self._ready_at: float | None = None
+        self._ticket, self._tickets, self._identity = ticket, tickets, identity
+        self._tls: tls.Context | None = None
+        if "token" in flight:
+            self.token = self._value(flight["token"])
+        if is_client:
+            self.odcid = self.dcid
+            self.spaces[INITIAL].keys.setup_initial(self.dcid, True, 1)
+            self._reach("first", now)
+            self._start_tls()
+            self._advance(b"")
+            self._reach("initial-sent", now)
+            self.flush(now)
+
+    # TLS
+
+    def _start_tls(self) -> None:
+        self._tls = context = tls.Context(
+            is_client=self.is_client,
+            alpn_protocols=[self.alpn],
+            server_name=self._host if self.is_client else None,
+            verify_mode=0,
+            max_early_data=0xFFFFFFFF if self._tickets is not None else None,
+        )
+        context._request_client_certificate = bool(self.flight.get("asks_certificate"))
+        context.update_traffic_key_cb = self._set_keys
+        if self.is_client:
+            context.session_ticket = self._ticket
+            context.new_session_ticket_cb = self.new_tickets.append
+        else:
+            assert self._identity is not None
+            first, *chain = tls.load_pem_x509_certificates(self._identity.chain)
+            context.certificate, context.certificate_chain = first, chain
+            context.certificate_private_key = tls.load_pem_private_key(self._identity.key)
+            if self._tickets is not None:
+                context.get_session_ticket_cb = lambda label: self._tickets.pop(label, None)
+                context.new_session_ticket_cb = lambda new: self._tickets.__setitem__(new.ticket, new)
+        context.handshake_extensions = [(_TRANSPORT_PARAMETERS, self._parameters())]
+
+    def _parameters(self) -> bytes:
+        """This endpoint's transport parameters, with the flight's changes. None leaves a parameter out; a list sends
+        it several times."""
+        large = 1 << 20
+        values: dict[str | int, Any] = {
+            "max_idle_timeout": 5000,
+            "max_udp_payload_size": 1472,
+            "initial_max_data": large,
+            "initial_max_stream_data_bidi_local": large,
+            "initial_max_stream_data_bidi_remote": large,
+            "initial_max_stream_data_uni": large,
+            "initial_max_streams_bidi": 100,
+            "initial_max_streams_uni": 100,
+            "active_connection_id_limit": 4,
+            "initial_source_connection_id": self.scid,
+        }
+        if not self.is_client:
+            values["original_destination_connection_id"] = self.odcid
+        if self.retried:
+            values["retry_source_connection_id"] = self.retried
+        for name, text in self.flight.get("parameters", {}).items():
+            values[name] = self._value(text)
+        encoded = b""
+        for name, value in values.items():
+            kind = PARAMETERS[name] if name in PARAMETERS else int(name, 0)
+            for each in value if isinstance(value, list) else [] if value is None else [value]:
+                encoded += words.varint(kind) + words.block(each if isinstance(each, bytes) else words.varint(each))
+        return encoded
+
+    def _edit(self, message: bytes) -> bytes:
+        text = self.flight.get("messages", {}).get(_MESSAGES.get(message[0], ""))
+        return message if text is None else self._value(text, message=message)
+
+    def _set_keys(self, direction: tls.Direction, epoch: tls.Epoch, suite: tls.CipherSuite, secret: bytes) -> None:
+        space, sends = _EPOCHS[epoch], direction == tls.Direction.ENCRYPT
+        keys = self.spaces[space].keys
+        (keys.send if sends else keys.recv).setup(cipher_suite=suite, secret=secret, version=self.version)
+        label = f"{'CLIENT' if sends == self.is_client else 'SERVER'}_{_LABELS[space]}"
+        assert self._tls is not None
+        self._key_log(f"{label} {self._tls.client_random.hex()} {secret.hex()}\n")
+
+    def _advance(self, data: bytes) -> None:
+        """Give TLS the next bytes of its stream, and queue what it answers."""
+        global _editor  # noqa: PLW0603 - aioquic calls a function of its module
+        assert self._tls is not None
+        buffers = {epoch: Buffer(capacity=1 << 16) for epoch in tls.Epoch}
+        _editor = self._edit
+        try:
+            self._tls.handle_message(data, buffers)
+        except (tls.Alert, AssertionError, ValueError) as error:
+            self.trouble = f"TLS: {type(error).__name__} {error}"
+        finally:
+            _editor = bytes
+        for epoch, buffer in buffers.items():
+            self.queue_crypto(_EPOCHS[epoch], buffer.data)
+        if self._tls.received_extensions:
+            for kind, value in self._tls.received_extensions:
+                if kind == _TRANSPORT_PARAMETERS:
+                    self._learn(value)
+
+    def queue_crypto(self, space: str, data: bytes) -> None:
+        """Queue CRYPTO data after what was sent before."""
+        state = self.spaces[space]
+        for at in range(0, len(data), 1000):
+            piece = data[at : at + 1000]
+            state.queue.append(words.crypto(state.sent, piece))
+            state.sent += len(piece)
+
+    def _learn(self, data: bytes) -> None:
+        buffer, names = Buffer(data=data), {number: name for name, number in PARAMETERS.items()}
+        while not buffer.eof():
+            kind = buffer.pull_uint_var()
+            value = buffer.pull_bytes(buffer.pull_uint_var())
+            if kind in names:
+                self.theirs[names[kind]] = value if kind in _BYTES else Buffer(data=value).pull_uint_var()
+
+    # Receiving
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Read a datagram."""
+        self._heard = now
+        buffer = Buffer(data=data)
+        while not buffer.eof() and not self.done:
+            start = buffer.tell()
+            try:
+                header = pull_quic_header(buffer, host_cid_length=_ID)
+            except (ValueError, BufferReadError):
+                break  # some stacks fill datagrams after the last packet
+            end = start + header.packet_length
+            if header.packet_type in _TYPES:
+                self._open(header, data[start:end], buffer.tell() - start, now)
+            elif self.is_client and header.packet_type is QuicPacketType.RETRY and not self.token:
+                self._follow_retry(header.source_cid, header.token)
+            buffer.seek(end)
+        self._states(now)
+        self.flush(now)
+
+    def _send_retry(self) -> None:
+        if not self.retried:
+            self.retried = self._rng(_ID)
+            self.spaces[INITIAL].keys.setup_initial(self.retried, False, 1)
+            self.emit([words.retry(self.retried, self.dcid, self.odcid, b"bentpipe token")])
+
+    def _follow_retry(self, scid: bytes, token: bytes) -> None:
+        space = self.spaces[INITIAL]
+        self.dcid, self.token = scid, token
+        space.keys.setup_initial(scid, True, 1)
+        space.queue = [each for frames in space.unacked.values() for each in frames] + space.queue
+        space.unacked = {}
+
+    def _open(self, header: Any, packet: bytes, offset: int, now: float) -> None:
+        kind = _TYPES[header.packet_type]
+        if not self.is_client and not self.odcid:
+            if kind != INITIAL:
+                return
+            self.odcid, self.dcid = header.destination_cid, header.source_cid
+            self.spaces[INITIAL].keys.setup_initial(self.odcid, False, 1)
+        if not self.is_client and self.flight.get("retries") and not header.token and kind == INITIAL:
+            self._send_retry()
+            return
+        space = self.spaces[kind]
+        try:
+            expected = max(space.received, default=-1) + 1
+            _, payload, number, updated = space.keys.recv.decrypt_packet(packet, offset, expected)
+        except (CryptoError, AssertionError):
+            return
+        if updated:
+            _update(space.keys.recv)
+            if space.keys.send.key_phase != space.keys.recv.key_phase:
+                _update(space.keys.send)
+        if number in space.received:
+            return
+        if self.is_client and kind == INITIAL and not self.spaces[INITIAL].received:
+            self.dcid = header.source_cid
+        space.received.add(number)
+        if not self.is_client and self._tls is None:
+            self._reach("first", now)
+            if not self._ends_after_flight:
+                self._start_tls()
+        try:
+            for _ in self._frames(Buffer(data=payload), kind):
+                pass
+        except (BufferReadError, ValueError) as error:
+            self.trouble = f"a frame in a {kind} packet can't be read: {error}"
+
+    def _frames(self, buffer: Buffer, kind: str) -> Iterator[None]:
+        """Handles the frames of a packet, one by one."""
+        space = self.spaces[ONE_RTT if kind == EARLY else kind]
+        pull = buffer.pull_uint_var
+        while not buffer.eof():
+            frame = pull()
+            if frame not in _NEED_NO_ACK:
+                space.owes_ack = True
+            if frame in (0x02, 0x03):
+                largest, _, count = pull(), pull(), pull()
+                low = largest - pull()
+                acked = [(low, largest)]
+                for _ in range(count):
+                    high = low - pull() - 2
+                    low = high - pull()
+                    acked.append((low, high))
+                if frame == 0x03:
+                    _ = pull(), pull(), pull()
+                self._acked(space, acked)
+            elif frame == 0x06:
+                offset = pull()
+                data = space.crypto.add(offset, buffer.pull_bytes(pull()))
+                if data and self._tls is not None:
+                    self._advance(data)
+            elif 0x08 <= frame < 0x10:
+                stream, offset = pull(), pull() if frame & 4 else 0
+                length = pull() if frame & 2 else buffer.capacity - buffer.tell()
+                self.streams.setdefault(stream, Assembly()).add(offset, buffer.pull_bytes(length), fin=bool(frame & 1))
+            elif frame in (0x1C, 0x1D):
+                code, cause = pull(), pull() if frame == 0x1C else None
+                reason = buffer.pull_bytes(pull())
+                self.closed = {"space": kind, "frame": frame, "code": code, "cause": cause, "reason": reason.hex()}
+                self.done = True
+            else:
+                self._other(frame, buffer)
+            yield
+
+    def _other(self, frame: int, buffer: Buffer) -> None:
+        pull = buffer.pull_uint_var
+        if frame == 0x07:
+            self.new_tokens.append(buffer.pull_bytes(pull()))
+        elif frame == 0x18:
+            _ = pull(), pull()
+            self.ids.append(buffer.pull_bytes(buffer.pull_uint8()))
+            buffer.pull_bytes(16)
+        elif frame == 0x1A:
+            self.spaces[ONE_RTT].queue.append(words.path_response(buffer.pull_bytes(8)))
+        elif frame == 0x1B:
+            buffer.pull_bytes(8)
+        elif frame == 0x1E:
+            self.confirmed = True
+        elif frame in (0x30, 0x31):
+            buffer.pull_bytes(pull() if frame == 0x31 else buffer.capacity - buffer.tell())
+        else:
+            for _ in range({0x04: 3, 0x05: 2, 0x11: 2, 0x15: 2, 0x00: 0, 0x01: 0}.get(frame, 1)):
+                pull()
+
+    def _acked(self, space: Space, acked: list[tuple[int, int]]) -> None:
+        for number in [each for each in space.unacked if any(low <= each <= high for low, high in acked)]:
+            del space.unacked[number]
+        self._backoff = 0
+
+    # What happens next
+
+    def _states(self, now: float) -> None:
+        """Fires the flight when its state is reached, and goes on with the connection."""
+        if self._ends_after_flight and self.fired is not None and not self._pending:
+            self.done |= now >= self.fired + 2 * self._patience
+            return
+        if self._tls is None or self.done:
+            return
+        if self.spaces[HANDSHAKE].keys.send.is_valid():
+            self._reach("initial", now)
+            self._reach("handshake", now)
+        if not self.is_client and self._tls.state == tls.State.SERVER_POST_HANDSHAKE and not self.confirmed:
+            self.confirmed = True
+            self.spaces[ONE_RTT].queue.append(words.handshake_done())
+        if self.spaces[ONE_RTT].keys.send.is_valid():
+            self._reach("complete", now)
+        if not self.confirmed or (self.continues is not None and now < self.continues):
+            return
+        if self.is_client:
+            self._act_as_client(now)
+        else:
+            self._act_as_server(now)
+
+    def _act_as_client(self, now: float) -> None:
+        if self.alpn == "h3" and self.own_uni(0) not in self.offsets and self._open_control(now):
+            return
+        if self._reach("confirmed", now):
+            return
+        if self.requested is None:
+            self.requested = next(each for each in range(0, 400, 4) if each not in self.offsets)
+            self.send_stream(self.requested, self.request(), fin=True)
+        elif self.requested in self.streams and self.streams[self.requested].complete:
+            if self._reach("answered", now):
+                self.requested = None  # another request follows the flight
+                return
+            self.answered = True
+            self.finish(now)
+
+    def _act_as_server(self, now: float) -> None:
+        request = self.streams.get(0)
+        if request is None or not request.complete:
+            return
+        if self.alpn == "h3" and self.own_uni(0) not in self.offsets and self._open_control(now):
+            return
+        if self._reach("confirmed", now):
+            return
+        if not self.answered:
+            self.answered = True
+            if 0 not in self.offsets:
+                self.send_stream(0, self.response(), fin=True)
+            self._reach("answered", now)
+
+    def _open_control(self, now: float) -> bool:
+        """Open the control stream. `control`: the flight's bytes for it. Returns whether the flight begins with it."""
+        text = self.flight.get("control")
+        data = words.varint(0) + words.settings((1, 0), (7, 0)) if text is None else self._value(text)
+        self.flush(now)
+        before = len(self.outbox)
+        self.send_stream(self.own_uni(0), data)
+        self.flush(now)
+        if text is None:
+            return False
+        self._log(now, before)
+        self.continues = now + self._patience
+        return not self._pending
+
+    def finish(self, now: float) -> None:
+        """Close the connection without an error."""
+        if not self.done:
+            self.flush(now)
+            code = 0x100 if self.alpn == "h3" else 0
+            if self.spaces[ONE_RTT].keys.send.is_valid():
+                self.emit([Packet(ONE_RTT, words.close_application(code))])
+            self.done = True
+
+    def request(self) -> bytes:
+        """The honest request of the file."""
+        if self.alpn != "h3":
+            return f"GET {self._target}\r\n".encode()
+        return words.headers(*self._pseudo())
+
+    def _pseudo(self) -> list[tuple[str, str]]:
+        return [(":method", "GET"), (":scheme", "https"), (":authority", self._host), (":path", self._target)]
+
+    def response(self) -> bytes:
+        """The honest response with the file."""
+        if self.alpn != "h3":
+            return self._content
+        return words.headers((":status", "200")) + words.h3(0, self._content)
+
+    def send_stream(self, stream: int, data: bytes, *, fin: bool = False) -> None:
+        """Queue stream data after what was sent before."""
+        offset = self.offsets.get(stream, 0)
+        pieces = [data[at : at + 1000] for at in range(0, len(data), 1000)] or [b""]
+        for number, piece in enumerate(pieces):
+            last = fin and number == len(pieces) - 1
+            self.spaces[ONE_RTT].queue.append(words.stream(stream, piece, offset, fin=last))
+            offset += len(piece)
+        self.offsets[stream] = offset
+
+    # The flight
+
+    @property
+    def _ends_after_flight(self) -> bool:
+        """Whether nothing honest follows the flight, which was sent."""
+        return bool(self.flight.get("alone")) and self.fired is not None
+
+    def own(self, number: int) -> int:
+        """The ID of this endpoint's bidirectional stream with a number from 0."""
+        return 4 * number + (0 if self.is_client else 1)
+
+    def own_uni(self, number: int) -> int:
+        """The ID of this endpoint's unidirectional stream with a number from 0."""
+        return self.own(number) + 2
+
+    def their(self, number: int) -> int:
+        """The ID of the other endpoint's bidirectional stream."""
+        return 4 * number + (1 if self.is_client else 0)
+
+    def their_uni(self, number: int) -> int:
+        """The ID of the other endpoint's unidirectional stream."""
+        return self.their(number) + 2
+
+    def more(self, stream: int, data: bytes, *, fin: bool = False) -> bytes:
+        """A STREAM frame with the next data of a stream."""
+        offset = self.offsets.get(stream, 0)
+        self.offsets[stream] = offset + len(data)
+        return words.stream(stream, data, offset, fin=fin)
+
+    def pieces(self, stream: int, data: bytes, *, fin: bool = False) -> Series:
+        """STREAM frames with the next data of a stream, for several datagrams."""
+        cut = [data[at : at + 1000] for at in range(0, len(data), 1000)]
+        return Series(self.more(stream, piece, fin=fin and piece is cut[-1]) for piece in cut)
+
+    def head_with(self, *pairs: tuple[str, str]) -> bytes:
+        """The honest HEADERS frame of this endpoint, with more field lines."""
+        return words.headers(*(self._pseudo() if self.is_client else [(":status", "200")]), *pairs)
+
+    def _qpack_capacity(self) -> int | None:
+        """The other endpoint's limit of the dynamic table; None while its SETTINGS are unknown."""
+        for stream, received in self.streams.items():
+            if stream & 2 and received.data[:2] == b"\x00\x04":
+                buffer = Buffer(data=bytes(received.data[2:]))
+                body = Buffer(data=buffer.pull_bytes(buffer.pull_uint_var()))
+                pairs = {}
+                while not body.eof():
+                    kind = body.pull_uint_var()
+                    pairs[kind] = body.pull_uint_var()
+                return pairs.get(1, 0)
+        return None
+
+    def stream(self, stream: int, data: bytes = b"", offset: int = 0, **others: Any) -> bytes:
+        """A STREAM frame. Honest traffic doesn't use the stream afterwards."""
+        self.offsets[stream] = max(self.offsets.get(stream, 0), offset + len(data))
+        return words.stream(stream, data, offset, **others)
+
+    def _value(self, text: str, **others: Any) -> Any:
+        """The value of an expression of a flight, in the vocabulary and with the state of this connection."""
+        names = (
+            words.WORDS
+            | {
+                "own": self.own,
+                "own_uni": self.own_uni,
+                "their": self.their,
+                "their_uni": self.their_uni,
+                "more": self.more,
+                "stream": self.stream,
+                "pieces": self.pieces,
+                "head": self.head_with(),
+                "head_with": self.head_with,
+                "offset": lambda stream: self.offsets.get(stream, 0),
+                "retried": self.retried,
+                "early_keys": self.spaces[EARLY].keys.send.is_valid(),
+                "greases": self.theirs["grease_quic_bit"] != 0,
+                "theirs_qpack": self._qpack_capacity() != 0,
+                "peer": SimpleNamespace(**self.theirs),
+                "scid": self.scid,
+                "dcid": self.dcid,
+                "odcid": self.odcid,
+                "token": self.token,
+                "ids": self.ids,
+                "new_tokens": self.new_tokens,
+                "next_number": self.spaces[ONE_RTT].number,
+                "next_handshake": self.spaces[HANDSHAKE].number,
+                "crypto_sent": {name: space.sent for name, space in self.spaces.items()},
+                "pseudo": self._pseudo(),
+                "random": self._rng,
+            }
+            | others
+        )
+        return eval(text, {"__builtins__": {}, **names})  # the rows are a part of this program
+
+    def _reach(self, state: str, now: float) -> bool:
+        """Begin the flight when it waits for `state`. Returns whether it did."""
+        if state != self.flight.get("when", "confirmed") or self.fired is not None or not self._pending:
+            return False
+        if "needs" in self.flight and not self._value(self.flight["needs"]):
+            self.applies, self._pending = False, []
+            return False
+        self.fired = now
+        self.flush(now, hold=state in ("initial", "handshake"))
+        self._fire(now)
+        self.continues = self._patience + now if state not in ("first", "initial-sent") else None
+        return True
+
+    def _fire(self, now: float) -> None:
+        """Send the flight up to its next pause."""
+        while self._pending:
+            value = self._value(self._pending.pop(0))
+            if isinstance(value, Wait):
+                self._ready_at = now + value.seconds
+                return
+            if isinstance(value, Series):
+                self._pending[:0] = [repr(bytes(each)) for each in value]
+                continue
+            default = {"initial": INITIAL, "initial-sent": INITIAL, "handshake": HANDSHAKE}
+            parts = value if isinstance(value, list) else [value]
+            space = default.get(self.flight.get("when", "confirmed"), ONE_RTT)
+            before = len(self.outbox)
+            self.emit([Packet(space, part) if isinstance(part, bytes) else part for part in parts])
+            self._log(now, before)
+        self._ready_at = None
+        self.continues = now + self._patience
+
+    def _log(self, now: float, before: int) -> None:
+        """Note the datagrams after the first `before` as the flight."""
+        self.fired = now if self.fired is None else self.fired
+        self.sent += [{"time": now, "bytes": data.hex(), "packets": self.sealed} for data, _ in self.outbox[before:]]
+
+    # Sending
+
+    def emit(self, parts: Sequence[Packet | Raw]) -> None:
+        """Send one datagram of these packets. Datagrams with an Initial packet are padded (RFC 9000 §14.1)."""
+        padded = any(isinstance(part, Packet) and part.space == INITIAL for part in parts)
+        padded &= not self.flight.get("small")
+        data = b""
+        for number, part in enumerate(parts):
+            if isinstance(part, Raw):
+                data += part.data
+                continue
+            last = number == len(parts) - 1
+            data += self._seal(part, at_least=_ROOM - len(data) if padded and last else 0)
+        elsewhere = any(isinstance(part, Raw) and part.elsewhere for part in parts)
+        elsewhere |= any(isinstance(part, Packet) and part.changes.get("elsewhere") for part in parts)
+        self.outbox.append((data, elsewhere))
+        self._sealed, self.sealed = [], self._sealed
+
+    def _seal(self, packet: Packet, *, at_least: int) -> bytes:
+        change, space = packet.changes, self.spaces[packet.space]
+        numbers = self.spaces[ONE_RTT] if packet.space == EARLY else space
+        number = change.get("number", numbers.number)
+        self._sealed.append({"space": _SPACES[packet.space], "number": number})
+        numbers.number = max(numbers.number, number + 1) if number < 1 << 30 else numbers.number + 1
+        size = change.get("number_size", 2)
+        payload, is_long = packet.payload, packet.space != ONE_RTT
+        keys = space.keys.send
+        for _ in range(change.get("update", 0)):
+            space.old = keys.aead, keys.key_phase
+            _update(keys)
+        first = _BITS[packet.space] & (0xFF if change.get("fixed", 1) else 0xBF) | size - 1
+        first |= change.get("reserved", 0) << (2 if is_long else 3)
+        if not is_long:
+            first |= (space.old[1] if change.get("old") and space.old else keys.key_phase) << 2
+        dcid, scid = change.get("dcid", self.dcid), change.get("scid", self.scid)
+
+        def head(length: int) -> bytes:
+            if not is_long:
+                return bytes([first]) + dcid
+            version = change.get("version", self.version).to_bytes(4)
+            text = bytes([first]) + version + bytes([len(dcid)]) + dcid + bytes([len(scid)]) + scid
+            if packet.space == INITIAL:
+                text += words.block(change.get("token", self.token if self.is_client else b""))
+            return text + words.varint(length + change.get("longer", 0), 2)
+
+        missing = max(at_least - len(head(0)) - size - len(payload) - 16, 4 - size - len(payload), 0)
+        payload += bytes(missing if payload else 0)
+        plain = head(size + len(payload) + 16) + (number & (1 << 8 * size) - 1).to_bytes(size)
+        if not payload:  # aioquic seals no empty payload; the sample for header protection needs its bytes
+            return self._seal_nothing(keys, plain, number)
+        if change.get("old") and space.old:
+            sealed = keys.hp.apply(plain, space.old[0].encrypt(payload, plain, number))
+        else:
+            sealed = keys.encrypt_packet(plain, payload, number)
+        return sealed[:-1] + bytes([sealed[-1] ^ 1]) if change.get("forged") else sealed
+
+    def _seal_nothing(self, keys: Any, plain: bytes, number: int) -> bytes:
+        """A packet without any frame. Its number has 4 bytes, so that the tag is long enough for the sample."""
+        size = (plain[0] & 3) + 1
+        plain = bytes([plain[0] | 3]) + plain[1:-size] + number.to_bytes(4)
+        if plain[0] & 0x80:
+            plain = plain[:-6] + words.varint(20, 2) + plain[-4:]
+        return bytes(keys.hp.apply(plain, keys.aead.encrypt(b"", plain, number)))
+
+    def flush(self, now: float, *, hold: bool = False) -> None:
+        """Send what waits. `hold`: nothing of the handshake space, which waits for the end of the flight."""
+        held = hold or (
+            self.flight.get("when") in ("initial", "handshake")
+            and self.fired is not None
+            and self.continues is not None
+            and now < self.continues
+        )
+        alters = not self.flight.keys().isdisjoint(_ALTERING)
+        while not self.done and not (self._ends_after_flight and not alters and not self._pending):
+            parts: list[Packet] = []
+            room = _ROOM - 100
+            for name in (INITIAL, HANDSHAKE, ONE_RTT):
+                space = self.spaces[name]
+                if not space.keys.send.is_valid() or (held and name == HANDSHAKE):
+                    continue
+                payload, frames = self._ack_of(space), []
+                while space.queue and len(payload) + len(space.queue[0]) <= room:
+                    frames.append(space.queue.pop(0))
+                    payload += frames[-1]
+                if payload:
+                    if frames:
+                        space.unacked[space.number] = frames
+                        self._deadline = self._deadline or now + _PTO
+                    parts.append(Packet(name, payload))
+                    room -= len(payload) + 60
+            if not parts:
+                return
+            before = len(self.outbox)
+            self.emit(parts)
+            if alters and any(part.space != ONE_RTT and 0x06 in part.payload for part in parts):
+                self._log(now, before)
+
+    def _ack_of(self, space: Space) -> bytes:
+        if not space.owes_ack:
+            return b""
+        space.owes_ack = False
+        numbers = sorted(space.received, reverse=True)
+        ranges: list[list[int]] = []
+        for number in numbers:
+            if ranges and ranges[-1][0] == number + 1:
+                ranges[-1][0] = number
+            else:
+                ranges.append([number, number])
+        rest: list[int] = []
+        for (low, _), (next_low, next_high) in pairwise(ranges):
+            rest += [low - next_high - 2, next_high - next_low]
+        return words.ack(ranges[0][1], ranges[0][1] - ranges[0][0], *rest[:40])
+
+    def timer(self) -> float:
+        """When `elapse` wants to be called."""
+        times = [self._ready_at, self.continues, self._deadline]
+        return min(each for each in (*times, self._heard + 60) if each is not None)
+
+    def elapse(self, now: float) -> None:
+        """Do what was waiting for this time."""
+        if self.done:
+            return
+        if self._ready_at is not None and now >= self._ready_at:
+            self._fire(now)
+        if self.continues is not None and now >= self.continues and self._ready_at is None:
+            self.continues = None
+        if self._deadline is not None and now >= self._deadline:
+            self._backoff += 1
+            waiting = False
+            for space in self.spaces.values():
+                frames = [each for listed in space.unacked.values() for each in listed]
+                space.queue, space.unacked = frames + space.queue, {}
+                waiting |= bool(frames)
+            self._deadline = now + _PTO * 2**self._backoff if waiting and self._backoff < 5 else None
+        self._states(now)
+        self.flush(now)
+
+    def summary(self) -> dict[str, Any]:
+        """What this endpoint did and saw, for the log. The verdict uses only which connection it was, and which
+        datagrams were its flight."""
+        return {
+            "flight": self.flight.get("name", ""),
+            "role": "client" if self.is_client else "server",
+            "odcid": self.odcid.hex(),
+            "began": self._began,
+            "fired": self.fired,
+            "sent": self.sent,
+            "confirmed": self.confirmed,
+            "answered": self.answered,
+            "closed": self.closed,
+            "trouble": self.trouble,
+            "applies": self.applies,
+            "requested": self.requested,
+        }

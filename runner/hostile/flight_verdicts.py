@@ -1,0 +1,342 @@
+"""Verdicts on flights, from the packets at the end of the tested endpoint.
+
+The peer's log says only which connection a flight was, which datagrams it was, and whether an honest connection
+followed. What the endpoint did is read from its packets.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runner.decode.capture import open_capture
+from runner.decode.columns import Integers, Trace, integers, named, words
+from runner.decode.decode import decode_capture
+from runner.decode.http3 import DynamicTable, QpackError
+from runner.hostile.flights import ALERTS, APPLICATION, GENERIC, TRANSPORT, HostileFlight, code_name
+from runner.model.stack import Role
+
+PASSED, FAILED, NOTE, ERROR, INAPPLICABLE, UNSUPPORTED = (
+    "passed",
+    "failed",
+    "note",
+    "error",
+    "inapplicable",
+    "unsupported",
+)
+"""The verdicts. inapplicable: `needs` of the flight is not true for this endpoint. unsupported: exit code 127."""
+_ORDER = (FAILED, NOTE, ERROR, PASSED, INAPPLICABLE, UNSUPPORTED)
+_FRAMES = {"connection_close": False, "application_close": True}  # name → whether the code is the application's
+_PACKETS = {"initial": "an Initial packet", "handshake": "a Handshake packet", "1rtt": "a 1-RTT packet"}
+_GRACE_NS = 100_000_000  # packets that were on the way when a flight arrived
+_TIMED_OUT = 124  # exit code of `timeout`
+_UNSUPPORTED = 127
+_HEADERS = 1  # type of the HTTP/3 frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlightResult:
+    """The verdict on one flight. `sent` and `answers`: packets by their numbers in the capture of the tested end."""
+
+    flight: str
+    role: str  # the role under test
+    verdict: str
+    seen: str  # what the endpoint did
+    why: str = ""  # why this is wrong, or why there is no verdict
+    sent: tuple[int, ...] = ()
+    answers: tuple[int, ...] = ()
+    crashed: bool = False
+    accepted: bool = False  # the endpoint went on although it had to close
+    code: str = ""  # the error code with which it closed
+    job: str = ""  # folder of the job in the run
+
+    def record(self) -> dict[str, Any]:
+        """The result for `hostile.json`."""
+        return asdict(self)
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The peer's log. A line that was cut off when the peer was killed is left out."""
+    lines = []
+    for line in path.read_text().splitlines() if path.is_file() else ():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            continue
+    return lines
+
+
+def judge_flights(
+    flights: Iterable[HostileFlight],
+    role: Role,
+    *,
+    log: Sequence[Mapping[str, Any]],
+    capture: Path,
+    key_logs: Sequence[Path],
+) -> list[FlightResult]:
+    """Judge flights against an endpoint in `role`. `log`: the lines of the peer's log. `capture`: at the end of the
+    tested endpoint. Flights that are not in the log are left out."""
+    sent = [line for line in log if line.get("odcid")]
+    exits = {line["flight"]: line["exit"] for line in log if "exit" in line}
+    packets = _Packets(capture, key_logs) if sent else None
+    results = []
+    for flight in flights:
+        lines = [line for line in sent if line["flight"] == flight.name]
+        exit_code = exits.get(flight.name)
+        if exit_code == _UNSUPPORTED:
+            result = FlightResult(flight=flight.name, role=role.value, verdict=UNSUPPORTED, seen="exit code 127")
+        elif lines and packets is not None:
+            # A client may try again after a failed connection: the flight is the first that fired.
+            line = next((line for line in lines if line["sent"]), lines[0])
+            result = _Judgement(flight, role, line, packets, exit_code).result()
+        elif exit_code is not None:
+            why = "the client made no connection"
+            result = FlightResult(flight=flight.name, role=role.value, verdict=ERROR, seen="no connection", why=why)
+        else:
+            continue
+        results.append(result)
+    return results
+
+
+class _Packets:
+    """The decoded capture, and its records by their UDP payload."""
+
+    def __init__(self, capture: Path, key_logs: Sequence[Path]) -> None:
+        self.trace: Trace = decode_capture(capture, key_logs)
+        file, _ = open_capture(capture)
+        self.records: dict[bytes, tuple[int, int]] = {}
+        for number, (time_ns, _, start, end, _) in enumerate(file.records(), start=1):
+            frame = file.data[start:end]
+            header = 14 + (40 if frame[12:14] == b"\x86\xdd" else 4 * (frame[14] & 15) if len(frame) > 14 else 0) + 8
+            self.records.setdefault(frame[header:], (number, time_ns))
+        self.odcids = self.trace.connections["odcid"].to_pylist()
+        packets = self.trace.packets
+        self.kinds, self.kind_names = words(packets["type"])
+        self.record_of = integers(self.trace.datagrams["record"])[integers(packets["datagram"])]
+
+    def kind(self, packet: int) -> str:
+        """The type of a packet."""
+        return str(self.kind_names[self.kinds[packet]])
+
+
+@dataclass
+class _Judgement:
+    """What happened in one connection, and what follows from it."""
+
+    flight: HostileFlight
+    role: Role
+    line: Mapping[str, Any]
+    packets: _Packets
+    exit_code: int | None
+    sent: list[int] = field(default_factory=list)  # records of the flight
+    answers: list[int] = field(default_factory=list)
+    arrived: int = 0  # ns
+
+    def result(self) -> FlightResult:
+        """The verdict."""
+        if not self.line.get("applies", True):
+            return self._ending(INAPPLICABLE, "the flight was not sent", "it needs what this endpoint doesn't offer")
+        odcid = bytes.fromhex(self.line["odcid"])
+        if odcid not in self.packets.odcids:
+            return self._ending(ERROR, "no connection", "the connection is not in the capture")
+        self.connection = self.packets.odcids.index(odcid)
+        if missing := self._arrival():
+            return self._ending(ERROR, "the flight was not sent", missing)
+        if self.line.get("alive") is False:
+            why = "the server answered no honest connection any more"
+            return self._ending(FAILED, f"{self._close()[1] or 'no answer'}; then it was gone", why, crashed=True)
+        if self.exit_code is not None and self.exit_code > 128 and self.exit_code != 128 + 15:
+            signal = self.exit_code - 128
+            return self._ending(FAILED, f"the client ended by signal {signal}", "it crashed", crashed=True)
+        return self._compare()
+
+    def _ending(self, verdict: str, seen: str, why: str = "", **others: Any) -> FlightResult:
+        return FlightResult(
+            flight=self.flight.name,
+            role=self.role.value,
+            verdict=verdict,
+            seen=seen,
+            why=why,
+            sent=tuple(self.sent[:5]),
+            answers=tuple(self.answers[:5]),
+            **others,
+        )
+
+    def _arrival(self) -> str:
+        """Find the datagrams of the flight. Returns why they don't count."""
+        for datagram in self.line["sent"]:
+            found = self.packets.records.get(bytes.fromhex(datagram["bytes"]))
+            if found is None:
+                return "a datagram of the flight is not in the capture of the endpoint"
+            self.sent.append(found[0])
+            self.arrived = max(self.arrived, found[1])
+        if not self.sent:
+            trouble = self.line.get("trouble") or "the connection did not get that far"
+            return f"the state of the flight was not reached: {trouble}"
+        return ""
+
+    def _of_tested(self, table: Any) -> Any:
+        sender = 0 if self.role is Role.CLIENT else 1
+        return (integers(table["connection"]) == self.connection) & (integers(table["sender"]) == sender)
+
+    def _close(self) -> tuple[str, str, bool]:
+        """The name of the error code with which the endpoint closed, this as text, whether it is an error."""
+        frames = self.packets.trace.frames
+        rows = self._of_tested(frames) & (
+            named(frames["name"], "connection_close") | named(frames["name"], "application_close")
+        )
+        for row in np.flatnonzero(rows).tolist():
+            application = frames["name"][row].as_py() == "application_close"
+            code, packet = frames["value"][row].as_py(), frames["packet"][row].as_py()
+            name = code_name(code, application=application)
+            self.answers.append(int(self.packets.record_of[packet]))
+            reason = (frames["payload"][row].as_py() or b"").decode("ascii", "replace")
+            kind = self.packets.kind(packet)
+            text = f"CONNECTION_CLOSE {name} in {_PACKETS.get(kind, kind)}" + (
+                f" ({reason})" if reason.isprintable() and reason else ""
+            )
+            return name, text, not (code == 0 or (application and code == APPLICATION["H3_NO_ERROR"]))
+        return "", "", False
+
+    def _stream_errors(self) -> list[str]:
+        """Names of the codes with which the endpoint reset or stopped a request stream."""
+        frames = self.packets.trace.frames
+        rows = self._of_tested(frames) & (named(frames["name"], "reset_stream") | named(frames["name"], "stop_sending"))
+        rows &= integers(frames["stream_id"]) % 4 == 0
+        chosen = np.flatnonzero(rows).tolist()
+        self.answers += [int(self.packets.record_of[frames["packet"][row].as_py()]) for row in chosen]
+        return [code_name(frames["value"][row].as_py(), application=True) for row in chosen]
+
+    def _status(self) -> str:
+        """The status of the response on stream 0, or nothing."""
+        text = self.packets.trace.connections["http3"][self.connection].as_py()
+        for stream in json.loads(text) if text else ():
+            if stream["sender"] == 1 and stream["stream"] == 0:
+                for kind, _, _, payload in stream["frames"]:
+                    try:
+                        lines = DynamicTable(most=0).section(bytes.fromhex(payload or "")) if kind == _HEADERS else []
+                    except (QpackError, IndexError):
+                        continue
+                    for name, value in lines:
+                        if name == b":status":
+                            return (value or b"").decode("ascii", "replace")
+        return ""
+
+    def _continued(self) -> bool:
+        """Whether the honest exchange after the flight succeeded."""
+        if self.role is Role.CLIENT:
+            return self.exit_code == 0
+        requested = self.line.get("requested")
+        frames = self.packets.trace.stream_frames
+        rows = self._of_tested(frames) & frames["fin"].to_numpy() & (integers(frames["stream_id"]) == requested)
+        return requested is not None and bool(rows.any())
+
+    def _acknowledged(self) -> bool | None:
+        """Whether the endpoint acknowledged a packet of the flight. None: no packet has a number that can be read."""
+        packets, acks = self.packets.trace.packets, self.packets.trace.ack_frames
+        space_of = {"initial": "initial", "handshake": "handshake", "0rtt": "application", "1rtt": "application"}
+        listed = [
+            (space_of[part["space"]], part["number"])
+            for datagram in self.line["sent"]
+            for part in datagram.get("packets", ())
+        ]
+        if not listed:
+            return None
+        spaces, names = words(acks["space"])
+        rows = np.flatnonzero(self._of_tested(acks) & (integers(acks["time_ns"]) >= self._sent_at())).tolist()
+        del packets
+        for row in rows:
+            for space, number in listed:
+                if names[spaces[row]] == space and any(
+                    each["first"] <= number <= each["last"] for each in acks["ranges"][row].as_py()
+                ):
+                    return True
+        return False
+
+    def _sent_at(self) -> int:
+        return min(self.packets.records[bytes.fromhex(datagram["bytes"])][1] for datagram in self.line["sent"])
+
+    def _spoke_on(self) -> bool:
+        """Whether the endpoint sent packets other than closes, later than just after the flight."""
+        packets = self.packets.trace.packets
+        times = integers(self.packets.trace.datagrams["time_ns"])[integers(packets["datagram"])]
+        late: Integers = np.flatnonzero(self._of_tested(packets) & (times > self.arrived + _GRACE_NS))
+        frames = self.packets.trace.frames
+        closing = named(frames["name"], "connection_close") | named(frames["name"], "application_close")
+        closes = set(integers(frames["packet"])[closing].tolist())
+        spoken = [packet for packet in late.tolist() if packet not in closes]
+        self.answers += [int(self.packets.record_of[packet]) for packet in spoken[:3]]
+        return bool(spoken)
+
+    def _compare(self) -> FlightResult:
+        """Compare what happened with the right answers."""
+        name, text, is_error = self._close()
+        if is_error:
+            return self._judge_close(name, text)
+        then, streams, acknowledged = self.flight.then, self._stream_errors(), self._acknowledged()
+        status = self._status() if self.flight.is_http3 else ""
+        ended = self.role is Role.CLIENT and self.exit_code not in (0, None, _TIMED_OUT)
+        wants_stream = any(answer.startswith("stream ") for answer in then)
+        seen = {f"stream {stream}": f"stream error {stream}" for stream in streams}
+        if streams:
+            seen["any-stream"] = f"stream error {', '.join(streams)}"
+        if "silent" in then and not self._spoke_on():
+            seen["silent"] = text or "nothing more"
+        if status.startswith("4") or ended:
+            seen["refused"] = f"status {status}" if status else f"the client ended with exit code {self.exit_code}"
+        if continued := self._continued():
+            seen["continues"] = "the connection continued"
+            if not acknowledged:
+                seen["ignored"] = "the packet was dropped, and the connection continued"
+        # Nothing is left to reset when a response was read to its end: a client that fails has refused it.
+        right = {*then, "refused"} if wants_stream and self.role is Role.CLIENT else {*then}
+        for answer, what in seen.items():
+            if answer in right:
+                return self._ending(PASSED, what)
+        if streams and wants_stream:
+            return self._ending(NOTE, seen["any-stream"], f"expected {self._expected()}")
+        parts = [
+            seen.get("continues") or text or "the connection went silent",
+            *(seen[each] for each in seen if " " in each),
+        ]
+        parts += [f"status {status}"] if status else []
+        if self.role is Role.CLIENT and not continued:
+            parts.append("the client hung" if self.exit_code == _TIMED_OUT else f"exit code {self.exit_code}")
+        return self._wrong(parts, acknowledged=acknowledged, continued=continued)
+
+    def _wrong(self, seen: list[str], *, acknowledged: bool | None, continued: bool) -> FlightResult:
+        """The verdict on an endpoint that gave none of the right answers."""
+        wants_error = any(answer not in ("continues", "ignored", "silent") for answer in self.flight.then)
+        why, verdict = f"expected {self._expected()}", FAILED if self.flight.level == "MUST" else NOTE
+        if acknowledged is False and wants_error:
+            seen = [*seen, "the packet was not acknowledged"]
+            if any(part["space"] != "1rtt" for datagram in self.line["sent"] for part in datagram.get("packets", ())):
+                verdict, why = NOTE, f"{why}; perhaps it dropped the packet unread"
+        return self._ending(verdict, ", ".join(seen), why, accepted=continued and wants_error)
+
+    def _judge_close(self, name: str, text: str) -> FlightResult:
+        """The verdict on an endpoint that closed the connection with an error."""
+        then = self.flight.then
+        is_alert = name in ALERTS or name.startswith("alert ")
+        right = name in then or "any-error" in then or ("any-alert" in then and is_alert)
+        errors = [each for each in then if each in TRANSPORT or each in ALERTS or each in APPLICATION or "any-" in each]
+        errors += [each for each in then if each.startswith("stream ")]
+        if right or (errors and name in GENERIC):
+            return self._ending(PASSED, text, code=name)
+        if errors:
+            why = f"expected {self._expected()}; RFC 9000 §11 allows another applicable code"
+            return self._ending(NOTE, text, why, code=name)
+        verdict = FAILED if self.flight.level == "MUST" else NOTE
+        return self._ending(verdict, text, f"expected {self._expected()}", code=name)
+
+    def _expected(self) -> str:
+        return " or ".join(self.flight.then)
+
+
+def counts(results: Iterable[FlightResult]) -> dict[str, int]:
+    """The number of results by verdict, the worst verdict first."""
+    listed = [result.verdict for result in results]
+    return {verdict: listed.count(verdict) for verdict in _ORDER if verdict in listed}

@@ -1,0 +1,129 @@
+"""The list of flights (implementations/hostile/source/flights.toml), and the names of error codes."""
+
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from runner.errors import UsageError
+from runner.judge.rules.rule_table import BY_ID
+from runner.model.stack import HTTP3, WIRE_NAMES, Role
+from runner.paths import ROOT
+
+LIST = ROOT / "implementations" / "hostile" / "source" / "flights.toml"
+
+_TRANSPORT = """NO_ERROR INTERNAL_ERROR CONNECTION_REFUSED FLOW_CONTROL_ERROR STREAM_LIMIT_ERROR STREAM_STATE_ERROR
+FINAL_SIZE_ERROR FRAME_ENCODING_ERROR TRANSPORT_PARAMETER_ERROR CONNECTION_ID_LIMIT_ERROR PROTOCOL_VIOLATION
+INVALID_TOKEN APPLICATION_ERROR CRYPTO_BUFFER_EXCEEDED KEY_UPDATE_ERROR AEAD_LIMIT_REACHED NO_VIABLE_PATH
+VERSION_NEGOTIATION_ERROR"""
+TRANSPORT = {name: code for code, name in enumerate(_TRANSPORT.split())}
+"""RFC 9000 §20.1, RFC 9368 §10.2."""
+ALERTS = {
+    "unexpected_message": 10,
+    "handshake_failure": 40,
+    "bad_certificate": 42,
+    "illegal_parameter": 47,
+    "unknown_ca": 48,
+    "decode_error": 50,
+    "decrypt_error": 51,
+    "protocol_version": 70,
+    "internal_error": 80,
+    "missing_extension": 109,
+    "unsupported_extension": 110,
+    "no_application_protocol": 120,
+}
+"""TLS alerts (RFC 8446 §6). Their error code is 0x100 and the alert (RFC 9001 §4.8)."""
+_APPLICATION = """H3_NO_ERROR H3_GENERAL_PROTOCOL_ERROR H3_INTERNAL_ERROR H3_STREAM_CREATION_ERROR
+H3_CLOSED_CRITICAL_STREAM H3_FRAME_UNEXPECTED H3_FRAME_ERROR H3_EXCESSIVE_LOAD H3_ID_ERROR H3_SETTINGS_ERROR
+H3_MISSING_SETTINGS H3_REQUEST_REJECTED H3_REQUEST_CANCELLED H3_REQUEST_INCOMPLETE H3_MESSAGE_ERROR H3_CONNECT_ERROR
+H3_VERSION_FALLBACK"""
+APPLICATION = {name: code for code, name in enumerate(_APPLICATION.split(), start=0x100)} | {
+    "QPACK_DECOMPRESSION_FAILED": 0x200,
+    "QPACK_ENCODER_STREAM_ERROR": 0x201,
+    "QPACK_DECODER_STREAM_ERROR": 0x202,
+}
+"""RFC 9114 §8.1, RFC 9204 §6."""
+GENERIC = {"PROTOCOL_VIOLATION", "INTERNAL_ERROR", "internal_error", "H3_GENERAL_PROTOCOL_ERROR", "H3_INTERNAL_ERROR"}
+"""Codes that an endpoint may always use instead of a specific one (RFC 9000 §11, RFC 9114 §8.1)."""
+ANSWERS = {"any-error", "any-alert", "any-stream", "continues", "ignored", "silent", "refused"}
+"""Right answers other than an error code (flights.toml explains them)."""
+LEVELS = ("MUST", "SHOULD", "MAY")
+
+_PEER_KEYS = {"when", "send", "parameters", "messages", "control", "needs", "alone", "retries", "resumes", "small"} | {
+    "token",
+    "asks_certificate",
+}
+"""Keys of a row that only the peer reads."""
+
+
+def code_name(code: int, *, application: bool) -> str:
+    """The name of an error code, or the code."""
+    names = {number: name for name, number in (APPLICATION if application else TRANSPORT).items()}
+    if not application and 0x100 <= code < 0x200:
+        return {number: name for name, number in ALERTS.items()}.get(code - 0x100, f"alert {code - 0x100}")
+    return names.get(code, f"0x{code:x}")
+
+
+def is_error_name(text: str) -> bool:
+    """True for the name of an error code or of a TLS alert."""
+    return text in TRANSPORT or text in ALERTS or text in APPLICATION
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostileFlight:
+    """A row of the list, as far as a verdict needs it."""
+
+    name: str
+    section: str
+    must: str
+    then: tuple[str, ...]
+    rule: str = ""  # id of the judge's rule that the flight makes visible
+    asks: str = ""  # the role under test; empty: both
+    case: str = "handshake"  # the wire name with which the endpoint under test is started
+    level: str = LEVELS[0]
+    h3spec: str = ""
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles that are tested."""
+        return tuple(role for role in Role if self.asks in ("", role.value))
+
+    @property
+    def is_http3(self) -> bool:
+        """True when the flight needs HTTP/3."""
+        return self.case == WIRE_NAMES[HTTP3]
+
+
+def load_flights(path: Path = LIST) -> dict[str, HostileFlight]:
+    """The flights by name, in the order of the list. Raises UsageError for a row that can't be right."""
+    try:
+        rows = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path.name}: {error}.") from None
+    return {name: _flight(path.name, name, row) for name, row in rows.items()}
+
+
+def _flight(file: str, name: str, row: dict[str, Any]) -> HostileFlight:
+    known = {field.name for field in fields(HostileFlight)} - {"name"}
+    if unknown := row.keys() - known - _PEER_KEYS:
+        raise UsageError(
+            f"{file}, [{name}]: unknown key {min(unknown)}; known: {', '.join(sorted(known | _PEER_KEYS))}."
+        )
+    if missing := {"section", "must", "then"} - row.keys():
+        raise UsageError(f"{file}, [{name}]: write a value for {min(missing)}.")
+    if row.keys().isdisjoint({"send", "parameters", "messages", "control", "small", "token", "asks_certificate"}):
+        raise UsageError(f"{file}, [{name}]: it sends nothing; write `send`, `parameters`, `messages` or `control`.")
+    read = {key: row[key] for key in row.keys() & known} | {"then": tuple(row["then"])}
+    flight = HostileFlight(name=name, **read)
+    for answer in flight.then:
+        if not is_error_name(answer.removeprefix("stream ")) and answer not in ANSWERS:
+            raise UsageError(
+                f"{file}, [{name}]: then: '{answer}' is no error code and none of {', '.join(sorted(ANSWERS))}."
+            )
+    if flight.level not in LEVELS:
+        raise UsageError(f"{file}, [{name}]: level is {', '.join(LEVELS)}, not '{flight.level}'.")
+    if not flight.roles:
+        raise UsageError(f"{file}, [{name}]: asks is client or server, not '{flight.asks}'.")
+    if flight.rule and flight.rule not in BY_ID:
+        raise UsageError(f"{file}, [{name}]: docs/rules.md has no rule '{flight.rule}'.")
+    return flight

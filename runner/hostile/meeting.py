@@ -1,0 +1,215 @@
+"""Lets one stack meet the hostile peer, in lanes or guests, judges each flight, and writes `hostile.json`."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from runner.decode.capture import embed_secrets
+from runner.errors import LaneError
+from runner.hostile.flight_verdicts import ERROR, FAILED, FlightResult, judge_flights, read_log
+from runner.hostile.flights import HostileFlight
+from runner.model.link import Direction, Link, Queue
+from runner.model.result import Artifacts, Evidence
+from runner.model.run import CaseRecord, Job
+from runner.model.stack import Implementation, Role
+from runner.places.lane_job import EndpointSpec
+from runner.places.place import Concurrency, Ground, open_ground, with_clock
+from runner.plan.catalog import Catalog
+from runner.plan.jobs import new_run
+from runner.plan.options import Selection
+from runner.store.runs import RunFolder, write_atomically
+
+PEER = Implementation(
+    name="hostile",
+    image="bentpipe/hostile",
+    build="implementations/hostile",
+    url="https://github.com/aiortc/aioquic",
+    version="flights",
+    language="Python",
+)
+"""The hostile peer. It is in no list of stacks, so it never appears in a user's matrix."""
+RESULTS = "hostile.json"
+_LINK = Link.single(
+    "hostile",
+    forward=Direction(data_rate=100_000_000, delay=0.002, queue=Queue(packets=1000)),
+    return_=Direction(data_rate=100_000_000, delay=0.002, queue=Queue(packets=1000)),
+    source="a short link: flights test answers, not transfers",
+)
+_CLIENT_CHUNK = 25  # flights of one job with a client, which starts a process for each
+_SERVER_CHUNK = 70
+_MOST_RESTARTS = 30  # jobs that continue after a server has crashed
+_CLIENT_SECONDS = 8  # time-out of one client process
+_LINES = 5
+# Runs the image's own command once for each flight. The peer learns the flight from a datagram to its port 9 (the
+# bell), so the client can't know it.
+_LOOP = """
+[ -x /setup.sh ] && /setup.sh > /dev/null 2>&1
+for flight in $FLIGHTS; do
+    echo "begin $flight" > /dev/udp/server4/9
+    rm -rf /downloads/*
+    timeout -k 1 $SECONDS_EACH "$@"
+    echo "end $?" > /dev/udp/server4/9
+done
+"""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Flights that run in one job."""
+
+    role: Role  # under test
+    case: str  # wire name
+    flights: tuple[HostileFlight, ...]
+
+
+def batches(flights: Iterable[HostileFlight], roles: Sequence[Role]) -> Iterator[Batch]:
+    """Divide the flights among jobs. The flights of a job share their wire name and, for a server, its process."""
+    listed = list(flights)
+    for role in roles:
+        size = _SERVER_CHUNK if role is Role.SERVER else _CLIENT_CHUNK
+        for case in dict.fromkeys(flight.case for flight in listed):
+            chosen = [flight for flight in listed if flight.case == case and role in flight.roles]
+            yield from (Batch(role, case, tuple(chosen[at : at + size])) for at in range(0, len(chosen), size))
+
+
+class Meeting:
+    """The jobs of one stack with the hostile peer."""
+
+    def __init__(
+        self,
+        stack: Implementation,
+        catalog: Catalog,
+        *,
+        path: Path,
+        clock: str,
+        command: Sequence[str],
+        image_ids: Mapping[str, str],
+        out: Console,
+    ) -> None:
+        """`command`: the first process of the stack's image. `path`: the folder of the run."""
+        self._stack, self._path, self._command, self._out = stack, path, tuple(command), out
+        names = (stack.name, PEER.name)
+        known = Catalog(
+            implementations={**catalog.implementations, stack.name: stack, PEER.name: PEER}, cases=catalog.cases
+        )
+        selection = Selection(servers=names, clients=names, cases=("handshake",), iterations=1)
+        run = new_run(path, known, selection, seed=1, shuffled=False, image_ids=image_ids, timeout_scale=1.0)
+        self._record = catalog.cases["handshake"].record()
+        self._run = with_clock(replace(run, order=()), clock)
+        self.results: list[FlightResult] = []
+
+    def meet(self, flights: Iterable[HostileFlight], roles: Sequence[Role], width: Concurrency) -> list[FlightResult]:
+        """Run all flights, several jobs at the same time. Returns the results in the order of the list."""
+        todo = list(batches(flights, roles))
+        jobs = [self._job(batch, number) for number, batch in enumerate(todo, start=1)]
+        cases = {job.case: self._case(job.case, batch.case) for job, batch in zip(jobs, todo, strict=True)}
+        self._run = replace(self._run, cases=cases, order=tuple(jobs))
+        folder = RunFolder.create(self._path, self._run)
+        with (
+            folder.locked(),
+            open_ground(self._run, width, lambda text: self._out.print(text, soft_wrap=True)) as ground,
+            ThreadPoolExecutor(width.all, thread_name_prefix="flights") as pool,
+        ):
+            parts = pool.map(lambda pair: self._batch(ground, *pair), zip(jobs, todo, strict=True))
+            self.results = [result for part in parts for result in part]
+        write_atomically(self._path / RESULTS, self.text().encode())
+        return self.results
+
+    def text(self) -> str:
+        """The content of `hostile.json`."""
+        return json.dumps(
+            {
+                "schema": 1,
+                "stack": self._stack.name,
+                "image": self._stack.image,
+                "version": self._stack.version,
+                "clock": self._run.clock,
+                "results": [result.record() for result in self.results],
+            },
+            indent=1,
+        )
+
+    def _job(self, batch: Batch, number: int) -> Job:
+        server, client = (self._stack.name, PEER.name) if batch.role is Role.SERVER else (PEER.name, self._stack.name)
+        return Job(server=server, client=client, case=f"hostile-{batch.case}", iteration=number)
+
+    def _case(self, name: str, wire_name: str) -> CaseRecord:
+        return replace(
+            self._record,
+            name=name,
+            case=name,
+            wire_names=dict.fromkeys(self._record.wire_names, wire_name),
+            link=_LINK.record(),
+            timeout=300.0,
+        )
+
+    def _batch(self, ground: Ground, job: Job, batch: Batch) -> list[FlightResult]:
+        """Run a batch. When the server crashes, another server goes on with the flights that are left."""
+        left, results = batch.flights, list[FlightResult]()
+        for restart in range(_MOST_RESTARTS):
+            part = replace(job, iteration=job.iteration + 1000 * restart)
+            new = self._run_flights(ground, part, replace(batch, flights=left))
+            results += new
+            done = {result.flight for result in new}
+            left = tuple(flight for flight in left if flight.name not in done)
+            if not left or not new:
+                break
+        results += (
+            FlightResult(flight=flight.name, role=batch.role.value, verdict=ERROR, seen="not run", why="see the job")
+            for flight in left
+        )
+        order = [flight.name for flight in batch.flights]
+        return sorted(results, key=lambda result: order.index(result.flight))
+
+    def _run_flights(self, ground: Ground, job: Job, batch: Batch) -> list[FlightResult]:
+        folder = self._path / job.path
+        names = {"FLIGHTS": " ".join(flight.name for flight in batch.flights)}
+        peer_role = Role.CLIENT if batch.role is Role.SERVER else Role.SERVER
+        specs = {(PEER.name, peer_role): EndpointSpec(image=PEER.image, environment=names)}
+        if batch.role is Role.CLIENT:
+            specs[self._stack.name, Role.CLIENT] = EndpointSpec(
+                image=self._stack.image,
+                entrypoint=("/bin/bash", "-c", _LOOP, "loop", *self._command),
+                environment=names | {"SECONDS_EACH": str(_CLIENT_SECONDS)},
+            )
+        try:
+            evidence = ground.deployment(self._run, specs).run(job, folder, attempt=1)
+        except LaneError as error:
+            self._out.print(f"{job}: {error}", soft_wrap=True, markup=False)
+            return []
+        artifacts = Artifacts(folder)
+        keys = [path for path in (folder / peer_role.value / "keys.log",) if path.is_file()]
+        capture = artifacts.server_capture if batch.role is Role.SERVER else artifacts.client_capture
+        if not capture.is_file():
+            return []
+        capture = embed_secrets(capture, keys)
+        log = read_log(folder / peer_role.value / "flights.jsonl")
+        results = judge_flights(batch.flights, batch.role, log=log, capture=capture, key_logs=keys)
+        assert isinstance(evidence, Evidence)
+        return [self._with_end(result, evidence, folder) for result in results]
+
+    def _with_end(self, result: FlightResult, evidence: Evidence, folder: Path) -> FlightResult:
+        """A crash with the exit code and the last words of the process."""
+        result = replace(result, job=str(folder.relative_to(self._path)))
+        if not result.crashed or result.role != Role.SERVER.value:
+            return result
+        code = None if evidence.server.stopped_by_us else evidence.server.exit_code
+        output = folder / "server" / "output.log"
+        words = output.read_text(errors="replace").strip().splitlines()[-_LINES:] if output.is_file() else []
+        end = "it hangs" if code is None else f"exit code {code}"
+        return replace(result, why=f"{result.why}: {end}. Last words: {' / '.join(words)[:400]}")
+
+
+def new_path(folder: Path, name: str) -> Path:
+    """A folder for a new run."""
+    return folder / f"{name}-hostile-{time.strftime('%Y-%m-%dT%H%M%S')}"
+
+
+def failures(results: Iterable[FlightResult]) -> list[FlightResult]:
+    """The results that fail the endpoint."""
+    return [result for result in results if result.verdict == FAILED]

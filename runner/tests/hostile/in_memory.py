@@ -1,0 +1,147 @@
+"""The hostile peer against aioquic, without sockets: time is calculated, packets go into a capture as in a lane."""
+
+import importlib
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aioquic.h3.connection import H3Connection
+from aioquic.h3.events import HeadersReceived
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicConnection
+from aioquic.quic.events import HandshakeCompleted, ProtocolNegotiated, QuicEvent, StreamDataReceived
+
+from lab.rewrite import Record, write_pcap
+from runner.hostile.flight_verdicts import FlightResult, judge_flights
+from runner.hostile.flights import LIST, load_flights
+from runner.inputs.inputs import certificates
+from runner.model.stack import Role
+
+sys.path.insert(0, str(LIST.parent))
+_peer: Any = importlib.import_module("peer")
+
+ROWS: dict[str, dict[str, Any]] = importlib.import_module("endpoint").rows()
+FLIGHTS = load_flights()
+_STEP = 0.001  # seconds from one endpoint to the other
+_LONGEST = 12.0
+_ADDRESS = ("10.0.0.2", 40000)
+_FILES = certificates().files()
+
+Lose = Callable[[bytes], bool]
+
+
+class Tested:
+    """aioquic as the endpoint under test, with HTTP/0.9 or HTTP/3."""
+
+    def __init__(self, role: Role, alpn: str, folder: Path, odcid: bytes, connection: type[QuicConnection]) -> None:
+        configuration = QuicConfiguration(is_client=role is Role.CLIENT, alpn_protocols=[alpn], server_name="server4")
+        if role is Role.SERVER:
+            for name, content in _FILES.items():
+                (folder / name).write_bytes(content)
+            configuration.load_cert_chain(folder / "cert.pem", folder / "priv.key")
+            self.quic = connection(configuration=configuration, original_destination_connection_id=odcid)
+        else:
+            configuration.verify_mode = 0
+            self.quic = connection(configuration=configuration)
+            self.quic.connect(_ADDRESS, now=0.0)
+        self.role, self.alpn = role, alpn
+        self.http: H3Connection | None = None
+        self.exit_code = 1
+
+    def work(self) -> None:
+        """Handle all events."""
+        while (event := self.quic.next_event()) is not None:
+            if isinstance(event, ProtocolNegotiated) and self.alpn == "h3":
+                self.http = H3Connection(self.quic)
+            if isinstance(event, HandshakeCompleted) and self.role is Role.CLIENT:
+                self._request()
+            if self.http is not None:
+                self._http3(self.http, event)
+            elif isinstance(event, StreamDataReceived) and event.end_stream and not event.stream_id % 4:
+                self._answered(event.stream_id)
+
+    def _request(self) -> None:
+        stream = self.quic.get_next_available_stream_id()
+        pairs = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"server4"), (b":path", b"/file")]
+        if self.http is not None:
+            self.http.send_headers(stream, pairs, end_stream=True)
+        else:
+            self.quic.send_stream_data(stream, b"GET /file\r\n", end_stream=True)
+
+    def _http3(self, http: H3Connection, event: QuicEvent) -> None:
+        for each in http.handle_event(event):
+            if isinstance(each, HeadersReceived) and self.role is Role.SERVER:
+                http.send_headers(each.stream_id, [(b":status", b"200")])
+                http.send_data(each.stream_id, b"content", end_stream=True)
+            elif getattr(each, "stream_ended", False):
+                self._end(0x100)
+
+    def _answered(self, stream: int) -> None:
+        if self.role is Role.SERVER:
+            self.quic.send_stream_data(stream, b"content", end_stream=True)
+        else:
+            self._end(0)
+
+    def _end(self, code: int) -> None:
+        if self.role is Role.CLIENT:
+            self.exit_code = 0
+            self.quic.close(code)
+
+
+def meet(
+    name: str,
+    role: Role,
+    folder: Path,
+    *,
+    lose: Lose = lambda _: False,
+    connection: type[QuicConnection] = QuicConnection,
+) -> list[FlightResult]:
+    """Let aioquic in `role` meet a flight, and judge it. `lose`: datagrams of the peer that don't arrive."""
+    row, records, secrets = ROWS[name], list[Record](), list[str]()
+    alpn = "h3" if row.get("case") == "http3" else "hq-interop"
+    identity = _peer.Identity(_FILES["cert.pem"], _FILES["priv.key"])
+    peer = _peer.Peer(
+        row, is_client=role is Role.SERVER, alpn=alpn, now=0.0, patience=0.25, identity=identity, content=b"content",
+        target="/file", key_log=secrets.append,
+    )  # fmt: skip
+    tested = Tested(role, alpn, folder, peer.odcid, connection)
+    now, client = 0.0, role is Role.CLIENT
+    while now < _LONGEST:
+        tested.work()
+        if client or tested.quic._network_paths:
+            for data, _ in tested.quic.datagrams_to_send(now):
+                records.append(_record(now, data, from_client=client))
+                peer.receive(data, now + _STEP)
+        moved, peer.outbox = peer.outbox, []
+        now += _STEP
+        for data, elsewhere in moved:
+            if not lose(data):
+                port = _ADDRESS[1] + elsewhere
+                records.append(_record(now, data, from_client=not client, port=port))
+                if not elsewhere or tested.quic._network_paths:
+                    tested.quic.receive_datagram(data, (_ADDRESS[0], port), now)
+        if not moved:
+            if peer.done:
+                break
+            timer = tested.quic.get_timer()
+            now = max(now, min(peer.timer(), _LONGEST if timer is None else timer))
+            peer.elapse(now)
+            if timer is not None and now >= timer:
+                tested.quic.handle_timer(now)
+    log: list[dict[str, Any]] = [peer.summary()]
+    if client:
+        log.append({"flight": name, "exit": tested.exit_code})
+    (folder / "keys.log").write_text("".join(secrets))
+    capture = write_pcap(folder / "end.pcap", records)
+    return judge_flights([FLIGHTS[name]], role, log=log, capture=capture, key_logs=[folder / "keys.log"])
+
+
+def _record(now: float, data: bytes, *, from_client: bool, port: int = _ADDRESS[1]) -> Record:
+    """An Ethernet frame with the datagram, as in a lane. `port`: the client's."""
+    ends = [(b"\x0a\0\0\1", port), (b"\x0a\0\0\2", 443)]
+    (source, source_port), (target, target_port) = ends if from_client else reversed(ends)
+    udp = struct.pack(">HHHH", source_port, target_port, 8 + len(data), 0) + data
+    ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0) + source + target
+    return Record(round((1_700_000_000 + now) * 1e9), bytes(12) + b"\x08\x00" + ip + udp)

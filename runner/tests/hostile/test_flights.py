@@ -1,0 +1,111 @@
+"""The hostile peer against aioquic in memory: flights arrive as they were meant, and verdicts follow from packets."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aioquic.quic.connection import QuicConnection, QuicConnectionError
+
+from runner.errors import UsageError
+from runner.hostile.flight_verdicts import ERROR, FAILED, NOTE, PASSED, FlightResult
+from runner.hostile.flights import load_flights
+from runner.model.stack import Role
+from runner.tests.hostile.in_memory import FLIGHTS, ROWS, meet
+
+# What aioquic 1.7.2 does right: each kind of flight, in both roles.
+_RIGHT = """parameter-ack-delay-exponent-21 parameter-retry-source-wrong finished-wrong stream-in-initial no-frame
+path-challenge-in-handshake new-connection-ids-too-many close-in-1rtt fixed-bit-0-in-1rtt small-initial junk-long
+retry-twice negotiation-late stateless-reset key-update h3-settings-missing h3-pseudo-twice h3-uppercase-name
+qpack-static-index"""
+# Where it breaks a MUST: read in its source by hand.
+WRONG = {"new-token-empty": Role.CLIENT, "h3-goaway-higher": Role.SERVER, "qpack-encoder-closed": Role.SERVER}
+
+
+def _cases() -> list[tuple[str, Role]]:
+    return [(name, role) for name in _RIGHT.split() for role in FLIGHTS[name].roles]
+
+
+def _one(results: list[FlightResult]) -> FlightResult:
+    assert len(results) == 1
+    return results[0]
+
+
+@pytest.mark.parametrize(("name", "role"), _cases())
+def test_a_right_answer_passes(tmp_path: Path, name: str, role: Role) -> None:
+    result = _one(meet(name, role, tmp_path))
+    assert (result.verdict, result.why) == (PASSED, ""), result
+    assert result.sent
+
+
+@pytest.mark.parametrize(("name", "role"), WRONG.items())
+def test_an_accepted_violation_fails(tmp_path: Path, name: str, role: Role) -> None:
+    result = _one(meet(name, role, tmp_path))
+    assert result.verdict == FAILED and result.accepted, result
+
+
+class _Careless(QuicConnection):
+    """Goes on after a frame that it can't read."""
+
+    def _payload_received(self, *args: Any, **others: Any) -> tuple[bool, bool]:
+        try:
+            return super()._payload_received(*args, **others)
+        except QuicConnectionError:
+            return True, True
+
+
+class _Talkative(QuicConnection):
+    """Closes every connection with a code that fits no rule of the transport."""
+
+    def close(self, error_code: int = 0, *args: Any, **others: Any) -> None:
+        super().close(error_code and 0x10, *args, **others)
+
+
+def test_the_same_flight_fails_an_endpoint_that_goes_on(tmp_path: Path) -> None:
+    result = _one(meet("unknown-frame", Role.SERVER, tmp_path, connection=_Careless))
+    assert result.verdict == FAILED and result.accepted, result
+
+
+def test_another_code_is_a_note(tmp_path: Path) -> None:
+    result = _one(meet("unknown-frame", Role.SERVER, tmp_path, connection=_Talkative))
+    assert (result.verdict, result.code) == (NOTE, "NO_VIABLE_PATH")
+
+
+@pytest.mark.parametrize("name", ["unknown-frame", "no-frame", "parameter-ack-delay-exponent-21"])
+def test_a_flight_that_did_not_arrive_is_an_error(tmp_path: Path, name: str) -> None:
+    seen: list[bytes] = []
+
+    def lose(data: bytes) -> bool:
+        seen.append(data)
+        return data[0] < 0x80 if "frame" in name else len(seen) == 1
+
+    assert _one(meet(name, Role.SERVER, tmp_path, lose=lose)).verdict == ERROR
+
+
+@pytest.mark.slow
+def test_every_flight_can_be_sent(tmp_path: Path) -> None:
+    """Each expression of the list has a value, in the state in which it is used."""
+    for name, row in ROWS.items():
+        if row.get("resumes"):
+            continue  # needs a ticket of the tested server
+        for role in FLIGHTS[name].roles:
+            result = _one(meet(name, role, tmp_path))
+            assert result.verdict != ERROR, (name, role, result)
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ('section = "x"\nmust = "y"\nthen = ["FINAL_SIZE"]\nsend = ["ping()"]', "'FINAL_SIZE' is no error code"),
+        ('section = "x"\nmust = "y"\nthen = ["silent"]', "it sends nothing"),
+        ('section = "x"\nthen = ["silent"]\nsend = ["ping()"]', "write a value for must"),
+        ('section = "x"\nmust = "y"\nthen = ["silent"]\nsends = ["ping()"]', "unknown key sends"),
+        ('section = "x"\nmust = "y"\nthen = ["silent"]\nsend = ["ping()"]\nasks = "both"', "asks is client or server"),
+        ('section = "x"\nmust = "y"\nthen = ["silent"]\nsend = ["ping()"]\nrule = "rfc1"', "no rule 'rfc1'"),
+        ("section = ", "flights.toml"),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path: Path, row: str, sentence: str) -> None:
+    path = tmp_path / "flights.toml"
+    path.write_text(f"[row]\n{row}\n")
+    with pytest.raises(UsageError, match=sentence):
+        load_flights(path)
