@@ -82,7 +82,10 @@ FORGERIES: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
     ),
     "an unknown sender": ("packets", lambda table: _moved(table, "sender", 7)),
     "an unknown type": ("packets", lambda table: _moved(table, "type", "evil")),
-    "too many rows": ("datagrams", lambda table: pa.concat_tables([table] * ((1 << 24) // len(table) + 1))),
+    "too many rows": (
+        "datagrams",
+        lambda table: pa.table([pa.nulls(1 + (1 << 24), each.type) for each in table.schema], table.schema),
+    ),
 }
 
 

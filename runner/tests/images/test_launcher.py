@@ -218,18 +218,17 @@ def test_every_third_party_import_is_pinned() -> None:
     pinned_for_tests = pinned | {line.split("==")[0].lower() for line in _pins("runner/tests/requirements.txt")}
     for path in (path for package in ("runner", "testcases", "lab") for path in (ROOT / package).rglob("*.py")):
         allowed = pinned_for_tests if {"tests", "lab"} & set(path.relative_to(ROOT).parts) else pinned
+        known = {"runner", "testcases", "lab", *sys.stdlib_module_names}
+        if not (path.parent / "__init__.py").is_file():  # programs of an image import each other by these names
+            known |= {neighbour.stem for neighbour in path.parent.glob("*.py")}
+        names = set()
         for node in ast.walk(ast.parse(path.read_text())):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                names = [str(node.module)]
-            beside = {
-                neighbour.stem for neighbour in path.parent.glob("*.py")
-            }  # programs of an image import each other by these names
-            roots = (
-                {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"runner", "testcases", "lab"}
-            )
-            roots -= set() if (path.parent / "__init__.py").is_file() else beside
-            assert {name.lower() for name in roots} - EXTRAS <= allowed, path
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.add(str(node.module))
+        roots = {name.partition(".")[0] for name in names} - known
+        assert {name.lower() for name in roots} - EXTRAS <= allowed, path
 
 
 def _pins(name: str) -> list[str]:
