@@ -13,25 +13,30 @@ from rich.segment import Segment
 from runner.cli.group import UNPRINTABLE
 from runner.errors import UsageError
 from runner.nights.night import newest_records
-from runner.paths import ROOT
+from runner.paths import HOME, INSTALLED
 from runner.plan.jobs import LOGS
 from runner.store.runs import RunFolder
 from runner.units import format_size
 
-SITE = ROOT / "web" / "site"
+SITE = HOME / "web" / "site"
 _MOST_SENTENCES = 10
 DEMO_STACKS = ("quic-go", "quinn", "aioquic")
 TEST_STACKS = (*DEMO_STACKS, "qpep")  # the images that the default test suite needs
 
 
+def _commands(text: str) -> str:
+    return text.replace("./bentpipe", "bentpipe") if INSTALLED else text
+
+
 class SafeConsole(Console):
-    """Prints text from untrusted files without the text's control characters. The console's own colours stay."""
+    """Prints text from untrusted files without the text's control characters. The console's own colours stay. Sentences
+    name the command of a checkout, `./bentpipe`; an installed program has no dot in front."""
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
         shown = (
             segment
             if segment.control
-            else Segment(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", segment.text), segment.style)
+            else Segment(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", _commands(segment.text)), segment.style)
             for segment in buffer
         )
         return super()._render_buffer(shown)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from runner.paths import IMPLEMENTATIONS
+from runner.paths import IMPLEMENTATIONS, VERSION
 
 COMMANDS = {
     "analyse": ("read_commands", "Judge a stored run again, offline, and print the changed verdicts."),
@@ -32,6 +32,7 @@ COMMANDS = {
     "packets": ("read_commands", "Show the decrypted packets of one job, as tshark reads them."),
     "plan": ("run_commands", "Show the jobs of a selection, with time, disk space and the data volume on real links."),
     "render": ("read_commands", "Draw the site from the results of runs."),
+    "rules": ("read_commands", "List the rules of the RFCs, and where they are checked."),
     "run": ("run_commands", "Run the matrix."),
     "schema": ("read_commands", "Print the JSON Schema of a file format."),
     "serve": ("read_commands", "Serve the rendered site."),
@@ -66,8 +67,6 @@ class LazyGroup(click.Group):
 
 def _print_version(context: click.Context, _: click.Parameter, enabled: bool) -> None:
     if enabled and not context.resilient_parsing:
-        from runner.plan.jobs import VERSION  # noqa: PLC0415 - slow to import
-
         click.echo(f"bentpipe, version {VERSION}")
         context.exit()
 

@@ -38,7 +38,7 @@ from runner.model.run import NightRecord, NightState
 from runner.model.stack import Role
 from runner.nights.night import NightWork, load_records, night_folder
 from runner.nights.plan import NIGHT, SYSTEMD, cron_line, install, load_night, unit_names
-from runner.paths import IMPLEMENTATIONS, ROOT
+from runner.paths import IMPLEMENTATIONS, INSTALLED, ROOT
 from runner.places.workers.cluster import PORT, Address, Invitation, accepted, invitation_folder, schedule, use_dask
 from runner.places.workers.worker import Deployments, OwnLanes, take_part
 from runner.plan.catalog import load_catalog, load_implementations, named, split
@@ -109,6 +109,8 @@ def test(everything: bool, yes: bool, arguments: tuple[str, ...]) -> None:
     from runner.campaign.matrix import as_stack, load_present  # noqa: PLC0415
     from runner.images.setup import prepare, prepare_tests  # noqa: PLC0415
 
+    if INSTALLED:
+        raise UsageError("The tests are not installed: run ./bentpipe test in a checkout.")
     prepare_tests(assume_yes=yes, console=err)
     catalog = load_present(IMPLEMENTATIONS)
     stacks = [catalog.implementations[name] for name in TEST_STACKS]

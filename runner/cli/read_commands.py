@@ -25,6 +25,7 @@ from runner.errors import UsageError
 from runner.images.setup import require_tool
 from runner.judge.judges import can_judge, judge_job
 from runner.judge.process import AnalysisLimitError, JudgeLimits, Judges, RenewedRun, StoppedError, over_the_limit
+from runner.judge.rules.rule_table import rule_lines
 from runner.model.result import Result
 from runner.model.run import Job
 from runner.nights.plan import night_schema
@@ -198,6 +199,17 @@ def packets_(name: str, display_filter: str, vantage: str, details: bool, yes: b
     options = ("-O", "quic") if details else ()
     for line in notebook.tshark(folder.own(job), *options, display_filter=display_filter, vantage=vantage):
         click.echo(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", line.decode(errors="replace").rstrip("\n")))
+
+
+@main.command("rules")
+@click.argument("words", nargs=-1, metavar="[WORD]...")
+def rules_(words: tuple[str, ...]) -> None:
+    """List the rules of the RFCs, and where they are checked. With WORD: only the rules that contain each WORD."""
+    lines = list(rule_lines(words))
+    if not lines:
+        raise UsageError(f"No rule contains {' and '.join(words)}: `./bentpipe rules` lists all.")
+    for line in lines:
+        click.echo(line)
 
 
 @main.command()

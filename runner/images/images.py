@@ -34,7 +34,7 @@ from runner.engine.containers import LABEL_OWNER
 from runner.engine.engine import Owner
 from runner.errors import SetupError, UsageError
 from runner.model.stack import Implementation
-from runner.paths import ROOT
+from runner.paths import HOME, ROOT
 from runner.store.collect import Blocks
 from runner.units import format_duration
 
@@ -447,7 +447,7 @@ def _remove_untagged(client: docker.DockerClient, image_id: str) -> None:
 
 # How long images took to build on this host, for estimates of the time left.
 
-PATH = ROOT / "logs" / "builds.json"
+PATH = HOME / "logs" / "builds.json"
 
 
 @dataclass(frozen=True, kw_only=True)

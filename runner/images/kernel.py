@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from runner.model.run import Check
-from runner.paths import ROOT
+from runner.paths import SOURCE
 
 ETH_P_ALL = 3  # linux/if_ether.h
 
@@ -34,8 +34,8 @@ def examine_kernel() -> list[Check]:
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     done = subprocess.run(
         ["unshare", *user, "--net", sys.executable, "-m", "runner.images.kernel"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=SOURCE,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
         timeout=_TRIAL_SECONDS,

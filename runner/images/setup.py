@@ -23,7 +23,7 @@ from runner.images.kernel import examine_kernel
 from runner.images.pulling import HOST_CAS, obtain
 from runner.model.run import Check
 from runner.model.stack import Implementation
-from runner.paths import ROOT
+from runner.paths import HOME, ROOT
 from runner.units import format_size
 
 # Checks what this host lacks to run jobs, and names the fixes: one line for each check. Changes nothing.
@@ -122,7 +122,7 @@ def disk(name: str, folder: Path, needed: int) -> Check:
 
 def logs_disk() -> Check:
     """Check that the disk has space for results."""
-    return disk("disk of the results", ROOT / "logs" if (ROOT / "logs").is_dir() else ROOT, RUN_BYTES)
+    return disk("disk of the results", HOME / "logs" if (HOME / "logs").is_dir() else HOME, RUN_BYTES)
 
 
 def _memory() -> Check:

@@ -21,7 +21,7 @@ from runner.errors import BentpipeError, InUseError, SetupError, UsageError
 from runner.files import beneath, locked_folder, read_regular, remove_tree
 from runner.model.run import Job, NightRecord, NightState, Stage, run_stage
 from runner.nights.plan import Keep, Night, NightRun, publish, tell
-from runner.paths import ROOT
+from runner.paths import SOURCE
 from runner.store.runs import RunFolder, parse, to_json, write_atomically
 from runner.units import format_count, format_size
 
@@ -295,7 +295,7 @@ class NightWork:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb"},
+                env={**os.environ, "PYTHONPATH": str(SOURCE), "TERM": "dumb"},
                 start_new_session=True,
             )
             stopped = False

@@ -20,13 +20,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from runner.errors import SetupError, UsageError, first_line
 from runner.model.run import name_problem, run_name
-from runner.paths import ROOT
+from runner.paths import COMMAND, HOME
 from runner.plan.catalog import Whole, read_as
 from runner.store.runs import write_atomically
 
 # Reads and validates night.json. The result is a frozen `Night`.
 
-NIGHT = ROOT / "night.json"
+NIGHT = HOME / "night.json"
 NIGHT_SCHEMA = 1
 _EXAMPLE = "night.example.json"
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
@@ -245,8 +245,8 @@ Wants=network-online.target
 [Service]
 Type=oneshot
 User={getpass.getuser()}
-WorkingDirectory={_specifiers(ROOT)}
-ExecStart={_quoted(ROOT / "bentpipe", command=True)} night run --file {_quoted(path.resolve(), command=True)}
+WorkingDirectory={_specifiers(HOME)}
+ExecStart={_quoted(COMMAND, command=True)} night run --file {_quoted(path.resolve(), command=True)}
 TimeoutStartSec={int(night.longest) + 7200}
 KillMode=mixed
 TimeoutStopSec=400
@@ -254,7 +254,7 @@ Nice=5
 NoNewPrivileges=yes
 PrivateTmp=yes
 ProtectSystem=strict
-ReadWritePaths={_quoted(ROOT)} /var/log /run
+ReadWritePaths={_quoted(HOME)} /var/log /run
 ProtectHome=read-only
 ProtectKernelModules=yes
 ProtectControlGroups=yes
@@ -291,7 +291,8 @@ WantedBy=timers.target
 
 def cron_line(night: Night, path: Path) -> str:
     """The line for `crontab -e`."""
-    command = f"cd {shlex.quote(str(ROOT))} && ./bentpipe night run --file {shlex.quote(str(path.resolve()))}"
+    home, program, file = (shlex.quote(str(name)) for name in (HOME, COMMAND, path.resolve()))
+    command = f"cd {home} && {program} night run --file {file}"
     return f"{night.at.minute} {night.at.hour} * * * {command} >/dev/null 2>&1".replace("%", r"\%")
 
 

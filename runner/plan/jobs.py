@@ -13,7 +13,7 @@ from runner.files import beneath
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
 from runner.model.stack import TRANSPORTS, Implementation, Role, transport_of
-from runner.paths import ROOT
+from runner.paths import HOME, VERSION
 from runner.plan.catalog import Catalog
 from runner.plan.options import Selection, iterations_of
 from runner.store.runs import RunFolder
@@ -147,8 +147,7 @@ def _pair(catalog: Catalog, job: Job) -> tuple[Implementation, Implementation]:
 
 # Makes the plan of a new, resumed or extended run from the user's selection. It does not use the Docker Engine.
 
-VERSION = "0.1.0"
-LOGS = ROOT / "logs"
+LOGS = HOME / "logs"
 LEDGER = LOGS / "volume.json"  # bytes on real links, over all runs
 
 

@@ -30,13 +30,13 @@ from runner.model.link import (
 )
 from runner.model.run import Pause
 from runner.model.stack import Role
-from runner.paths import ROOT
+from runner.paths import HOME
 from runner.plan.catalog import Number, Truth, Whole, read_as
 from testcases.links import LINKS
 
 # Reads and validates links.json: hosts that are reached over SSH, and the real links to these hosts.
 
-LINKS_FILE = ROOT / "links.json"
+LINKS_FILE = HOME / "links.json"
 LINKS_SCHEMA = 1
 _EXAMPLE = "links.example.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # the names become names of cases and folders
@@ -303,7 +303,7 @@ def _end(where: str, name: str, role: Role, hosts: dict[str, RemoteHost]) -> Rem
 
 # Reads and validates emulated-links.json. In this file, users declare links with the same fields as built-in links.
 
-EMULATED_LINKS = ROOT / "emulated-links.json"
+EMULATED_LINKS = HOME / "emulated-links.json"
 EMULATED_LINKS_SCHEMA = 1
 
 

@@ -23,11 +23,11 @@ from runner.engine.containers import LABEL_ROLE, LABEL_RUN
 from runner.model.deployment import REAL, VIRTUAL, Deployment
 from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
+from runner.paths import VERSION
 from runner.places.guests import guests, processes
 from runner.places.lanes.lanes import Emulated
 from runner.places.place import Concurrency, with_clock
 from runner.plan.catalog import Catalog, load_catalog
-from runner.plan.jobs import VERSION
 from runner.store.runs import RunFolder, load_evidence
 from runner.units import MIB
 

@@ -1,7 +1,7 @@
 """The table of rules: one row for each MUST or MUST NOT of the QUIC and HTTP/3 RFCs, and where bentpipe checks it."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
@@ -105,11 +105,25 @@ This page is generated from `runner/judge/rules/rules.toml` by `python -m runner
 """
 
 
+def rule_lines(words: Sequence[str]) -> Iterator[str]:
+    """Each rule whose line contains all `words`, in any case: id, role, sentence, and where it is checked."""
+    depends = _depends()
+    for rule in RULES:
+        line = f"{rule.id}  {rule.who}: {rule.requirement} ({_where(rule, depends)})"
+        if all(word.lower() in line.lower() for word in words):
+            yield line
+
+
+def _depends() -> dict[str, tuple[str, ...]]:
+    """Case → beginnings of the ids of the rules on which its purpose depends."""
+    return {name: case.depends for name, case in sorted(load_cases().items()) if case.depends}
+
+
 def rules_page() -> str:
     """The page in Markdown."""
     checked = sum(rule.checked for rule in RULES)
     lines = [_HEAD, f"{checked} of {len(RULES)} rules are checked.", ""]
-    depends = {name: case.depends for name, case in sorted(load_cases().items()) if case.depends}
+    depends = _depends()
     for rfc, rules in groupby(RULES, key=lambda rule: rule.rfc):
         lines += [f"## RFC {rfc}", "", "| id | who | rule | checked |", "| --- | --- | --- | --- |"]
         lines += [f"| `{rule.id}` | {rule.who} | {rule.requirement} | {_where(rule, depends)} |" for rule in rules]

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from runner.errors import SetupError, UsageError
 from runner.files import read_regular
 from runner.inputs.inputs import mutual_keys
-from runner.paths import ROOT
+from runner.paths import SOURCE
 
 # Invitations of workers: the certificates of one campaign, and a line of text that brings them to another host.
 
@@ -242,7 +242,7 @@ def source_digest() -> str:
     """A digest of this checkout's source. A runner and its workers must have the same source."""
     digest = hashlib.sha256()
     for folder in ("runner", "testcases"):
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.is_file() and path.suffix != ".pyc" and "tests" not in path.parts:
-                digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+        for path in sorted((SOURCE / folder).rglob("*")):
+            if path.is_file() and path.suffix != ".pyc" and not {"tests", "shipped"} & {*path.parts}:
+                digest.update(f"{path.relative_to(SOURCE)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]

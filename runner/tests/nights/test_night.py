@@ -304,7 +304,7 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
 
 def test_cron_has_a_line(tmp_path: Path) -> None:
     night, path = a_night(tmp_path)
-    assert cron_line(night, path).startswith("30 1 * * * cd ")
+    assert cron_line(night, path).startswith(f"30 1 * * * cd {ROOT} && {ROOT}/bentpipe night run --file ")
 
 
 def test_units_that_can_t_be_written_get_a_sentence(tmp_path: Path) -> None:
