@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+from runner.model.facts import ConnectionFacts
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.model.stack import Role
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
+from testcases.base import Case, CaseEvidence, keyless, proven, undecided
 from testcases.hits import Hit
 from testcases.links import CLIENT_LOSS_2_7
 
@@ -21,11 +22,14 @@ _CHAIN = 7500  # bytes, as in the public runner
 _DATAGRAM = 1500  # bytes: a sender that may send fewer bytes has reached its limit, because no full datagram fits
 
 
+@keyless
 def chain_was_sent(case: CaseEvidence) -> Iterator[Finding]:
     """The server sent the whole chain of /certs (docs/contract.md). A shorter chain, as in old runs, stays below the
     limit."""
     least = case.case.chain_bytes
     for number, connection in enumerate(case.facts.connections):
+        if _has_hidden_chain(connection):
+            continue
         if connection.handshake_completed and connection.server_handshake_bytes < least:
             finding = Finding(
                 code="chain-not-sent",
@@ -38,14 +42,18 @@ def chain_was_sent(case: CaseEvidence) -> Iterator[Finding]:
             yield proven(finding, connection.landmarks.server_hello, connection.landmarks.server_parameters)
 
 
+@keyless
 def comes_near_the_limit(case: CaseEvidence) -> Iterator[Finding]:
     """The server reached the limit, except for less than a datagram. Other servers are unsupported: without reaching
-    the limit, they can't show that they keep it."""
+    the limit, they can't show that they keep it. A server that reached the limit sent a long chain, also when the chain
+    can't be read."""
     for number, connection in enumerate(case.facts.connections):
-        sent = connection.amplification
-        if connection.server_handshake_bytes < case.case.chain_bytes or sent is None or sent.headroom is None:
+        sent, hidden = connection.amplification, _has_hidden_chain(connection)
+        if sent is None or sent.headroom is None:
             continue
-        if sent.headroom > _DATAGRAM:
+        if hidden and sent.headroom > _DATAGRAM:
+            yield undecided("SERVER_HANDSHAKE_TRAFFIC_SECRET in a key log", "the length of the chain can't be read")
+        elif sent.headroom > _DATAGRAM and connection.server_handshake_bytes >= case.case.chain_bytes:
             finding = Finding(
                 code="limit-not-reached",
                 requirement="Before the client's address is validated, the server has more data than it may send.",
@@ -58,6 +66,7 @@ def comes_near_the_limit(case: CaseEvidence) -> Iterator[Finding]:
             yield proven(finding, connection.landmarks.server_hello)
 
 
+@keyless
 def keeps_the_limit(case: CaseEvidence) -> Iterator[Finding]:
     """Before validation, the server never sent more than 3 times the bytes that it had received until then."""
     for number, connection in enumerate(case.facts.connections):
@@ -76,6 +85,10 @@ def keeps_the_limit(case: CaseEvidence) -> Iterator[Finding]:
             section="RFC 9000 §8.1",
         )
         yield proven(finding, amplification.place)
+
+
+def _has_hidden_chain(connection: ConnectionFacts) -> bool:
+    return connection.cannot_read("server", "handshake")
 
 
 CASE = Case(

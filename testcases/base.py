@@ -50,6 +50,7 @@ PACKET_TYPES = frozenset({"initial", "0rtt", "handshake", "1rtt"})
 """Types of packets that have packet protection."""
 
 _AnyCheck = TypeVar("_AnyCheck", bound=Check)
+_Keyless = TypeVar("_Keyless", bound=Callable[..., object])
 
 
 def reads(*packet_types: str) -> Callable[[_AnyCheck], _AnyCheck]:
@@ -71,6 +72,31 @@ def reads_of(check: Check) -> frozenset[str]:
     """The types of protected packets that the findings of `check` depend on."""
     declared: frozenset[str] = getattr(check, "reads", PACKET_TYPES)
     return declared
+
+
+def keyless(check: _Keyless) -> _Keyless:
+    """Declare that a job can pass `check` although no key log opens its packets: the check then decides by files, long
+    headers, Initial packets, ECN marks and sizes. If these do not suffice in a job, it yields `undecided`."""
+    check.keyless = True  # type: ignore[attr-defined]
+    return check
+
+
+def is_keyless(check: Check) -> bool:
+    """Whether `check` is declared `keyless`."""
+    return getattr(check, "keyless", False)
+
+
+def undecided(expected: str, actual: str) -> Finding:
+    """The finding of a `keyless` check that can't decide this job without secrets. The job becomes an error."""
+    return Finding(
+        code=UNDECIDED,
+        requirement="Endpoints write their secrets to SSLKEYLOGFILE, because verdicts come from decrypted packets.",
+        expected=expected,
+        actual=actual,
+    )
+
+
+UNDECIDED = "secrets-missing"
 
 
 @dataclass(frozen=True, kw_only=True)

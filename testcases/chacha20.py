@@ -6,7 +6,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import MIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
+from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.links import DEFAULT
 
 CODES = {
@@ -24,6 +24,7 @@ def _is_grease(suite: int) -> bool:
     return suite & 0x0F0F == 0x0A0A and suite >> 8 == suite & 0xFF
 
 
+@keyless
 def only_chacha20(case: CaseEvidence) -> Iterator[Finding]:
     """The client offers no other suite, and the server chooses this suite (RFC 8446 §B.4)."""
     for connection in case.facts.connections:

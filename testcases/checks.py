@@ -7,7 +7,7 @@ from runner.model.facts import Close, ConnectionFacts, PacketPlace
 from runner.model.result import Finding
 from runner.model.stack import HTTP09, HTTP3
 from runner.units import format_count
-from testcases.base import CaseEvidence, proven, reads
+from testcases.base import CaseEvidence, keyless, proven, reads, undecided
 
 QUIC_V1 = 0x00000001
 
@@ -17,6 +17,7 @@ def version_text(version: int | None) -> str:
     return "unknown" if version is None else f"0x{version:08x}"
 
 
+@keyless
 @reads()
 def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
     """The client saved exactly the requested files, byte for byte (docs/contract.md, Files). The judge finds from the
@@ -49,6 +50,7 @@ def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
         )
 
 
+@keyless
 @dataclass(frozen=True)
 class Handshakes:
     """Exactly `expected` connections completed their handshake (RFC 9001 §4.1.1).
@@ -96,6 +98,7 @@ def a_connection_completed(case: CaseEvidence) -> Iterator[Finding]:
         yield proven(finding, *_beginnings(case))
 
 
+@keyless
 def a_handshake_per_file(case: CaseEvidence) -> Iterator[Finding]:
     """At least one completed handshake per file. A client may give up a connection and open another one.
 
@@ -126,6 +129,7 @@ def _beginnings(case: CaseEvidence) -> Iterator[PacketPlace]:
         yield from connection.landmarks.client_hellos[:1]
 
 
+@keyless
 def version_is_1(case: CaseEvidence) -> Iterator[Finding]:
     """Every completed connection uses QUIC version 1 (RFC 9000 §15)."""
     others = [
@@ -145,6 +149,7 @@ def version_is_1(case: CaseEvidence) -> Iterator[Finding]:
         yield proven(finding, *(connection.landmarks.server_hello for connection in others))
 
 
+@keyless
 @reads("initial")
 def no_retry(case: CaseEvidence) -> Iterator[Finding]:
     """The server sends no Retry. The contract forbids it in `handshake`; RFC 9000 §8.1.2 allows it elsewhere."""
@@ -163,6 +168,7 @@ def no_retry(case: CaseEvidence) -> Iterator[Finding]:
         )
 
 
+@keyless
 @dataclass(frozen=True)
 class Alpn:
     """Every connection negotiated `protocol` (RFC 7301)."""
@@ -179,6 +185,9 @@ class Alpn:
         unasked = [connection for connection in others if _offers_another(connection, self.protocol)]
         if unasked:
             yield _not_offered(self.protocol, unasked[0])
+        elif any(connection.alpn is None and connection.cannot_read("server", "handshake") for connection in others):
+            offered = ", ".join(others[0].offered_alpn)
+            yield undecided("SERVER_HANDSHAKE_TRAFFIC_SECRET in a key log", f"the client offers {offered}")
         elif others:
             finding = Finding(
                 code="wrong-alpn",
@@ -206,6 +215,7 @@ def _not_offered(protocol: str, connection: ConnectionFacts) -> Finding:
     return proven(finding, *connection.landmarks.client_hellos[:1])
 
 
+@keyless
 @reads("initial")
 def protocol_is_offered(case: CaseEvidence) -> Iterator[Finding]:
     """The client offers the protocol that the case requires (docs/contract.md), in each connection without a complete
@@ -216,6 +226,7 @@ def protocol_is_offered(case: CaseEvidence) -> Iterator[Finding]:
             return
 
 
+@keyless
 def alpn_of_job(case: CaseEvidence) -> Iterator[Finding]:
     """Every connection negotiated the protocol that the job uses."""
     yield from Alpn(case.protocol)(case)
@@ -226,6 +237,7 @@ _APPLICATION_ERROR = 0x0C
 _CRYPTO_ERRORS = range(0x100, 0x200)  # RFC 9000 §20.1: TLS alerts. They show that TLS got the message
 
 
+@keyless
 @reads("initial")
 def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
     """Connections end with NO_ERROR of the transport or of HTTP/3 (RFC 9114 §8.1), or without CONNECTION_CLOSE.
@@ -291,6 +303,7 @@ def close_code_of_http09(case: CaseEvidence) -> Iterator[Finding]:
                 yield proven(finding, close.place)
 
 
+@keyless
 @reads("initial")
 def packet_numbers_are_new(case: CaseEvidence) -> Iterator[Finding]:
     """No endpoint used a packet number twice in one space (RFC 9000 §12.3)."""
@@ -309,6 +322,7 @@ def packet_numbers_are_new(case: CaseEvidence) -> Iterator[Finding]:
             yield proven(finding, *connection.landmarks.reused_numbers)
 
 
+@keyless
 @reads("initial")
 def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
     """In every connection without a handshake, the server answered a ClientHello that arrived completely."""
@@ -332,6 +346,7 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
         yield proven(finding, *hello.places)
 
 
+@keyless
 @reads("initial")
 def packets_have_frames(case: CaseEvidence) -> Iterator[Finding]:
     """No endpoint sent a packet without frames. A receiver of such a packet must close the connection (RFC 9000

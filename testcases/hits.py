@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runner.model.result import IMPAIRED, DirectionTruth, Finding, LinkTruth
-from testcases.base import CaseEvidence
+from testcases.base import CaseEvidence, keyless
 
 MISSED = "impairment-missed"
 # Counter of the simulator → what happened to the counted packets.
 _WORDS = {"dropped_loss": "lost by the model", **IMPAIRED}
 
 
+@keyless
 @dataclass(frozen=True)
 class Hit:
     """The simulator counted `counter` at least `least` times in each direction that is set."""

@@ -8,7 +8,7 @@ from runner.model.run import Kind
 from runner.model.stack import HTTP3, WIRE_NAMES
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
+from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.links import DEFAULT
 
 CODES = {
@@ -22,6 +22,7 @@ _DATA, _HEADERS, _SETTINGS = 0x00, 0x01, 0x04  # types of frames (§7.2)
 _ROLES = (("client", _CLIENT_UNIDIRECTIONAL), ("server", _SERVER_UNIDIRECTIONAL))
 
 
+@keyless
 def control_streams_are_open(case: CaseEvidence) -> Iterator[Finding]:
     """Each endpoint opened a control stream that begins with SETTINGS (RFC 9114 §6.2.1)."""
     for connection in _connections(case):
@@ -58,6 +59,7 @@ def control_streams_are_open(case: CaseEvidence) -> Iterator[Finding]:
                 yield proven(finding, control[0].place)
 
 
+@keyless
 def messages_have_headers(case: CaseEvidence) -> Iterator[Finding]:
     """Each request and each response has HEADERS before any DATA (RFC 9114 §4.1). Frames of other types may come first,
     such as reserved types (§7.2.8)."""
@@ -79,9 +81,10 @@ def messages_have_headers(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def _connections(case: CaseEvidence) -> Iterator[ConnectionFacts]:
-    """Completed connections without unread 0-RTT packets, which could hide a control stream."""
+    """Completed connections whose packets can be read: unread 0-RTT packets could hide a control stream."""
     for connection in case.facts.connections:
-        if connection.handshake_completed and not connection.early_data_unread:
+        sealed = connection.early_data_unread or connection.cannot_read("client", "1rtt")
+        if connection.handshake_completed and not (sealed or connection.cannot_read("server", "1rtt")):
             yield connection
 
 

@@ -6,7 +6,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
+from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.links import DEFAULT
 
 CODES = {
@@ -14,6 +14,7 @@ CODES = {
 }
 
 
+@keyless
 def only_ipv6(case: CaseEvidence) -> Iterator[Finding]:
     """No QUIC datagram went over IPv4."""
     if case.facts.ip_versions != frozenset({6}):

@@ -7,10 +7,11 @@ from runner.model.run import Kind
 from runner.model.stack import HTTP09, OVER_TCP
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven, reads
+from testcases.base import Case, CaseEvidence, keyless, proven, reads
 from testcases.links import LONGRTT
 
 
+@keyless
 @reads("initial")
 def probes(case: CaseEvidence) -> Iterator[Finding]:
     """The client's probe time-out expired before any answer could arrive, and the client sent an ack-eliciting packet:

@@ -8,7 +8,7 @@ from runner.model.run import Kind
 from runner.model.stack import Role
 from runner.units import MIB
 from testcases import checks, hits
-from testcases.base import Case, CaseEvidence, proven
+from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.links import MTU_FALL
 
 CODES = {
@@ -20,6 +20,7 @@ _FALLEN = 1280  # bytes of an IP packet that still passes
 _USED = 10  # packets: more than the probes of path MTU discovery, so the server really uses the larger size
 
 
+@keyless
 def sends_longer_packets(case: CaseEvidence) -> Iterator[Finding]:
     """The server uses packets of more than 1280 B. Otherwise the fall of the MTU does not affect it."""
     longer = sum(_longer(connection) for connection in case.facts.connections)
@@ -37,6 +38,7 @@ def sends_longer_packets(case: CaseEvidence) -> Iterator[Finding]:
         yield proven(finding, where.first if where is not None else None)
 
 
+@keyless
 def shrinks(case: CaseEvidence) -> Iterator[Finding]:
     """When files are missing, a server that sent packets of more than 1280 B is at fault: it did not return to smaller
     packets."""

@@ -11,7 +11,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks, hits
-from testcases.base import Case, CaseEvidence, proven
+from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.links import REORDER_CLIENT
 
 CODES = {
@@ -21,6 +21,7 @@ CODES = {
 _CONNECTIONS = 20  # in about a quarter of these connections the link swaps the two parts
 
 
+@keyless
 def needs_two_datagrams(case: CaseEvidence) -> Iterator[Finding]:
     """At least one ClientHello takes more than one datagram. Otherwise the case is unsupported."""
     hellos = [connection.client_hello for connection in case.facts.connections if connection.client_hello is not None]

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+from runner.model.facts import ConnectionFacts
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.model.stack import HTTP09
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
+from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.links import DEFAULT
 
 CODES = {
@@ -16,10 +17,14 @@ CODES = {
 }
 
 
+@keyless
 def second_is_resumed(case: CaseEvidence) -> Iterator[Finding]:
-    """The first connection has a Certificate; the second connection has a pre-shared key and no Certificate."""
+    """The first connection has a Certificate; the second connection has a pre-shared key and no Certificate.
+
+    Without the secrets of Handshake packets, the ServerHello decides: a server sends a Certificate exactly when it
+    chooses no pre-shared key (RFC 8446 §4.4.2)."""
     done = [connection for connection in case.facts.connections if connection.handshake_completed]
-    if done and not done[0].certificate_sent:
+    if done and not _has_certificate(done[0]):
         finding = Finding(
             code="first-without-certificate",
             requirement="The first connection authenticates the server by its certificate.",
@@ -30,15 +35,20 @@ def second_is_resumed(case: CaseEvidence) -> Iterator[Finding]:
         )
         yield proven(finding, done[0].landmarks.server_hello)
     for connection in done[1:]:
-        if not connection.resumed or connection.certificate_sent:
+        certificate = _has_certificate(connection)
+        if not connection.resumed or certificate:
             finding = Finding(
                 code="not-resumed",
                 requirement="The second connection resumes the session of the first.",
                 expected="a pre-shared key in ServerHello, and no Certificate",
-                actual=f"pre-shared key {_word(connection.resumed)}, Certificate {_word(connection.certificate_sent)}",
+                actual=f"pre-shared key {_word(connection.resumed)}, Certificate {_word(certificate)}",
                 section="RFC 8446 §2.2",
             )
             yield proven(finding, connection.landmarks.server_hello)
+
+
+def _has_certificate(connection: ConnectionFacts) -> bool:
+    return not connection.resumed if connection.cannot_read("server", "handshake") else connection.certificate_sent
 
 
 def _word(value: bool | None) -> str:

@@ -7,7 +7,7 @@ from runner.model.run import Kind
 from runner.model.stack import HTTP09
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
+from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.links import DEFAULT
 
 CODES = {
@@ -15,6 +15,7 @@ CODES = {
 }
 
 
+@keyless
 def retry_was_used(case: CaseEvidence) -> Iterator[Finding]:
     """The server sends at least one Retry with a correct integrity tag. The client echoes the token of the Retry,
     and does not reset its packet number (RFC 9000 §17.2.5)."""

@@ -7,7 +7,7 @@ from runner.model.run import Kind
 from runner.model.stack import HTTP09
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
+from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.checks import version_text
 from testcases.links import DEFAULT
 
@@ -18,6 +18,7 @@ CODES = {
 _V2 = 0x6B3343CF
 
 
+@keyless
 def upgraded(case: CaseEvidence) -> Iterator[Finding]:
     """The client begins with version 1, and both end with version 2."""
     for connection in case.facts.connections:

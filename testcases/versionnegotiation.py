@@ -11,7 +11,7 @@ from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven, reads
+from testcases.base import Case, CaseEvidence, keyless, proven, reads
 from testcases.checks import QUIC_V1, version_text
 from testcases.links import DEFAULT
 
@@ -25,6 +25,7 @@ CODES = {
 }
 
 
+@keyless
 @reads("initial")
 def is_negotiated(case: CaseEvidence) -> Iterator[Finding]:
     """The client offers an unknown version, and the server answers with Version Negotiation."""
@@ -94,6 +95,7 @@ def _judge(answer: VersionNegotiation) -> Iterator[Finding]:
         yield proven(finding, answer.place)
 
 
+@keyless
 def goes_on_as_listed(case: CaseEvidence) -> Iterator[Finding]:
     """A client that continues uses a listed version, closes cleanly, and gets its file."""
     done = [connection for connection in case.facts.connections if connection.handshake_completed]

@@ -479,6 +479,8 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     with Session.open(path, clocks.with_clock(new_run, clock, cpu_charge=charge), options) as session:
         session.announce(out)
         for name, part in clocks.parts(session.folder.run, session.todo):
+            if name == REAL and not choice.real and (load := clocks.busy()):
+                out.print(load, soft_wrap=True, markup=False)
             if len(part) < len(session.todo):
                 out.print(f"{format_count(len(part), 'job')} in {name} time:")
             _execute(session, choice, part, _place(choice, name, options, saved), out=out)

@@ -43,19 +43,19 @@ from runner.engine.engine import socket_path
 from runner.errors import InterruptedRunError, UsageError
 from runner.images.images import ImageFacts, image_facts
 from runner.images.setup import prepare
-from runner.model.deployment import REAL
+from runner.model.deployment import REAL, estimate
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Job, Kind, Run
 from runner.model.stack import HTTP3, OVER_QUIC, WIRE_NAMES, Implementation, Role
 from runner.places.guests.processes import require_memory
 from runner.places.lane_job import EndpointSpec
-from runner.places.place import Concurrency, Ground, concurrency, open_ground, with_clock
+from runner.places.place import Concurrency, Ground, busy, concurrency, open_ground, with_clock
 from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.jobs import LOGS, cannot_talk, new_run, run_path
 from runner.plan.options import Selection
 from runner.store.runs import RunFolder
 from runner.terminal.printing import STYLES, RunWatch
-from runner.units import format_data_rate, format_duration
+from runner.units import format_count, format_data_rate, format_duration, format_size
 
 # A build on the user's host as an endpoint, without an image: its container has the host's files, read-only.
 
@@ -118,6 +118,7 @@ _SIGNS = {
     Outcome.SKIPPED: "·",
 }
 _BY_THE_PEER = "Failed by the fault of the peer: this does not count against the image"
+_RULES = "Broken MUSTs (§)"
 _EXCUSED = f"Failed in some iterations, but in fewer than {HELD} of {MOST}: this does not count against the image"
 UNKNOWN_URL = "https://example.org/your-project"
 
@@ -145,14 +146,42 @@ class Report:
     run: Path
     seconds: float
     listed: Implementation | None = None  # the stack of this name in implementations.json
+    strict: bool = False  # a broken MUST (§) counts like a failed case
+    interrupted: str = ""  # the sentence about a check that Ctrl-C ended; the report then covers the jobs before
 
     @property
     def verdict(self) -> Verdict:
-        """Failed: a problem, a cell that failed (unless by the fault of the peer), or no supported case. Inconclusive:
-        a case was decided with no peer."""
-        if self.problems or any(map(self.is_charged, self.cells)) or not self.roles():
+        """Failed: a problem, a cell that failed (unless by the fault of the peer), no supported case, or, when strict,
+        a broken MUST. Inconclusive: a case was decided with no peer, or the check was interrupted."""
+        broken = self.problems or any(map(self.is_charged, self.cells)) or (self.strict and self.broken_rules)
+        if broken or not (self.roles() or self.interrupted):
             return Verdict.FAILED
-        return Verdict.INCONCLUSIVE if any(map(self.is_open, self.cells)) else Verdict.PASSED
+        undecided = self.interrupted or any(map(self.is_open, self.cells))
+        return Verdict.INCONCLUSIVE if undecided else Verdict.PASSED
+
+    @cached_property
+    def broken_rules(self) -> dict[str, dict[CellPlace, Finding]]:
+        """The MUSTs of RFCs that the image broke (§), by id: each cell with the finding of its first such iteration.
+        Rules that the peer broke are left out."""
+        broken: dict[str, dict[CellPlace, Finding]] = {}
+        for place, cell in self.cells.items():
+            for result in cell.results:
+                for finding in result.violations:
+                    if finding.role == place.role.value:
+                        broken.setdefault(finding.code, {}).setdefault(place, finding)
+        return broken
+
+    def breaks_rules(self, place: CellPlace) -> bool:
+        """True when the image broke a MUST in this cell."""
+        return any(place in places for places in self.broken_rules.values())
+
+    def rules_summary(self) -> str:
+        """`It broke 2 MUSTs of RFCs (§) in 5 of 46 cells.`; empty when it broke none."""
+        if not self.broken_rules:
+            return ""
+        marked = sum(map(self.breaks_rules, self.cells))
+        count = format_count(len(self.broken_rules), "MUST")
+        return f"It broke {count} of RFCs (§) in {marked} of {format_count(len(self.cells), 'cell')}."
 
     @cached_property
     def cells(self) -> dict[CellPlace, CheckedCell]:
@@ -257,12 +286,15 @@ class Report:
             }
         }
 
-    def write(self) -> tuple[Path, Path, Path]:
-        """Write `report.md`, `junit.xml` and `entry.json` into the run's folder, and return their paths."""
-        paths = (self.run / "report.md", self.run / "junit.xml", self.run / "entry.json")
-        paths[0].write_text(self.markdown())
-        paths[1].write_bytes(self.junit())
-        paths[2].write_text(json.dumps(self.entry(), indent=1) + "\n")
+    def write(self) -> dict[str, Path]:
+        """Write `report.md`, `junit.xml` and, unless the check was interrupted, `entry.json` into the run's folder.
+        Returns their paths by name."""
+        paths = {"report": self.run / "report.md", "JUnit": self.run / "junit.xml", "entry": self.run / "entry.json"}
+        paths["report"].write_text(self.markdown())
+        paths["JUnit"].write_bytes(self.junit())
+        if self.interrupted:
+            return {name: path for name, path in paths.items() if name != "entry"}
+        paths["entry"].write_text(json.dumps(self.entry(), indent=1) + "\n")
         return paths
 
     def columns(self) -> list[tuple[Role, str]]:
@@ -285,18 +317,28 @@ class Report:
             lines.append(f"| {case} | " + " | ".join(cells) + " |")
         lines += [
             "",
-            "✓ succeeded · ✗ failed · ≈ failed in some iterations · – not supported (127) · ! not decided · · not run",
+            "✓ succeeded · ✗ failed · ≈ failed in some iterations · – not supported · ! not decided · · not run · "
+            "§ the image broke a MUST of an RFC on which the case does not depend · ° judged without keys",
         ]
         for title, places in self.groups():
             lines += ["", f"## {title}"]
             for place in places:
                 lines += ["", *self._markdown_findings(place)]
-        lines += ["", "## Entry for implementations.json", "", "```json", json.dumps(self.entry(), indent=1), "```", ""]
-        return "\n".join(lines)
+        if self.broken_rules:
+            lines += ["", f"## {_RULES}"]
+            for marked in self.broken_rules.values():
+                (place, finding), others = next(iter(marked.items())), len(marked) - 1
+                lines += ["", *finding_lines(finding, "")]
+                lines.append(f"- in {place}{f' and {others} more' if others else ''}: `{self.path(place)}`")
+        if not self.interrupted:
+            entry = json.dumps(self.entry(), indent=1)
+            lines += ["", "## Entry for implementations.json", "", "```json", entry, "```"]
+        return "\n".join([*lines, ""])
 
     def _markdown_head(self) -> list[str]:
         size = f", {self.facts.size / 1e6:.0f} MB, {self.facts.platform}" if self.facts else ""
-        lines = [f"**{self.verdict.name.lower()}** in {format_duration(self.seconds)}{size}."]
+        lines = [f"**{self.verdict.name.lower()}** in {format_duration(self.seconds)}{size}. {self.rules_summary()}"]
+        lines += [f"- **interrupted**: {self.interrupted}"] if self.interrupted else []
         lines += [f"- **{problem.code}**: {problem.what} {problem.fix}" for problem in self.problems]
         return lines
 
@@ -327,7 +369,8 @@ class Report:
         if cell is None:
             return ""
         peers = cell.outcome is Outcome.FAILED and not self.is_charged(place)
-        return cell_text(cell) + (" (peer's fault)" if peers else "")
+        marked = " §" if self.breaks_rules(place) else ""
+        return cell_text(cell) + marked + (" (peer's fault)" if peers else "")
 
     def junit(self) -> bytes:
         """The report for a CI: one suite for the contract, and one for each role."""
@@ -335,6 +378,17 @@ class Report:
             place: _junit_entry(cell, place.role, nothing=self.says_nothing(place), is_open=self.is_open(place))
             for place, cell in self.cells.items()
         }
+        for place, entry in entries.items():
+            rules = [places[place] for places in self.broken_rules.values() if place in places]
+            if rules:
+                text = findings_text(rules, lambda _: "")
+                fails = self.strict and entry.tag in ("", "skipped")
+                entries[place] = replace(
+                    entry,
+                    tag="failure" if fails else entry.tag,
+                    message=f"§ {rules[0].code}: {rules[0].actual}" if fails else entry.message,
+                    text=f"{entry.text}\n{text}".strip(),
+                )
         return junit(f"check {self.subject}", self.problems, entries)
 
 
@@ -360,7 +414,7 @@ def findings_text(findings: Iterable[Finding], fix_of_code: Callable[[Finding], 
 
 def cell_text(cell: CheckedCell) -> str:
     """The sign of a cell with its goodput, its code or its rate of success."""
-    sign, result = _SIGNS[cell.outcome], cell.shown
+    sign, result = _SIGNS[cell.outcome] + ("°" if cell.shown.without_keys else ""), cell.shown
     tried = f"{count(cell.decided)}" if cell.rate else ""
     if cell.excused:
         return f"≈ {tried}"
@@ -416,13 +470,14 @@ class CheckOptions:
     run: str | None = None
     lanes: str = "auto"
     clock: str = REAL  # REAL or VIRTUAL
+    strict: bool = False
     yes: bool = False
     extra_cas: Path | None = None
 
 
 def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
-    """Check one image or local build. Raises UsageError for a missing image or peer, InterruptedRunError after
-    Ctrl-C."""
+    """Check one image or local build. After Ctrl-C, the report covers the jobs that were judged. Raises UsageError for
+    a missing image or peer, InterruptedRunError after Ctrl-C before the first result."""
     began = time.monotonic()
     catalog = load_catalog(options.implementations)
     if options.clock != REAL and options.commands:
@@ -448,10 +503,17 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
     )
     subject = _Subject(name=name, facts=facts, commands=options.commands, clock=options.clock)
     work = _Check(catalog=catalog, subject=subject, peers=peers, cases=cases, path=path, width=width, out=out)
+    interrupted = ""
     if any(problem.fatal for problem in problems):
         path.mkdir(parents=True, exist_ok=True)
     else:
-        problems += work.run()
+        try:
+            work.run()
+        except InterruptedRunError as error:
+            if not work.results:
+                raise
+            interrupted = str(error)
+        problems += work.problems
     return Report(
         name=name,
         subject=subject.text,
@@ -465,6 +527,8 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
         seconds=time.monotonic() - began,
         listed=catalog.implementations.get(name)
         or (_stack_with_image(catalog, options.image) if options.name is None else None),
+        strict=options.strict,
+        interrupted=interrupted,
     )
 
 
@@ -502,10 +566,11 @@ class _Subject:
         return {(self.name, role): local_build(command) for role, command in self.commands.items()}
 
 
-def _got_through(result: Result) -> bool:
-    """True when the file arrived. The case may still have failed because of a behaviour that other cases allow, such as
-    Retry."""
-    return result.outcome is Outcome.SUCCEEDED or (result.outcome is Outcome.FAILED and not cannot_talk(result))
+def got_through(result: Result, role: Role) -> bool:
+    """True when the file arrived, or when the peer is to blame that it did not: another peer may be able to run the
+    other cases. The case may also have failed because of a behaviour that other cases allow, such as Retry."""
+    failed = result.outcome is Outcome.FAILED
+    return result.outcome is Outcome.SUCCEEDED or (failed and (not cannot_talk(result) or by_the_peer(result, role)))
 
 
 class _Check:
@@ -523,6 +588,7 @@ class _Check:
         out: Console,
     ) -> None:
         self.results: dict[Job, Result] = {}
+        self.problems: list[Problem] = []
         self._planned: list[Job] = []
         self._subject = subject
         self._peers = peers
@@ -534,18 +600,28 @@ class _Check:
         self._catalog = catalog
         self._folder: RunFolder | None = None
 
-    def run(self) -> list[Problem]:
-        """Probe the image and run the jobs. Returns the problems that the jobs showed."""
+    def run(self) -> None:
+        """Probe the image and run the jobs; `results` and `problems` then have what they showed, also after an
+        InterruptedRunError."""
         entry = self._entry(self._subject.roles(), {})
         folder = self._open(entry)
         # All stages use the same lanes: making a lane takes as long as a job.
+        cost = estimate(folder.run.order, folder.run.cases)
+        self._say(
+            f"About {format_count(len(folder.run.order), 'job')}, {format_duration(cost.seconds)} one after the other; "
+            f"up to {format_size(cost.disk('none'))} on disk, and the captures of jobs that fail."
+        )
+        if self._subject.clock == REAL and (load := busy()):
+            self._say(load)
         with folder.locked(), open_ground(folder.run, self._width, self._say) as ground:
-            problems = self._run_all(entry, ground)
-        return problems + self._output_problems()
+            try:
+                self._run_all(entry, ground)
+            finally:
+                self.problems += self._output_problems()
 
-    def _run_all(self, entry: Implementation, ground: Ground) -> list[Problem]:
+    def _run_all(self, entry: Implementation, ground: Ground) -> None:
         first = self._jobs(entry, tuple(case for case in self._cases if case in FIRST_CASES), peers=1)
-        problems = self._probe(first, ground)
+        self.problems += self._probe(first, ground)
         self._execute(first, entry, ground)
         able = self._able()
         for role in entry.roles:
@@ -566,7 +642,6 @@ class _Check:
             cases = self._catalog.cases
             jobs.sort(key=lambda job: (cases[job.case].kind is Kind.MEASUREMENT, -cases[job.case].timeout))
             self._execute(jobs, entry, ground)
-        return problems
 
     def _entry(self, roles: tuple[Role, ...], able: Mapping[Role, frozenset[str]]) -> Implementation:
         """The subject as a stack. `able`: the first cases that each role passed; empty before they run."""
@@ -667,7 +742,7 @@ class _Check:
             results = {job: result for job, result in self.results.items() if self._role_of(job) is role}
             known = {job.case for job, result in results.items() if result.outcome is not Outcome.UNSUPPORTED}
             if known:
-                able[role] = frozenset(job.case for job, result in results.items() if _got_through(result))
+                able[role] = frozenset(job.case for job, result in results.items() if got_through(result, role))
         return able
 
     def _role_of(self, job: Job) -> Role:
@@ -709,14 +784,25 @@ def show_report(console: Console, report: Report) -> None:
         console.print(f"\n[bold]{title}[/bold]")
         for place in places:
             _show_cell(console, report, place)
-    markdown, junit, entry = report.write()
+    if report.broken_rules:
+        console.print(f"\n[bold]{_RULES}[/bold]")
+        for marked in report.broken_rules.values():
+            _show_rule(console, report, marked)
     style = _STYLES[report.verdict]
     console.print(
         f"\n[{style}]{report.verdict.name.lower()}[/{style}] in {format_duration(report.seconds)}: "
         f"{escape(report.subject)} {report.summary()}.",
         soft_wrap=True,
     )
-    console.print(f"report {markdown}\nJUnit  {junit}\nentry  {entry}", soft_wrap=True)
+    if any(cell.shown.without_keys for cell in report.cells.values()):
+        console.print("° judged without keys: no key log opened the packets (docs/outcomes.md)", soft_wrap=True)
+    if summary := report.rules_summary():
+        how = "" if report.strict else " With --strict, the check fails."
+        console.print(f"[red]§ {summary}[/red]{how}", soft_wrap=True)
+    if report.interrupted:
+        console.print(f"[yellow]{escape(report.interrupted)}[/yellow]", soft_wrap=True)
+    for name, path in report.write().items():
+        console.print(f"{name:<6} {path}", soft_wrap=True, markup=False)
     if report.facts is not None and not report.facts.url:
         console.print(
             "The image has no label org.opencontainers.image.source: "
@@ -743,6 +829,17 @@ def _style(report: Report, place: CellPlace) -> str:
     if cell is None or cell.excused or report.says_nothing(place):
         return "yellow"
     return STYLES[cell.outcome][1]
+
+
+def _show_rule(console: Console, report: Report, places: Mapping[CellPlace, Finding]) -> None:
+    """Print a MUST that the image broke, with the packets of the first cell that shows it."""
+    (place, finding), others = next(iter(places.items())), len(places) - 1
+    rule = escape(f"{finding.code}: {finding.requirement} ({finding.section})")
+    console.print(f"\n  [red]§[/red] {rule}", soft_wrap=True)
+    shown = f"; packets {finding.places}" if finding.packets else ""
+    where = f"{place}{f' and {others} more' if others else ''}"
+    console.print(f"  got {escape(finding.actual)}{shown}, in {where}", soft_wrap=True)
+    console.print(f"  [dim]./bentpipe show {report.path(place)}[/dim]", soft_wrap=True)
 
 
 def _show_cell(console: Console, report: Report, place: CellPlace) -> None:

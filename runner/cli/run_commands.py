@@ -388,6 +388,7 @@ def _run_twice(options: MatrixOptions, repeat_runs: int | None) -> bool:
 @click.option("--run", "run_name", metavar="DIR", help="Folder of the report and its evidence. [logs/checks/NAME-TIME]")
 @lanes_option("auto")
 @click.option("--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True, help="As in `run`.")
+@click.option("--strict", is_flag=True, help="Exit with 1 also when the image broke a MUST of an RFC (§).")
 @yes_option
 @cas_option
 @click.pass_obj
@@ -397,8 +398,9 @@ def check(implementations: Path, /, image: str | None, client: str | None, serve
     The check tests the contract first, then runs every case with two peers. A case with random losses runs up to 5
     times; the image fails it when 3 of them fail.
 
-    Exit codes: 0 passed · 1 a problem was found, and the report says how to fix it · 2 bad input · 3 this host lacks
-    something, or no peer could decide a case.
+    Exit codes: 0 passed · 1 a problem was found, and the report says how to fix it; with --strict, also a broken MUST
+    (§) · 2 bad input · 3 this host lacks something, no peer could decide a case, or Ctrl-C ended the check: the report
+    then covers the jobs before.
     """
     from runner import check as checking  # noqa: PLC0415 - docker is slow to import
     from runner.check.check import show_report  # noqa: PLC0415

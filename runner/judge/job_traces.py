@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,16 @@ from runner.judge.readback import SIMULATOR, sending_end
 from runner.judge.rules.findings import protocol_findings
 from runner.model.facts import TraceFacts, UnreadPackets
 from runner.model.link import LinkParameters
-from runner.model.result import Artifacts, Evidence, Finding, Invariant, LinkTruth, ProtectedPackets, Sample
+from runner.model.result import (
+    WITHOUT_KEYS,
+    Artifacts,
+    Evidence,
+    Finding,
+    Invariant,
+    LinkTruth,
+    ProtectedPackets,
+    Sample,
+)
 from runner.model.run import CaseRecord
 from runner.model.stack import HTTP09, Role
 from runner.store import runs
@@ -68,6 +77,18 @@ def missing_secrets(facts: TraceFacts, missing: Iterable[UnreadPackets], *, key_
     if rest > 0:
         findings.append(_more_connections(rest, findings[-1]))
     return tuple(findings)
+
+
+def without_keys(facts: TraceFacts, *, key_logs: bool) -> Finding:
+    """The note that a job was judged although no key log opened any of its packets."""
+    first, *more = missing_secrets(facts, facts.unread, key_logs=key_logs)
+    return replace(
+        first,
+        code=WITHOUT_KEYS,
+        requirement="Without secrets, a verdict rests on files, exit codes, long headers, Initial packets, ECN marks "
+        "and sizes. Rules about the content of other packets are not checked.",
+        actual="; ".join(finding.actual for finding in (first, *more)),
+    )
 
 
 def _finding(facts: TraceFacts, groups: list[UnreadPackets], *, key_logs: bool) -> Finding:
@@ -252,7 +273,10 @@ def _against_the_truth(
 
 
 def _without_a_truth(recording: Recording, vantage: Vantage, end: int, evidence: Evidence) -> str:
-    """What a capture lacks by its own contents and by the received files."""
+    """What a capture lacks, or holds twice, by its own contents, by the other capture, and by the received files."""
+    if twice := _recorded_twice(recording, vantage, end):
+        whose = f"{twice} QUIC packets of the {vantage.role} twice"
+        return f"the capture at the {vantage.role} has {whose}, which arrived once"
     for row in (row.client if end == CLIENT else row.server for row in recording.connections):
         if row is not None and not row["client_hello_count"]:
             read = vantage.packets["decrypted"][vantage.trace.packets["connection"].to_numpy() == row["connection"]]
@@ -295,9 +319,12 @@ def _late(recording: Recording, sender: int, way: LinkParameters, evidence: Evid
 
 def _keys(vantage: Vantage, sender: int) -> Ints:
     """The keys of the packets of `sender` that could be read, in the order of the capture."""
-    packets = vantage.packets
-    keys: Ints = vantage.packet_key[(packets["sender"] == sender) & (vantage.packet_key != NULL)]
+    keys: Ints = vantage.packet_key[_rows(vantage, sender)]
     return keys
+
+
+def _rows(vantage: Vantage, sender: int) -> Ints:
+    return np.flatnonzero((vantage.packets["sender"] == sender) & (vantage.packet_key != NULL))
 
 
 def _never_sent(recording: Recording, vantage: Vantage, end: int) -> int:
@@ -306,6 +333,19 @@ def _never_sent(recording: Recording, vantage: Vantage, end: int) -> int:
     if far is None:
         return 0
     return len(np.setdiff1d(_keys(far, end), _keys(vantage, end)))
+
+
+def _recorded_twice(recording: Recording, vantage: Vantage, end: int) -> int:
+    """The number of packets of this end whose capture has two records of the same size where the other capture has one.
+    An endpoint that uses a packet number twice sends two packets, and both arrive."""
+    far = recording.far(end)
+    if far is None:
+        return 0
+    keys, sizes = _keys(vantage, end), vantage.packets["length"][_rows(vantage, end)]
+    known, first, place, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    same = np.bincount(place, weights=sizes == sizes[first][place], minlength=len(known)) == counts
+    arrived, times = np.unique(_keys(far, end), return_counts=True)
+    return int(np.isin(known[(counts > 1) & same], arrived[times == 1]).sum())
 
 
 def _twice(vantage: Vantage, sender: int) -> int:

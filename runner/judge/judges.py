@@ -23,7 +23,15 @@ from runner.judge.execution import (
     unsupported,
     with_record,
 )
-from runner.judge.job_traces import JobTraces, corrupts, gaps, missing_secrets, read_traces, unread_types
+from runner.judge.job_traces import (
+    JobTraces,
+    corrupts,
+    gaps,
+    missing_secrets,
+    read_traces,
+    unread_types,
+    without_keys,
+)
 from runner.judge.loads import BesideJudge, LoadJudge
 from runner.judge.public import public_verdict
 from runner.judge.readback import applied_lines, readings
@@ -33,7 +41,8 @@ from runner.model.result import Artifacts, Evidence, Finding, Outcome, Result
 from runner.model.run import CaseRecord, ClientKind, Job
 from runner.model.stack import OVER_TCP, Role
 from runner.store import runs
-from testcases.base import Case, CaseEvidence, Check, reads_of
+from runner.trace.measure import from_headers
+from testcases.base import UNDECIDED, Case, CaseEvidence, Check, is_keyless, reads_of
 from testcases.checks import COMMON, NOTES, OPEN
 
 # Judges a job whose client is a stack, from the packets at both ends. Only the job's folder is read, so a job can be
@@ -71,13 +80,18 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     if finding := flood(artifacts, record, evidence, truth):
         return result.ending(Outcome.FAILED, finding)
     traces = read_traces(artifacts, record, evidence, truth, result.ground, tcp=result.protocol in OVER_TCP)
-    unread = _unread(traces, case, record)
-    result = _with_traces(result, traces, artifacts, evidence, readable=not unread)
+    readable = not _unread(traces, case, record)
+    result = _with_traces(result, traces, artifacts, evidence, readable=readable)
     if finding := broken_link(evidence, truth):
         return result.ending(Outcome.FAILED, finding)
     if finding := harness_fault(evidence, (truth, result.ground), record) or incomplete_captures(traces.unrecorded):
         return result.ending(Outcome.ERROR, finding)
     result = _verdict(result, traces, artifacts, case, record, evidence=evidence)
+    if not readable and traces.facts is not None and traces.facts.no_secrets and result.outcome is not Outcome.ERROR:
+        note = without_keys(traces.facts, key_logs=bool(artifacts.key_logs))
+        result = replace(result, notes=(*result.notes, note))
+        if result.delivered and result.outcome is Outcome.SUCCEEDED and traces.sample is not None:
+            result = replace(result, sample=from_headers(traces.sample, record.forward))
     cut_off = deaf_endpoint(evidence, record) or misaddressed_frames(traces.misaddressed, truth)
     if result.outcome is Outcome.FAILED and cut_off is not None:
         return result.ending(Outcome.FAILED, cut_off, *result.findings)
@@ -102,13 +116,13 @@ def _verdict(
         result = replace(result, public=public_verdict(record, traces.facts, evidence))
     if failures:
         keys = bool(artifacts.key_logs) and not unread and traces.missing is None
-        proofs = _proofs(case, context, keys=keys)
+        proofs = _proofs(case, context, sealed=not keys)
         return result.ending(
             Outcome.FAILED, *attributed((*failures, *proofs), result.violations, context, readable=keys)
         )
     if unread:
         return _judge_without(result, case, context, unread, key_logs=bool(artifacts.key_logs))
-    return _judge(result, case, context)
+    return _judge(result, case, context, readable=True)
 
 
 def _unread(traces: JobTraces, case: Case, record: CaseRecord) -> tuple[UnreadPackets, ...]:
@@ -143,24 +157,27 @@ def _with_traces(
     )
 
 
-def _judge(result: Result, case: Case, context: CaseEvidence) -> Result:
-    """The verdict when every packet that the case needs could be read."""
+def _judge(result: Result, case: Case, context: CaseEvidence, *, readable: bool) -> Result:
+    """The verdict when every packet that the case needs could be read, or when the case needs no secrets."""
     if context.protocol not in OVER_TCP:
-        result = replace(result, notes=(*result.notes, *_findings((*NOTES, *case.notes), context)))
+        if readable:
+            result = replace(result, notes=(*result.notes, *_findings((*NOTES, *case.notes), context)))
         if unable := tuple(_findings(case.capabilities, context)):
-            return _unable(result, case, context, unable)
+            return _unable(result, case, context, unable, readable=readable)
     if unmet := tuple(_findings(case.preconditions, context)):
         return result.ending(Outcome.ERROR, *unmet)
     findings = tuple(_findings(case.checks_over(context.protocol), context))
-    findings = attributed(findings, result.violations, context, readable=True) or decisive(result.violations, case)
+    findings = attributed(findings, result.violations, context, readable=readable) or decisive(result.violations, case)
     return result.ending(Outcome.FAILED, *findings) if findings else result
 
 
-def _unable(result: Result, case: Case, context: CaseEvidence, unable: tuple[Finding, ...]) -> Result:
+def _unable(
+    result: Result, case: Case, context: CaseEvidence, unable: tuple[Finding, ...], *, readable: bool
+) -> Result:
     """The verdict on a pair that can't do what the case tests. It is never an excuse for a broken rule of the case, or
     for a rule of every case."""
     findings = tuple(_findings(tuple(check for check in COMMON if check in case.checks), context))
-    broken = attributed(findings, result.violations, context, readable=True) or decisive(result.violations, case)
+    broken = attributed(findings, result.violations, context, readable=readable) or decisive(result.violations, case)
     return result.ending(Outcome.FAILED, *broken, *unable) if broken else result.ending(Outcome.UNSUPPORTED, *unable)
 
 
@@ -176,20 +193,33 @@ def decisive(violations: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]
 def _judge_without(
     result: Result, case: Case, context: CaseEvidence, unread: tuple[UnreadPackets, ...], *, key_logs: bool
 ) -> Result:
-    """The verdict when packets that the case needs can't be read. If other packets prove failures, the job has failed;
-    otherwise the result is an error that names the missing secrets."""
-    types = unread_types(unread)
-    decidable = tuple(check for check in case.checks_over(context.protocol) if reads_of(check).isdisjoint(types))
-    if findings := tuple(_findings(decidable, context)):
+    """The verdict when packets that the case needs can't be read.
+
+    A case that needs no secrets is judged when no key log opened any packet. If other packets prove failures, the job
+    has failed. Otherwise the result is an error that names the missing secrets."""
+    sealed, types = context.facts.no_secrets and context.protocol not in OVER_TCP, unread_types(unread)
+    every = (*case.capabilities, *case.preconditions, *case.checks_over(context.protocol))
+    if sealed and all(map(is_keyless, every)) and UNDECIDED not in {each.code for each in _findings(every, context)}:
+        return _judge(result, case, context, readable=False)
+    decidable = tuple(
+        check
+        for check in case.checks_over(context.protocol)
+        if reads_of(check).isdisjoint(types) or (sealed and is_keyless(check))
+    )
+    if findings := tuple(each for each in _findings(decidable, context) if each.code != UNDECIDED):
         return result.ending(Outcome.FAILED, *attributed(findings, result.violations, context, readable=False))
     return result.ending(Outcome.ERROR, *missing_secrets(context.facts, unread, key_logs=key_logs))
 
 
-def _proofs(case: Case, context: CaseEvidence, *, keys: bool) -> Iterator[Finding]:
-    """Further findings, with packets, of a job that has failed already. Each finding appears once. Some checks need no
-    keys. With `keys`, the case's own checks are used, too, if its capabilities and preconditions are met."""
-    tried = keys and not any(_findings((*case.capabilities, *case.preconditions), context))
-    checks = (*(case.checks_over(context.protocol) if tried else ()), *(() if context.protocol in OVER_TCP else OPEN))
+def _proofs(case: Case, context: CaseEvidence, *, sealed: bool) -> Iterator[Finding]:
+    """Further findings, with packets, of a job that has failed already. Each finding appears once. The case's own
+    checks are used if its capabilities and preconditions are met. Of a job whose packets can't be read (`sealed`), only
+    checks that need no keys are used."""
+    needed, own = (*case.capabilities, *case.preconditions), case.checks_over(context.protocol)
+    if sealed:
+        own = tuple(filter(is_keyless, own)) if context.facts.no_secrets and all(map(is_keyless, needed)) else ()
+    tried = own if own and not any(_findings(needed, context)) else ()
+    checks = (*tried, *(() if context.protocol in OVER_TCP else OPEN))
     known = set()
     for finding in _findings(checks, context):
         if (finding.packets or finding.code == "files-differ") and (finding.code, finding.actual) not in known:

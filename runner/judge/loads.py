@@ -60,10 +60,24 @@ def _verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> Result
     for truth in truths[: len(record.link.segments)]:
         if disturbance := disturbed(evidence, truth, record):
             return result.ending(Outcome.ERROR, harness("disturbed", disturbance.why))
+    if lack := _unrecorded(counted, evidence, record):
+        return result.ending(Outcome.ERROR, harness("disturbed", lack))
     if contradicted := tuple(_contradicted(result.invariants)):
         return result.ending(Outcome.ERROR, *contradicted)
     failures = (*client_end(evidence, record, artifacts), *_incomplete(page, evidence))
     return result.ending(Outcome.FAILED, *failures) if failures else result
+
+
+def _unrecorded(counted: Exchange, evidence: Evidence, record: CaseRecord) -> str:
+    """What the client's capture lacks by the files that arrived, as a sentence; empty when it can hold all packets. A
+    browser that loads a page again may have its files from its cache."""
+    received = 0 if record.page and record.warm else sum(file.size for file in evidence.files if file.equal)
+    if counted.bytes >= received:
+        return ""
+    return (
+        f"the capture at the client has {counted.bytes} bytes between client and server, but the client received files "
+        f"of {received} bytes"
+    )
 
 
 def failed_set_up(evidence: Evidence, record: CaseRecord) -> tuple[Outcome, Finding]:

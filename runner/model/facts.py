@@ -355,6 +355,8 @@ class ConnectionFacts:
     version: int | None
     original_version: int | None
     alpn: str | None
+    """The negotiated protocol. When the server's Handshake packets can't be read, and the handshake completed: the only
+    protocol that the client offered; None when it offered several."""
     offered_alpn: tuple[str, ...]
     suite: str | None
     """IANA name of the negotiated cipher suite."""
@@ -525,3 +527,5 @@ class TraceFacts:
     """Number of these packets that no key decrypted."""
     unread: tuple[UnreadPackets, ...] = ()
     """The unread packets by connection, sender and type. Packets of unknown connections come last."""
+    no_secrets: bool = False
+    """True when no key log opened any packet: only Initial packets, whose keys are public, could be read."""

@@ -311,6 +311,10 @@ class LinkTruth:
     mappings: tuple[NatMapping, ...] = ()
 
 
+WITHOUT_KEYS = "judged-without-keys"
+"""Code of the note on a job whose verdict needed no secrets."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """The content of `result.json`."""
@@ -402,6 +406,11 @@ class Result:
         return self.cause.role if self.outcome is Outcome.FAILED and self.cause is not None else ""
 
     @property
+    def without_keys(self) -> bool:
+        """True when the job was judged although no key log opened any of its packets."""
+        return any(note.code == WITHOUT_KEYS for note in self.notes)
+
+    @property
     def refuted(self) -> tuple[Reading, ...]:
         """The readings that contradict a request. For each role and parameter, this is the last such reading, because
         readings from packets come last."""
@@ -482,6 +491,7 @@ _QUESTION = {
     "declared-unsupported": "The pair can't run the case by its own declaration.",
     "handshake-failed": "The pair transferred no file in `handshake`.",
     "no-probe": "The client sent no probe.",
+    WITHOUT_KEYS: "No key log opened the packets; the verdict rests on what can be seen without secrets.",
     "not-compliant": "The image does not answer unknown test cases with exit code 127.",
     "unsupported": "An endpoint answered the test case with exit code 127.",
 }

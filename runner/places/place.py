@@ -31,7 +31,7 @@ from runner.plan.choice import Choice
 from runner.plan.cpu_model import NONE, charge_of
 from runner.plan.jobs import LEDGER, LOGS
 from runner.store.runs import RunFolder
-from runner.units import format_size
+from runner.units import format_count, format_size
 
 # The number of open lanes: fixed, or `auto`, which starts with few lanes and follows the simulator's lateness.
 
@@ -129,6 +129,7 @@ def _lateness(truth: LinkTruth) -> float:
 # The clock of a run: real, virtual, or a clock for each case.
 
 AUTO = "auto"
+_BUSY = 1.5  # processes that run or wait, per core: at twice this load, a matrix took twice as long as on an idle host
 CPU_MODEL = LOGS / ".guests" / "cpu-model.json"
 """The result of the last calibration of this host."""
 
@@ -175,13 +176,27 @@ def with_clock(run: Run, clock: str, *, cpu_charge: str = "") -> Run:
     """Return `run` with this clock; for `auto`, with a clock for each case."""
     if clock == REAL:
         return run
-    clocks = {name: _best_clock(case) for name, case in run.cases.items()} if clock == AUTO else {}
+    loaded = bool(busy())
+    clocks = {name: _best_clock(case, loaded=loaded) for name, case in run.cases.items()} if clock == AUTO else {}
     return replace(run, clock=clock, clocks=clocks, guest={"epoch": str(EPOCH), "charge": cpu_charge})
 
 
-def _best_clock(case: CaseRecord) -> str:
-    """The clock that `auto` chooses for a case. Second flows need real time, because guests can't run them."""
-    return REAL if case.beside else best_clock(case)
+def _best_clock(case: CaseRecord, *, loaded: bool) -> str:
+    """The clock that `auto` chooses for a case. On a loaded host, it is virtual wherever guests can run the case and
+    its CPU time does not limit it."""
+    return best_clock(case, loaded=loaded)
+
+
+def busy() -> str:
+    """A sentence when other work of this host will disturb jobs in real time, with the clock that avoids this; empty
+    on an idle host."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load <= _BUSY * cores:
+        return ""
+    return (
+        f"This host is busy: its load is {load:.0f} on {format_count(cores, 'core')}. Disturbed jobs run again, up to "
+        "3 times, so a run takes longer. Load does not matter in virtual time: --clock virtual, or --clock auto."
+    )
 
 
 def parts(run: Run, todo: Sequence[Job]) -> Iterator[tuple[str, tuple[Job, ...]]]:

@@ -161,7 +161,12 @@ class Cell:
     @property
     def noted(self) -> bool:
         """True when the cell shows notes beside its numbers in a matrix."""
-        return bool(self.refuted or self.modes)
+        return bool(self.refuted or self.modes or self.without_keys)
+
+    @cached_property
+    def without_keys(self) -> bool:
+        """True when an iteration was judged without keys."""
+        return any(result.without_keys for result in self.results)
 
     @cached_property
     def summaries(self) -> dict[str, Summary]:

@@ -116,7 +116,7 @@ def result_line(result: Result, kind: Kind) -> str:
     elif result.sample and result.sample.handshake_time is not None:
         detail = f"handshake {format_duration(result.sample.handshake_time)}"
     else:
-        detail = ""
+        detail = "judged without keys" if result.without_keys else ""
     name = result.job.ends
     return f"{outcome_text(result.outcome):<28} {name:<22} {result.job.case_link} #{result.iteration}  {escape(detail)}"
 
@@ -268,7 +268,7 @@ def show_result(
     """Print the verdict of one job, its evidence and its numbers."""
     title = escape(f"{result.job.ends}, {result.job.case_link} #{result.iteration}")
     console.print(f"[bold]{title}[/bold]")
-    console.print(outcome_text(result.outcome))
+    console.print(outcome_text(result.outcome) + (", judged without keys" if result.without_keys else ""))
     if case is not None:
         console.print(case.description, markup=False)
         for segment in case.link.segments:
@@ -338,7 +338,8 @@ def _show_notes(console: Console, result: Result) -> None:
     """Print notes that don't change the verdict, and the public runner's verdict when it differs."""
     for note in result.notes:
         section = f" ({note.section})" if note.section else ""
-        sentence = f"note {note.code}, {note.role}: {note.requirement}{section} Here: {note.actual}"
+        name = ", ".join(filter(None, (note.code, note.role)))
+        sentence = f"note {name}: {note.requirement}{section} Here: {note.actual}"
         console.print(f"\n{escape(sentence)}", soft_wrap=True)
     if result.public is not None and result.public.outcome is not result.outcome:
         why = f": {result.public.why}" if result.public.why else ""
@@ -507,6 +508,8 @@ def sentence(results: Mapping[Job, Result], run: Run) -> str:
     text = f"{format_count(len(results), 'job')}: {parts or 'none'}."
     if broken := sum(bool(result.violations) for result in results.values()):
         text += f" In {broken} of them an endpoint broke a MUST of an RFC (§)."
+    if sealed := sum(result.without_keys for result in results.values()):
+        text += f" {sealed} of them were judged without keys (°)."
     if counts[Outcome.ERROR]:
         text += f" Retry the errors: ./bentpipe run --run {run.name} --retry error"
     return text
@@ -532,7 +535,8 @@ class _Grid:
         beside = any(run.cases[name].beside for name in chosen)
         signs = " · ".join(f"{sign} {outcome.value}" for outcome, (sign, _) in STYLES.items())
         fairness = "; J: Jain's fairness index beside another flow" if beside else ""
-        self.legend = f"{signs} · § an endpoint broke a MUST; time: median delivery time{fairness}. {names}"
+        marks = "§ an endpoint broke a MUST · ° judged without keys"
+        self.legend = f"{signs} · {marks}; time: median delivery time{fairness}. {names}"
 
     def styled(self, client: str, server: str) -> Iterator[str]:
         """Lines of one matrix cell for a terminal."""
@@ -551,8 +555,8 @@ class _Grid:
         yield from self._numbers(client, server)
 
     def _by_outcome(self, client: str, server: str) -> Iterator[tuple[Outcome, list[str]]]:
-        """For each outcome, the abbreviations of its cases, with § when an endpoint broke a MUST. A count follows when
-        only some iterations had the outcome."""
+        """For each outcome, the abbreviations of its cases, with § when an endpoint broke a MUST, and ° when a job was
+        judged without keys. A count follows when only some iterations had the outcome."""
         jobs = self._cells.get((client, server), {})
         for outcome in Outcome:
             cases = []
@@ -561,6 +565,7 @@ class _Grid:
                 chosen = [result for result in results if result.outcome is outcome]
                 if chosen:
                     sign = "§" if any(result.violations for result in chosen) else ""
+                    sign += "°" if any(result.without_keys for result in chosen) else ""
                     part = f" {len(chosen)}/{len(results)}" if len(chosen) < len(results) else ""
                     cases.append(f"{case.abbreviation}{sign}{part}")
             if cases:

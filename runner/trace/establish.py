@@ -28,6 +28,7 @@ from runner.trace.handshake import (
     ip_versions,
     key_updates,
     lengths,
+    no_secrets,
     probe,
     protected,
     undecrypted,
@@ -324,7 +325,8 @@ def _validation(scope: Scope, vantage: Vantage) -> tuple[int | None, str | None]
     } - {None}
     proofs: list[tuple[int, str]] = []
     handshakes = scope.packets(vantage, CLIENT, "handshake")
-    handshakes = handshakes[packets["decrypted"][handshakes] == 1]
+    if not handshake.sealed(scope, CLIENT, "handshake"):
+        handshakes = handshakes[packets["decrypted"][handshakes] == 1]
     if len(handshakes):
         proofs.append((int(packets["datagram"][handshakes[0]]), "a Handshake packet"))
     for row in scope.packets(vantage, CLIENT, "initial"):
@@ -372,6 +374,7 @@ def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
         protected_packets=protected_packets,
         unread_packets=unread_packets,
         unread=closed,
+        no_secrets=no_secrets(recording),
     )
 
 
@@ -383,7 +386,7 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
     return ConnectionFacts(
         version=row.value("version"),
         original_version=row.value("original_version"),
-        alpn=row.value("alpn"),
+        alpn=handshake.alpn(scope),
         offered_alpn=tuple(row.value("offered_alpn") or ()),
         suite=row.value("suite"),
         offered_suites=tuple(row.value("offered_suites") or ()),

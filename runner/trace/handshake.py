@@ -49,7 +49,7 @@ def completed(scope: Scope) -> bool:
     A client that received its data in 0.5-RTT may close the connection before the server sends HANDSHAKE_DONE or such
     an ACK. Then a 1-RTT packet and the Finished of the client must have reached the server, and the server must not
     have refused the Finished with a CRYPTO_ERROR (RFC 9001 §4.1.1, §4.8). Without a client certificate, Finished is the
-    only message in the client's Handshake packets.
+    only message in the client's Handshake packets; without the secrets of these packets, each of them counts.
     """
     for vantage in scope.recording.vantages:
         if len(scope.frames(vantage, SERVER, "handshake_done")) or _acknowledged(scope, vantage, "1rtt"):
@@ -59,9 +59,26 @@ def completed(scope: Scope) -> bool:
         return False
     handshakes = scope.packets(server, CLIENT, "handshake")
     finished = scope.frames(server, CLIENT, "crypto")
-    arrived = bool(np.isin(server.frames["packet"][finished], handshakes).any())
+    arrived = bool(np.isin(server.frames["packet"][finished], handshakes).any() or sealed(scope, CLIENT, "handshake"))
     refused = any(close.sender == ROLES[SERVER] and close.code in _CRYPTO_ERRORS for close in closes(scope))
     return arrived and not refused
+
+
+def sealed(scope: Scope, sender: int, packet_type: str) -> bool:
+    """Whether `sender` sent packets of this type, and no capture contains one that could be read."""
+    rows = [(vantage, scope.packets(vantage, sender, packet_type)) for vantage in scope.recording.vantages]
+    read = any((vantage.packets["decrypted"][packets] == 1).any() for vantage, packets in rows)
+    return not read and any(len(packets) for _, packets in rows)
+
+
+def alpn(scope: Scope) -> str | None:
+    """The negotiated protocol. Without the secrets of the server's Handshake packets: the only protocol that the client
+    offered, if the handshake completed, because a server can't choose another one (RFC 9001 §8.1)."""
+    offered: list[str] = scope.row.value("offered_alpn") or []
+    if len(offered) == 1 and sealed(scope, SERVER, "handshake") and completed(scope):
+        return offered[0]
+    known: str | None = scope.row.value("alpn")
+    return known
 
 
 def _acknowledged(scope: Scope, vantage: Vantage, packet_type: str) -> bool:
@@ -463,6 +480,13 @@ _SENDERS, _KINDS = 3, len(TYPES)  # client, server, unknown
 
 Group = tuple[int, int, int]
 """connection, or NULL when it is unknown; sender, or NULL; position in TYPES"""
+
+
+def no_secrets(recording: Recording) -> bool:
+    """Whether there are packets that need secrets (0-RTT, Handshake, 1-RTT), and none of them could be read."""
+    secret = [(vantage, vantage.packets.named("type", *TYPES[1:])) for vantage in recording.vantages]
+    read = any((vantage.packets["decrypted"][rows] == 1).any() for vantage, rows in secret)
+    return not read and any(rows.any() for _, rows in secret)
 
 
 def protected(recording: Recording) -> tuple[int, int]:

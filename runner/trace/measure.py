@@ -152,22 +152,15 @@ def sample(
     file_size = sum(file_sizes)
     first_1rtt, last_1rtt = _server_1rtt(recording)
     ttfb, ttlb, complete = _reception(transfer, file_sizes)
-    goodput = None
-    if complete and first_1rtt is not None and last_1rtt is not None and last_1rtt > first_1rtt:
-        goodput = 8 * file_size / (last_1rtt - first_1rtt)
     steady = _steady_goodput(transfer) if complete else None
     rtts = rtt_samples(recording.server).rtt if recording.server else np.empty(0)
     rtt_min = float(rtts.min()) if len(rtts) else None
     delays = one_way_delays(recording) if recording.one_clock else np.empty(0)
     window, flight = transfer.initial_window_bytes, facts.first_flight
-    efficiency = goodput / forward.data_rate if goodput is not None else None
     sent, unique, retransmitted, spurious = _sent(transfer)
     measured = Sample(
         file_size=file_size,
         definitions=DEFINITIONS,
-        goodput=goodput,
-        efficiency=efficiency,
-        efficiency_exact=goodput / (forward.data_rate * (1 - forward.loss)) if goodput and forward.loss < 1 else None,
         slow_start_bound=_slow_start(file_size, forward, return_, rtt_min, window),
         steady_state_efficiency=steady / forward.data_rate if steady is not None else None,
         first_server_1rtt=first_1rtt,
@@ -189,7 +182,32 @@ def sample(
         data_packets=_data_packets(transfer),
         lost_packets=_lost_packets(transfer),
     )
-    return measured.completed(forward.data_rate)
+    return (_with_goodput(measured, forward) if complete else measured).completed(forward.data_rate)
+
+
+def _with_goodput(sample: Sample, forward: LinkParameters) -> Sample:
+    """The sample with the goodput of a complete transfer, from the times of the server's 1-RTT packets."""
+    first, last = sample.first_server_1rtt, sample.last_server_1rtt
+    if first is None or last is None or last <= first:
+        return sample
+    goodput, exact = 8 * sample.file_size / (last - first), forward.data_rate * (1 - forward.loss)
+    return replace(
+        sample,
+        goodput=goodput,
+        efficiency=goodput / forward.data_rate,
+        efficiency_exact=goodput / exact if exact else None,
+    )
+
+
+def from_headers(sample: Sample, forward: LinkParameters) -> Sample:
+    """The numbers of a complete transfer that need no secrets: those that come from the server's 1-RTT packets."""
+    known = Sample(
+        file_size=sample.file_size,
+        definitions=sample.definitions,
+        first_server_1rtt=sample.first_server_1rtt,
+        last_server_1rtt=sample.last_server_1rtt,
+    )
+    return _with_goodput(known, forward)
 
 
 def _server_1rtt(recording: Recording) -> tuple[float | None, float | None]:
@@ -214,16 +232,8 @@ def renewed(old: Sample, client_side: Trace, forward: LinkParameters) -> Sample:
         return replace(old, definitions=DEFINITIONS, last_server_1rtt=last)
     if first is None or last is None or last <= first:
         return old
-    goodput = 8 * old.file_size / (last - first)
-    exact = forward.data_rate * (1 - forward.loss)
-    return replace(
-        old,
-        definitions=DEFINITIONS,
-        goodput=goodput,
-        efficiency=goodput / forward.data_rate,
-        efficiency_exact=goodput / exact if exact else None,
-        last_server_1rtt=last,
-    ).completed(forward.data_rate)
+    known = replace(old, definitions=DEFINITIONS, first_server_1rtt=first, last_server_1rtt=last)
+    return _with_goodput(known, forward).completed(forward.data_rate)
 
 
 def _earliest(times: Iterable[float | None]) -> float | None:

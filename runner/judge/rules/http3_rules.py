@@ -152,8 +152,11 @@ class _Peers:
     @cached_property
     def table(self) -> DynamicTable | None:
         """The dynamic table for the endpoint's field sections, once its encoder stream was read; None when the peer's
-        SETTINGS or a part of the encoder stream isn't known."""
+        SETTINGS or a part of the encoder stream isn't known. Its capacity is 0 until SETTINGS arrive, except for 0-RTT
+        (RFC 9204 §3.2.3)."""
         first = [frame for stream in self.of_type(CONTROL, got=True) for frame in stream.frames[:1]]
+        if not first and self.side.sound and not self.side.scope.row.either("early_data_offered"):
+            return DynamicTable(most=0)
         if len(first) != 1 or first[0].kind != SETTINGS or first[0].payload is None:
             return None
         return DynamicTable(most=dict(_pairs(first[0].payload)).get(_MAX_TABLE_CAPACITY, 0))

@@ -116,9 +116,9 @@ def test_bad_images_get_outcomes_of_their_own_and_the_run_goes_on(stacks: Path, 
     }
     assert text["silent"] == "no answer; the server has no UDP socket"
     assert text["elsewhere"] == "no answer; the server has UDP port 4433 open instead"
-    # One key log of the two suffices; without any there is no verdict, which is not the implementation's failure.
+    # One key log of the two suffices; without any, the verdict comes from what can be seen without secrets.
     assert verdicts[("keyless", "quinn")] == (Outcome.SUCCEEDED, "")
-    assert verdicts[("keyless", "keyless")] == (Outcome.ERROR, "no-key-log")
+    assert verdicts[("keyless", "keyless")] == (Outcome.SUCCEEDED, "")
 
 
 def test_an_image_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from runner.check import Report, Verdict
-from runner.check.cell import FIXES, TRIES, Problem, of_image, of_output, of_probe
-from runner.check.check import show_report
+from runner.check.cell import FIXES, TRIES, Problem, by_the_peer, of_image, of_output, of_probe
+from runner.check.check import got_through, show_report
 from runner.images.images import CONTRACT_FILES, ImageFacts
-from runner.model.result import Finding, Outcome, Result
+from runner.model.result import WITHOUT_KEYS, Finding, Outcome, Result
 from runner.model.run import Job
 from runner.model.stack import Implementation, Role
 from testcases.hits import missed
@@ -341,3 +341,64 @@ def test_what_only_a_run_tells() -> None:
     assert list(of_output(Role.SERVER, "listening\n")) == []
     (refused,) = of_output(Role.SERVER, "ok\nRTNETLINK answers: Operation not permitted\n")
     assert refused.code == "no-net-admin"
+
+
+def broken(code: str, role: str) -> Finding:
+    return replace(finding(code, role=role), section="RFC 9000 §12.3", packets=(7,), times=(0.5,), vantage=role)
+
+
+def test_a_broken_must_is_as_loud_as_a_failure(tmp_path: Path) -> None:
+    """Broken MUSTs on which the purpose of the case does not depend (§): by the image, and not by its peer."""
+    job, judged = result("stack", "quic-go", "handshake", Outcome.SUCCEEDED)
+    own = job, replace(judged, violations=(broken("rfc9000-12.3-number-reused", "server"),))
+    peers = job, replace(judged, violations=(broken("rfc9000-12.3-number-reused", "client"),))
+    clean = report(tmp_path, peers)
+    assert (clean.verdict, clean.rules_summary()) == (Verdict.PASSED, "")
+    assert replace(clean, strict=True).verdict is Verdict.PASSED
+    loose = report(tmp_path, own, result("stack", "quinn", "handshake", Outcome.SUCCEEDED))
+    strict = replace(loose, strict=True)
+    assert (loose.verdict, strict.verdict) == (Verdict.PASSED, Verdict.FAILED)
+    sentence = "It broke 1 MUST of RFCs (§) in 1 of 2 cells."
+    for shown in (terminal(loose), terminal(strict), loose.markdown()):
+        assert sentence in shown
+        assert "✓ §" in shown
+        assert "rfc9000-12.3-number-reused" in shown
+    assert "With --strict, the check fails." in terminal(loose)
+    suites = [
+        {suite.get("name"): suite.get("failures") for suite in Xml.fromstring(checked.junit())}
+        for checked in (loose, strict)
+    ]
+    assert [each["server"] for each in suites] == ["0", "1"]
+
+
+def test_an_interrupted_check_reports_what_was_judged(tmp_path: Path) -> None:
+    stopped = replace(
+        report(tmp_path, result("stack", "quic-go", "handshake", Outcome.SUCCEEDED)), interrupted="Stopped after 1 job."
+    )
+    assert stopped.verdict is Verdict.INCONCLUSIVE
+    assert "Stopped after 1 job." in terminal(stopped)
+    assert "| handshake | ✓ |" in (tmp_path / "report.md").read_text()
+    assert (tmp_path / "junit.xml").is_file()
+    assert not (tmp_path / "entry.json").exists(), "the entry would claim too few cases"
+    failed = report(tmp_path, result("stack", "quic-go", "handshake", Outcome.FAILED, finding("x", role="server")))
+    assert replace(failed, interrupted="Stopped.").verdict is Verdict.FAILED
+
+
+def test_a_first_case_that_fails_by_the_peers_fault_does_not_end_the_check() -> None:
+    """`check.py` decides by this whether the other cases of a role run."""
+    hang = finding("timeout", role="client")
+    _, failed = result("stack", "quic-go", "handshake", Outcome.FAILED, hang)
+    silent = replace(failed, delivered=False)
+    assert by_the_peer(silent, Role.SERVER)
+    assert got_through(silent, Role.SERVER)
+    assert not got_through(silent, Role.CLIENT)
+    assert not got_through(replace(silent, findings=(replace(hang, role=""),)), Role.SERVER)
+    assert got_through(replace(silent, delivered=True), Role.CLIENT)
+
+
+def test_a_verdict_without_keys_says_so(tmp_path: Path) -> None:
+    job, judged = result("stack", "quic-go", "handshake", Outcome.SUCCEEDED)
+    sealed = report(tmp_path, (job, replace(judged, notes=(finding(WITHOUT_KEYS),))))
+    assert "| handshake | ✓° |" in sealed.markdown()
+    assert "° judged without keys" in sealed.markdown()
+    assert "judged without keys" in terminal(sealed)

@@ -242,7 +242,7 @@ def test_without_a_key_log_there_is_no_verdict(catalog: Catalog, recorded: Recor
     artifacts = recorded("quinn_quinn/handshake")
     for path in artifacts.key_logs:
         path.unlink()
-    result = judge(catalog, artifacts, "handshake")
+    result = judge(catalog, artifacts, "keyupdate")
     assert (result.outcome, codes(result)) == (Outcome.ERROR, {"no-key-log"})
 
 

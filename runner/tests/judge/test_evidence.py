@@ -11,7 +11,7 @@ import pytest
 from lab.changed_key_logs import CUTS
 from lab.evidence_campaign import JOB, Recorded, campaign, expected, judged, originals, recordings
 from lab.mutate.recording import Recording as Mutated
-from lab.recordings.conformance import SHORT_CHAIN
+from lab.recordings.conformance import BAD, SHORT_CHAIN
 from lab.recordings.recordings import RECORDINGS, changed
 from lab.rewrite import read, write_pcap
 from runner.decode import decode_capture
@@ -20,6 +20,9 @@ from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result
 from runner.plan.catalog import Catalog, load_catalog
 from runner.store.runs import load_evidence
+from runner.trace.establish import facts
+from testcases.base import UNDECIDED, CaseEvidence
+from testcases.checks import Alpn
 
 Copy = Callable[[str], Artifacts]
 EVERY = recordings(load_catalog())
@@ -94,12 +97,68 @@ def test_what_stands_in_open_packets_stands(catalog: Catalog, recorded: Copy) ->
 def test_what_can_not_be_read_does_not_fail(catalog: Catalog, recorded: Copy) -> None:
     """A recording that fails with its keys, because of the content of encrypted packets."""
     artifacts = recorded("aioquic_aioquic/handshake")
-    for case in ("ecn", "keyupdate", "multiplexing"):
+    for case in ("keyupdate", "multiplexing"):
         assert _judge(catalog, artifacts, case).outcome is Outcome.FAILED
     _only_a_comment(artifacts)
-    for case in ("ecn", "keyupdate", "multiplexing"):
+    for case in ("keyupdate", "multiplexing"):
         result = _judge(catalog, artifacts, case)
         assert (result.outcome, result.findings[0].code) == (Outcome.ERROR, "secrets-missing")
+        assert (result.without_keys, result.sample) == (False, None)
+
+
+@pytest.mark.parametrize("cut", ["", "# nothing\n", "CLIENT_TRAFFIC_SECRET_0 " + 64 * "0" + " " + 64 * "1" + "\n"])
+def test_a_stack_without_a_key_log_is_judged_by_what_can_be_seen(catalog: Catalog, recorded: Copy, cut: str) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    with_keys = _judge(catalog, artifacts, "handshake")
+    for path in artifacts.key_logs:
+        path.write_text(cut)
+    result = _judge(catalog, artifacts, "handshake")
+    assert (result.outcome, result.without_keys, with_keys.without_keys) == (Outcome.SUCCEEDED, True, False)
+    assert "can't be read" in result.notes[-1].actual
+    assert result.sample is not None
+    assert with_keys.sample is not None
+    assert (result.sample.goodput, result.sample.ttlb) == (with_keys.sample.goodput, None)
+
+
+BY_NAME = {bad.name: bad for bad in BAD}
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        *((name, Outcome.FAILED) for name in ("second-connection", "wrong-version", "wrong-alpn", "unoffered-suite")),
+        *((name, Outcome.FAILED) for name in ("never-retries", "resumes-at-once", "forgets-tickets", "takes-unlisted")),
+        *((name, Outcome.FAILED) for name in ("no-upgrade-server", "no-ect-server", "over-ipv4", "never-shrinks")),
+        *((name, Outcome.FAILED) for name in ("resets-packet-number", "amplifies")),
+        *((name, Outcome.ERROR) for name in ("no-ecn-counts", "no-early-data", "exceeds-flow-control")),
+    ],
+)
+def test_a_fault_that_can_be_seen_without_keys_is_a_failure(
+    catalog: Catalog, recorded: Copy, name: str, outcome: Outcome
+) -> None:
+    bad = BY_NAME[name]
+    artifacts = recorded(bad.path)
+    for path in artifacts.key_logs:
+        path.unlink()
+    result = analyse(JOB, artifacts, catalog.cases[bad.case], changed(catalog.cases[bad.case].record(), bad.changes))
+    assert (result.outcome, result.without_keys) == (outcome, outcome is Outcome.FAILED)
+    found = {(finding.code, finding.role) for finding in result.findings}
+    assert ((bad.code, bad.role) in found) == (outcome is Outcome.FAILED)
+
+
+def test_a_client_that_offers_several_protocols_needs_a_key_log(catalog: Catalog, recorded: Copy) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    traces = [decode_capture(capture, ()) for capture in (artifacts.client_capture, artifacts.server_capture)]
+    known = facts(*traces)
+    evidence = load_evidence(artifacts)
+    assert evidence is not None
+    assert known.connections[0].alpn == "hq-interop"
+    several = replace(known.connections[0], offered_alpn=("h3", "hq-interop"), alpn=None)
+    record = catalog.cases["handshake"].record()
+    context = CaseEvidence(
+        facts=replace(known, connections=(several,)), evidence=evidence, case=record, truth=None, protocol="hq-interop"
+    )
+    assert [finding.code for finding in Alpn("hq-interop")(context)] == [UNDECIDED]
 
 
 @pytest.mark.parametrize("lost", [0, 7], ids=["the-first", "one-amid"])
@@ -192,6 +251,29 @@ def test_without_the_links_truth_the_captures_are_compared_with_each_other_and_w
     told = unrecorded(traces[0], traces[1], (None, None), catalog.cases["transfer"].record(), evidence)
     assert lack in told
     assert bool(told) == bool(lack)
+
+
+@pytest.mark.parametrize("side", ["left.pcap", "right.pcap"])
+def test_without_the_links_truth_a_record_that_stands_twice_is_the_recorders(
+    catalog: Catalog, recorded: Copy, side: str
+) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    capture = artifacts.folder / "sim" / side
+    records = read(capture)
+    write_pcap(capture, [each for at, record in enumerate(records) for each in (record,) * (2 if at > 9 else 1)])
+    evidence = load_evidence(artifacts)
+    assert evidence is not None
+    traces = [decode_capture(path, artifacts.key_logs) for path in (artifacts.client_capture, artifacts.server_capture)]
+    told = unrecorded(traces[0], traces[1], (None, None), catalog.cases["handshake"].record(), evidence)
+    assert "twice, which arrived once" in told
+
+
+def test_without_the_links_truth_a_number_that_is_used_twice_is_the_endpoints(catalog: Catalog, recorded: Copy) -> None:
+    artifacts = recorded("bad/reuses-packet-numbers")
+    evidence = load_evidence(artifacts)
+    assert evidence is not None
+    traces = [decode_capture(path, artifacts.key_logs) for path in (artifacts.client_capture, artifacts.server_capture)]
+    assert unrecorded(traces[0], traces[1], (None, None), catalog.cases["handshake"].record(), evidence) == ""
 
 
 def test_a_datagram_that_arrived_in_time_excuses_no_other(catalog: Catalog, recorded: Copy) -> None:
