@@ -46,7 +46,7 @@ def _verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> Result
     if evidence.error:
         return result.ending(*failed_set_up(evidence, record))
     try:
-        counted = counted_exchange(artifacts, record)
+        counted, captured = counted_exchange(artifacts, record)
     except CaptureError as error:
         return result.ending(Outcome.ERROR, harness("no-capture", str(error)))
     measured = _measured(artifacts)
@@ -60,23 +60,22 @@ def _verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> Result
     for truth in truths[: len(record.link.segments)]:
         if disturbance := disturbed(evidence, truth, record):
             return result.ending(Outcome.ERROR, harness("disturbed", disturbance.why))
-    if lack := _unrecorded(counted, evidence, record):
-        return result.ending(Outcome.ERROR, harness("disturbed", lack))
     if contradicted := tuple(_contradicted(result.invariants)):
         return result.ending(Outcome.ERROR, *contradicted)
-    failures = (*client_end(evidence, record, artifacts), *_incomplete(page, evidence))
-    return result.ending(Outcome.FAILED, *failures) if failures else result
+    if failures := (*client_end(evidence, record, artifacts), *_incomplete(page, evidence)):
+        return result.ending(Outcome.FAILED, *failures)
+    lack = _unrecorded(captured, evidence, record)
+    return result.ending(Outcome.ERROR, harness("disturbed", lack)) if lack else result
 
 
-def _unrecorded(counted: Exchange, evidence: Evidence, record: CaseRecord) -> str:
+def _unrecorded(captured: int, evidence: Evidence, record: CaseRecord) -> str:
     """What the client's capture lacks by the files that arrived, as a sentence; empty when it can hold all packets. A
-    browser that loads a page again may have its files from its cache."""
+    browser that loads a page again may have its files from its cache. `captured`: bytes of IP packets."""
     received = 0 if record.page and record.warm else sum(file.size for file in evidence.files if file.equal)
-    if counted.bytes >= received:
+    if captured >= received:
         return ""
     return (
-        f"the capture at the client has {counted.bytes} bytes between client and server, but the client received files "
-        f"of {received} bytes"
+        f"the capture at the client has {captured} bytes of packets, but the client received {received} bytes of files"
     )
 
 
@@ -95,13 +94,14 @@ def failed_set_up(evidence: Evidence, record: CaseRecord) -> tuple[Outcome, Find
     return Outcome.ERROR, harness(code, message)
 
 
-def counted_exchange(artifacts: Artifacts, record: CaseRecord) -> Exchange:
-    """The traffic between client and server in the client's capture. Traffic of a warm-up is left out. Raises
-    CaptureError."""
+def counted_exchange(artifacts: Artifacts, record: CaseRecord) -> tuple[Exchange, int]:
+    """The traffic between client and server in the client's capture, and the bytes of all IP packets in the capture.
+    Traffic of a warm-up is left out. Raises CaptureError."""
     _, at_client = read_packets(artifacts.client_capture)
     client, server = addresses(record.host, at_client)
     began = _began(artifacts) if record.warm else -inf
-    return exchange((packet for packet in at_client if packet.time >= began), client, server)
+    measured = [packet for packet in at_client if packet.time >= began]
+    return exchange(measured, client, server), sum(packet.length for packet in measured)
 
 
 def _began(artifacts: Artifacts) -> float:
