@@ -1,5 +1,10 @@
-"""Parses numbers with units from the user, and formats them for people. All other code uses bit/s, bytes, seconds."""
+"""Formats numbers with units, and texts of strangers, for people. All other code uses bit/s, bytes, seconds."""
 
+import re
+
+# Control characters, marks that change the direction of text, separators of lines, and surrogates. Images can write
+# such characters into logs, names, packets and other values.
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 KIB = 1024
 MIB = 1024 * 1024
 
@@ -35,3 +40,8 @@ def format_size(size: float) -> str:
 def format_count(number: int, noun: str) -> str:
     """A number with its noun: `1 datagram`, `2 datagrams`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """The text with U+FFFD in the place of characters that a terminal obeys, or that hide or reverse other text."""
+    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)

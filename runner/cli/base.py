@@ -10,13 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.segment import Segment
 
-from runner.cli.group import UNPRINTABLE
 from runner.errors import UsageError
 from runner.nights.night import newest_records
 from runner.paths import HOME, INSTALLED
 from runner.plan.jobs import LOGS
 from runner.store.runs import RunFolder
-from runner.units import format_size
+from runner.units import format_size, printable
 
 SITE = HOME / "web" / "site"
 _MOST_SENTENCES = 10
@@ -34,9 +33,7 @@ class SafeConsole(Console):
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
         shown = (
-            segment
-            if segment.control
-            else Segment(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", _commands(segment.text)), segment.style)
+            segment if segment.control else Segment(printable(_commands(segment.text)), segment.style)
             for segment in buffer
         )
         return super()._render_buffer(shown)

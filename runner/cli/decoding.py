@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from runner.cli.group import UNPRINTABLE, main
-from runner.units import format_count
+from runner.cli.group import main
+from runner.units import format_count, printable
 
 
 @main.command()
@@ -42,7 +42,7 @@ def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
 
 
 def _printable(text: object) -> str:
-    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text))
+    return printable(str(text))
 
 
 def _unread(document: dict[str, Any], *, with_keys: bool) -> Iterator[str]:

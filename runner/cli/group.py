@@ -1,7 +1,6 @@
 """The group of all commands. A command's module is imported only when the command is called, so that `--help` is
 fast."""
 
-import re
 from importlib import import_module
 from pathlib import Path
 
@@ -41,10 +40,6 @@ COMMANDS = {
     "test": ("host_commands", "Install what the tests need, then run the test suite."),
 }
 """Name of a command → its module in `runner.cli`, and its line in `--help`."""
-
-# Control characters, characters that reverse the direction of text, and surrogates, which no terminal can show. Images
-# can write such characters into logs, names and other values.
-UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class LazyGroup(click.Group):

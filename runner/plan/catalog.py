@@ -19,6 +19,7 @@ from runner.errors import SetupError, UsageError
 from runner.model.run import ClientKind, Kind, name_problem
 from runner.model.stack import BOXES, FLOWS_OVER_TCP, FORMS, NO_VIA, Box, Implementation, Knob, Middlebox, Role
 from runner.paths import IMPLEMENTATIONS, ROOT
+from runner.units import UNPRINTABLE
 from testcases.base import Case
 
 # Resolves names and values of options. Error messages list the choices.
@@ -79,7 +80,6 @@ _OWN_VARIABLES = re.compile(
     r"LD_\w+|PATH|ROLE|SSLKEYLOGFILE|QLOGDIR|LINK_PORT|(TERMINAL|GATEWAY|CLIENT|SERVER)_\w+|DOCKER_\w+"
 )
 _LARGEST_FILE = 4 << 20  # bytes
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # A name of an image (distribution/reference): registry and folders, then a tag or a digest.
 _IMAGE = re.compile(
     r"(?P<name>[a-zA-Z0-9][a-zA-Z0-9.-]*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)"
@@ -359,7 +359,7 @@ def _require_plain(path: Path, value: Any, place: str = "") -> None:
     with characters that reverse the direction of text, or with half a character; and for a number without a value."""
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"{path}, field '{place}' is {json.dumps(value)}: write a finite number.")
-    if isinstance(value, str) and (match := _HIDDEN.search(value)):
+    if isinstance(value, str) and (match := UNPRINTABLE.search(value)):
         raise UsageError(
             f"{path}, field '{place}' has the character U+{ord(match[0]):04X}, which is not shown: remove it."
         )

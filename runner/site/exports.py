@@ -24,6 +24,7 @@ from runner.model.run import RUN_SCHEMA, Kind, Run
 from runner.site.cells import BY_KEY, METRICS, Cell, moment, run_sentence
 from runner.site.view import RunView
 from runner.store.runs import RunFolder
+from runner.units import printable
 
 # A run's data for other programs: rows of jobs and of cells as CSV and Parquet, and badges.
 
@@ -439,14 +440,8 @@ def _title(states: dict[str, int]) -> str:
 
 
 def _text(text: str) -> str:
-    """Escaped text without control characters. XML 1.0 forbids these characters, and an endpoint may have written
-    some."""
-    allowed = "".join(
-        character
-        for character in text
-        if character in "\t\n\r" or (character >= " " and character not in "\ufffe\uffff")
-    )
-    return escape(allowed.encode("utf-8", "replace").decode())
+    """Escaped text without the characters that XML 1.0 forbids: an endpoint may have written some."""
+    return escape(re.sub("[\ufffe\uffff]", "", printable(text)))
 
 
 def public_list(runs: Runs) -> bytes:

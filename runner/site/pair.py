@@ -1,6 +1,5 @@
 """The pages of matrix cells: one page per pair and case, drawn again only when its inputs changed."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from runner.site import cells, charts
 from runner.site.cells import BY_KEY, METRICS, SIGNS, Cell, Metric, shown, value
 from runner.site.series import Download, Series, coded, load_series, plot_document, publish
 from runner.site.view import RunView, digest
-from runner.site.writer import Progress, Writer, every
+from runner.site.writer import Progress, Writer, every, printable_json, script_json
 
 # The data of the page of one matrix cell.
 
@@ -309,10 +308,10 @@ def _job_files(view: RunView, writer: Writer, cell: Cell) -> tuple[dict[int, Ser
             series[result.iteration] = stored_series
             shown = result.iteration == cell.shown
             text = (
-                stored_series.text.strip()
+                printable_json(stored_series.text.decode(errors="replace").strip())
                 if shown
-                else json.dumps(plot_document(stored_series), separators=(",", ":")).encode()
+                else script_json(plot_document(stored_series), separators=(",", ":"))
             )
-            script = b"bentpipe.series(%d,%b);\n" % (result.iteration, text)
-            (writer.root / inside / "series.js").write_bytes(script)
+            script = f"bentpipe.series({result.iteration},{text});\n"
+            (writer.root / inside / "series.js").write_text(script, encoding="utf-8")
     return series, downloads

@@ -1,6 +1,7 @@
 """Renders templates on all cores and writes the files of the site."""
 
 import gc
+import json
 import multiprocessing
 import os
 import re
@@ -25,7 +26,7 @@ from runner.site.cells import BY_KEY, SIGNS, STEPS, amount, digits, host_text, m
 from runner.site.charts import limit_class
 from runner.site.pages import navigation
 from runner.site.view import MARKER, RunView, case_href, stack_href
-from runner.units import format_data_rate, format_duration, format_size
+from runner.units import format_data_rate, format_duration, format_size, printable
 
 # Renders templates and writes the files of the site.
 
@@ -39,6 +40,20 @@ RESERVED = (STATIC, BADGES, LATEST, *SITE_FILES)
 """Names that the site's folder uses itself. No run may have one of these names."""
 
 
+# Characters of `units.UNPRINTABLE` as JSON escapes them. Surrogates are left out, because JSON escapes pairs of them.
+_ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:[bfr]|u(?:00[01]|007f|00[89]|061c|200[ef]|202[89a-e]|206[6-9]|feff))")
+
+
+def script_json(document: Any, **options: Any) -> str:
+    """JSON for a script of a page, which shows its texts. See `units.printable`."""
+    return printable_json(json.dumps(document, ensure_ascii=False, **options))
+
+
+def printable_json(text: str) -> str:
+    """The same JSON, with U+FFFD in the place of unprintable characters in its texts, escaped or not."""
+    return _ESCAPED.sub("\\1\N{REPLACEMENT CHARACTER}", printable(text))
+
+
 @cache
 def _environment() -> Environment:
     """The templates. All writers share them, because compiling them takes longer than drawing a small run."""
@@ -49,6 +64,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_function"] = script_json
     environment.filters |= {
         "moment": moment,
         "duration": format_duration,
@@ -108,8 +124,7 @@ class Writer:
         return self.templates.get_template(template).render(context)
 
     def _write(self, path: str, text: str) -> None:
-        # An endpoint may have written half of a surrogate pair, which UTF-8 can't encode.
-        self.file(path, text.encode("utf-8", "replace"))
+        self.file(path, printable(text).encode())
 
     def file(self, path: str, content: bytes) -> None:
         """Replace the file atomically. A file that already has this content is not touched."""

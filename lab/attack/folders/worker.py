@@ -163,6 +163,8 @@ class Worker:
             text = path.read_bytes()
             if ALARM.encode() in text:
                 self._add(_LOST, "markup", f"{path} has a script of the folder")
+            if match := _COMMANDS.search(text.decode(errors="replace")):
+                self._add(_LOST, "markup", f"{path} has the character U+{ord(match[0]):04X}")
         self._search(_SITE)
         self._serve()
 

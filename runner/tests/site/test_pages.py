@@ -1,5 +1,6 @@
 """What the pages of a run tell: sentences, stacks, scenarios, comparisons, figures."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,8 @@ from runner.site.pages import Page, comparing, figures, implementations, modules
 from runner.site.view import RunView, StoredRun, previous
 from runner.store.runs import RunFolder
 from runner.terminal.printing import show_result
+from runner.tests.site.test_series_drawing import stored
+from runner.units import UNPRINTABLE
 
 STACKS = ("a", "b", "c")
 
@@ -235,6 +238,40 @@ def test_a_pair_tells_its_notes_and_what_the_public_runner_would_have_said(tmp_p
     assert re.search(r'<details id="public" open>.*verdict: different', page)
     assert "iteration 1: <b>failed</b>, here <b>succeeded</b>" in page
     assert "&lt;b&gt;5000" in page
+
+
+HOSTILE = (
+    "\x1b[2J\x1b]0;title\x07\x9b31m\x00\x85\r\u202egnp.exe\u2066\u200f\u2028\ufeff\ud800 \\u001b \\\\u202e "
+    "</script><script>alert(1)</script> <img src=x onerror=alert(1)> " + "x" * 5_000
+)
+
+
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_texts_of_endpoints_are_shown_without_what_they_command(tmp_path: Path, *, ascii_only: bool) -> None:
+    jobs = tuple(Job(server="a", client="b", case="quick", iteration=number) for number in (1, 2))
+    folder = RunFolder.create(tmp_path / "run", run("run", {"quick": case("quick", iterations=2)}, jobs))
+    finding = Finding(code="rfc9000-10.2-x", requirement=HOSTILE, expected=HOSTILE, actual=HOSTILE, role="client")
+    for job, outcome in zip(jobs, (Outcome.SUCCEEDED, Outcome.FAILED), strict=True):
+        ended = Result.of(job, outcome) if outcome is Outcome.SUCCEEDED else Result.of(job, outcome, finding)
+        folder.save_result(replace(ended, violations=(finding,), notes=(finding,)))
+        drawn = stored(tmp_path / "series.json", limits=[[0, 1, HOSTILE.replace("\ud800", "")]])
+        text = json.dumps(json.loads(drawn.read_text()), ensure_ascii=ascii_only)
+        folder.artifacts(job).series.write_text(text, encoding="utf-8")
+    render([folder], tmp_path / "site")
+    names = (".html", ".xml", "series.js")
+    written = [path for path in (tmp_path / "site").rglob("*") if path.name.endswith(names)]
+    pages = {path: path.read_bytes().decode() for path in written}
+    assert len([path for path in pages if path.name == "series.js"]) == 2
+    scripts = [text[text.index(",") + 1 : text.rindex(")")] for path, text in pages.items() if path.suffix == ".js"]
+    for text in pages.values():
+        assert not UNPRINTABLE.search(text)
+        if text.startswith("<!"):
+            assert "<script>alert" not in text
+            assert "<img src=x" not in text
+            scripts += re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', text)
+    texts = [json.dumps(json.loads(script), ensure_ascii=False) for script in scripts]
+    assert not any(re.search(r"(?<!\\)(\\\\)*\\(u|b|f|r)|[\u202e\x9b\x85\u2028]", text) for text in texts)
+    assert any("gnp.exe" in text and "\\\\u001b" in text for text in texts)
 
 
 def test_broken_rules_stand_in_a_table_by_stack_and_on_the_pair_s_page(tmp_path: Path) -> None:
