@@ -11,6 +11,7 @@ from runner.errors import UsageError
 from runner.model.link import LinkParameters
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, Run
+from runner.units import format_count
 
 # Conditions that must be the same in two runs. Otherwise a difference of their numbers may have other causes than the
 # stacks.
@@ -197,15 +198,24 @@ _MOST_NAMED = 3  # codes
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """`trusted`: True when the results can be trusted. `reasons`: the reasons, as parts of a sentence."""
+    """`trusted`: True when the results can be trusted, except those of `errors` jobs, which have no verdict.
+    `reasons`: the reasons, as parts of a sentence."""
 
     trusted: bool
+    errors: int
     reasons: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """`can be trusted`, `can be trusted except for 1 job`, or `is doubtful`."""
+        if not self.trusted:
+            return "is doubtful"
+        return f"can be trusted except for {format_count(self.errors, 'job')}" if self.errors else "can be trusted"
 
     @property
     def sentence(self) -> str:
         """`can be trusted: 12 of 12 jobs done, no error`."""
-        return f"{'can be trusted' if self.trusted else 'is doubtful'}: {', '.join(self.reasons)}"
+        return f"{self.verdict}: {', '.join(self.reasons)}"
 
 
 def trust(planned: int, results: Collection[Result]) -> Trust:
@@ -216,7 +226,7 @@ def trust(planned: int, results: Collection[Result]) -> Trust:
     if errors:
         codes = Counter(result.findings[0].code if result.findings else "error" for result in errors)
         named = ", ".join(f"{code} {count}" for code, count in codes.most_common(_MOST_NAMED))
-        reasons.append(f"{len(errors)} ended as errors ({named})")
+        reasons.append(f"{len(errors)} ended as {'an error' if len(errors) == 1 else 'errors'} ({named})")
     else:
         reasons.append("no error")
     if reused := sum(bool(result.reused_from) for result in results):
@@ -225,5 +235,6 @@ def trust(planned: int, results: Collection[Result]) -> Trust:
         reasons.append(f"{repeated} repeated after a disturbance")
     return Trust(
         trusted=bool(results) and len(results) >= planned and len(errors) <= DOUBTFUL * len(results),
+        errors=len(errors),
         reasons=tuple(reasons),
     )

@@ -90,6 +90,7 @@ class RunStanding(TypedDict):
     """The document of one run."""
 
     trusted: bool
+    verdict: str  # `Trust.verdict`
     reasons: list[str]
     previous: str  # name of the run with which this run is compared; empty: there is no such run
     stacks: dict[str, Standing]
@@ -107,6 +108,7 @@ def standing(view: RunView) -> RunStanding:
     lines = change_lines(view.changes, view.previous, view.folder) if view.changes and view.previous else []
     return {
         "trusted": trusted.trusted,
+        "verdict": trusted.verdict,
         "reasons": list(trusted.reasons),
         "previous": view.previous.name if view.previous else "",
         "stacks": {name: stack for name in stack_names(view) if (stack := _stack(view, name))["cells"]},

@@ -205,6 +205,17 @@ def test_a_plan_that_no_longer_runs_is_history(tmp_path: Path) -> None:
     assert ">old<" not in page
 
 
+def test_a_run_with_an_error_can_be_trusted_except_for_that_job(tmp_path: Path) -> None:
+    folder = night(tmp_path / "n-0", 0, {})
+    job = Job(server="quinn", client="aioquic", case="hs", iteration=1)
+    folder.save_result(Result.of(job, Outcome.ERROR, _finding("engine", "the engine was away")))
+    render([folder], tmp_path / "site")
+    text = words(tmp_path / "site/index.html")
+    told = "can be trusted except for 1 job"
+    assert f"Trust : this run {told}: 54 of 54 jobs done, 1 ended as an error (engine 1)" in text
+    assert f"✓ {told} n-0" in text
+
+
 def test_tonight_says_what_changed_is_new_was_disturbed_and_can_be_trusted(tmp_path: Path) -> None:
     folders = [
         night(tmp_path / "lab-all-a", 0, {}),
