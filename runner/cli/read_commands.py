@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from runner import notebook
 from runner.cli.base import SITE, Skipped, draw_site, err, out, write_single, yes_option
-from runner.cli.group import UNPRINTABLE, main
+from runner.cli.group import main
 from runner.compare import clocks, compare, report
 from runner.compare.compare import RunMeans, between_runs, run_means
 from runner.compare.conditions import TOPICS, differences
@@ -38,7 +38,7 @@ from runner.site.server import SiteServer
 from runner.store import runs as store
 from runner.store.runs import RunFolder, find_runs, load_evidence
 from runner.terminal import printing
-from runner.units import format_count
+from runner.units import format_count, printable
 
 # Commands over stored files: analyse, render, serve, show, schema.
 
@@ -198,7 +198,7 @@ def packets_(name: str, display_filter: str, vantage: str, details: bool, yes: b
     require_tool("tshark", purpose="tshark reads the packets.", assume_yes=yes, console=err)
     options = ("-O", "quic") if details else ()
     for line in notebook.tshark(folder.own(job), *options, display_filter=display_filter, vantage=vantage):
-        click.echo(UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", line.decode(errors="replace").rstrip("\n")))
+        click.echo(printable(line.decode(errors="replace").rstrip("\n")))
 
 
 @main.command("rules")
