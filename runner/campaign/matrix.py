@@ -33,7 +33,7 @@ from runner.plan.catalog import Catalog, load_catalog, split
 from runner.plan.choice import Choice, choose
 from runner.plan.jobs import remaining
 from runner.plan.options import MatrixOptions
-from runner.store.runs import RunFolder, load_evidence
+from runner.store.runs import RunFolder, load_evidence, own_logs
 from runner.terminal.printing import RunWatch, markdown_matrix, print_matrix
 from runner.units import format_count, format_duration, format_size
 
@@ -134,10 +134,11 @@ class Session:
             out.print(f"Nothing is left to run: {len(self.jobs)} jobs of {path} are done.")
             return
         cost = estimate(self.todo, self.folder.run.cases)
+        disk = cost.disk(self.options.keep_captures) + own_logs(runs.LOGS, self.todo, self.folder.run.cases)
         out.print(
             f"{format_count(len(self.todo), 'job')} into {path}, seed {self.folder.run.seed}, "
             f"about {format_duration(cost.seconds)} one after the other, "
-            f"{format_size(cost.disk(self.options.keep_captures))} on disk.",
+            f"{format_size(disk)} on disk.",
             soft_wrap=True,
         )
 

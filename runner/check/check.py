@@ -53,7 +53,7 @@ from runner.places.place import Concurrency, Ground, busy, concurrency, open_gro
 from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.jobs import LOGS, cannot_talk, new_run, run_path
 from runner.plan.options import Selection
-from runner.store.runs import RunFolder
+from runner.store.runs import RunFolder, own_logs
 from runner.terminal.printing import STYLES, RunWatch
 from runner.units import format_count, format_data_rate, format_duration, format_size
 
@@ -607,9 +607,10 @@ class _Check:
         folder = self._open(entry)
         # All stages use the same lanes: making a lane takes as long as a job.
         cost = estimate(folder.run.order, folder.run.cases)
+        disk = cost.disk(Retention.FAILED.value) + own_logs(LOGS, folder.run.order, folder.run.cases)
         self._say(
             f"About {format_count(len(folder.run.order), 'job')}, {format_duration(cost.seconds)} one after the other; "
-            f"up to {format_size(cost.disk('none'))} on disk, and the captures of jobs that fail."
+            f"{format_size(disk)} on disk, and the captures of jobs that fail."
         )
         if self._subject.clock == REAL and (load := busy()):
             self._say(load)

@@ -39,7 +39,7 @@ from runner.plan.catalog import split
 from runner.plan.jobs import LEDGER
 from runner.plan.links import LINKS_FILE
 from runner.plan.options import MatrixOptions
-from runner.store.runs import RunFolder
+from runner.store.runs import RunFolder, own_logs
 from runner.terminal import printing
 from runner.units import format_count, format_duration, format_size
 
@@ -225,11 +225,11 @@ def plan_(implementations: Path, /, **parsed: Any) -> None:
     unsupported = jobs.presets(choice.catalog, run.order, {})
     todo = tuple(job for job in run.order if job not in unsupported)
     out.print(printing.plan_table(run, choice.selection, todo))
-    total = estimate(todo, run.cases)
+    total, logs = estimate(todo, run.cases), own_logs(jobs.LOGS, todo, run.cases)
     out.print(
         f"\n{format_count(len(todo), 'job')}, about {format_duration(total.seconds)} with one lane; "
-        f"{format_size(total.disk('median'))} on disk with --keep-captures median, "
-        f"{format_size(total.disk('all'))} with all. "
+        f"{format_size(total.disk('median') + logs)} on disk with --keep-captures median, "
+        f"{format_size(total.disk('all') + logs)} with all. "
         f"{len(unsupported)} more are declared as unsupported."
     )
     if not choice.real:

@@ -144,12 +144,11 @@ def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
     )
 
 
-def best_clock(case: CaseRecord, *, loaded: bool = False) -> str:
-    """The better clock for the case. It is virtual for cases that mostly wait, and for all others when the host is
-    `loaded`. It is real when the CPU time of a slow stack can limit the case, when the case takes less time in a lane,
-    or when guests can't run the case."""
+def best_clock(case: CaseRecord) -> str:
+    """The better clock for the case. It is virtual for cases that mostly wait. It is real when the CPU time of a slow
+    stack can limit the case, when the case takes less time in a lane, or when guests can't run the case."""
     binds = case.kind is Kind.MEASUREMENT and _attainable(case) > _CPU_BINDS
-    cheaper = loaded or _in_guest(case) < _transfer(case) + _OVERHEAD
+    cheaper = _in_guest(case) < _transfer(case) + _OVERHEAD
     refused = case.beside or case.forward.is_real or case.client is not ClientKind.STACK
     return VIRTUAL if cheaper and not (binds or refused) else REAL
 

@@ -176,15 +176,13 @@ def with_clock(run: Run, clock: str, *, cpu_charge: str = "") -> Run:
     """Return `run` with this clock; for `auto`, with a clock for each case."""
     if clock == REAL:
         return run
-    loaded = bool(busy())
-    clocks = {name: _best_clock(case, loaded=loaded) for name, case in run.cases.items()} if clock == AUTO else {}
+    clocks = {name: _best_clock(case) for name, case in run.cases.items()} if clock == AUTO else {}
     return replace(run, clock=clock, clocks=clocks, guest={"epoch": str(EPOCH), "charge": cpu_charge})
 
 
-def _best_clock(case: CaseRecord, *, loaded: bool) -> str:
-    """The clock that `auto` chooses for a case. On a loaded host, it is virtual wherever guests can run the case and
-    its CPU time does not limit it."""
-    return best_clock(case, loaded=loaded)
+def _best_clock(case: CaseRecord) -> str:
+    """The clock that `auto` chooses for a case. Second flows need real time, because guests can't run them."""
+    return REAL if case.beside else best_clock(case)
 
 
 def busy() -> str:
@@ -195,7 +193,7 @@ def busy() -> str:
         return ""
     return (
         f"This host is busy: its load is {load:.0f} on {format_count(cores, 'core')}. Disturbed jobs run again, up to "
-        "3 times, so a run takes longer. Load does not matter in virtual time: --clock virtual, or --clock auto."
+        "3 times, which takes longer. Load does not matter in virtual time (--clock virtual; run: also --clock auto)."
     )
 
 

@@ -8,7 +8,7 @@ case was removed from bentpipe.
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from runner.errors import UsageError
 from runner.files import beneath, foreign_entry, locked_folder, read_regular
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import RESULT_SCHEMA, Artifacts, Evidence, Result, Sample
-from runner.model.run import RUN_SCHEMA, ClientKind, Job, Run, iteration_problem, name_problem
+from runner.model.run import RUN_SCHEMA, CaseRecord, ClientKind, Job, Run, iteration_problem, name_problem
 
 # Converts documents of an older schema into documents of the next schema. Pure.
 #
@@ -512,6 +512,38 @@ def load_evidence(artifacts: Artifacts) -> Evidence | None:
 def save_evidence(artifacts: Artifacts, evidence: Evidence) -> None:
     """Write `evidence.json`, the last file that the deployment of a job writes."""
     write_atomically(artifacts.evidence, to_json(evidence, _EVIDENCE))
+
+
+_LATEST = 12  # stored jobs of a stack in a role whose logs are measured
+_LARGE = 100_000  # bytes of files from which on a stack's logs grow with the files
+_USUAL, _USUAL_PER_BYTE = 100_000, 0.1  # bytes of an endpoint's logs that `estimate` counts, per job and per file byte
+
+
+def own_logs(logs: Path, jobs: Iterable[Job], cases: Mapping[str, CaseRecord]) -> int:
+    """The bytes of logs that the stacks of `jobs` will write beyond the usual, by their latest jobs below `logs`. A
+    stack may write debug logs of many bytes for each packet. A stack without a stored job counts 0."""
+    known: dict[tuple[str, str], tuple[float, float]] = {}
+    total = 0.0
+    for job in jobs:
+        for role, stack in (("server", job.server), ("client", job.client)):
+            if (stack, role) not in known:
+                known[stack, role] = _log_sizes(logs, stack, role)
+            base, per_byte = known[stack, role]
+            size = sum(cases[job.case_link].file_sizes)
+            total += max(0.0, base - _USUAL + (per_byte - _USUAL_PER_BYTE) * size)
+    return round(total)
+
+
+def _log_sizes(logs: Path, stack: str, role: str) -> tuple[float, float]:
+    """Bytes of logs of a job with small files, and bytes of logs per byte of large files."""
+    pattern = f"*/{stack}_*/*/*" if role == "server" else f"*/*_{stack}/*/*"
+    folders = sorted(logs.glob(f"{pattern}/{role}"), key=lambda folder: folder.stat().st_mtime)[-_LATEST:]
+    written = [sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()) for folder in folders]
+    evidences = [load_evidence(Artifacts(folder.parent)) for folder in folders]
+    files = [sum(file.size for file in evidence.files) if evidence is not None else 0 for evidence in evidences]
+    base = float(min(written, default=0))
+    rates = [(size - base) / whole for size, whole in zip(written, files, strict=True) if whole >= _LARGE]
+    return base, sum(rates) / len(rates) if rates else 0.0
 
 
 def find_runs(logs: Path, skip: Callable[[str], None] | None = None) -> list[RunFolder]:

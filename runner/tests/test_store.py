@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -175,3 +176,20 @@ def test_every_file_format_has_a_json_schema() -> None:
 def test_older_results_blame_nobody_for_what_a_client_only_shows() -> None:
     old = {"schema": 3, "findings": [{"code": "timeout", "role": "client"}, {"code": "no-ect", "role": "server"}]}
     assert [finding["role"] for finding in migrations.result_3(old)["findings"]] == ["", "server"]
+
+
+def test_the_debug_logs_of_earlier_jobs_count_in_the_estimate_of_disk(tmp_path: Path) -> None:
+    cases = {name: load_catalog().cases[name].record() for name in ("handshake", "goodput")}
+    for case, size, logs in (("handshake", 1024, 300_000), ("goodput", 10 * 2**20, 50_000_000)):
+        folder = tmp_path / "night" / "loud_quinn" / case / "1"
+        for role in ("server", "client"):
+            (folder / role).mkdir(parents=True)
+        (folder / "server" / "debug.log").touch()
+        os.truncate(folder / "server" / "debug.log", logs)  # a sparse file, which needs no disk space
+        document = json.loads((RECORDINGS / "quinn_quinn/handshake/1/evidence.json").read_text())
+        document["files"][0] |= {"size": size, "received": size}
+        (folder / "evidence.json").write_text(json.dumps(document))
+    loud = [Job(server="loud", client="quinn", case="goodput", iteration=number) for number in (1, 2)]
+    assert store.own_logs(tmp_path, loud, cases) == pytest.approx(2 * 49_000_000, rel=0.02)
+    assert store.own_logs(tmp_path, [replace(loud[0], case="handshake")], cases) == pytest.approx(200_000, rel=0.1)
+    assert store.own_logs(tmp_path, [replace(loud[0], server="new", client="quinn")], cases) == 0

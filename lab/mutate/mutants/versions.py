@@ -80,7 +80,7 @@ def _number_reset(m: Mutation) -> None:
     for _, packet in later:
         packet.number -= lowest
         packet.changed = True
-    for _, packet, old in m.frames(F.ACK, sender=SERVER):
+    for _, packet, old in m.frames(F.ACK, F.ACK_ECN, sender=SERVER):
         if packet.kind is Kind.INITIAL:
             packet.swap(old, old.but(ranges=[(low - lowest, high - lowest) for low, high in old.ranges]))
 

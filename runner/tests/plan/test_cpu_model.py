@@ -82,3 +82,10 @@ def test_the_fit_has_no_negative_number() -> None:
         for n in range(1, 8)
     ]
     assert min(fit(works, 0.0)) >= 0
+
+
+@pytest.mark.parametrize(("load", "told"), [(0.5, False), (2.9, False), (26.0, True)])
+def test_a_busy_host_is_told_at_once(monkeypatch: pytest.MonkeyPatch, load: float, *, told: bool) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert ("virtual time" in place.busy()) == told
