@@ -514,7 +514,7 @@ def save_evidence(artifacts: Artifacts, evidence: Evidence) -> None:
     write_atomically(artifacts.evidence, to_json(evidence, _EVIDENCE))
 
 
-_LATEST = 12  # stored jobs of a stack in a role whose logs are measured
+_MEASURED = 12  # latest stored jobs of a stack in a role whose logs are measured
 _LARGE = 100_000  # bytes of files from which on a stack's logs grow with the files
 _USUAL, _USUAL_PER_BYTE = 100_000, 0.1  # bytes of an endpoint's logs that `estimate` counts, per job and per file byte
 
@@ -537,7 +537,7 @@ def own_logs(logs: Path, jobs: Iterable[Job], cases: Mapping[str, CaseRecord]) -
 def _log_sizes(logs: Path, stack: str, role: str) -> tuple[float, float]:
     """Bytes of logs of a job with small files, and bytes of logs per byte of large files."""
     pattern = f"*/{stack}_*/*/*" if role == "server" else f"*/*_{stack}/*/*"
-    folders = sorted(logs.glob(f"{pattern}/{role}"), key=lambda folder: folder.stat().st_mtime)[-_LATEST:]
+    folders = sorted(logs.glob(f"{pattern}/{role}"), key=lambda folder: folder.stat().st_mtime)[-_MEASURED:]
     written = [sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file()) for folder in folders]
     evidences = [load_evidence(Artifacts(folder.parent)) for folder in folders]
     files = [sum(file.size for file in evidence.files) if evidence is not None else 0 for evidence in evidences]
