@@ -18,6 +18,7 @@ from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number, is_cu
 from runner.model.result import IMPAIRED, Artifacts, Evidence, Finding, LinkTruth, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, Check, Job, Kind, Run
 from runner.model.stack import HTTP09, Knob, Middlebox, PageLoad, carried
+from runner.plan.jobs import LOGS
 from runner.plan.options import Selection, iterations_of
 from runner.units import format_count, format_data_rate, format_duration, format_size
 
@@ -372,7 +373,9 @@ def _show_packets(console: Console, finding: Finding, artifacts: Artifacts) -> N
         console.print("[dim]               the capture was not kept: run the job again with --keep-captures all[/dim]")
         return
     shown = f"frame.number in {{{', '.join(map(str, finding.packets))}}}"
-    command = f"./bentpipe packets {shlex.quote(str(artifacts.folder))} --vantage {finding.vantage} --details"
+    folder = artifacts.folder.absolute()
+    job = folder.relative_to(LOGS) if folder.is_relative_to(LOGS) else folder
+    command = f"./bentpipe packets {shlex.quote(str(job))} --vantage {finding.vantage} --details"
     console.print(f"  show them    {escape(command)} --filter '{escape(shown)}'", soft_wrap=True)
 
 
