@@ -170,3 +170,17 @@ def test_a_proxy_may_have_answered_in_the_servers_place(catalog: Catalog, tmp_pa
     edit(artifacts, lambda evidence: evidence.update(via=proxy))
     finding = _finding(catalog, artifacts)
     assert (finding.role, finding.packets) == ("", ())
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_client_that_acknowledged_what_it_did_not_receive_is_at_fault(
+    catalog: Catalog, tmp_path: Path, pair: str
+) -> None:
+    recording = Recording.load(RECORDINGS / pair / "handshake" / "1")
+    for datagram in {id(each): each for each, _, _ in recording.frames(F.STREAM, sender="server")}.values():
+        recording.lose(datagram)
+    for datagram in {id(each): each for each, _, _ in recording.frames(0x1C, 0x1D)}.values():
+        recording.remove(datagram)
+    recording.evidence["files"][0].update(equal=False, received=None)
+    finding = _finding(catalog, Artifacts(recording.save(tmp_path / "job")))
+    assert finding.role == "client"
