@@ -88,7 +88,7 @@ _TOLERATED = (
     *("rfc9001-4.9", "rfc9001-6.1-no-key-update", "rfc9002-", "rfc9114-6.2-too-few"),
 )
 
-_FALSE_ACKS = "rfc9000-13.1-ack-of-un"  # a server does not repeat data that its client acknowledged
+_FALSE_ACK = "rfc9000-13.1-ack-of-unreceived"  # a server does not repeat data that its client acknowledged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +176,7 @@ def _provocations(
     lacking = any(not _is_whole(stream) for each in context.facts.connections for stream in each.request_streams)
     if not lacking or any(end.role == "server" for end in ends):
         return ()
-    return tuple(breach for breach in breaches if breach.role == "client" and breach.code.startswith(_FALSE_ACKS))
+    return tuple(breach for breach in breaches if breach.role == "client" and breach.code.startswith(_FALSE_ACK))
 
 
 def _causes_of(end: _End) -> tuple[str, ...]:

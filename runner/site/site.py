@@ -57,7 +57,8 @@ def render(
     try:
         _draw([StoredRun.of(folder) for folder in ordered], target, nights or {}, progress or (lambda _: None))
     except OSError as error:
-        raise UsageError(f"The site can't be written to {target}: {error.strerror or error}.") from error
+        reason = "not all files could be copied" if isinstance(error, shutil.Error) else error.strerror or error
+        raise UsageError(f"The site can't be written to {target}: {reason}.") from error
 
 
 def _draw(
