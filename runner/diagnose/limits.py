@@ -41,6 +41,11 @@ _OF_REST = 0.25  # share of the median rest
 _MOSTLY = 0.4  # share of the datagrams
 _LONGER = 2.5  # ratio to the rest after other datagrams
 _ABOVE_PACER = 2.0  # ratio to the median of the rests
+_ABOVE_TIMER = 0.005  # s, longer than the reaction of any stack, and than the timer of its pacer
+_LEAST_UNANSWERED = 10
+_LEAST_LARGE = 10  # datagrams
+_EACH_RTT = (0.9, 1.2)  # RTTs from one rest to the next
+_UNANSWERED = 0.7  # share of the rests; of a sender that waits for ACKs less than 0.3
 
 
 @dataclass(frozen=True)
@@ -177,22 +182,48 @@ class Supply:
         where the writes themselves can be seen. Many short datagrams at equal distances in bytes suffice, too: they
         show the size of the application's writes even where ACKs arrive at the same times as the writes.
         """
-        following = np.append(self.time[1:], np.inf)
-        acks = self._acks
-        rests = self.short & (following - self.time > _LEAST_REST)
+        following, gap = self.following, self.following - self.time
+        rests = self.short & (gap > _LEAST_REST)
         # An ACK did not end the rest if no ACK arrived just before the next datagram. It did not end the rest either
         # if an earlier ACK arrived during the rest and no packet followed it.
-        reaction = self._reaction(following)
-        earlier = np.searchsorted(acks, following - reaction) > np.searchsorted(acks, self.time + _BY_ACK)
-        by_ack = np.searchsorted(acks, following, side="right") > np.searchsorted(acks, following - reaction)
-        calm = rests & (earlier | ~by_ack)
-        if not self._rests_longer(following - self.time):
-            return np.zeros(len(self.time), dtype=bool)
+        by_ack = np.searchsorted(self._acks, following, side="right") > np.searchsorted(
+            self._acks, following - self._reaction
+        )
+        unanswered = self._unanswered(each_rtt=False)
+        calm = rests & (self._acked_in_rest(self._reaction) | ~by_ack)
+        if not self._rests_longer(gap):
+            return unanswered
         written = float(np.mean(self.as_written[rests])) if rests.any() else 0.0
         share = _LEAST_CALM_AS_WRITTEN if written > 0.5 else _LEAST_CALM
         if calm.sum() < max(_LEAST_TIMES, share * rests.sum()) and not self._regular(rests):
-            return np.zeros(len(self.time), dtype=bool)
-        return rests
+            return unanswered
+        return rests | unanswered
+
+    def _unanswered(self, *, each_rtt: bool) -> Bools:
+        """Per datagram, full or not: whether the server rested after it, and ACKs that arrived long before the end of
+        the rest let no packet go. So the window was not full. With `each_rtt`, only rests of a sender that sends one
+        burst per RTT (`Limit.PACING`); otherwise only shorter rests, in which the application had no data. No datagram
+        counts where ACKs end most rests."""
+        gap = self.following - self.time
+        rests = np.isfinite(gap) & (gap > max(_ABOVE_TIMER, _ABOVE_PACER * float(np.median(gap)))) & ~self.blocked
+        rests &= self.view.room.pending(self.time + 1e-6) > 0
+        # A smaller window after a loss needs no packet for an ACK, either.
+        signals = self.view.flight.signals
+        rests &= np.searchsorted(signals, self.following) == np.searchsorted(signals, self.time - 2 * self.view.window)
+        ends = np.flatnonzero(rests)
+        large = np.zeros(len(gap), dtype=bool)  # a slow stack sends less after each ACK
+        large[ends] = np.diff(ends, prepend=-1) >= _LEAST_LARGE
+        rtts = np.diff(self.following[ends], prepend=-np.inf) / self.view.rtt
+        rests[ends[(rtts < _EACH_RTT[0]) | (rtts > _EACH_RTT[1]) if each_rtt else rtts >= _EACH_RTT[0]]] = False
+        unanswered = rests & (self._acked_in_rest(_SLOWEST) | (large & self._acked_in_rest(_BY_ACK)))
+        enough = unanswered.sum() >= max(_LEAST_UNANSWERED, _UNANSWERED * rests.sum())
+        return unanswered if enough else np.zeros(len(gap), dtype=bool)
+
+    def bursts(self, at: Floats) -> Bools:
+        """Per moment of the server's clock: whether the server rested between two bursts, although ACKs arrived."""
+        ends = self._unanswered(each_rtt=True)
+        place = np.searchsorted(self.time[ends], at, side="right")
+        return np.append(-np.inf, self.following[ends])[place] > at
 
     def doubtful(self, start: float, end: float) -> bool:
         """Whether most datagrams between two moments of the server's clock are shorter than earlier datagrams. Such
@@ -201,10 +232,23 @@ class Supply:
         less = (self.size < _FULL_DATAGRAM * self._largest) & ~self._filled
         return bool(inside.any()) and float(np.mean((less | self.as_written)[inside])) > 0.5
 
-    def _reaction(self, following: Floats) -> float:
+    @cached_property
+    def following(self) -> Floats:
+        """Per datagram: when the next datagram was sent; infinity for the last."""
+        return np.append(self.time[1:], np.inf)
+
+    def _acked_in_rest(self, reaction: float) -> Bools:
+        """Per datagram: whether an ACK arrived after it, and longer than `reaction` seconds before the next."""
+        acked: Bools = np.searchsorted(self._acks, self.following - reaction) > np.searchsorted(
+            self._acks, self.time + _BY_ACK
+        )
+        return acked
+
+    @cached_property
+    def _reaction(self) -> float:
         """Seconds from the arrival of an ACK to the packets that it allows: half a millisecond, or more where the rests
-        after full datagrams show a slower stack or host. `following`: when the next datagram was sent."""
-        gap = following - self.time
+        after full datagrams show a slower stack or host."""
+        following, gap = self.following, self.following - self.time
         long = (gap > _LEAST_REST) & np.isfinite(gap)
         rests = ~self.short & long
         place = np.searchsorted(self._acks, following[rests], side="right") - 1
@@ -252,7 +296,7 @@ class Supply:
         times = self.time[self.emptied]
         if not len(times):
             return idle
-        until = np.append(self.time[1:], np.inf)[self.emptied]
+        until = self.following[self.emptied]
         place = np.searchsorted(times, at, side="right")
         begun = place > 0
         last = np.maximum(place - 1, 0)
@@ -535,7 +579,7 @@ def _classify(slices: Slices) -> Ints:
         idle & _whole(slices),
         idle,
         slices.starved,
-        spare & _rhythmic(slices, spare),
+        slices.supply.bursts(slices.sending) | (spare & _rhythmic(slices, spare)),
         spare,
         ((slices.in_flight >= _SPARE * slices.peak) | slices.after_loss) & slices.view.transfer.sent_completely,
     ]

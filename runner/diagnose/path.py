@@ -353,18 +353,20 @@ def longest_silence(recording: Recording, flight: Flight, rtt: float, shift: flo
 
 
 def black_hole(recording: Recording, flight: Flight, truth: LinkTruth | None, shift: float) -> Silence | None:
-    """The time in which all datagrams of the server above 1200 B were lost, up to the last such datagram. None when
-    these are fewer than three, or when the simulator counted fewer than three datagrams as too long. `shift`: seconds
-    from the server to the client over the empty path."""
+    """The time in which all datagrams of the server above a size were lost, although datagrams of this size had passed
+    before, up to the last such datagram. The size is at least 1200 B. None when these are fewer than three, or when the
+    simulator counted fewer than three datagrams as too long. `shift`: seconds from the server to the client over the
+    empty path."""
     server = recording.server
     if truth is None or truth.forward.dropped_mtu < _LEAST_DROPS or server is None:
         return None
     size = server.datagrams["payload_length"][server.packets["datagram"][flight.row]]
-    large = size > _EVERY_PATH
-    passed = np.flatnonzero(large & flight.arrived)
-    since = int(passed[-1]) + 1 if len(passed) else 0
-    gone = np.flatnonzero(large & ~flight.arrived)
-    gone = gone[gone >= since]
+    passed = np.where(flight.arrived, size, 0)
+    later = np.append(np.maximum.accumulate(passed[::-1])[::-1][1:], 0)
+    largest = int(passed.max())  # only probes of the path's MTU are larger
+    gone = np.flatnonzero(
+        ~flight.arrived & (size > np.maximum(later, _EVERY_PATH)) & ((size <= largest) | (largest <= _EVERY_PATH))
+    )
     if len(gone) < _LEAST_DROPS:
         return None
     time = flight.time + shift

@@ -382,10 +382,21 @@ class View:
 
     @cached_property
     def first_repeat(self) -> float:
-        """When the server first sent response data again; infinity: never."""
-        sent, rows = self.sent, self.own
+        """When the server first sent response data again that it may have taken for lost; infinity: never. A probe of
+        data that arrived doesn't count: a PTO lowers no window (RFC 9002 §7.5), and it comes before any ACK of a packet
+        that was sent after the data (§6.1)."""
+        sent, rows, flight = self.sent, self.own, self.flight
+        first = rows[sent.new[rows] > 0]
+        first = first[np.argsort(sent.start[first], kind="stable")]
         again = rows[sent.new[rows] < sent.length[rows]]
-        return float(self.seconds(sent.time_ns[again]).min(initial=np.inf))
+        copy = first[np.maximum(np.searchsorted(sent.start[first], sent.start[again], side="right") - 1, 0)]
+        order = np.argsort(flight.acked, kind="stable")
+        highest = np.append(-1, np.maximum.accumulate(flight.row[order]))
+        time = self.seconds(sent.time_ns[again])
+        passed = highest[np.searchsorted(flight.acked[order], time, side="right")] > sent.packet[copy]
+        assert self.transfer.resent is not None  # there is sent data
+        lost = self.transfer.resent[1][again] == 0
+        return float(time[passed | lost].min(initial=np.inf))
 
     @cached_property
     def queue_seconds(self) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from runner.decode.columns import CLIENT, SERVER
+from runner.diagnose.detectors.sender import detect_window_after_loss
 from runner.diagnose.limits import Course
 from runner.diagnose.transfer_view import EVIDENCE, View
 from runner.model.result import Diagnosis, Limit, Pattern
@@ -189,21 +190,25 @@ QUEUE_PATTERNS = (
 )
 
 _LEAST_DROPS = 10
+_LEAST_COSTLY_DROPS = 3
 _LEAST_DROP_SHARE = 0.02  # loss-based congestion control causes fewer losses when it probes
 _STANDING = 1.0  # RTTs of the empty path
 _QUEUE_LEAST_SHARE = 0.25  # share of the time
 
 
 def detect_queue(course: Course) -> Iterator[Diagnosis]:
-    """Overflow: the simulator counted that the queue dropped at least ten packets and at least 2 % of all packets.
+    """Overflow: the simulator counted that the queue dropped at least ten packets and at least 2 % of all packets; or
+    at least three packets and most of the lost packets, and the window that stayed small after these losses cost time.
     Standing queue: in at least a quarter of the time packets wait for at least one RTT of the empty path, which doubles
     the RTT."""
     view = course.view
     if view.truth is not None:
         forward = view.truth.forward
         share = forward.dropped_queue / max(forward.packets_in, 1)
-        if forward.dropped_queue >= _LEAST_DROPS and share >= _LEAST_DROP_SHARE:
-            lost = view.flight.time[~view.flight.arrived]
+        lost = view.flight.time[~view.flight.arrived]
+        often = forward.dropped_queue >= _LEAST_DROPS and share >= _LEAST_DROP_SHARE
+        mostly = forward.dropped_queue >= _LEAST_COSTLY_DROPS and 2 * forward.dropped_queue > len(lost)
+        if often or (mostly and any(detect_window_after_loss(course))):
             bounds = (float(lost.min()), float(lost.max())) if len(lost) else (view.first_byte, view.last_byte)
             yield Diagnosis(
                 code="queue-overflow",
@@ -280,7 +285,7 @@ PATH_MTU_PATTERNS = (
     Pattern(code="mtu-black-hole", meaning="Long packets vanished."),
 )
 
-_EVERY_PATH = 1200  # bytes of UDP payload; `small_datagrams` detects smaller datagrams
+_LEAST_SIZE = 0.9 * 1200  # bytes of UDP payload; `small_datagrams` detects smaller datagrams
 _SMALL = 1300  # bytes of UDP payload; IPv6 guarantees 1232 (RFC 8200 §5)
 _LEAST_DATAGRAMS = 500
 
@@ -295,7 +300,7 @@ def detect_path_mtu(course: Course) -> Iterator[Diagnosis]:
     carrier = server.packets["datagram"][view.flight.row]
     mine, size = np.unique(carrier), server.datagrams["payload_length"]
     largest = int(size[mine].max(initial=0))
-    if len(mine) >= _LEAST_DATAGRAMS and _EVERY_PATH <= largest < _SMALL:
+    if len(mine) >= _LEAST_DATAGRAMS and _LEAST_SIZE <= largest < _SMALL:
         yield Diagnosis(
             code="mtu-not-raised",
             sentence=f"None of {len(mine)} datagrams has more than {largest} B, although the path carries 1500 B.",

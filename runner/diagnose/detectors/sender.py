@@ -7,10 +7,10 @@ import numpy as np
 
 from runner.decode.columns import CLIENT, NULL, SERVER
 from runner.diagnose.limits import Course, Rounds, longest
-from runner.diagnose.path import Floats
+from runner.diagnose.path import Floats, least_around
 from runner.diagnose.transfer_view import View
 from runner.model.result import Diagnosis, Limit, Pattern, Span
-from runner.trace.recording import Ints
+from runner.trace.recording import Bools, Ints
 from runner.units import format_data_rate, format_duration, format_size
 
 # Detector: no pacing (RFC 9002 §7.7). The server sends faster than the bottleneck, then rests until the next RTT.
@@ -99,27 +99,29 @@ _SLOW_START_LEFT_LEAST_ROUNDS = 4
 _GREW = 1.5
 _HELD = 0.7
 _RETURN_FULL = 0.8
+_NEARLY_FULL = 0.8
+_SHORTEST_WAIT = 0.003  # s
 _LATE = 1.5  # RTTs of the empty path; with a queue or late ACKs the window looks too small
 
 
 def detect_slow_start_left(course: Course) -> Iterator[Diagnosis]:
-    """Report at least four rounds in which the window did not grow, although it was the limit and no packet had been
-    lost. No diagnosis where the application may have been the limit, because datagrams are short. No diagnosis either
+    """Report at least four rounds in which the window did not grow, although it was the limit, less than 80 % of the
+    link were used, and no packet had been lost. No diagnosis where the application may have been the limit, because
+    datagrams are short, where packets waited in front of a link of unknown capacity, because that link may be full, or
     where ACKs fill the return link, because then the return link sets the pace."""
-    rounds = Rounds.of(course)
+    view, slices, rounds = course.view, course.slices, Rounds.of(course)
     first, last = rounds.flat(_GROWTH)
-    if last - first < _SLOW_START_LEFT_LEAST_ROUNDS or rounds.peak[first] > course.view.bdp:
+    if last - first < _SLOW_START_LEFT_LEAST_ROUNDS or rounds.peak[first] > view.bdp:
         return
     start, end = float(rounds.start[first]), float(rounds.start[last])
-    if _rtt(course, start, end) > _LATE * course.slices.window:
+    inside = (slices.middle >= start) & (slices.middle < end)
+    if not inside.any() or _rtt(course, start, end) > _LATE * slices.window:
         return
-    inside = (course.slices.middle >= start) & (course.slices.middle < end)
-    if inside.any() and float(np.median(course.slices.return_use[inside])) >= _RETURN_FULL:
+    if float(np.median(slices.return_use[inside])) >= _RETURN_FULL or _may_be_full(course, inside):
         return
-    shift = course.view.shift
-    if course.slices.supply.doubtful(start - shift, end - shift):
+    if slices.supply.doubtful(start - view.shift, end - view.shift):
         return
-    initial, level = float(rounds.peak[0]), float(np.median(rounds.peak[first:last]))
+    initial, level = _initial_window(view), float(np.median(rounds.peak[first:last]))
     if level < _HELD * float(rounds.peak[: first + 1].max()):
         return  # the window had been larger, so slow start is not the cause
     grew = level > _GREW * initial
@@ -128,14 +130,30 @@ def detect_slow_start_left(course: Course) -> Iterator[Diagnosis]:
     yield Diagnosis(
         code="slow-start-left-early" if grew else "window-never-grew",
         sentence=(f"Slow start ended early: {held}" if grew else f"The congestion window never grew: {held}")
-        + _room(course.view.bdp),
+        + _room(view.bdp),
         start=start,
         end=end,
         share=(end - start) / course.duration,
-        packets=course.view.numbers_in(start, end),
+        packets=view.numbers_in(start, end),
         vantage="server",
         section="RFC 9002 §7.3.1",
     )
+
+
+def _initial_window(view: View) -> float:
+    """Bytes in flight when the first ACK for response data reached the server."""
+    flight = view.flight
+    acked = flight.acked[np.searchsorted(flight.row, view.sent.packet[view.own[0]]) :].min(initial=np.inf)
+    return float(flight.in_flight(np.array([np.nextafter(acked, 0)]))[0])
+
+
+def _may_be_full(course: Course, inside: Bools) -> bool:
+    """Whether the forward link may have been full in these slices. A queue that slow start leaves behind may be too
+    short for `Slices.full`: RFC 9406 §4.2 stops at a wait of 4 to 16 ms."""
+    capacity, slices = course.view.capacity, course.slices
+    used = float(slices.utilisation[inside].mean()) * float(capacity.rate[0]) / capacity.known
+    waited = float(np.median(least_around(slices.least_waited, slices.per_window)[inside]))
+    return used >= _NEARLY_FULL or (not capacity.by_queue and waited > _SHORTEST_WAIT)
 
 
 def _rtt(course: Course, start: float, end: float) -> float:

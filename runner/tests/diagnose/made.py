@@ -20,6 +20,7 @@ HEADER = 30  # bytes of a packet around its stream data
 IP_UDP = 28
 ACK_DELAY = 0.025
 ACK_FRAME = 12
+_OVERTAKEN = 0.008  # s; two packets of a window of 80 kB
 _FEW = 200  # bytes of the smallest packet that is sent
 FIN_ACK = 2
 
@@ -64,8 +65,8 @@ class Cause:
     with_ack: int = 0
     """Every n-th packet also carries an ACK frame, so that there is less space for data; 0: none."""
     late: Callable[[int], bool] = field(default=lambda _: False)
-    """Whether the data of a packet of the server is sent again at once although the packet arrives. The window then
-    falls by a fifth."""
+    """Whether the packets behind a packet of the server overtake it, so that the server takes it for lost as soon as a
+    later packet is acknowledged. Its data is sent again, and the window falls."""
     back_rate: float = 1e12
     """Bit/s of the return link, whose queue has no limit."""
     pieces: int = 1 << 40
@@ -206,8 +207,6 @@ class Made:
         packet = Packet(self._now, SERVER, number, tuple(frames), length=length + HEADER + extra)
         for _ in range(2 if cause.twice else 1):
             self._link(packet)
-        if cause.late(number):
-            self._at(self._now + 1e-3, lambda: self._take_for_lost(offset, length))
         self._at(self._now + 6 * cause.delay + 0.7, lambda: self._probe(number))
 
     @property
@@ -224,7 +223,7 @@ class Made:
             return
         self._link_free = begin + serial
         if not cause.lost(number):
-            arrival = self._link_free + cause.delay
+            arrival = self._link_free + cause.delay + (_OVERTAKEN if cause.late(number) else 0.0)
             self._at(arrival, lambda: self._receive(packet, arrival))
 
     def _probe(self, number: int) -> None:
@@ -232,10 +231,6 @@ class Made:
         if number in self._unacked and number > self._largest - 3:
             self._again.append(self._unacked.pop(number)[:2])
             self._send()
-
-    def _take_for_lost(self, offset: int, length: int) -> None:
-        self._again.append((offset, length))
-        self._window, self._recovery = self._window * 4 // 5, self._number
 
     def _receive(self, packet: Packet, at: float) -> None:
         self.far.append(Packet(**{**vars(packet), "time": at}))
@@ -283,7 +278,11 @@ class Made:
             _, length, _ = self._unacked.pop(number)
             if self._recovery < 0:
                 self._window += length
-        missing = [number for number in self._unacked if number + 3 <= self._largest and not self.cause.held]
+        missing = [
+            number
+            for number in self._unacked
+            if number + (1 if self.cause.late(number) else 3) <= self._largest and not self.cause.held
+        ]
         for number in missing:
             offset, length, _ = self._unacked.pop(number)
             self._again.append((offset, length))

@@ -171,6 +171,33 @@ def test_a_window_that_a_needless_repeat_lowered_did_not_leave_slow_start_early(
         assert not codes & {"slow-start-left-early", "window-never-grew"}
 
 
+@pytest.mark.parametrize(("cap", "code"), [(14_000, "window-never-grew"), (60_000, "slow-start-left-early")])
+def test_a_probe_of_data_that_arrived_lowers_no_window(cap: int, code: str) -> None:
+    probed = Made(Cause(cap=cap, size=600_000, early=20)).explained()
+    assert {diagnosis.code for diagnosis in probed.diagnoses} == {code, "spurious-retransmissions"}
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        pytest.param(Cause(cap=173_000, initial_window=100_000), id="window of 86 % of the BDP"),
+        pytest.param(
+            Cause(cap=152_000, initial_window=100_000, data_rate=2_000_000, delay=0.3, size=10**6, advertised=10**7),
+            id="real link whose queue is as short as HyStart++ leaves it",
+        ),
+    ],
+)
+def test_a_link_that_may_be_full_is_no_sign_of_slow_start_that_ended_early(cause: Cause) -> None:
+    assert not Made(cause).explained().diagnoses
+
+
+@pytest.mark.parametrize(("size", "every"), [(10 * 1_370, 0.017), (12 * 1_370, 0.011)])
+def test_writes_of_full_datagrams_leave_acks_unanswered(size: int, every: float) -> None:
+    steady = Cause(writes=(size, every), data_rate=24_000_000, size=1_200_000, initial_window=800_000, queue=1_000)
+    explanation = Made(steady).explained()
+    assert {diagnosis.code for diagnosis in explanation.diagnoses} == {"application-idle"}
+
+
 def test_spans_follow_each_other_without_a_gap() -> None:
     spans = Made(CLEAN).explained().spans
     assert spans[0].limit is Limit.HANDSHAKE
