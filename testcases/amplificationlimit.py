@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from runner.model.facts import ConnectionFacts
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.model.stack import Role
@@ -28,7 +27,7 @@ def chain_was_sent(case: CaseEvidence) -> Iterator[Finding]:
     limit."""
     least = case.case.chain_bytes
     for number, connection in enumerate(case.facts.connections):
-        if _has_hidden_chain(connection):
+        if case.facts.no_secrets:
             continue
         if connection.handshake_completed and connection.server_handshake_bytes < least:
             finding = Finding(
@@ -48,7 +47,7 @@ def comes_near_the_limit(case: CaseEvidence) -> Iterator[Finding]:
     the limit, they can't show that they keep it. A server that reached the limit sent a long chain, also when the chain
     can't be read."""
     for number, connection in enumerate(case.facts.connections):
-        sent, hidden = connection.amplification, _has_hidden_chain(connection)
+        sent, hidden = connection.amplification, case.facts.no_secrets
         if sent is None or sent.headroom is None:
             continue
         if hidden and sent.headroom > _DATAGRAM:
@@ -85,10 +84,6 @@ def keeps_the_limit(case: CaseEvidence) -> Iterator[Finding]:
             section="RFC 9000 §8.1",
         )
         yield proven(finding, amplification.place)
-
-
-def _has_hidden_chain(connection: ConnectionFacts) -> bool:
-    return connection.cannot_read("server", "handshake")
 
 
 CASE = Case(

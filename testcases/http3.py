@@ -83,8 +83,7 @@ def messages_have_headers(case: CaseEvidence) -> Iterator[Finding]:
 def _connections(case: CaseEvidence) -> Iterator[ConnectionFacts]:
     """Completed connections whose packets can be read: unread 0-RTT packets could hide a control stream."""
     for connection in case.facts.connections:
-        sealed = connection.early_data_unread or connection.cannot_read("client", "1rtt")
-        if connection.handshake_completed and not (sealed or connection.cannot_read("server", "1rtt")):
+        if connection.handshake_completed and not (connection.early_data_unread or case.facts.no_secrets):
             yield connection
 
 

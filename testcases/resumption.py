@@ -24,7 +24,7 @@ def second_is_resumed(case: CaseEvidence) -> Iterator[Finding]:
     Without the secrets of Handshake packets, the ServerHello decides: a server sends a Certificate exactly when it
     chooses no pre-shared key (RFC 8446 §4.4.2)."""
     done = [connection for connection in case.facts.connections if connection.handshake_completed]
-    if done and not _has_certificate(done[0]):
+    if done and not _has_certificate(done[0], case):
         finding = Finding(
             code="first-without-certificate",
             requirement="The first connection authenticates the server by its certificate.",
@@ -35,7 +35,7 @@ def second_is_resumed(case: CaseEvidence) -> Iterator[Finding]:
         )
         yield proven(finding, done[0].landmarks.server_hello)
     for connection in done[1:]:
-        certificate = _has_certificate(connection)
+        certificate = _has_certificate(connection, case)
         if not connection.resumed or certificate:
             finding = Finding(
                 code="not-resumed",
@@ -47,8 +47,8 @@ def second_is_resumed(case: CaseEvidence) -> Iterator[Finding]:
             yield proven(finding, connection.landmarks.server_hello)
 
 
-def _has_certificate(connection: ConnectionFacts) -> bool:
-    return not connection.resumed if connection.cannot_read("server", "handshake") else connection.certificate_sent
+def _has_certificate(connection: ConnectionFacts, case: CaseEvidence) -> bool:
+    return not connection.resumed if case.facts.no_secrets else connection.certificate_sent
 
 
 def _word(value: bool | None) -> str:

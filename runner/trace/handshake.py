@@ -66,18 +66,22 @@ def completed(scope: Scope) -> bool:
 
 def sealed(scope: Scope, sender: int, packet_type: str) -> bool:
     """Whether `sender` sent packets of this type, and no capture contains one that could be read."""
+    sent = any(len(scope.packets(vantage, sender, packet_type)) for vantage in scope.recording.vantages)
+    return sent and not _read(scope, sender, packet_type)
+
+
+def _read(scope: Scope, sender: int, packet_type: str) -> bool:
     rows = [(vantage, scope.packets(vantage, sender, packet_type)) for vantage in scope.recording.vantages]
-    read = any((vantage.packets["decrypted"][packets] == 1).any() for vantage, packets in rows)
-    return not read and any(len(packets) for _, packets in rows)
+    return any((vantage.packets["decrypted"][packets] == 1).any() for vantage, packets in rows)
 
 
 def alpn(scope: Scope) -> str | None:
     """The negotiated protocol. Without the secrets of the server's Handshake packets: the only protocol that the client
     offered, if the handshake completed, because a server can't choose another one (RFC 9001 §8.1)."""
-    offered: list[str] = scope.row.value("offered_alpn") or []
-    if len(offered) == 1 and sealed(scope, SERVER, "handshake") and completed(scope):
-        return offered[0]
     known: str | None = scope.row.value("alpn")
+    offered: list[str] = scope.row.value("offered_alpn") or []
+    if known is None and len(offered) == 1 and not _read(scope, SERVER, "handshake") and completed(scope):
+        return offered[0]
     return known
 
 

@@ -285,3 +285,18 @@ def test_a_datagram_that_arrived_in_time_excuses_no_other(catalog: Catalog, reco
         write_pcap(capture, [*records[:lost], *records[lost + 1 :]])
     result = _judge(catalog, artifacts, "longrtt")
     assert (result.outcome, [finding.code for finding in result.findings]) == (Outcome.ERROR, ["disturbed"])
+
+
+def test_packets_that_belong_to_no_connection_without_keys_are_not_missed(catalog: Catalog, recorded: Copy) -> None:
+    """With an empty connection ID of the client, nobody can assign the server's Handshake packets without secrets."""
+    artifacts = recorded("quinn_quinn/handshake")
+    traces = [decode_capture(capture, ()) for capture in (artifacts.client_capture, artifacts.server_capture)]
+    known, evidence = facts(*traces), load_evidence(artifacts)
+    assert evidence is not None
+    alone = replace(known.connections[0], unread=(), alpn=None, offered_alpn=("h3", "hq-interop"))
+    record = catalog.cases["handshake"].record()
+    context = CaseEvidence(
+        facts=replace(known, connections=(alone,)), evidence=evidence, case=record, truth=None, protocol="hq-interop"
+    )
+    assert [finding.code for finding in Alpn("hq-interop")(context)] == [UNDECIDED]
+    assert list(catalog.cases["http3"].checks[-2](context)) == []
