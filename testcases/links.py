@@ -21,6 +21,7 @@ from runner.model.link import (
     Rebinding,
     Segment,
 )
+from testcases.skies import SKIES
 
 _25_PACKETS = Queue(packets=25)
 # The thesis states 25 packets; its simulator ran with about 125 (12 % of the BDP). We use 125 packets.
@@ -173,8 +174,8 @@ LEO_CHANGING = _grounded(
     note="one-way delay 25 to 140 ms, changes every 5 s after the first UDP packet; packets stay in order",
 )
 
-LINKS: dict[str, Link] = {link.name: link for link in list(globals().values()) if isinstance(link, Link)}
-"""All links that this file declares, by name."""
+LINKS: dict[str, Link] = {link.name: link for link in list(globals().values()) if isinstance(link, Link)} | SKIES
+"""All built-in links, by name."""
 
 # The loss ratios of the QPEP paper: 28 values from 1e-9 to 1, evenly on a logarithmic scale.
 LOSS_SWEEP = tuple(float(f"{10 ** (-9 + 9 * step / 27):.2g}") for step in range(28))

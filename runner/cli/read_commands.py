@@ -4,10 +4,11 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -33,12 +34,21 @@ from runner.plan import jobs
 from runner.plan.catalog import Catalog, implementations_schema, load_catalog, split
 from runner.plan.choice import declaration
 from runner.plan.jobs import LOGS, run_path, stored_job
+from runner.plan.link_trace_importers import (
+    Measurement,
+    add_iperf3,
+    add_irtt,
+    add_pings,
+    add_probes,
+    read_leocc,
+)
+from runner.plan.link_traces import LinkTrace, read_mahimahi, read_trace, write_trace
 from runner.plan.links import emulated_links_schema, links_schema
 from runner.site.server import SiteServer
 from runner.store import runs as store
 from runner.store.runs import RunFolder, find_runs, load_evidence
 from runner.terminal import printing
-from runner.units import format_count, printable
+from runner.units import format_count, format_duration, printable
 
 # Commands over stored files: analyse, render, serve, show, schema.
 
@@ -382,4 +392,64 @@ def import_(path: Path, name: str | None) -> None:
         f"{target.name}: {format_count(done.new, 'new result')}, {done.replaced} in place of an error, "
         f"{done.known} known before. {format_count(done.without_evidence, 'job')} without packets on this host: "
         "they can be shown and compared, and not judged again."
+    )
+
+
+# Traces of links.
+
+_TRACE_OPTIONS = {
+    "down": "File of mahimahi with the download's opportunities.",
+    "up": "File of mahimahi with the upload's opportunities.",
+    "delays": "LeoCC's file with the one-way delay of each 10 ms; with --down and --up.",
+    "ping": "Output of `ping -D`.",
+    "irtt": "JSON of irtt.",
+    "iperf3": "Output of `iperf3 --json`; twice, with and without --reverse, for both directions.",
+    "probes": "The file sim/probes.txt of a job over a real link.",
+}
+_IMPORTERS = {"ping": add_pings, "irtt": add_irtt, "iperf3": add_iperf3, "probes": add_probes}
+
+
+def _trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for name, about in reversed(_TRACE_OPTIONS.items()):
+        several = name == "iperf3"
+        command = click.option(f"--{name}", type=file_type, multiple=several, metavar="FILE", help=about)(command)
+    return command
+
+
+@main.command("link-trace")
+@click.argument("table", type=file_type, required=False, metavar="[TRACE]")
+@_trace_options
+@click.option("--save", type=file_type, metavar="FILE", help="File to write: .csv or .parquet.")
+def link_trace(table: Path | None, save: Path | None, **files: Any) -> None:
+    """Check a trace of a link, or make one of measurements, and print what is in it.
+
+    TRACE is a table, CSV or Parquet. Its form, and the files of other tools, are described in docs/link-traces.md.
+    """
+    trace = _trace_of(table, {name: value for name, value in files.items() if value})
+    out.print(f"{trace.name}: {format_duration(trace.length)}, {format_count(len(trace.times), 'line')}")
+    for name, column in trace.columns.items():
+        low, mean, high = (f"{value:,.6g}" for value in (min(column), trace.mean(name), max(column)))
+        out.print(f"  {name:<18} {low} to {high}, mean {mean}")
+    if save is not None:
+        write_trace(trace, save)
+        out.print(f"{save}: --link trace={save} replays it.")
+
+
+def _trace_of(table: Path | None, files: dict[str, Any]) -> LinkTrace:
+    """The trace in the named files. Raises UsageError when they don't belong together."""
+    if table is not None and not files:
+        return read_trace(table)
+    if table is None and set(files) == {"down", "up"}:
+        return read_mahimahi(files["down"], files["up"])
+    if table is None and set(files) == {"down", "up", "delays"}:
+        return read_leocc(files["down"], files["up"], files["delays"])
+    if table is None and files and set(files) <= set(_IMPORTERS):
+        measured = Measurement()
+        for name, value in files.items():
+            for path in value if isinstance(value, tuple) else (value,):
+                _IMPORTERS[name](measured, path)
+        return measured.trace(path)
+    raise UsageError(
+        "link-trace: name one table; or --down and --up, with or without --delays; or one of --ping, --irtt "
+        "and --probes, with or without --iperf3."
     )

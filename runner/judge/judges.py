@@ -243,6 +243,8 @@ def judges_for(job: Job, record: CaseRecord) -> Iterator[Judge]:
 
 def judge_job(job: Job, artifacts: Artifacts, case: Case | None, record: CaseRecord) -> Result:
     """Judge one job. Writes `series.json` and the tables beside the captures; the result is returned, not stored."""
+    if record.link.repeats and (truth := load_truth(artifacts.link_truth)) is not None:
+        record = replace(record, link=record.link.begun(truth.seed, record.timeout))
     judged = JudgedJob(job=job, artifacts=artifacts, case=case, record=record)
     result = Result.of(job, Outcome.SUCCEEDED)
     for judge in judges_for(job, record):

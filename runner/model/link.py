@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from random import Random
+from typing import Any, NamedTuple, cast
 
 from runner.model.stack import BOXES, BesideRole, Box, Middlebox, Role
 from runner.units import format_data_rate, format_size
@@ -21,6 +22,8 @@ DELAY = {"unit": "seconds", "largest": 60.0}
 TIME = {"unit": "seconds", "largest": 86_400.0}
 PACKETS = {"unit": "packets", "largest": 1_000_000.0}
 LEAST_MTU, LARGEST_MTU = 100, 65_535  # bytes
+LEAST_RATE, LARGEST_RATE = 1_000, 10_000_000_000  # bit/s, of the simulator
+LARGEST_DELAY = 60.0  # s
 
 
 class _InUnits:
@@ -40,14 +43,26 @@ class _InUnits:
                     raise ValueError(f"{about.name} is 0 to {largest:g} ({unit}), not {value:g}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinkChange(_InUnits):
-    """New values of one direction. They hold from `time` seconds after the direction's first UDP packet on."""
+class LinkChange(NamedTuple):
+    """New values of one direction, from `time` seconds after the link's first UDP packet on (over TCP: its first
+    packet). In JSON it is the list of its values, or an object. It is a tuple, because a trace has thousands of
+    them."""
 
-    time: float = field(metadata=TIME)
-    delay: float = field(metadata=DELAY)  # one-way delay, seconds
+    time: float
+    delay: float  # one-way delay, seconds
     data_rate: int  # bit/s
-    loss: float = field(default=0.0, metadata=FRACTION)
+    loss: float = 0.0
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the values; empty when they are in their ranges."""
+        limits = (("time", 86_400.0), ("delay", LARGEST_DELAY), ("data_rate", LARGEST_RATE), ("loss", 1.0))
+        for name, largest in limits:
+            value = getattr(self, name)
+            least = LEAST_RATE if name == "data_rate" else 0
+            if not least <= value <= largest:
+                return f"{name} of a change is {least} to {largest:g}, not {value:g}"
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +81,10 @@ class LinkImpairments(_InUnits):
     reorder_delay: float = field(default=0.0, metadata=DELAY)
     mark_packets: int = field(default=0, metadata=PACKETS)  # a packet gets CE when this many packets wait behind it
     changes: tuple[LinkChange, ...] = ()
+    changes_period: float = 0.0  # seconds after which the changes begin again; 0: they happen once
+    changes_start: float | None = (
+        0.0  # seconds of the changes that are over at the first packet; None: the seed chooses
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,11 +93,39 @@ class LinkImpairments(_InUnits):
         times = [change.time for change in self.changes]
         if times != sorted(times):
             raise ValueError("changes must be in the order of their times")
+        if problem := next((change.problem for change in self.changes if change.problem), ""):
+            raise ValueError(problem)
+        if self.changes_period and self.changes and times[-1] >= self.changes_period:
+            raise ValueError(f"changes_period must be more than {times[-1]:g}, the time of the last change")
+        if self.changes_start is None and not self.changes_period:
+            raise ValueError("changes_start can only be null, for a start that the seed chooses, with a changes_period")
 
     @property
     def have_chance(self) -> bool:
         """True when the seed decides what happens to packets."""
-        return bool(self.gilbert_elliott or self.corruption or self.jitter or self.reorder)
+        by_chance = self.gilbert_elliott or self.corruption or self.jitter or self.reorder
+        return bool(by_chance or self.changes_start is None or any(change.loss for change in self.changes))
+
+    def begun(self, seed: int) -> "LinkImpairments":
+        """These impairments with the start of the changes that the seed chooses."""
+        if self.changes_start is not None:
+            return self
+        return replace(self, changes_start=round(Random(seed).uniform(0.0, self.changes_period), 6))
+
+    def unrolled(self, seconds: float) -> "LinkImpairments":
+        """The same impairments with `changes` that happen once: those of the first `seconds` after the first packet."""
+        start, period = self.changes_start or 0.0, self.changes_period
+        if not start and not period:
+            return self
+        unrolled: list[LinkChange] = []
+        for turn in range(-1 if period else 0, int((start + seconds) / period) + 1 if period else 1):
+            for change in self.changes:
+                time = change.time + turn * period - start
+                if time <= 0:
+                    unrolled = [change._replace(time=0.0)]
+                elif time <= seconds:
+                    unrolled.append(change._replace(time=round(time, 9)))
+        return replace(self, changes=tuple(unrolled), changes_period=0.0, changes_start=0.0)
 
     def sentences(self) -> Iterator[str]:
         """A phrase for each impairment, for people."""
@@ -99,7 +146,8 @@ class LinkImpairments(_InUnits):
         if self.mark_packets:
             yield f"CE from {self.mark_packets} waiting packets"
         if self.changes:
-            yield f"{len(self.changes)} changes over {self.changes[-1].time:g} s"
+            repeated = f", again and again after {self.changes_period:g} s" if self.changes_period else ""
+            yield f"{len(self.changes)} changes over {self.changes[-1].time:g} s{repeated}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,6 +393,9 @@ class SegmentRecord:
     impairments: PathImpairments = NO_PATH_IMPAIRMENTS
 
 
+_BESIDES_CLIENT = 30.0  # s in which a link carries packets before and after the client's time
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinkRecord:
     """A link with its segments, beginning at the client. `real` is set for a real link, which has one segment with
@@ -397,6 +448,22 @@ class LinkRecord:
         return self.end_to_end.forward.delay + self.end_to_end.return_.delay
 
     @property
+    def repeats(self) -> bool:
+        """True when the changes of a direction begin again and again."""
+        return any(way.impairments.changes_period for each in self.segments for way in (each.forward, each.return_))
+
+    def begun(self, seed: int, timeout: float) -> "LinkRecord":
+        """The link as a job with this seed and time-out (seconds) meets it: the changes that repeat are written out."""
+        segments = []
+        for number, segment in enumerate(self.segments):
+            forward, return_ = (
+                replace(way, impairments=way.impairments.begun(seed ^ number).unrolled(timeout + _BESIDES_CLIENT))
+                for way in (segment.forward, segment.return_)
+            )
+            segments.append(replace(segment, forward=forward, return_=return_))
+        return replace(self, segments=tuple(segments))
+
+    @property
     def base_name(self) -> str:
         """The name without an added loss, such as `geo` for `geo+loss=0.01`."""
         return self.name.partition("+loss=")[0]
@@ -405,8 +472,6 @@ class LinkRecord:
 # A declared emulated link: its segments with two directions each. SI units.
 
 IP_PACKET = 1500  # bytes: the MTU of every emulated link
-LEAST_RATE, LARGEST_RATE = 1_000, 10_000_000_000  # bit/s, of the simulator
-LARGEST_DELAY = 60.0  # s
 LARGEST_QUEUE = 1_000_000  # packets
 _STRICT = {"extra": "forbid"}  # pydantic: unknown fields are errors
 
@@ -452,7 +517,9 @@ class Direction:
     def is_clean(self) -> bool:
         """True when no packet is lost or changed on purpose. Parameters that change over time, as over a LEO satellite,
         are allowed."""
-        return not self.loss and replace(self.impairments, changes=()) == NO_LINK_IMPAIRMENTS
+        steady = replace(self.impairments, changes=(), changes_period=0.0, changes_start=0.0)
+        lossless = not self.loss and not any(change.loss for change in self.impairments.changes)
+        return lossless and steady == NO_LINK_IMPAIRMENTS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -243,7 +243,9 @@ PACKETS = "packets.bin"
 
 
 def link_documents(job: LaneJob) -> dict[str, dict[str, Any]]:
-    """The documents of a job's segments, by the name of the segment. Each segment has its own seed."""
+    """The documents of a job's segments, by the name of the segment. Each segment has its own seed, which also chooses
+    where changes that repeat begin; they are written out for the time of the job."""
+    link = job.topology.link.begun(job.seed, job.timeout)
     return {
         name: link_document(
             forward=segment.forward,
@@ -253,8 +255,17 @@ def link_documents(job: LaneJob) -> dict[str, dict[str, Any]]:
             lose_all=job.lose_all,
             flood=job.flood,
         )
-        for number, (name, segment) in enumerate(job.topology.segments.items())
+        for number, (name, segment) in enumerate(replace(job.topology, link=link).segments.items())
     }
+
+
+def _direction(way: LinkParameters) -> dict[str, Any]:
+    """One direction of the document. The simulator gets changes that happen once."""
+    document = asdict(way)
+    impairments = document["impairments"]
+    del impairments["changes_period"], impairments["changes_start"]
+    impairments["changes"] = [change._asdict() for change in way.impairments.changes]
+    return document
 
 
 def link_document(
@@ -275,8 +286,8 @@ def link_document(
     return {
         "left": {"interface": "eth0", "foreign": RIGHT_NETS},
         "right": {"interface": "eth1", "foreign": LEFT_NETS},
-        "forward": asdict(forward),
-        "return": asdict(return_),
+        "forward": _direction(forward),
+        "return": _direction(return_),
         "impairments": asdict(path),
         "loss_protocol": "any" if lose_all else "udp",
         "seed": seed,

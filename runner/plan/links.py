@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from runner.errors import UsageError
 from runner.model.link import (
+    LEAST_RATE,
     NO_PATH_IMPAIRMENTS,
     Direction,
     Link,
@@ -32,6 +33,7 @@ from runner.model.run import Pause
 from runner.model.stack import Role
 from runner.paths import HOME
 from runner.plan.catalog import Number, Truth, Whole, read_as
+from runner.plan.link_traces import LinkTrace, read_mahimahi, read_trace, with_trace
 from testcases.links import LINKS
 
 # Reads and validates links.json: hosts that are reached over SSH, and the real links to these hosts.
@@ -307,6 +309,18 @@ EMULATED_LINKS = HOME / "emulated-links.json"
 EMULATED_LINKS_SCHEMA = 1
 
 
+class _TraceFile(BaseModel):
+    """The files of a segment's trace (docs/link-traces.md), in the folder of this file: `file`, a table, or `down` and
+    `up`, files of mahimahi. `loop`: True: the trace begins again at its end, and first at a time that the seed
+    chooses."""
+
+    model_config = ConfigDict(extra="forbid")
+    file: str = ""
+    down: str = ""
+    up: str = ""
+    loop: Truth = True
+
+
 class _Segment(BaseModel):
     """One segment of a link. `forward` carries the download, `return` carries the client's ACKs."""
 
@@ -314,6 +328,7 @@ class _Segment(BaseModel):
     forward: Direction
     return_: Direction = Field(alias="return")
     impairments: PathImpairments = NO_PATH_IMPAIRMENTS
+    trace: _TraceFile | None = None
 
 
 class _EmulatedLinkEntry(BaseModel):
@@ -351,9 +366,8 @@ def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
                 f"{path}, link '{name}': use at most 40 small letters, digits, '-' and '.' for a name, such as alpine."
             )
         try:
-            links[name] = Link(
-                name=name, segments=tuple(map(_emulated_segment, entry.segments)), source=entry.source, note=entry.note
-            )
+            segments = tuple(_emulated_segment(segment, path.parent) for segment in entry.segments)
+            links[name] = Link(name=name, segments=segments, source=entry.source, note=entry.note)
         except ValueError as error:
             raise UsageError(f"{path}, link '{name}': {error}.") from error
     return links
@@ -369,8 +383,21 @@ def declared_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
     return {**LINKS, **declared}
 
 
-def _emulated_segment(entry: _Segment) -> Segment:
-    return Segment(forward=entry.forward, return_=entry.return_, impairments=entry.impairments)
+def _emulated_segment(entry: _Segment, folder: Path) -> Segment:
+    segment = Segment(forward=entry.forward, return_=entry.return_, impairments=entry.impairments)
+    if entry.trace is None:
+        return segment
+    files = {name: folder / text for name in _FILES if (text := getattr(entry.trace, name.replace("trace", "file")))}
+    return with_trace(segment, _trace_of(files), loop=entry.trace.loop)
+
+
+def _trace_of(files: Mapping[str, Path]) -> LinkTrace:
+    """The trace in a table, or in two files of mahimahi. Raises ValueError when other files are named."""
+    if set(files) == {"trace"}:
+        return read_trace(files["trace"])
+    if set(files) == {"down", "up"}:
+        return read_mahimahi(files["down"], files["up"])
+    raise ValueError("a trace is one table, or the two files down and up of mahimahi")
 
 
 # Parses a link that is written on the command line: `--link rate=50M/5M,delay=300ms,loss=0.1%,queue=1bdp`. Pure.
@@ -385,6 +412,9 @@ _LARGEST = 10**15  # largest number: int() of a much larger Decimal may take ver
 _RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _TIMES = {"ms": Decimal("0.001"), "s": Decimal(1), "us": Decimal("0.000001")}
 _SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "KiB": 2**10, "MiB": 2**20}
+
+_FILES = ("trace", "down", "up")  # keys with the name of a file
+_UNUSABLE = re.compile(r"[^a-z0-9.-]+")  # characters that can't be in the name of a link
 
 Parser = Callable[[str], Any]
 
@@ -426,20 +456,35 @@ def _pairs(part: str, text: str) -> dict[str, str]:
         if key in pairs:
             raise UsageError(f"--link '{text}': '{key}' is given twice: keep one of them.")
         pairs[key] = value
-    for key in ("rate", "delay"):
-        if key not in pairs:
-            raise UsageError(f"--link '{text}': {key} is missing: write it as {EXAMPLE}.")
     return pairs
 
 
 def _segment_of_text(pairs: Mapping[str, str], text: str) -> Segment:
+    files = {key: Path(value) for key, value in pairs.items() if key in _FILES}
+    trace = _trace_of(files) if files else None
     forward, return_ = {}, {}
     for key, value in pairs.items():
+        if key in (*_FILES, "loop"):
+            continue
         both = value.split("/")
         if len(both) > 2:
             raise UsageError(f"--link '{text}': {key} has one value, or FORWARD/RETURN, not {value}.")
         forward[key], return_[key] = _KEYS[key](both[0]), _KEYS[key](both[-1])
-    return Segment(forward=_direction(forward), return_=_direction(return_))
+    for key, quantity in (("rate", "data_rate"), ("delay", "delay")):
+        for way, values in (("forward", forward), ("return", return_)):
+            if trace is not None and f"{way}_{quantity}" in trace.columns:
+                values[key] = max(LEAST_RATE, round(trace.mean(f"{way}_{quantity}"))) if key == "rate" else 0.0
+            elif key not in values:
+                where = f", and {trace.name} has no column {quantity}" if trace else ""
+                raise UsageError(f"--link '{text}': {key} is missing{where}: write it as {EXAMPLE}.")
+    segment = Segment(forward=_direction(forward), return_=_direction(return_))
+    return segment if trace is None else with_trace(segment, trace, loop=_yes(pairs.get("loop", "yes")))
+
+
+def _yes(text: str) -> bool:
+    if text not in ("yes", "no"):
+        _refuse(text, "yes or no, such as loop=no")
+    return text == "yes"
 
 
 def _direction(values: dict[str, Any]) -> Direction:
@@ -455,10 +500,12 @@ def _direction(values: dict[str, Any]) -> Direction:
 def _segment_name(pairs: Mapping[str, str]) -> str:
     """A name such as `50M-5M-300ms-1bdp-loss0.001`. It has every parameter, so that different links never have the same
     name."""
-    bare = ("rate", "delay", "queue")
+    bare = (*_FILES, "rate", "delay", "queue")
     words = []
     for key in (*bare, *sorted(set(pairs) - set(bare))):
-        if key in pairs:
+        if key in _FILES and key in pairs:
+            words.append(_UNUSABLE.sub("-", Path(pairs[key]).stem.lower()).strip("-"))
+        elif key in pairs:
             values = [_canonical(key, value) for value in dict.fromkeys(pairs[key].split("/"))]
             words.append(("" if key in bare else key.replace("_", "-")) + "-".join(values))
     return "-".join(words)
@@ -467,7 +514,7 @@ def _segment_name(pairs: Mapping[str, str]) -> str:
 def _canonical(key: str, text: str) -> str:
     """The value in one standard spelling. It has no `%`, which has a special meaning in URLs, and no blanks."""
     value = _KEYS[key](text)
-    if isinstance(value, Queue):
+    if isinstance(value, Queue | str):
         return text.replace(" ", "")
     if key == "rate":
         unit = next(unit for unit in ("G", "M", "k", "") if value % _RATES[unit] == 0)
@@ -540,5 +587,6 @@ _KEYS: dict[str, Parser] = {
     "delay": _seconds,
     "queue": _queue,
     "loss": _fraction,
+    **dict.fromkeys((*_FILES, "loop"), str),
     **{name: _PARSERS[unit] for name, unit in _UNITS.items() if name != "delay"},
 }

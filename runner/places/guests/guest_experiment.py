@@ -191,6 +191,9 @@ _HOSTS = {CLIENT: CLIENT_HOSTS, SERVER: SERVER_HOSTS}
 _TUN = ("/dev/net/tun", 10, 200)  # path, major and minor number
 
 
+_LARGEST_ARGUMENT = 131_071  # bytes of one argument of a program (MAX_ARG_STRLEN of Linux)
+
+
 class Description:
     """Records of one job, in the order in which they are added."""
 
@@ -262,7 +265,14 @@ class Description:
         """Add a simulated link in the namespace `role`, and captures at both ends."""
         self.add("root", role, disk.path.name)
         self.add("bind", role, LOGS, f"out/{role}", "rw")
-        self.process(role, "link", role, {}, [*disk.command, json.dumps(document, sort_keys=True)])
+        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+        if len(text) > _LARGEST_ARGUMENT:
+            raise LaneError(
+                "link-too-long",
+                "The link changes too often for virtual time, where its parameters have at most 128 KiB: use --clock "
+                "real, or a trace with fewer lines.",
+            )
+        self.process(role, "link", role, {}, [*disk.command, text])
         self.capture(role, "eth0", "left", foreign=document["left"]["foreign"])
         self.capture(role, "eth1", "right", foreign=document["right"]["foreign"])
 

@@ -1,0 +1,324 @@
+"""Traces of links: how delay, data rate and loss of a link change with time, read from files and made into links.
+
+A trace is a table with a column `time` (seconds) and columns of `COLUMNS`, in SI units (docs/link-traces.md),
+as CSV or Parquet; or two files of mahimahi, which list the ms in which a packet of 1500 bytes may leave. A line holds
+until the next line. Every mistake in a file is a UsageError with the number of the line.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from runner.errors import UsageError
+from runner.model.link import LARGEST_DELAY, LARGEST_RATE, LEAST_RATE, Direction, LinkChange, Segment
+
+QUANTITIES = {"delay": LARGEST_DELAY, "data_rate": float(LARGEST_RATE), "loss": 1.0}
+"""Name of a quantity → its largest value. Delay: seconds one way. Data rate: bit/s of IP packets. Loss: a fraction."""
+
+WAYS = ("forward", "return")
+COLUMNS = (*QUANTITIES, *(f"{way}_{name}" for way in WAYS for name in QUANTITIES))
+"""The columns of a table besides `time`. A column without a direction in its name is for both directions."""
+
+MOST_CHANGES = 100_000  # of a trace: 1,000 s with 100 changes a second
+_TOO_LONG = f"a trace has at most {MOST_CHANGES:,} lines: cut it, or thin it out"
+_MOST_OPPORTUNITIES = 20_000_000
+_LARGEST_FILE = 512 << 20  # bytes
+_GAP, _GAP_STEPS = 1.0, 20  # a step that is longer than 1 s and than 20 usual steps is a gap
+_UNEQUAL = 0.05  # share by which the lengths of both directions may differ
+_PACKET_BITS = 1500 * 8  # of a delivery opportunity of mahimahi
+_TOLERANCE = 1.0  # packets by which the straight pieces may differ from the opportunities of mahimahi
+
+Column = Sequence[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkTrace:
+    """A trace. `columns`: values by `forward_delay`, `return_loss`, …; all have the length of `times`.
+
+    `times`: seconds, the first is 0. `length`: seconds after which the trace begins again when it is looped.
+    """
+
+    name: str
+    times: Column
+    columns: Mapping[str, Column]
+    length: float
+
+    def changes(self, way: str, direction: Direction) -> tuple[LinkChange, ...]:
+        """The changes of one direction. The direction has the values of the columns that the trace lacks."""
+        width = len(self.times)
+        delays, rates, losses = (
+            self.columns.get(f"{way}_{name}", (getattr(direction, name),) * width) for name in QUANTITIES
+        )
+        rows = zip(self.times, delays, rates, losses, strict=True)
+        changes = [LinkChange(time, delay, round(rate), loss) for time, delay, rate, loss in rows]
+        return tuple(each for number, each in enumerate(changes) if not number or each[1:] != changes[number - 1][1:])
+
+    def mean(self, column: str) -> float:
+        """The mean of a column over the time."""
+        steps = np.diff([*self.times, self.length])
+        return float(np.average(self.columns[column], weights=steps)) if self.length > 0 else self.columns[column][0]
+
+
+def with_trace(segment: Segment, trace: LinkTrace, *, loop: bool) -> Segment:
+    """The segment with the changes of a trace. Each direction gets the means of the trace as its own values.
+
+    A looped trace begins at a time that the job's seed chooses.
+    """
+
+    def direction(way: str, plain: Direction) -> Direction:
+        means = {name: trace.mean(f"{way}_{name}") for name in QUANTITIES if f"{way}_{name}" in trace.columns}
+        if "data_rate" in means:
+            means["data_rate"] = round(means["data_rate"])
+        changes = trace.changes(way, plain)
+        impairments = replace(
+            plain.impairments,
+            changes=changes,
+            changes_period=trace.length if loop else 0.0,
+            changes_start=None if loop and len(changes) > 1 else 0.0,
+        )
+        return replace(plain, **means, impairments=impairments)  # type: ignore[arg-type]
+
+    forward, return_ = direction("forward", segment.forward), direction("return", segment.return_)
+    return replace(segment, forward=forward, return_=return_)
+
+
+# Tables.
+
+
+def read_trace(path: Path) -> LinkTrace:
+    """The trace in a table, CSV or Parquet. Raises UsageError with the line."""
+    if path.suffix == ".parquet":
+        names, rows = _parquet(path)
+    else:
+        names, rows = _csv(path)
+    for name in names:
+        if name != "time" and name not in COLUMNS:
+            raise UsageError(f"{path}, line 1: there is no column '{name}'. Columns: time, {', '.join(COLUMNS)}.")
+    if "time" not in names or len(names) < 2:
+        raise UsageError(f"{path}, line 1: write the names of columns, such as time,delay,data_rate,loss.")
+    if len(set(names)) < len(names):
+        raise UsageError(f"{path}, line 1: a column is there twice: keep one of them.")
+    times: list[float] = []
+    columns: dict[str, list[float]] = {name: [] for name in names if name != "time"}
+    for line, row in rows:
+        if len(times) == MOST_CHANGES:
+            raise UsageError(
+                f"{path}, line {line}: a trace has at most {MOST_CHANGES:,} lines: cut it, or thin it out."
+            )
+        if len(row) != len(names):
+            hint = "the file ends early: copy it again" if len(row) < len(names) else "remove what is too much"
+            raise UsageError(f"{path}, line {line}: {len(row)} values where {len(names)} are expected; {hint}.")
+        for name, value in zip(names, row, strict=True):
+            number = _number(path, line, name, value)
+            (times if name == "time" else columns[name]).append(number)
+        if len(times) > 1 and times[-1] <= times[-2]:
+            raise UsageError(
+                f"{path}, line {line}: time {times[-1]:g} is not after {times[-2]:g} of the line before: sort them."
+            )
+    if not times:
+        raise UsageError(f"{path} has no line with values: write at least one line below the names of the columns.")
+    _refuse_gaps(path, times)
+    return checked(path, make_trace(path.stem, times, columns))
+
+
+def make_trace(name: str, times: Sequence[float], columns: Mapping[str, Column], length: float = 0.0) -> LinkTrace:
+    """A trace that begins at time 0, with a column for each direction. Without `length`, the last line holds as long as
+    the line before it."""
+    relative = [round(time - times[0], 9) for time in times]
+    both = {f"{way}_{name}": column for name, column in columns.items() if name in QUANTITIES for way in WAYS}
+    single = {name: column for name, column in columns.items() if name not in QUANTITIES}
+    last = relative[-1] - relative[-2] if len(relative) > 1 else 0.0
+    return LinkTrace(
+        name=name, times=relative, columns={**both, **single}, length=round(length or relative[-1] + last, 9)
+    )
+
+
+def write_trace(trace: LinkTrace, path: Path) -> None:
+    """Write a trace as CSV or as Parquet, by the name of the file. Raises UsageError."""
+    table = {"time": trace.times, **trace.columns}
+    try:
+        if path.suffix == ".parquet":
+            import pyarrow  # noqa: PLC0415 - its import takes longer than most commands
+            import pyarrow.parquet  # noqa: PLC0415
+
+            pyarrow.parquet.write_table(pyarrow.table({name: list(column) for name, column in table.items()}), path)
+            return
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(table)
+            writer.writerows([f"{value:.9g}" for value in row] for row in zip(*table.values(), strict=True))
+    except OSError as error:
+        raise UsageError(f"{path} can't be written: {error.strerror}.") from error
+
+
+def checked(path: Path, trace: LinkTrace) -> LinkTrace:
+    """The trace. Raises UsageError where its data rate is too low for the simulator, which sends a whole packet at the
+    data rate of its first bit."""
+    for way in WAYS:
+        for number, rate in enumerate(trace.columns.get(f"{way}_data_rate", ())):
+            if rate < LEAST_RATE:
+                last = not any(later >= LEAST_RATE for later in trace.columns[f"{way}_data_rate"][number:])
+                until = " to the end, so no packet ever passes again" if last else ""
+                raise UsageError(
+                    f"{path}, line {number + 2} of the table: the {way} data rate is {rate:g} bit/s from "
+                    f"{trace.times[number]:g} s on{until}: write at least {LEAST_RATE}, or loss 1 for a time in which "
+                    "nothing passes."
+                )
+    return trace
+
+
+def _number(path: Path, line: int, name: str, value: object) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = float("nan")
+    largest = QUANTITIES.get(name.removeprefix("forward_").removeprefix("return_"), 1e12 if name == "time" else 1.0)
+    if not 0 <= number <= largest:
+        raise UsageError(f"{path}, line {line}: {name} is a number from 0 to {largest:g}, not '{value}'.")
+    return number
+
+
+def _csv(path: Path) -> tuple[list[str], Iterable[tuple[int, Sequence[object]]]]:
+    text = read_text(path)
+    reader = csv.reader(io.StringIO(text))
+    names = [name.strip() for name in next(reader, [])]
+    if not names:
+        raise UsageError(f"{path} is empty: write a line such as time,delay,data_rate,loss and the values below it.")
+    return names, ((reader.line_num, row) for row in reader if row)
+
+
+def _parquet(path: Path) -> tuple[list[str], Iterable[tuple[int, Sequence[object]]]]:
+    import pyarrow  # noqa: PLC0415 - its import takes longer than most commands
+    import pyarrow.parquet  # noqa: PLC0415
+
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+        if file.metadata.num_rows > MOST_CHANGES:
+            raise UsageError(f"{path}, line {MOST_CHANGES + 2}: {_TOO_LONG}.")
+        table = file.read()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise UsageError(f"{path} can't be read as Parquet: {str(error).splitlines()[0].rstrip('.')}.") from error
+    columns = [column.to_pylist() for column in table.columns]
+    return table.column_names, ((line, list(row)) for line, row in enumerate(zip(*columns, strict=True), start=2))
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises UsageError."""
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise UsageError(f"{path} has more than {_LARGEST_FILE >> 20} MiB: cut it.")
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not a text file: name a file of text, or a .parquet file.") from error
+
+
+def _refuse_gaps(path: Path, times: Sequence[float]) -> None:
+    """Raise UsageError when the lines pause for much longer than usual."""
+    steps = [after - before for before, after in pairwise(times)]
+    longest = max(_GAP, _GAP_STEPS * median(steps)) if steps else _GAP
+    for number, step in enumerate(steps):
+        if step > longest:
+            raise UsageError(
+                f"{path}, line {number + 3}: there is a gap of {step:.3g} s before it: add lines for this time, "
+                "with loss 1 or data rate 0 when nothing passed."
+            )
+
+
+# Files of mahimahi: https://github.com/ravinet/mahimahi, mm-link(1).
+
+
+def read_mahimahi(down: Path, up: Path) -> LinkTrace:
+    """The data rates of two files of mahimahi: `down` is the download (forward), `up` the upload (return)."""
+    pieces = {"forward": opportunities(down), "return": opportunities(up)}
+    ends = {way: piece[-1][0] for way, piece in pieces.items()}
+    length = min(ends.values())
+    if max(ends.values()) > (1 + _UNEQUAL) * length + _GAP:
+        short, long = (down, up) if ends["forward"] < ends["return"] else (up, down)
+        raise UsageError(
+            f"{short}, line {_lines(short)}: the file ends early, after {length:g} s, and {long} lasts "
+            f"{max(ends.values()):g} s: cut both to the same time."
+        )
+    tracks = {f"{way}_data_rate": [each for each in piece if each[0] < length] for way, piece in pieces.items()}
+    return checked(down, merged(down.stem, tracks, length))
+
+
+def opportunities(path: Path) -> list[tuple[float, float]]:
+    """The straight pieces of one file: the time in seconds at which each begins, and its data rate in bit/s. The last
+    entry is the end of the file.
+
+    Each line of the file is the ms at which one packet of 1500 bytes can leave. At all times, the packets of the pieces
+    differ by at most one packet from those of the file.
+    """
+    words = read_text(path).split()
+    if not words:
+        raise UsageError(f"{path} is empty: write the ms of one delivery opportunity in each line.")
+    if len(words) > _MOST_OPPORTUNITIES:
+        raise UsageError(
+            f"{path}, line {_MOST_OPPORTUNITIES + 1}: a file has at most {_MOST_OPPORTUNITIES:,} lines: cut it."
+        )
+    for line, word in enumerate(words, start=1):
+        if not (word.isascii() and word.isdigit() and len(word) < 10):
+            raise UsageError(f"{path}, line {line}: '{word[:40]}' is not a number of ms, such as 12.")
+    stamps = np.array(words, dtype=np.int64)
+    back = np.flatnonzero(np.diff(stamps) < 0)
+    if len(back):
+        line = int(back[0]) + 2
+        raise UsageError(f"{path}, line {line}: {words[line - 1]} ms is before {words[line - 2]} ms: sort the lines.")
+    if stamps[-1] == 0:
+        raise UsageError(f"{path}, line {len(words)}: the file ends early, at 0 ms, so it has no data rate.")
+    # An opportunity of the last ms still belongs to this ms, so the file ends 1 ms later; files that begin with 1 as
+    # those of mahimahi end at their last number.
+    first = 1 if stamps[0] > 0 else 0
+    total = np.cumsum(np.bincount(stamps)[first:])
+    pieces = _straight(np.concatenate(([0], total)))
+    if len(pieces) > MOST_CHANGES:
+        line = int(np.searchsorted(stamps, pieces[MOST_CHANGES][0] * 1000)) + 1
+        raise UsageError(
+            f"{path}, line {line}: the data rate changes more than {MOST_CHANGES:,} times until here: cut the file."
+        )
+    return [*pieces, (len(total) / 1000, 0.0)]
+
+
+def _straight(total: np.ndarray) -> list[tuple[float, float]]:
+    """Pieces of constant data rate, for the number of packets that could leave until each ms."""
+    pieces: list[tuple[float, float]] = []
+    values = total.tolist()
+    begin, packets = 0, 0.0  # the ms at which the present piece begins, and its packets until there
+    low, high = 0.0, float("inf")  # slopes of the lines that are near enough to all points of the piece
+    for ms in range(1, len(values)):
+        steps = ms - begin
+        least, most = (values[ms] - packets - _TOLERANCE) / steps, (values[ms] - packets + _TOLERANCE) / steps
+        if max(low, least) > min(high, most):
+            before = max(ms - 1 - begin, 1)
+            slope = min(max((values[ms - 1] - packets) / before, low), high)
+            pieces.append((begin / 1000, slope * _PACKET_BITS * 1000))
+            begin, packets = ms - 1, packets + slope * before
+            low, high = 0.0, float("inf")
+            least, most = values[ms] - packets - _TOLERANCE, values[ms] - packets + _TOLERANCE
+        low, high = max(low, least), min(high, most)
+    slope = min(max((values[-1] - packets) / (len(values) - 1 - begin), low), high)
+    pieces.append((begin / 1000, slope * _PACKET_BITS * 1000))
+    return pieces
+
+
+def _lines(path: Path) -> int:
+    return len(read_text(path).split())
+
+
+def merged(name: str, tracks: Mapping[str, Sequence[tuple[float, float]]], length: float) -> LinkTrace:
+    """One trace of columns that each have their own times. `tracks`: column → time and value of each step. The first
+    value of a column also holds before its time."""
+    times = sorted({0.0, *(time for track in tracks.values() for time, _ in track if 0 <= time < length)})
+    columns = {}
+    for column, track in tracks.items():
+        at = np.searchsorted([time for time, _ in track], times, side="right") - 1
+        columns[column] = [track[max(0, index)][1] for index in at]
+    return make_trace(name, times, columns, length)
