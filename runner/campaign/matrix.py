@@ -157,9 +157,9 @@ class Session:
 
 def _open(path: Path, new_run: Run, options: MatrixOptions) -> tuple[RunFolder, tuple[Job, ...]]:
     """Make or extend the run folder. Returns the folder and the jobs that this call selects."""
-    if not (path / "run.json").is_file():
+    folder = RunFolder.stored(path)  # read under the lock: another call may have extended the run meanwhile
+    if folder is None:
         return RunFolder.create(path, new_run), new_run.order
-    folder = RunFolder.open(path)
     if options.seed is not None and options.seed != folder.run.seed:
         raise UsageError(f"--seed {options.seed}: {path} began with seed {folder.run.seed}, and keeps it.")
     if not options.selects:
@@ -446,11 +446,12 @@ def where(stack: Implementation, sizes: Mapping[str, int] | None) -> str:
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, Result]:
     """Run the selected jobs that have no result yet. Returns all results of the selection, also of earlier calls."""
     path = runs.run_path(options.name)
-    clock = clocks.chosen(options.clock, path)
-    charge = clocks.charge(clock, options.cpu_model, path)
+    stored = RunFolder.stored(path)
+    clock = clocks.chosen(options.clock, stored)
+    charge = clocks.charge(clock, options.cpu_model, stored)
     options.parsed_pause()  # an invalid value is refused before anything is built
     saved = _saved(options, clock)
-    choice = chosen(options, path)
+    choice = chosen(options, stored)
     for sentence in choice.doubts:
         out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
     place = _place(choice, clock, options, saved)
@@ -484,7 +485,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
                 out.print(load, soft_wrap=True, markup=False)
             if len(part) < len(session.todo):
                 out.print(f"{format_count(len(part), 'job')} in {name} time:")
-            _execute(session, choice, part, _place(choice, name, options, saved), out=out)
+            _execute(session, choice, part, place if name == clock else _place(choice, name, options, saved), out=out)
     results = session.results()
     session.show(results, out)
     return results
@@ -502,13 +503,13 @@ def _place(choice: Choice, clock: str, options: MatrixOptions, saved: SavedImage
     return WorkerPlace.at(local, options.on, spread=options.spread, store=options.store)
 
 
-def chosen(options: MatrixOptions, path: Path) -> Choice:
-    """The selection of the options, for a new run or for the stored run at `path`. Raises UsageError."""
+def chosen(options: MatrixOptions, stored: RunFolder | None) -> Choice:
+    """The selection of the options, for a new run or for the stored one. Raises UsageError."""
     if options.rootless is not None:
         catalog = load_saved(options.implementations, SavedImages.open(options.rootless))
     else:
         catalog = with_images(load_present(options.implementations), options.images)
-    return choose(options, catalog, RunFolder.open(path).run if (path / "run.json").is_file() else None)
+    return choose(options, catalog, None if stored is None else stored.run)
 
 
 def _saved(options: MatrixOptions, clock: str) -> SavedImages | None:

@@ -211,7 +211,7 @@ def _other_protocols(run: Run, todo: Sequence[Job]) -> Iterator[str]:
 def plan_(implementations: Path, /, **parsed: Any) -> None:
     """Show the jobs of a selection, with time, disk space and the data volume on real links."""
     options, path = matrix_options(implementations, parsed), jobs.run_path(None)
-    choice = chosen(options, path)
+    choice = chosen(options, None)
     run = jobs.new_run(
         path,
         choice.catalog,
@@ -353,7 +353,7 @@ def _run_twice(options: MatrixOptions, repeat_runs: int | None) -> bool:
     """Run everything twice with the same seed. True when all packets are the same."""
     options = replace(options, name=options.name or jobs.run_path(None).name, keep_captures="all")
     path = jobs.run_path(options.name)
-    if place.chosen(options.clock, path) == REAL:
+    if place.chosen(options.clock, RunFolder.stored(path)) == REAL:
         raise UsageError("--repeat-check: packets repeat only in virtual time; add --clock virtual.")
     if repeat_runs is not None:
         raise UsageError(

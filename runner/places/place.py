@@ -136,32 +136,32 @@ CPU_MODEL = LOGS / ".guests" / "cpu-model.json"
 EPOCH = 1_767_225_600  # 2026-01-01T00:00:00Z; every guest starts at this time, so that equal seeds give equal packets
 
 
-def chosen(option: str | None, path: Path) -> str:
-    """The clock of `--clock`; without it the clock of the stored run at `path`; without both the real clock. Raises
-    UsageError when the stored run has another clock than `option`."""
-    if not (path / "run.json").is_file():
+def chosen(option: str | None, stored: RunFolder | None) -> str:
+    """The clock of `--clock`; without it the clock of the stored run; without both the real clock. Raises UsageError
+    when the stored run has another clock than `option`."""
+    if stored is None:
         return option or REAL
-    stored = RunFolder.open(path).run.clock
-    if option not in (None, stored):
+    clock = stored.run.clock
+    if option not in (None, clock):
         raise UsageError(
-            f"{path} began with --clock {stored}, and its numbers can't be pooled with those of another clock: start a "
-            "new --run."
+            f"{stored.path} began with --clock {clock}, and its numbers can't be pooled with those of another clock: "
+            "start a new --run."
         )
-    return stored
+    return clock
 
 
-def charge(clock: str, cpu_model: str | None, path: Path) -> str:
+def charge(clock: str, cpu_model: str | None, stored: RunFolder | None) -> str:
     """The CPU charge of a run's guests (`CpuModel.charge`); empty when CPU work takes no time.
 
-    Without `cpu_model`, a stored run at `path` keeps its charge. Raises UsageError when a CPU model is chosen in real
+    Without `cpu_model`, a stored run keeps its charge. Raises UsageError when a CPU model is chosen in real
     time, or when it can't be loaded.
     """
     if clock == REAL:
         if cpu_model not in (None, NONE):
             raise UsageError(f"--cpu-model {cpu_model}: this option is for virtual time; add --clock virtual.")
         return ""
-    if cpu_model is None and (path / "run.json").is_file():
-        return RunFolder.open(path).run.guest.get("charge", "")
+    if cpu_model is None and stored is not None:
+        return stored.run.guest.get("charge", "")
     return charge_of(cpu_model or NONE, CPU_MODEL)
 
 

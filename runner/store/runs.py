@@ -415,6 +415,11 @@ class RunFolder:
         _check_run(str(path / "run.json"), run)
         return cls(path, run, skip)
 
+    @classmethod
+    def stored(cls, path: Path) -> "RunFolder | None":
+        """The run in the folder `path`; None when there is none yet. Raises UsageError when it can't be read."""
+        return cls.open(path) if (path / "run.json").is_file() else None
+
     @property
     def name(self) -> str:
         return self.path.name

@@ -200,10 +200,10 @@ def test_a_run_keeps_its_clock(tmp_path: Path) -> None:
     virtual = run_of("virtual")
     folder = RunFolder.create(tmp_path / "run", virtual)
     assert RunFolder.open(folder.path).run.clock == "virtual"
-    assert place.chosen(None, folder.path) == "virtual"
-    assert place.chosen(None, tmp_path / "new") == "real"
+    assert place.chosen(None, folder) == "virtual"
+    assert place.chosen(None, None) == "real"
     with pytest.raises(UsageError, match="can't be pooled"):
-        place.chosen("real", folder.path)
+        place.chosen("real", folder)
 
 
 def test_runs_of_two_clocks_are_compared_only_by_who_knows(catalog: Catalog) -> None:
