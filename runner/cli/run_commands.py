@@ -3,13 +3,14 @@
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from runner.campaign import matrix
 from runner.campaign.campaign import Retention
@@ -42,6 +43,8 @@ from runner.plan.options import MatrixOptions
 from runner.store.runs import RunFolder, own_logs
 from runner.terminal import printing
 from runner.units import format_count, format_duration, format_size
+
+_HOSTILE = "hostile"  # the group of cases with the hostile peer
 
 # The options that choose jobs, shared by `plan` and `run`.
 
@@ -334,6 +337,8 @@ def run(implementations: Path, /, strict: bool, repeat_runs: int | None, repeat_
     Exit codes: 0 the run is complete · 1 see --strict and --repeat-check · 2 bad input · 3 this host lacks something,
     or the run was interrupted. docs/outcomes.md explains the outcomes of jobs.
     """
+    if _HOSTILE in split(parsed["cases"]):
+        _meet_selected(implementations, parsed)
     options = matrix_options(implementations, parsed)
     if repeat_check:
         sys.exit(0 if _run_twice(options, repeat_runs) else 1)
@@ -368,6 +373,45 @@ def _run_twice(options: MatrixOptions, repeat_runs: int | None) -> bool:
     return all(comparison.same is not False for comparison in comparisons)
 
 
+def _meet_selected(implementations: Path, parsed: Mapping[str, Any]) -> NoReturn:
+    """`run --case hostile`: the selected servers and clients meet the hostile peer."""
+    allowed = {"cases", "servers", "clients", "name", "lanes", "clock", "yes", "extra_cas"}
+    context = click.get_current_context()
+    for name in context.params.keys() - allowed:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"--case {_HOSTILE}: the option for {name} has no effect here; leave it out.")
+    servers, clients = split(parsed["servers"]), split(parsed["clients"])
+    if split(parsed["cases"]) != [_HOSTILE] or not (servers or clients):
+        raise UsageError(f"--case {_HOSTILE} runs alone, and needs --server or --client with the stacks to test.")
+    stacks = {
+        stack: tuple(role for role, names in ((Role.CLIENT, clients), (Role.SERVER, servers)) if stack in names)
+        for stack in dict.fromkeys((*servers, *clients))
+    }
+    clock = parsed["clock"] or REAL
+    if clock not in (REAL, VIRTUAL):
+        raise UsageError(f"--case {_HOSTILE}: --clock is real or virtual, not {clock}.")
+    _meet(implementations, stacks, {**parsed, "cases": (), "run": parsed["name"], "clock": clock})
+
+
+def _meet(implementations: Path, stacks: Mapping[str, tuple[Role, ...]], parsed: Mapping[str, Any]) -> NoReturn:
+    """Let stacks meet the hostile peer, print the results, and exit."""
+    from runner.hostile.flight_report import exit_code, show_meeting  # noqa: PLC0415 - docker is slow to import
+    from runner.hostile.flights import load_flights  # noqa: PLC0415
+    from runner.hostile.meeting import MeetingOptions, meet_all  # noqa: PLC0415
+
+    options = MeetingOptions(
+        implementations=implementations,
+        stacks=stacks,
+        cases=tuple(split(parsed["cases"])),
+        **{name: parsed[name] for name in ("run", "lanes", "clock", "yes", "extra_cas")},
+    )
+    results = []
+    for meeting in meet_all(options, out=out, err=err):
+        show_meeting(out, meeting, load_flights())
+        results += meeting.results
+    sys.exit(exit_code(results))
+
+
 @main.command()
 @click.argument("image", required=False)
 @click.option(
@@ -385,6 +429,11 @@ def _run_twice(options: MatrixOptions, repeat_runs: int | None) -> bool:
     help="Stacks to run against; each case takes the first two that can run it. [quic-go,quinn,aioquic]",
 )
 @click.option("--case", "cases", multiple=True, metavar="NAME", help="Cases to run. [all test cases, goodput, sat]")
+@click.option(
+    "--hostile",
+    is_flag=True,
+    help="Only meet the hostile peer, which breaks one rule at a time (docs/hostile.md); --case names flights.",
+)
 @click.option("--run", "run_name", metavar="DIR", help="Folder of the report and its evidence. [logs/checks/NAME-TIME]")
 @lanes_option("auto")
 @click.option("--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True, help="As in `run`.")
@@ -408,6 +457,10 @@ def check(implementations: Path, /, image: str | None, client: str | None, serve
     commands = {role: command for role, command in ((Role.CLIENT, client), (Role.SERVER, server)) if command}
     if bool(image) == bool(commands):
         raise UsageError("check takes either IMAGE, or at least one of --client COMMAND and --server COMMAND.")
+    if parsed.pop("hostile"):
+        if not image:
+            raise UsageError("check --hostile needs an IMAGE: a local build can't be run once for each flight.")
+        _meet(implementations, {image: tuple(Role)}, {**parsed, "run": parsed["run_name"]})
     peers, run_name = tuple(split(parsed.pop("peers"))), parsed.pop("run_name")
     options = checking.CheckOptions(
         implementations=implementations,

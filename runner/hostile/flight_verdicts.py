@@ -202,10 +202,10 @@ class _Judgement:
         return "", "", False
 
     def _stream_errors(self) -> list[str]:
-        """Names of the codes with which the endpoint reset or stopped a request stream."""
+        """Names of the codes with which the endpoint reset or stopped the stream of the flight."""
         frames = self.packets.trace.frames
         rows = self._of_tested(frames) & (named(frames["name"], "reset_stream") | named(frames["name"], "stop_sending"))
-        rows &= integers(frames["stream_id"]) % 4 == 0
+        rows &= (integers(frames["stream_id"]) == 0) & (self.role is Role.CLIENT or self.line.get("requested") != 0)
         chosen = np.flatnonzero(rows).tolist()
         self.answers += [int(self.packets.record_of[frames["packet"][row].as_py()]) for row in chosen]
         return [code_name(frames["value"][row].as_py(), application=True) for row in chosen]
@@ -230,24 +230,26 @@ class _Judgement:
         if self.role is Role.CLIENT:
             return self.exit_code == 0
         requested = self.line.get("requested")
+        return requested is not None and self._finished(requested)
+
+    def _finished(self, stream: int) -> bool:
+        """Whether the endpoint ended its part of a stream."""
         frames = self.packets.trace.stream_frames
-        rows = self._of_tested(frames) & frames["fin"].to_numpy() & (integers(frames["stream_id"]) == requested)
-        return requested is not None and bool(rows.any())
+        rows = self._of_tested(frames) & frames["fin"].to_numpy() & (integers(frames["stream_id"]) == stream)
+        return bool(rows.any())
 
     def _acknowledged(self) -> bool | None:
-        """Whether the endpoint acknowledged a packet of the flight. None: no packet has a number that can be read."""
-        packets, acks = self.packets.trace.packets, self.packets.trace.ack_frames
+        """Whether the endpoint acknowledged a packet of the flight's last datagram. None: it has no packet with a
+        number."""
+        if not self.flight.sent.startswith("send"):
+            return None  # changed TLS messages can't be left unread
+        acks = self.packets.trace.ack_frames
         space_of = {"initial": "initial", "handshake": "handshake", "0rtt": "application", "1rtt": "application"}
-        listed = [
-            (space_of[part["space"]], part["number"])
-            for datagram in self.line["sent"]
-            for part in datagram.get("packets", ())
-        ]
+        listed = [(space_of[part["space"]], part["number"]) for part in self.line["sent"][-1].get("packets", ())]
         if not listed:
             return None
         spaces, names = words(acks["space"])
         rows = np.flatnonzero(self._of_tested(acks) & (integers(acks["time_ns"]) >= self._sent_at())).tolist()
-        del packets
         for row in rows:
             for space, number in listed:
                 if names[spaces[row]] == space and any(
@@ -287,6 +289,8 @@ class _Judgement:
             seen["silent"] = text or "nothing more"
         if status.startswith("4") or ended:
             seen["refused"] = f"status {status}" if status else f"the client ended with exit code {self.exit_code}"
+        if status and streams and self._finished(0) and self.role is Role.SERVER:
+            seen["unread"] = f"status {status}, and it stopped reading the request"
         if continued := self._continued():
             seen["continues"] = "the connection continued"
             if not acknowledged:
@@ -296,8 +300,12 @@ class _Judgement:
         for answer, what in seen.items():
             if answer in right:
                 return self._ending(PASSED, what)
-        if streams and wants_stream:
-            return self._ending(NOTE, seen["any-stream"], f"expected {self._expected()}")
+        wants_error = any(answer not in ("continues", "ignored", "silent") for answer in then)
+        if (streams and wants_stream and not self._finished(0)) or (text and ended and wants_error):
+            # It noticed the violation, and told so with another code.
+            return self._ending(
+                NOTE, ", ".join(filter(None, (text, seen.get("any-stream")))), f"expected {self._expected()}"
+            )
         parts = [
             seen.get("continues") or text or "the connection went silent",
             *(seen[each] for each in seen if " " in each),

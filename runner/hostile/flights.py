@@ -45,7 +45,7 @@ APPLICATION = {name: code for code, name in enumerate(_APPLICATION.split(), star
 """RFC 9114 §8.1, RFC 9204 §6."""
 GENERIC = {"PROTOCOL_VIOLATION", "INTERNAL_ERROR", "internal_error", "H3_GENERAL_PROTOCOL_ERROR", "H3_INTERNAL_ERROR"}
 """Codes that an endpoint may always use instead of a specific one (RFC 9000 §11, RFC 9114 §8.1)."""
-ANSWERS = {"any-error", "any-alert", "any-stream", "continues", "ignored", "silent", "refused"}
+ANSWERS = {"any-error", "any-alert", "any-stream", "continues", "ignored", "silent", "refused", "unread"}
 """Right answers other than an error code (flights.toml explains them)."""
 LEVELS = ("MUST", "SHOULD", "MAY")
 
@@ -54,6 +54,8 @@ _PEER_KEYS = {"when", "send", "parameters", "messages", "control", "needs", "alo
     "asks_certificate",
 }
 """Keys of a row that only the peer reads."""
+_SENT = ("send", "parameters", "messages", "control", "small", "token", "asks_certificate")
+"""Keys that change what is sent; a row has at least one."""
 
 
 def code_name(code: int, *, application: bool) -> str:
@@ -82,6 +84,7 @@ class HostileFlight:
     case: str = "handshake"  # the wire name with which the endpoint under test is started
     level: str = LEVELS[0]
     h3spec: str = ""
+    sent: str = ""  # what the peer sends, as it stands in the list
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -104,16 +107,17 @@ def load_flights(path: Path = LIST) -> dict[str, HostileFlight]:
 
 
 def _flight(file: str, name: str, row: dict[str, Any]) -> HostileFlight:
-    known = {field.name for field in fields(HostileFlight)} - {"name"}
+    known = {field.name for field in fields(HostileFlight)} - {"name", "sent"}
     if unknown := row.keys() - known - _PEER_KEYS:
         raise UsageError(
             f"{file}, [{name}]: unknown key {min(unknown)}; known: {', '.join(sorted(known | _PEER_KEYS))}."
         )
     if missing := {"section", "must", "then"} - row.keys():
         raise UsageError(f"{file}, [{name}]: write a value for {min(missing)}.")
-    if row.keys().isdisjoint({"send", "parameters", "messages", "control", "small", "token", "asks_certificate"}):
+    if row.keys().isdisjoint(_SENT):
         raise UsageError(f"{file}, [{name}]: it sends nothing; write `send`, `parameters`, `messages` or `control`.")
-    read = {key: row[key] for key in row.keys() & known} | {"then": tuple(row["then"])}
+    sent = "; ".join(f"{key}: {row[key]}" for key in _SENT if key in row)
+    read = {key: row[key] for key in row.keys() & known} | {"then": tuple(row["then"]), "sent": sent}
     flight = HostileFlight(name=name, **read)
     for answer in flight.then:
         if not is_error_name(answer.removeprefix("stream ")) and answer not in ANSWERS:

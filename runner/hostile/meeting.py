@@ -4,23 +4,30 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from rich.console import Console
 
+from runner.check.cell import subject_name
 from runner.decode.capture import embed_secrets
-from runner.errors import LaneError
-from runner.hostile.flight_verdicts import ERROR, FAILED, FlightResult, judge_flights, read_log
-from runner.hostile.flights import HostileFlight
+from runner.engine import engine
+from runner.errors import LaneError, UsageError
+from runner.hostile.flight_verdicts import ERROR, FlightResult, judge_flights, read_log
+from runner.hostile.flights import LIST, HostileFlight, load_flights
+from runner.images.images import image_facts
+from runner.images.setup import prepare
+from runner.model.deployment import REAL
 from runner.model.link import Direction, Link, Queue
 from runner.model.result import Artifacts, Evidence
 from runner.model.run import CaseRecord, Job
 from runner.model.stack import Implementation, Role
+from runner.places.guests.processes import require_memory
 from runner.places.lane_job import EndpointSpec
-from runner.places.place import Concurrency, Ground, open_ground, with_clock
-from runner.plan.catalog import Catalog
-from runner.plan.jobs import new_run
+from runner.places.place import Concurrency, Ground, concurrency, open_ground, with_clock
+from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.jobs import LOGS, new_run
 from runner.plan.options import Selection
 from runner.store.runs import RunFolder, write_atomically
 
@@ -77,6 +84,66 @@ def batches(flights: Iterable[HostileFlight], roles: Sequence[Role]) -> Iterator
             yield from (Batch(role, case, tuple(chosen[at : at + size])) for at in range(0, len(chosen), size))
 
 
+@dataclass(frozen=True, kw_only=True)
+class MeetingOptions:
+    """The options of meetings. `stacks`: names or images, with the roles that are tested. `cases`: names of flights,
+    or their beginnings; empty: all."""
+
+    implementations: Path
+    stacks: Mapping[str, tuple[Role, ...]]
+    cases: tuple[str, ...] = ()
+    run: str | None = None
+    lanes: str = "auto"
+    clock: str = REAL
+    yes: bool = False
+    extra_cas: Path | None = None
+
+
+def select_flights(flights: Mapping[str, HostileFlight], names: Sequence[str]) -> list[HostileFlight]:
+    """The flights whose names begin with one of `names`; all without names. Raises UsageError."""
+    for name in names:
+        if not any(flight.startswith(name) for flight in flights):
+            near = get_close_matches(name, flights, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(f"--case {name}: no flight begins with this name.{hint} {LIST.name} lists them.")
+    return [flight for flight in flights.values() if not names or flight.name.startswith(tuple(names))]
+
+
+def meet_all(options: MeetingOptions, *, out: Console, err: Console) -> Iterator["Meeting"]:
+    """Let the stacks meet the hostile peer, one after the other. Yields each meeting when it is over."""
+    flights = select_flights(load_flights(), options.cases)
+    catalog = load_catalog(options.implementations)
+    stacks = {_stack(catalog, named): roles for named, roles in options.stacks.items()}
+    width = concurrency(options.lanes, options.clock)
+    if options.clock != REAL:
+        require_memory(width.all)
+    own = [*(stack for stack in stacks if stack.build is not None), PEER]
+    ready = prepare(own, assume_yes=options.yes, extra_cas=options.extra_cas, console=err, guests=options.clock != REAL)
+    started = time.strftime("%Y-%m-%dT%H%M%S")
+    for stack, roles in stacks.items():
+        facts = image_facts(engine.connect(), stack.image)
+        folder = f"{options.run or f'hostile-{started}'}-{stack.name}"
+        meeting = Meeting(
+            stack,
+            catalog,
+            path=LOGS / "checks" / folder,
+            clock=options.clock,
+            command=facts.command,
+            image_ids={stack.name: facts.image_id, PEER.name: ready.ids[PEER.name]},
+            out=out,
+        )
+        meeting.meet(flights, roles, width)
+        yield meeting
+
+
+def _stack(catalog: Catalog, named: str) -> Implementation:
+    """The stack with this name or image; a new one for an image that no stack has."""
+    for stack in catalog.implementations.values():
+        if named in (stack.name, stack.image):
+            return stack
+    return Implementation(name=subject_name(None, named, ()), image=named, url="", version="")
+
+
 class Meeting:
     """The jobs of one stack with the hostile peer."""
 
@@ -92,7 +159,8 @@ class Meeting:
         out: Console,
     ) -> None:
         """`command`: the first process of the stack's image. `path`: the folder of the run."""
-        self._stack, self._path, self._command, self._out = stack, path, tuple(command), out
+        self.name, self.path = stack.name, path
+        self._stack, self._command, self._out = stack, tuple(command), out
         names = (stack.name, PEER.name)
         known = Catalog(
             implementations={**catalog.implementations, stack.name: stack, PEER.name: PEER}, cases=catalog.cases
@@ -109,15 +177,15 @@ class Meeting:
         jobs = [self._job(batch, number) for number, batch in enumerate(todo, start=1)]
         cases = {job.case: self._case(job.case, batch.case) for job, batch in zip(jobs, todo, strict=True)}
         self._run = replace(self._run, cases=cases, order=tuple(jobs))
-        folder = RunFolder.create(self._path, self._run)
+        folder = RunFolder.create(self.path, self._run)
         with (
             folder.locked(),
             open_ground(self._run, width, lambda text: self._out.print(text, soft_wrap=True)) as ground,
             ThreadPoolExecutor(width.all, thread_name_prefix="flights") as pool,
         ):
-            parts = pool.map(lambda pair: self._batch(ground, *pair), zip(jobs, todo, strict=True))
-            self.results = [result for part in parts for result in part]
-        write_atomically(self._path / RESULTS, self.text().encode())
+            for part in pool.map(lambda pair: self._batch(ground, *pair), zip(jobs, todo, strict=True)):
+                self.results += part
+                write_atomically(self.path / RESULTS, self.text().encode())
         return self.results
 
     def text(self) -> str:
@@ -129,6 +197,7 @@ class Meeting:
                 "image": self._stack.image,
                 "version": self._stack.version,
                 "clock": self._run.clock,
+                "flights": {flight.name: asdict(flight) for flight in load_flights().values()},
                 "results": [result.record() for result in self.results],
             },
             indent=1,
@@ -167,7 +236,7 @@ class Meeting:
         return sorted(results, key=lambda result: order.index(result.flight))
 
     def _run_flights(self, ground: Ground, job: Job, batch: Batch) -> list[FlightResult]:
-        folder = self._path / job.path
+        folder = self.path / job.path
         names = {"FLIGHTS": " ".join(flight.name for flight in batch.flights)}
         peer_role = Role.CLIENT if batch.role is Role.SERVER else Role.SERVER
         specs = {(PEER.name, peer_role): EndpointSpec(image=PEER.image, environment=names)}
@@ -195,7 +264,7 @@ class Meeting:
 
     def _with_end(self, result: FlightResult, evidence: Evidence, folder: Path) -> FlightResult:
         """A crash with the exit code and the last words of the process."""
-        result = replace(result, job=str(folder.relative_to(self._path)))
+        result = replace(result, job=str(folder.relative_to(self.path)))
         if not result.crashed or result.role != Role.SERVER.value:
             return result
         code = None if evidence.server.stopped_by_us else evidence.server.exit_code
@@ -203,13 +272,3 @@ class Meeting:
         words = output.read_text(errors="replace").strip().splitlines()[-_LINES:] if output.is_file() else []
         end = "it hangs" if code is None else f"exit code {code}"
         return replace(result, why=f"{result.why}: {end}. Last words: {' / '.join(words)[:400]}")
-
-
-def new_path(folder: Path, name: str) -> Path:
-    """A folder for a new run."""
-    return folder / f"{name}-hostile-{time.strftime('%Y-%m-%dT%H%M%S')}"
-
-
-def failures(results: Iterable[FlightResult]) -> list[FlightResult]:
-    """The results that fail the endpoint."""
-    return [result for result in results if result.verdict == FAILED]

@@ -637,6 +637,7 @@ class ImageFacts:
     url: str = ""
     version: str = ""
     size: int = 0  # bytes
+    command: tuple[str, ...] = ()  # its first process
 
 
 def image_facts(client: docker.DockerClient, image: str) -> ImageFacts:
@@ -660,6 +661,7 @@ def image_facts(client: docker.DockerClient, image: str) -> ImageFacts:
         url=next((labels[name] for name in URL_LABELS if labels.get(name)), ""),
         version=labels.get(VERSION_LABEL, ""),
         size=attributes.get("Size", 0),
+        command=(*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())),
     )
 
 

@@ -425,7 +425,8 @@ class Ground(ABC):
 
     @abstractmethod
     def deployment(self, run: Run, specs: Mapping[tuple[str, Role], EndpointSpec]) -> Deployment:
-        """The deployment for the jobs of `run`. `specs`: endpoints that aren't plain images; only lanes use them."""
+        """The deployment for the jobs of `run`. `specs`: endpoints that aren't plain images; only
+        lanes can run a local build."""
 
     @abstractmethod
     def probe(self, run: Run, path: Path, jobs: Sequence[Job]) -> Mapping[tuple[str, Role], str]:
@@ -463,8 +464,8 @@ class GuestGround(Ground):
     runs_at_once = True
     unprobed = "The probe with an unknown test case (exit code 127) runs in real time only."
 
-    def deployment(self, run: Run, specs: Mapping[tuple[str, Role], EndpointSpec]) -> Deployment:  # noqa: ARG002
-        return Guests(run, self.host)
+    def deployment(self, run: Run, specs: Mapping[tuple[str, Role], EndpointSpec]) -> Deployment:
+        return Guests(run, self.host, specs)
 
     def probe(self, run: Run, path: Path, jobs: Sequence[Job]) -> Mapping[tuple[str, Role], str]:  # noqa: ARG002
         return {}

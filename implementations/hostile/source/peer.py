@@ -194,6 +194,7 @@ class Peer:
         self.continues: float | None = None  # when honest traffic goes on
         self.version = 1
         self.applies = True
+        self.learned = False  # whether `theirs` are known
         self.sealed: list[dict[str, Any]] = []  # spaces and numbers of the packets of the last datagram
         self._sealed: list[dict[str, Any]] = []
         self.new_tokens: list[bytes] = []
@@ -311,6 +312,7 @@ class Peer:
             state.sent += len(piece)
 
     def _learn(self, data: bytes) -> None:
+        self.learned = True
         buffer, names = Buffer(data=data), {number: name for name, number in PARAMETERS.items()}
         while not buffer.eof():
             kind = buffer.pull_uint_var()
@@ -579,6 +581,12 @@ class Peer:
         self.offsets[stream] = offset + len(data)
         return words.stream(stream, data, offset, fin=fin)
 
+    def retire(self, sequence: int) -> bytes:
+        """RETIRE_CONNECTION_ID. This endpoint goes on with another ID when it retires its own destination."""
+        if sequence == 0 and self.ids:
+            self.dcid = self.ids[0]
+        return words.retire_connection_id(sequence)
+
     def pieces(self, stream: int, data: bytes, *, fin: bool = False) -> Series:
         """STREAM frames with the next data of a stream, for several datagrams."""
         cut = [data[at : at + 1000] for at in range(0, len(data), 1000)]
@@ -617,6 +625,7 @@ class Peer:
                 "their_uni": self.their_uni,
                 "more": self.more,
                 "stream": self.stream,
+                "retire_connection_id": self.retire,
                 "pieces": self.pieces,
                 "head": self.head_with(),
                 "head_with": self.head_with,
@@ -646,6 +655,8 @@ class Peer:
         """Begin the flight when it waits for `state`. Returns whether it did."""
         if state != self.flight.get("when", "confirmed") or self.fired is not None or not self._pending:
             return False
+        if "needs" in self.flight and state in ("initial", "handshake") and not self.learned:
+            return False  # the other endpoint's parameters are still on their way
         if "needs" in self.flight and not self._value(self.flight["needs"]):
             self.applies, self._pending = False, []
             return False

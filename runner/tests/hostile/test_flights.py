@@ -7,8 +7,10 @@ import pytest
 from aioquic.quic.connection import QuicConnection, QuicConnectionError
 
 from runner.errors import UsageError
+from runner.hostile.flight_report import PAGE, exit_code, markdown, page
 from runner.hostile.flight_verdicts import ERROR, FAILED, NOTE, PASSED, FlightResult
 from runner.hostile.flights import load_flights
+from runner.hostile.meeting import select_flights
 from runner.model.stack import Role
 from runner.tests.hostile.in_memory import FLIGHTS, ROWS, meet
 
@@ -90,6 +92,30 @@ def test_every_flight_can_be_sent(tmp_path: Path) -> None:
         for role in FLIGHTS[name].roles:
             result = _one(meet(name, role, tmp_path))
             assert result.verdict != ERROR, (name, role, result)
+
+
+def test_the_table_of_h3spec_is_current() -> None:
+    assert PAGE.read_text() == page(PAGE.read_text())
+
+
+def test_the_report_can_be_pasted(tmp_path: Path) -> None:
+    results = meet("new-token-empty", Role.CLIENT, tmp_path)
+    text = markdown("aioquic", tmp_path, results, FLIGHTS)
+    for part in (
+        "RFC 9000 §19.7",
+        "new_token(b'')",
+        "FRAME_ENCODING_ERROR",
+        "the connection continued",
+        "frame.number in {",
+    ):
+        assert part in text
+    assert exit_code(results) == 1
+
+
+def test_flights_are_selected_by_the_beginning_of_their_names() -> None:
+    assert {flight.name for flight in select_flights(FLIGHTS, ["h3-goaway"])} > {"h3-goaway-higher"}
+    with pytest.raises(UsageError, match="Did you mean unknown-frame"):
+        select_flights(FLIGHTS, ["unknwn-frame"])
 
 
 @pytest.mark.parametrize(
