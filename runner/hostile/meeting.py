@@ -1,6 +1,7 @@
 """Lets one stack meet the hostile peer, in lanes or guests, judges each flight, and writes `hostile.json`."""
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from runner.check.cell import subject_name
 from runner.decode.capture import embed_secrets
 from runner.engine import engine
 from runner.errors import LaneError, UsageError
@@ -141,7 +141,8 @@ def _stack(catalog: Catalog, named: str) -> Implementation:
     for stack in catalog.implementations.values():
         if named in (stack.name, stack.image):
             return stack
-    return Implementation(name=subject_name(None, named, ()), image=named, url="", version="")
+    name = re.sub(r"[^\w.-]+", "-", named.partition("@")[0].rpartition("/")[2].partition(":")[0]).strip("-.")
+    return Implementation(name=name or "image", image=named, url="", version="")
 
 
 class Meeting:

@@ -17,8 +17,9 @@ from runner.site.front import Front
 from runner.site.front_data import standing
 from runner.site.pages import Asset, modules
 from runner.site.pair import draw_cells
+from runner.site.robustness import newest_results, robustness
 from runner.site.view import MARKER, Key, Manifest, RunView, StoredRun, digest, files_digest, levels_of
-from runner.site.writer import BADGES, LATEST, RESERVED, TONIGHT, WEB, Writer, every
+from runner.site.writer import BADGES, LATEST, RESERVED, ROBUSTNESS, TONIGHT, WEB, Writer, every
 from runner.store.runs import RunFolder
 
 
@@ -204,7 +205,12 @@ class _Site:
         newest = self.folders[0]
         view = self.views.get(newest.name) or RunView(newest, self.folders)
         runs = [(folder.name, folder.run, self.after.runs[folder.name]["entry"]) for folder in self.folders]
-        self.writer.site_page("runs.html", "runs.html", view, {"every": runs})
+        results = newest_results(newest.path.parent / "checks")
+        self.writer.site_page("runs.html", "runs.html", view, {"every": runs, "hostile": bool(results)})
+        if results:
+            self.writer.site_page(ROBUSTNESS, "robustness.html", view, robustness(results))
+        else:
+            (self.writer.root / ROBUSTNESS).unlink(missing_ok=True)
         self.writer.file("atom.xml", exports.document(runs))
         self.writer.file("static/runs.js", exports.selector(runs))
         self.writer.file("logs.json", exports.public_list(runs))

@@ -35,7 +35,8 @@ STATIC = "static"
 BADGES = "badges"
 LATEST = "latest"  # a page for each stack; the public runner's page also loads the newest result.json from here
 TONIGHT = "tonight.html"
-SITE_FILES = ("index.html", "runs.html", TONIGHT, "atom.xml", "logs.json", MARKER)
+ROBUSTNESS = "robustness.html"
+SITE_FILES = ("index.html", "runs.html", TONIGHT, ROBUSTNESS, "atom.xml", "logs.json", MARKER)
 RESERVED = (STATIC, BADGES, LATEST, *SITE_FILES)
 """Names that the site's folder uses itself. No run may have one of these names."""
 

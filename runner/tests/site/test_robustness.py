@@ -1,0 +1,49 @@
+"""The page with what stacks accept from the hostile peer."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+from runner.hostile.flight_verdicts import FAILED, PASSED, FlightResult
+from runner.site.robustness import newest_results, robustness
+from runner.site.writer import _environment
+
+_FLIGHTS = {
+    "h3-goaway-higher": {
+        "section": "RFC 9114 §5.2",
+        "must": "H3_ID_ERROR <b>",
+        "level": "MUST",
+        "sent": "send: goaway",
+    },
+    "unknown-frame": {"section": "RFC 9000 §12.4", "must": "FRAME_ENCODING_ERROR", "level": "MUST", "sent": "send: x"},
+}
+
+
+def _store(folder: Path, stack: str, *results: FlightResult) -> None:
+    folder.mkdir(parents=True)
+    content = {"stack": stack, "flights": _FLIGHTS, "results": [result.record() for result in results]}
+    (folder / "hostile.json").write_text(json.dumps(content))
+
+
+def test_the_page_has_a_column_for_each_role_and_every_failure_with_its_packets(tmp_path: Path) -> None:
+    good = FlightResult(flight="unknown-frame", role="server", verdict=PASSED, seen="CONNECTION_CLOSE", sent=(3,))
+    bad = FlightResult(
+        flight="h3-goaway-higher", role="client", verdict=FAILED, seen="continued", sent=(7,), job="a/b/1"
+    )
+    _store(tmp_path / "one", "quick", good, bad)
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "hostile.json").write_text("{")
+    context = robustness(newest_results(tmp_path))
+    assert context["columns"] == [("quick", "client"), ("quick", "server")]
+    assert context["totals"] == ["0/1", "1/1"]
+    assert [rfc for rfc, _ in context["groups"]] == ["RFC 9000", "RFC 9114"]
+    places = {"root": "", "base": "", "here": "", "folder": "run", "navigation": []}
+    run = SimpleNamespace(bentpipe_version="1")
+    text = _environment().get_template("robustness.html").render({**places, "run": run, **context})
+    assert "H3_ID_ERROR &lt;b&gt;" in text and "one/a/b/1" in text and "✗" in text and "✓" in text
+
+
+def test_the_newest_results_of_a_stack_count(tmp_path: Path) -> None:
+    _store(tmp_path / "b", "quick", FlightResult(flight="unknown-frame", role="server", verdict=FAILED, seen="old"))
+    _store(tmp_path / "a", "quick", FlightResult(flight="unknown-frame", role="server", verdict=PASSED, seen="new"))
+    assert newest_results(tmp_path)["quick"]["results"][0]["seen"] == "new"
