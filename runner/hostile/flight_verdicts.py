@@ -89,8 +89,10 @@ def judge_flights(
         if exit_code == _UNSUPPORTED:
             result = FlightResult(flight=flight.name, role=role.value, verdict=UNSUPPORTED, seen="exit code 127")
         elif lines and packets is not None:
-            # A client may try again after a failed connection: the flight is the first that fired.
-            line = next((line for line in lines if line["sent"]), lines[0])
+            # A client may try again after a failed connection: the flight is the first that fired. As a client, the
+            # peer logs a flight again when an honest connection has followed.
+            first = next((line for line in lines if line["sent"]), lines[0])
+            line = next(line for line in reversed(lines) if line["odcid"] == first["odcid"])
             result = _Judgement(flight, role, line, packets, exit_code).result()
         elif exit_code is not None:
             why = "the client made no connection"

@@ -96,6 +96,7 @@ class Client(Endpoint):
         alive = self.connect({})
         for flight in flights:
             summary = self.connect(flight).summary()
+            self.note(**summary, alive=False)  # counts when the job ends with this server
             alive, tries = self.connect({}), 1
             while tries < _TRIES and not alive.answered:
                 alive, tries = self.connect({}), tries + 1

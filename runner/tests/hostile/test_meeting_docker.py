@@ -1,0 +1,33 @@
+"""A real image meets the hostile peer in both roles, in a lane."""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from runner.hostile import meeting
+from runner.hostile.flight_report import exit_code
+from runner.hostile.flight_verdicts import FAILED, PASSED
+from runner.hostile.meeting import MeetingOptions, meet_all
+from runner.model.stack import Role
+from runner.paths import IMPLEMENTATIONS
+
+
+@pytest.mark.docker
+def test_an_image_meets_flights_in_both_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "LOGS", tmp_path)
+    names = ("unknown-frame-in-handshake", "new-token-empty", "h3-goaway-higher")
+    options = MeetingOptions(
+        implementations=IMPLEMENTATIONS, stacks={"aioquic": tuple(Role)}, cases=names, lanes="1", yes=True
+    )
+    (met,) = meet_all(options, out=Console(quiet=True), err=Console(quiet=True))
+    verdicts = {(result.flight, result.role): result.verdict for result in met.results}
+    assert verdicts == {
+        ("unknown-frame-in-handshake", "client"): PASSED,
+        ("unknown-frame-in-handshake", "server"): PASSED,
+        ("new-token-empty", "client"): FAILED,
+        ("h3-goaway-higher", "client"): FAILED,
+        ("h3-goaway-higher", "server"): FAILED,
+    }
+    assert exit_code(met.results) == 1
+    assert (met.path / "hostile.json").is_file()
