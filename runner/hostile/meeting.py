@@ -113,14 +113,14 @@ def meet_all(options: MeetingOptions, *, out: Console, err: Console) -> Iterator
     """Let the stacks meet the hostile peer, one after the other. Yields each meeting when it is over."""
     flights = select_flights(load_flights(), options.cases)
     catalog = load_catalog(options.implementations)
-    stacks = {_stack(catalog, named): roles for named, roles in options.stacks.items()}
+    stacks = [(_stack(catalog, named), roles) for named, roles in options.stacks.items()]
     width = concurrency(options.lanes, options.clock)
     if options.clock != REAL:
         require_memory(width.all)
-    own = [*(stack for stack in stacks if stack.build is not None), PEER]
+    own = [*(stack for stack, _ in stacks if stack.build is not None), PEER]
     ready = prepare(own, assume_yes=options.yes, extra_cas=options.extra_cas, console=err, guests=options.clock != REAL)
     started = time.strftime("%Y-%m-%dT%H%M%S")
-    for stack, roles in stacks.items():
+    for stack, roles in stacks:
         facts = image_facts(engine.connect(), stack.image)
         folder = f"{options.run or f'hostile-{started}'}-{stack.name}"
         meeting = Meeting(
