@@ -26,7 +26,7 @@ COMMANDS = {
     ),
     "history": ("read_commands", "Show each matrix cell over all runs: trend, change, rate of success."),
     "import": ("read_commands", "Make a run of a file of results, or add the file to a run."),
-    "link-trace": ("read_commands", "Check a trace of a link, or make one of measurements (docs/link-traces.md)."),
+    "link-trace": ("read_commands", "Check a trace of a link, or make one of measurements, and print what is in it."),
     "list": ("host_commands", "List the stacks, middleboxes, cases and links."),
     "night": ("host_commands", "Run the matrix every night, as night.json describes (docs/nights.md)."),
     "packets": ("read_commands", "Show the decrypted packets of one job, as tshark reads them."),
