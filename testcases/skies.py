@@ -123,11 +123,11 @@ GEO_RAIN = Link.single(
     source="MODCODs: ETSI EN 302 307-1 (DVB-S2), table 13; 5 Msymbol/s forward, 0.5 return; the fade is ours",
 )
 
-_IN_FLIGHT = Direction(data_rate=1_890_000, delay=0.380, queue=Queue(packets=50), loss=0.06)
-IN_FLIGHT = Link.single(
-    "in-flight",
-    forward=_IN_FLIGHT,
-    return_=_IN_FLIGHT,
+_CABIN = Direction(data_rate=1_890_000, delay=0.380, queue=Queue(packets=50), loss=0.06)
+AIRCRAFT = Link.single(
+    "aircraft",
+    forward=_CABIN,
+    return_=_CABIN,
     source="measurements on board, thesis, reference A: RTT 760 ms, 1.89 Mbit/s, 6 % loss; the queue is ours",
 )
 
