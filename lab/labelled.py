@@ -114,7 +114,7 @@ def make(path: Path, chosen: tuple[Labelled, ...], *, lanes: str, retry: bool, c
                 folder=folder,
                 cases=catalog.cases,
                 todo=todo,
-                presets={},
+                verdicts_without_run={},
                 deployment=deployment,
                 width=width,
                 retention=Retention.NONE,

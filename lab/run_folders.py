@@ -14,7 +14,7 @@ from runner.model.run import CaseRecord, ImplementationRecord, Job, Kind, Run
 from runner.model.stack import Crossing, PageLoad, Sight
 from runner.plan.catalog import load_catalog
 from runner.plan.choice import choose
-from runner.plan.jobs import new_run, presets
+from runner.plan.jobs import new_run, verdicts_without_run
 from runner.plan.options import MatrixOptions
 from runner.store.runs import RunFolder
 from runner.units import KIB
@@ -254,7 +254,7 @@ def vias_run(
         records=choice.records,
     )
     folder = RunFolder.create(path, replace(made, started_unix_s=started))
-    for result in presets(choice.catalog, made.order, {}).values():
+    for result in verdicts_without_run(choice.catalog, made.order, {}).values():
         folder.save_result(result)
     for job in made.order:
         if folder.result(job) is None:

@@ -33,7 +33,7 @@ from runner.errors import SetupError
 from runner.model.result import Outcome
 from runner.paths import ROOT
 from runner.places.supervised import TOOLS
-from runner.plan.jobs import GATE
+from runner.plan.jobs import FIRST_CASE
 from runner.store.runs import RunFolder
 
 _STACKS = ("quic-go", "aioquic")
@@ -353,7 +353,7 @@ class _Run:
             elif results[job].outcome is not Outcome.SUCCEEDED:
                 bad.append(results[job])
         # The other cases of a pair are skipped after its handshake has failed.
-        failed = {(result.server, result.client) for result in bad if result.case == GATE}
+        failed = {(result.server, result.client) for result in bad if result.case == FIRST_CASE}
         bad = [
             result
             for result in bad

@@ -128,7 +128,7 @@ def run_on(workers: Workers, folder: RunFolder, observer: Observer) -> None:
         folder=folder,
         cases=dict.fromkeys(folder.run.cases, load_catalog().cases["goodput"]),
         todo=remaining(folder.run.order, folder.results(), frozenset()),
-        presets={},
+        verdicts_without_run={},
         deployment=workers,
         width=width,
         retention=Retention.NONE,

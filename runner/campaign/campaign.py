@@ -25,7 +25,7 @@ from runner.model.result import Artifacts, EndpointRecord, Evidence, Finding, Ou
 from runner.model.run import Job, Pause
 from runner.model.stack import Role
 from runner.places.place import Concurrency
-from runner.plan.jobs import GATE, gated, without_run
+from runner.plan.jobs import FIRST_CASE, gated, without_run
 from runner.store import runs
 from runner.store.runs import RunFolder
 from testcases.base import Case
@@ -90,7 +90,7 @@ class Execution:
                 if not lack_of_space(self.folder.path):
                     raise
             else:
-                if result is not None and job.case == GATE:
+                if result is not None and job.case == FIRST_CASE:
                     self.handshakes[job] = result
                 return result
             remove_tree(self.folder.path, self.folder.run.folder(job))
@@ -240,7 +240,7 @@ class Campaign:
     folder: RunFolder
     cases: Mapping[str, Case]  # by name; a case that was deleted from testcases/ has no entry
     todo: tuple[Job, ...]
-    presets: Mapping[Job, Result]  # results of jobs that need no run, see `runs.presets`
+    verdicts_without_run: Mapping[Job, Result]  # results of jobs that need no run, see `runs.verdicts_without_run`
     deployment: Deployment
     width: Concurrency
     retention: Retention
@@ -296,15 +296,15 @@ class Campaign:
             stopped=self._stop,
             clock=self.clock,
         )
-        schedule.add(job for job in self.todo if job not in self.presets)
-        for preset in self.presets.values():
+        schedule.add(job for job in self.todo if job not in self.verdicts_without_run)
+        for preset in self.verdicts_without_run.values():
             self.folder.save_result(preset)
-        self._results.update(self.presets)
-        schedule.settle(self.presets)
+        self._results.update(self.verdicts_without_run)
+        schedule.settle(self.verdicts_without_run)
         return schedule
 
     def _execution(self, schedule: Schedule, judges: Judges) -> Execution:
-        handshakes = {job: result for job, result in self.folder.results().items() if job.case == GATE}
+        handshakes = {job: result for job, result in self.folder.results().items() if job.case == FIRST_CASE}
         for job in self.todo:
             handshakes.pop(job, None)
         return Execution(

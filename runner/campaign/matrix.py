@@ -554,7 +554,7 @@ def _execute(session: Session, choice: Choice, todo: tuple[Job, ...], place: Pla
             folder=session.folder,
             cases=choice.catalog.cases,
             todo=todo,
-            presets=runs.presets(choice.catalog, todo, opened.not_compliant),
+            verdicts_without_run=runs.verdicts_without_run(choice.catalog, todo, opened.not_compliant),
             deployment=opened.deployment,
             width=width,
             retention=Retention(options.keep_captures),

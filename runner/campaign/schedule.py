@@ -12,7 +12,7 @@ from runner.model.deployment import Deployment, Observer, Progress, estimate, wa
 from runner.model.result import Outcome, Result
 from runner.model.run import Job, Kind, Pause, Run
 from runner.places.place import Concurrency
-from runner.plan.jobs import GATE
+from runner.plan.jobs import FIRST_CASE
 from runner.units import MIB, format_size
 
 # Estimates how long the rest of a run takes: the planned seconds of the jobs left, divided by the rate so far.
@@ -160,10 +160,10 @@ class Schedule:
                 self._queue_of(job).append(job)
                 self._count(job)
 
-    def settle(self, presets: Mapping[Job, Result]) -> None:
+    def settle(self, verdicts_without_run: Mapping[Job, Result]) -> None:
         """Note the results of jobs that need no run."""
-        self._total += len(presets)
-        for job, preset in presets.items():
+        self._total += len(verdicts_without_run)
+        for job, preset in verdicts_without_run.items():
             self.finish(job, preset)
 
     def add_first(self, jobs: Sequence[Job]) -> None:
@@ -238,7 +238,7 @@ class Schedule:
                 return job
             if not self.width.alone(job, self._kind(job)):
                 break
-        first = bool(queue) and (queue[0].case == GATE or self._kind(queue[0]) is Kind.MEASUREMENT)
+        first = bool(queue) and (queue[0].case == FIRST_CASE or self._kind(queue[0]) is Kind.MEASUREMENT)
         if self._waiting and not first and self._has_room(self._waiting[0]):
             return self._waiting.popleft()
         return None

@@ -14,7 +14,7 @@ from runner.check.cell import TRIES, CellPlace, JUnitEntry, Problem, by_the_peer
 from runner.check.check import Verdict, finding_lines, findings_text
 from runner.compare.stats import FALSE_DISCOVERY_RATE, rank_test, rate_test
 from runner.model.result import Outcome, Result
-from runner.plan.jobs import GATE_FAILED
+from runner.plan.jobs import FIRST_CASE_FAILED
 from runner.store.runs import RunFolder
 from runner.units import format_count, format_duration
 from testcases.hits import MISSED
@@ -182,7 +182,7 @@ class Change:
 
 def has_verdict(result: Result) -> bool:
     """True unless the result is an error of the harness, or the case was not run because the handshake had failed."""
-    return result.outcome is not Outcome.ERROR and code_of(result) != GATE_FAILED
+    return result.outcome is not Outcome.ERROR and code_of(result) != FIRST_CASE_FAILED
 
 
 def reason(result: Result) -> str:

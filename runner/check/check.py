@@ -702,7 +702,7 @@ class _Check:
                 folder=self._folder,
                 cases=self._catalog.cases,
                 todo=tuple(jobs),
-                presets={},
+                verdicts_without_run={},
                 deployment=ground.deployment(self._run(), self._subject.specs()),
                 width=self._width,
                 retention=Retention.FAILED,

@@ -44,7 +44,7 @@ from runner.model.stack import OVER_QUIC, Implementation, Role
 from runner.places.guests.processes import SavedImages, require_memory
 from runner.places.place import Ground, concurrency, open_ground, with_clock
 from runner.plan.catalog import Catalog, load_catalog
-from runner.plan.jobs import GATE, LOGS, new_run, presets, run_path
+from runner.plan.jobs import FIRST_CASE, LOGS, new_run, run_path, verdicts_without_run
 from runner.plan.options import Selection
 from runner.store.runs import RunFolder, load_evidence
 from runner.terminal.printing import result_line
@@ -298,7 +298,7 @@ class TwoBuilds:
         self._say = partial(out.print, soft_wrap=True, markup=False)
         self._folders: dict[str, RunFolder] = {}
         self._problems: dict[str, list[Problem]] = {side: list(of_image(plan.facts[side])) for side in SIDES}
-        self._presets: dict[str, dict[Job, Result]] = {side: {} for side in SIDES}
+        self._without_run: dict[str, dict[Job, Result]] = {side: {} for side in SIDES}
 
     def run(self) -> ChangeReport:
         """Run handshakes first, then all other cases, then the cells that differ again. Raises GuestsUnavailableError
@@ -345,7 +345,10 @@ class TwoBuilds:
 
     def _run_all(self, first: Sequence[Job], ground: Ground) -> None:
         self._probe(first, ground)
-        for jobs in ([job for job in first if job.case == GATE], [job for job in first if job.case != GATE]):
+        for jobs in (
+            [job for job in first if job.case == FIRST_CASE],
+            [job for job in first if job.case != FIRST_CASE],
+        ):
             self._execute(jobs, ground)
             self._require_guests()
         while more := self._further():
@@ -379,7 +382,7 @@ class TwoBuilds:
         """Run both images with an unknown test case, on a ground that probes images."""
         for side, folder in self._folders.items():
             answers = ground.probe(folder.run, folder.path / "compliance.json", jobs)
-            self._presets[side] = presets(self._catalogs[side], tuple(jobs), answers)
+            self._without_run[side] = verdicts_without_run(self._catalogs[side], tuple(jobs), answers)
             reasons = {role: reason for (name, role), reason in answers.items() if name == self._name}
             self._problems[side] += of_probe(reasons)
 
@@ -403,7 +406,7 @@ class TwoBuilds:
             folder=folder,
             cases=self._options.catalog.cases,
             todo=tuple(jobs),
-            presets={job: result for job, result in self._presets[side].items() if job in jobs},
+            verdicts_without_run={job: result for job, result in self._without_run[side].items() if job in jobs},
             deployment=ground.deployment(folder.run, {}),
             width=self._width,
             # When two results differ, the captures of both builds are useful, also of the build that succeeded.

@@ -225,7 +225,7 @@ def plan_(implementations: Path, /, **parsed: Any) -> None:
         timeout_scale=1.0,
         records=choice.records,
     )
-    unsupported = jobs.presets(choice.catalog, run.order, {})
+    unsupported = jobs.verdicts_without_run(choice.catalog, run.order, {})
     todo = tuple(job for job in run.order if job not in unsupported)
     out.print(printing.plan_table(run, choice.selection, todo))
     total, logs = estimate(todo, run.cases), own_logs(jobs.LOGS, todo, run.cases)

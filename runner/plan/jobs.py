@@ -21,8 +21,8 @@ from runner.store.runs import RunFolder
 # Makes the jobs of a selection in their order, and finds the jobs that are left. Pure.
 
 # The first case of every pair. When it fails, the other cases would fail for the same reason.
-GATE = "handshake"
-GATE_FAILED = "handshake-failed"
+FIRST_CASE = "handshake"
+FIRST_CASE_FAILED = "handshake-failed"
 
 
 def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed: int | None = None) -> tuple[Job, ...]:
@@ -44,7 +44,7 @@ def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed:
     ordered.sort(key=lambda job: job.iteration)
     if shuffle_seed is not None:
         random.Random(shuffle_seed).shuffle(ordered)
-    ordered.sort(key=lambda job: job.case != GATE)
+    ordered.sort(key=lambda job: job.case != FIRST_CASE)
     return tuple(ordered)
 
 
@@ -61,7 +61,7 @@ def fits(catalog: Catalog, cases: Mapping[str, CaseRecord], job: Job) -> bool:
 
 def gate(job: Job) -> Job:
     """The job that must succeed before `job` is run."""
-    return replace(job, case=GATE, link="", iteration=1)
+    return replace(job, case=FIRST_CASE, link="", iteration=1)
 
 
 def cannot_talk(handshake: Result) -> bool:
@@ -73,13 +73,13 @@ def cannot_talk(handshake: Result) -> bool:
 def gated(job: Job, done: Mapping[Job, Result]) -> Finding | None:
     """A finding with the reason why `job` is skipped: the handshake of its pair failed. None when the job may run."""
     before = done.get(gate(job))
-    if job.case == GATE or before is None or not cannot_talk(before):
+    if job.case == FIRST_CASE or before is None or not cannot_talk(before):
         return None
     why = f"{before.findings[0].code}: {before.findings[0].actual}" if before.findings else before.outcome.value
     return Finding(
-        code=GATE_FAILED,
+        code=FIRST_CASE_FAILED,
         requirement="The client gets a file from the server before the pair runs other cases.",
-        expected=f"the file of `{GATE}`",
+        expected=f"the file of `{FIRST_CASE}`",
         actual=why,
     )
 
@@ -91,7 +91,7 @@ def remaining(order: Iterable[Job], done: Mapping[Job, Result], retry: frozenset
 
     def reopened(job: Job) -> bool:
         codes = [finding.code for finding in done[job].findings]
-        return GATE_FAILED in codes and (gate(job) in left or gated(job, done) is None)
+        return FIRST_CASE_FAILED in codes and (gate(job) in left or gated(job, done) is None)
 
     return tuple(job for job in order if job in left or reopened(job))
 
@@ -328,7 +328,7 @@ def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*first, *second)))
 
 
-def presets(
+def verdicts_without_run(
     catalog: Catalog, todo: tuple[Job, ...], not_compliant: Mapping[tuple[str, Role], str]
 ) -> dict[Job, Result]:
     """Verdicts on jobs that need no run, because the pair declares no support, or because an image failed the

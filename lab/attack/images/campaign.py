@@ -249,7 +249,7 @@ def _execute(
             folder=folder,
             cases=catalog.cases,
             todo=jobs,
-            presets={},
+            verdicts_without_run={},
             deployment=deployment,
             width=Concurrency.fixed(1),
             retention=Retention.ALL,

@@ -138,14 +138,14 @@ class Shipping:
         if self._there is not None:
             self._there |= archives.prefixes(layers)
 
-    def send(self, parcel: Shipment, *, report: Report) -> None:
-        """Send a parcel, and begin again when the SSH connection was lost. Raises SetupError when the host can't get
+    def send(self, shipment: Shipment, *, report: Report) -> None:
+        """Send a shipment, and begin again when the SSH connection was lost. Raises SetupError when the host can't get
         the image."""
         connection = self._engine.tunnel.connection
         for left in reversed(range(_TRIES)):
             connects = connection.connects
             try:
-                self._load(parcel, report, again=left < _TRIES - 1)
+                self._load(shipment, report, again=left < _TRIES - 1)
                 break
             except _FAILURES as error:
                 failure = self._engine.tunnel.failure
@@ -154,32 +154,32 @@ class Shipping:
                     continue
                 why = failure or getattr(error, "explanation", None) or error
                 raise SetupError(
-                    f"{parcel.image} can't be sent to {self._engine.name} ({why}): make space on it, then run "
+                    f"{shipment.image} can't be sent to {self._engine.name} ({why}): make space on it, then run "
                     "again; layers that have arrived are not sent again."
                 ) from error
-        self._note(parcel.layers)
+        self._note(shipment.layers)
 
-    def _load(self, parcel: Shipment, report: Report, *, again: bool) -> None:
-        """Try once to send a parcel. Raises SetupError when the host then has an image with other content."""
+    def _load(self, shipment: Shipment, report: Report, *, again: bool) -> None:
+        """Try once to send a shipment. Raises SetupError when the host then has an image with other content."""
         with closing(_client(self._engine)) as remote:
-            if again and self._has(remote, parcel.image):
+            if again and self._has(remote, shipment.image):
                 return  # the image has arrived and only the answer was lost
-            for step in remote.api.load_image(_sending(parcel, report)):  # type: ignore[no-untyped-call]
+            for step in remote.api.load_image(_sending(shipment, report)):  # type: ignore[no-untyped-call]
                 if why := step.get("error"):
                     raise DockerException(why)
-            if not self._has(remote, parcel.image):
+            if not self._has(remote, shipment.image):
                 raise SetupError(
-                    f"{self._engine.name} made another image of {parcel.image}: its engine is not compatible."
+                    f"{self._engine.name} made another image of {shipment.image}: its engine is not compatible."
                 )
 
 
-def _sending(parcel: Shipment, report: Report) -> Iterator[bytes]:
-    parcel.file.seek(0)
+def _sending(shipment: Shipment, report: Report) -> Iterator[bytes]:
+    shipment.file.seek(0)
     sent = 0
-    while block := parcel.file.read(_SENT_AT_ONCE):
+    while block := shipment.file.read(_SENT_AT_ONCE):
         yield block
         sent += len(block)
-        report(parcel.image, sent, parcel.size)
+        report(shipment.image, sent, shipment.size)
 
 
 def _client(engine: RemoteEngine) -> docker.DockerClient:
@@ -425,10 +425,11 @@ class RealLinks(Deployment):
             # A client's host without another connection would pull over the link, and the bytes could not be counted.
             if not (link.ssh_over_link and role is Role.CLIENT) and shipping.pull(image):
                 continue
-            with shipping.packed(image) as parcel:
-                say(f"  {parcel.lacking} of its {len(parcel.layers)} layers, {format_size(parcel.size)} compressed")
-                with self._charging(engine, link, parcel.size) if link.ssh_over_link else nullcontext():
-                    shipping.send(parcel, report=report)
+            with shipping.packed(image) as shipment:
+                size = format_size(shipment.size)
+                say(f"  {shipment.lacking} of its {len(shipment.layers)} layers, {size} compressed")
+                with self._charging(engine, link, shipment.size) if link.ssh_over_link else nullcontext():
+                    shipping.send(shipment, report=report)
 
     @contextmanager
     def _charging(self, engine: RemoteEngine, link: RealLink, size: int) -> Iterator[None]:

@@ -48,7 +48,7 @@ def execute(
         folder=folder,
         cases=dict.fromkeys(folder.run.cases, catalog.cases["goodput"]),
         todo=remaining(folder.run.order, folder.results(), frozenset()),
-        presets={},
+        verdicts_without_run={},
         deployment=deployment or Replay(RECORDINGS),
         width=width or Concurrency.parse(lanes),
         retention=Retention(retention),

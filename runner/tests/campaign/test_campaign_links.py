@@ -58,7 +58,7 @@ def _campaign(folder: RunFolder, catalog: Catalog, links: Links, **how: Any) -> 
         folder=folder,
         cases={"lossy": catalog.cases["goodput"]},
         todo=folder.run.order,
-        presets={},
+        verdicts_without_run={},
         deployment=links,
         width=Concurrency.fixed(2),
         retention=Retention("all"),

@@ -16,7 +16,7 @@ from runner.model.run import Job, Kind
 from runner.places.place import Concurrency
 from runner.plan import jobs as runs
 from runner.plan.catalog import Catalog
-from runner.plan.jobs import GATE
+from runner.plan.jobs import FIRST_CASE
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import Events, execute, recorded_run
 
@@ -24,11 +24,11 @@ from runner.tests.campaign.recorded import Events, execute, recorded_run
 def test_jobs_that_wait_run_beside_a_full_house_but_no_measurement(tmp_path: Path, catalog: Catalog) -> None:
     path = tmp_path / "run"
     run = recorded_run(path, catalog, iterations=26)
-    names = [GATE] * 8 + ["question"] * 8 + ["patient"] * 8 + ["number"] * 2
+    names = [FIRST_CASE] * 8 + ["question"] * 8 + ["patient"] * 8 + ["number"] * 2
     order = tuple(replace(job, case=name) for job, name in zip(run.order, names, strict=True))
     question = replace(run.cases["lossy"], kind=Kind.TEST_CASE)
     patient = replace(catalog.cases["handshakeloss"].record(), name="patient")
-    cases = {GATE: question, "question": question, "patient": patient, "number": run.cases["lossy"]}
+    cases = {FIRST_CASE: question, "question": question, "patient": patient, "number": run.cases["lossy"]}
     folder = RunFolder.create(path, replace(run, cases=cases, order=order))
     running: list[str] = []
     houses: list[list[str]] = []  # the jobs that were running each time a job began
@@ -84,7 +84,7 @@ def test_what_a_result_lets_one_ask_runs_in_lanes_that_had_nothing_left(
         folder=folder,
         cases={"lossy": catalog.cases["goodput"]},
         todo=folder.run.order,
-        presets={},
+        verdicts_without_run={},
         deployment=Slow(RECORDINGS),
         width=replace(Concurrency.parse("auto"), most=2, _open=dict.fromkeys(Kind, 2)),
         retention=Retention("all"),
@@ -122,7 +122,7 @@ def test_no_verdict_is_asked_for_beside_a_number_that_wants_to_be_alone(tmp_path
         folder=folder,
         cases=dict.fromkeys(("lossy", "verdict"), catalog.cases["goodput"]),
         todo=order,
-        presets={},
+        verdicts_without_run={},
         deployment=watched,
         width=Concurrency(most=3, _open={Kind.MEASUREMENT: 1, Kind.TEST_CASE: 3}),
         retention=Retention("none"),

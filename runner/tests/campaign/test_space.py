@@ -28,7 +28,7 @@ def campaign_of(folder: RunFolder, catalog: Catalog, observer: Observer) -> Camp
         folder=folder,
         cases=dict.fromkeys(folder.run.cases, catalog.cases["goodput"]),
         todo=folder.run.order,
-        presets={},
+        verdicts_without_run={},
         deployment=Replay(RECORDINGS),
         width=Concurrency.parse("1"),
         retention=Retention.ALL,

@@ -11,7 +11,7 @@ from runner.check.cell import CellPlace
 from runner.check.change import CellState, Change, confirmed_by_peers
 from runner.model.result import Finding, Outcome, Result, Sample
 from runner.model.stack import Role
-from runner.plan.jobs import GATE_FAILED
+from runner.plan.jobs import FIRST_CASE_FAILED
 from testcases.hits import MISSED
 
 # S succeeded, F failed, X failed for another reason, U answered with 127, M missed by the impairment, D disturbed,
@@ -25,7 +25,7 @@ _LETTERS = {
     "D": (Outcome.ERROR, "disturbed"),
     "P": (Outcome.FAILED, "hello-changed"),
     "O": (Outcome.FAILED, "no-retry"),
-    "G": (Outcome.SKIPPED, GATE_FAILED),
+    "G": (Outcome.SKIPPED, FIRST_CASE_FAILED),
 }
 
 

@@ -14,7 +14,7 @@ from runner.model.run import CaseRecord, Job, job_seed
 from runner.model.stack import Role
 from runner.plan import jobs as runs
 from runner.plan.catalog import Catalog, load_catalog, load_implementations
-from runner.plan.jobs import GATE, GATE_FAILED, declared_unsupported, gate, gated, jobs, protocol, remaining
+from runner.plan.jobs import FIRST_CASE, FIRST_CASE_FAILED, declared_unsupported, gate, gated, jobs, protocol, remaining
 from runner.plan.options import Selection
 
 
@@ -99,7 +99,7 @@ def test_a_pair_without_a_common_protocol_is_unsupported_by_declaration(catalog:
     apart = Catalog(implementations=load_implementations(path), cases=catalog.cases)
     job = Job(server="a", client="b", case="handshake", iteration=1)
     assert declared_unsupported(apart, job) == "a speaks h3, b speaks hq-interop"
-    preset = runs.presets(apart, (job,), {})[job]
+    preset = runs.verdicts_without_run(apart, (job,), {})[job]
     assert preset.outcome is Outcome.UNSUPPORTED
 
 
@@ -173,9 +173,9 @@ def test_a_run_records_who_is_asked_over_http3_and_sends_its_name(mixed: Catalog
 
 def test_a_stack_that_fails_the_probe_is_skipped_with_the_reason(catalog: Catalog) -> None:
     job = Job(server="quinn", client="aioquic", case="handshake", iteration=1)
-    presets = runs.presets(catalog, (job,), {("quinn", Role.SERVER): "exited with 0"})
-    assert presets[job].outcome is Outcome.SKIPPED
-    assert "exited with 0" in presets[job].findings[0].actual
+    verdicts_without_run = runs.verdicts_without_run(catalog, (job,), {("quinn", Role.SERVER): "exited with 0"})
+    assert verdicts_without_run[job].outcome is Outcome.SKIPPED
+    assert "exited with 0" in verdicts_without_run[job].findings[0].actual
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_cases_that_wait_are_those_whose_handshakes_are_lost_or_slow(catalog: Ca
 def test_handshakes_come_first_even_when_shuffled(catalog: Catalog) -> None:
     chosen = selection(catalog, ("sat", "handshake", "goodput"), iterations=2)
     order = jobs(chosen, records(catalog), shuffle_seed=5)
-    gates = [job.case == GATE for job in order]
+    gates = [job.case == FIRST_CASE for job in order]
     assert gates == sorted(gates, reverse=True)
     assert any(gates)
 
@@ -228,7 +228,7 @@ def test_a_pair_that_fails_the_handshake_is_asked_nothing_else() -> None:
     failed = replace(result(gate(job), Outcome.FAILED), findings=(finding,), delivered=False)
     refusal = gated(job, {gate(job): failed})
     assert refusal is not None
-    assert (refusal.code, refusal.actual) == (GATE_FAILED, "timeout: still running")
+    assert (refusal.code, refusal.actual) == (FIRST_CASE_FAILED, "timeout: still running")
     for outcome in (Outcome.SUCCEEDED, Outcome.ERROR, Outcome.UNSUPPORTED):
         assert gated(job, {gate(job): result(gate(job), outcome)}) is None
     assert gated(job, {}) is None
@@ -247,7 +247,7 @@ def test_a_pair_that_gets_its_file_is_asked_on(delivered: bool | None, refused: 
 def test_what_was_skipped_is_asked_again_once_its_handshake_is() -> None:
     job = Job(server="a", client="b", case="sat", iteration=1)
     first = gate(job)
-    refusal = Finding(code=GATE_FAILED, requirement="r", expected="e", actual="a")
+    refusal = Finding(code=FIRST_CASE_FAILED, requirement="r", expected="e", actual="a")
     skipped = replace(result(job, Outcome.SKIPPED), findings=(refusal,))
     done = {first: replace(result(first, Outcome.FAILED), delivered=False), job: skipped}
     assert remaining((first, job), done, frozenset()) == ()
