@@ -82,7 +82,7 @@ def _validated(connection: ConnectionFacts, least: float) -> Iterator[Finding]:
                 expected=f"PATH_CHALLENGE of the client to {path.server}, and an answer",
                 actual="none answered",
                 role="client",
-                section="RFC 9000 §9.6.1",
+                section="RFC 9000 §9.6.2",
             )
             yield proven(finding, path.place)
 

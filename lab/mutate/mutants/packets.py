@@ -204,7 +204,7 @@ _count_high("rfc9000-19.3.2-ce-count-too-high", "ce")
 
 
 @mutant(
-    "rfc9000-13.4.2-ecn-counts-decrease",
+    "rfc9000-13.4.1-ecn-counts-decrease",
     cases=("ecn",),
     along={"rfc9000-13.4.1-ect-not-counted": "the last count is too low"},
 )
@@ -312,8 +312,9 @@ def _server_token(m: Mutation) -> None:
 @mutant("rfc9000-17.2.3-early-after-1rtt", CLIENT, cases=("zerortt",))
 def _early_late(m: Mutation) -> None:
     _, early = m.pick(arrived(m, Kind.ZERO_RTT), "no 0-RTT")
-    after = [each for each in arrived(m, Kind.ONE_RTT) if each[0].sent_ns < m.closed_ns]
-    datagram, packet = m.pick(after[:-1], "no 1-RTT packet before the end")
+    acks = [each[:2] for each in m.frames(F.ACK, F.ACK_ECN) if each[1].kind is Kind.ONE_RTT]
+    after = [each for each in acks if each[0].arrived and each[0].sent_ns < m.closed_ns]
+    datagram, packet = m.pick(after[:-1], "no ACK of 1-RTT packets before the end")
     sent, new = m.send_after((datagram, packet), frame(F.PING))
     new.kind, new.keys, new.first = Kind.ZERO_RTT, early.keys, early.first & ~3 | 3
     new.version, new.dcid, new.scid = early.version, early.dcid, early.scid

@@ -115,8 +115,8 @@ def _versions(*numbers: int) -> bytes:
 
 
 _information("rfc9368-3-malformed", lambda _: _versions(1, 1) + b"\0")
-_information("rfc9368-3-version-zero", lambda m: _versions(m.connection.version, m.connection.version, 1, 0), SERVER)
-_information("rfc9368-3-version-zero", lambda m: m.parameters()[P.VERSION_INFORMATION] + _versions(0), CLIENT)
+_information("rfc9368-4-version-zero", lambda m: _versions(m.connection.version, m.connection.version, 1, 0), SERVER)
+_information("rfc9368-4-version-zero", lambda m: m.parameters()[P.VERSION_INFORMATION] + _versions(0), CLIENT)
 _information("rfc9368-3-chosen-not-available", lambda _: _versions(1, 0x6B3343CF), CLIENT)
 _information("rfc9368-4-client-chosen-wrong", lambda _: _versions(0x6B3343CF, 0x6B3343CF, 1), CLIENT)
 _information("rfc9368-4-server-chosen-wrong", lambda _: _versions(1, 0x6B3343CF, 1), SERVER)

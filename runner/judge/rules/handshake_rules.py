@@ -144,7 +144,7 @@ def _version_information(side: Side, hello: _Hello) -> Iterator[Broken]:
             return
         listed = [int.from_bytes(value[at : at + 4]) for at in range(0, len(value), 4)]
         if 0 in listed:
-            yield hello.broken("rfc9368-3-version-zero", "version_information with version 0")
+            yield hello.broken("rfc9368-4-version-zero", "version_information with version 0")
         elif side.is_client:
             if listed[0] not in listed[1:]:
                 yield hello.broken(

@@ -545,12 +545,14 @@ def _names(lines: list[Line], *, trailers: bool, request: bool) -> Iterator[tupl
     elif not trailers and request and fields.get(b":method") == b"CONNECT" and b":protocol" not in fields:
         if {b":scheme", b":path"} & fields.keys() or b":authority" not in fields:
             yield "4.4-connect", f"CONNECT with {b', '.join(pseudo).decode()}"
-    elif (
-        missing := ()
-        if trailers
-        else [name for name in ((b":method", b":scheme", b":path") if request else (b":status",)) if name not in fields]
-    ):
-        yield "4.3-pseudo-headers", f"no {missing[0].decode()} in {_section(trailers, request)}"
+    elif not trailers:
+        missing = [
+            name for name in ((b":method", b":scheme", b":path") if request else (b":status",)) if name not in fields
+        ]
+        if fields.get(b":scheme") in (b"http", b"https") and not {b":authority", b"host"} & fields.keys():
+            missing.append(b":authority")
+        if missing:
+            yield "4.3-pseudo-headers", f"no {missing[0].decode()} in {_section(trailers, request)}"
 
 
 def _section(trailers: bool, request: bool) -> str:

@@ -92,7 +92,8 @@ def payloads(side: Side) -> Iterator[Broken]:
         yield Broken(
             rule="rfc9000-12.4-empty-payload", actual=f"{len(empty)} packets without a frame", packets=shown(empty)
         )
-    for row in side.frames("unknown")[:20]:
+    found: dict[str, Broken] = {}
+    for row in side.frames("unknown"):
         kind, payload = int(capture.frames["type"][row]), capture.frames.cell("payload", int(row)) or b""
         if kind not in FRAME_NAMES:
             if _may_extend(side):
@@ -104,7 +105,10 @@ def payloads(side: Side) -> Iterator[Broken]:
             rule, actual = "19.3.1-ack-range-negative", "an ACK frame with a range below packet number 0"
         else:
             rule, actual = "12.4-malformed-frame", f"a malformed {FRAME_NAMES[kind].upper()} frame"
-        yield Broken(rule=f"rfc9000-{rule}", actual=actual, packets=(int(capture.frames["packet"][row]),))
+        found.setdefault(
+            rule, Broken(rule=f"rfc9000-{rule}", actual=actual, packets=(int(capture.frames["packet"][row]),))
+        )
+    yield from found.values()
     frames = np.concatenate([side.frames(name) for name in _NAMES] or [np.empty(0, dtype=np.int64)])
     long = frames[capture.frames["type_length"][frames] != NULL]
     if len(long):
@@ -286,15 +290,17 @@ def _after_parameters(side: Side) -> Ints:
 
 
 def early_after_1rtt(side: Side) -> Iterator[Broken]:
-    """A client sends no 0-RTT packet after its first 1-RTT packet; a server's Initial packets have no token."""
+    """A client sends no 0-RTT packet after it has read a 1-RTT packet; a server's Initial packets have no token."""
     if side.is_client:
-        early, later = side.of_type(EARLY), side.of_type(ONE_RTT)
+        early = side.of_type(EARLY)
+        # The acknowledgment of a 1-RTT packet shows that the client has read it.
+        later = side.capture.acks["packet"][side.ack_frames(space=APPLICATION)]
         late = early[early > later[0]] if len(later) else early[:0]
         late = late[side.time(late) > side.at(int(later[0]))] if len(late) else late
         if len(late):
             yield Broken(
                 rule="rfc9000-17.2.3-early-after-1rtt",
-                actual=f"{len(late)} 0-RTT packets after a 1-RTT packet",
+                actual=f"{len(late)} 0-RTT packets after the acknowledgment of a 1-RTT packet",
                 packets=shown(late),
             )
         return
@@ -374,6 +380,24 @@ def acknowledged(side: Side) -> Iterator[Broken]:
                     actual=f"{name} packets {first[at]} to {last[at]} are acknowledged; not all of them were {word}",
                     packets=shown(np.unique(side.capture.acks["packet"][frame[wrong]])),
                 )
+    yield from _refused(side)
+
+
+def _refused(side: Side) -> Iterator[Broken]:
+    """A server that rejected 0-RTT acknowledges no 0-RTT packet (RFC 9001 §4.6.2)."""
+    if side.is_client or side.scope.row.either("early_data_accepted") is not False:
+        return
+    early, _ = _numbers(side.capture, side.of_type(EARLY, got=True), APPLICATION)
+    later, _ = _numbers(side.capture, side.of_type(ONE_RTT, got=True), APPLICATION)
+    early = np.setdiff1d(early, later)
+    frame, first, last = _ranges(side, APPLICATION)
+    wrong = np.searchsorted(early, last, side="right") > np.searchsorted(early, first)
+    if wrong.any():
+        yield Broken(
+            rule="rfc9001-4.6.2-rejected-early-data-read",
+            actual=f"{int(wrong.sum())} ACK ranges with packet numbers of 0-RTT packets",
+            packets=shown(np.unique(side.capture.acks["packet"][frame[wrong]])),
+        )
 
 
 def _missing(first: Ints, last: Ints, known: Ints) -> Bools:
@@ -480,7 +504,7 @@ def _decreases(side: Side, rows: Ints, name: str) -> Iterator[Broken]:
         if len(back):
             pair = rows[order][back[0] : back[0] + 2]
             yield Broken(
-                rule="rfc9000-13.4.2-ecn-counts-decrease",
+                rule="rfc9000-13.4.1-ecn-counts-decrease",
                 actual=f"{name} space: the {title} count falls from {acks[count][pair[0]]} to {acks[count][pair[1]]}",
                 packets=shown(acks["packet"][pair]),
             )

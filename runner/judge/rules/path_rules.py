@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 
@@ -291,48 +292,40 @@ def migration(side: Side) -> Iterator[Broken]:
     routes = _Routes(side)
     if routes.single or not len(routes.rows):
         return
-    capture = side.capture
-    mine = side.of_type(ONE_RTT)
-    used: dict[Address, set[bytes]] = {}
-    codes, values = capture.ids("dcid")
-    keys = capture.route[capture.packets["datagram"][mine]]
-    for key in np.unique(keys):
-        rows = mine[keys == key]
-        ends = routes.ends(int(capture.packets["datagram"][rows[0]]))
-        address = ends[0] if side.is_client else ends[1]
-        used.setdefault(address, set()).update(values[code] for code in np.unique(codes[rows]))
-    addresses = list(used)
     if side.is_client:
         yield from _moves(side, routes)
-        for at, address in enumerate(addresses):
-            common = {value for other in addresses[:at] for value in used[other] & used[address]} - {b""}
-            if common:
-                value = sorted(common)[0]
-                yield Broken(
-                    rule="rfc9000-9.5-id-from-two-addresses",
-                    actual=f"connection ID {value.hex()} in packets from a second address, {endpoint(*address)}",
-                    packets=shown(side.with_id("dcid", value, mine)[:1]),
-                )
-                return
-        return
-    theirs: dict[Address, set[bytes]] = {}
-    got = side.of_type(ONE_RTT, got=True)
-    for key in np.unique(capture.route[capture.packets["datagram"][got]]):
-        rows = got[capture.route[capture.packets["datagram"][got]] == key]
-        remote = routes.ends(int(capture.packets["datagram"][rows[0]]))[1]
-        theirs.setdefault(remote, set()).update(values[code] for code in np.unique(codes[rows]))
-    for at, address in enumerate(addresses):
-        for other in addresses[:at]:
-            moved = theirs.get(address) and theirs.get(other) and not theirs[address] & theirs[other]
+    mine, got = side.of_type(ONE_RTT), side.of_type(ONE_RTT, got=True)
+    for end, rule in enumerate(("id-from-two-addresses", "id-to-two-addresses")):
+        used, theirs = _used(side, routes, mine, end), _used(side, routes, got, end)
+        for other, address in combinations(used, 2):
+            # A client's address may change without its doing. Then the client uses no new connection ID.
+            moved = (
+                not end
+                or side.is_client
+                or bool(theirs.get(address) and theirs.get(other) and not theirs[address] & theirs[other])
+            )
             common = (used[other] & used[address]) - {b""}
             if moved and common:
                 value = sorted(common)[0]
                 yield Broken(
-                    rule="rfc9000-9.5-id-to-two-addresses",
-                    actual=f"connection ID {value.hex()} in packets to a second address, {endpoint(*address)}",
+                    rule=f"rfc9000-9.5-{rule}",
+                    actual=f"connection ID {value.hex()} in packets {'to' if end else 'from'} a second address, "
+                    f"{endpoint(*address)}",
                     packets=shown(side.with_id("dcid", value, mine)[:1]),
                 )
-                return
+                break
+
+
+def _used(side: Side, routes: _Routes, packets: Ints, end: int) -> dict[Address, set[bytes]]:
+    """Local (`end` 0) or remote (1) address → the destination connection IDs of these packets there."""
+    codes, values = side.capture.ids("dcid")
+    datagrams = side.capture.packets["datagram"][packets]
+    keys = side.capture.route[datagrams]
+    used: dict[Address, set[bytes]] = {}
+    for key in np.unique(keys):
+        address = routes.ends(int(datagrams[keys == key][0]))[end]
+        used.setdefault(address, set()).update(values[code] for code in np.unique(codes[packets[keys == key]]))
+    return used
 
 
 def _moves(side: Side, routes: _Routes) -> Iterator[Broken]:
@@ -348,7 +341,9 @@ def _moves(side: Side, routes: _Routes) -> Iterator[Broken]:
             actual="a packet from another local address",
             packets=first,
         )
-    there = [row for row in moved if routes.ends(row)[1] == server]
+    # A client that acts on preferred_address may also use other local addresses (§9).
+    acted = next((int(row) for row in datagrams if routes.ends(int(row))[1] != server), None)
+    there = [row for row in moved if routes.ends(row)[1] == server and (acted is None or row < acted)]
     if there and "disable_active_migration" in side.peer_parameters:
         yield Broken(
             rule="rfc9000-9-migration-disabled",
@@ -396,6 +391,12 @@ def issuing(side: Side) -> Iterator[Broken]:
     tokens: dict[bytes, bytes] = {}
     if (reset_token := side.parameters.get("stateless_reset_token")) and side.source is not None:
         tokens[bytes.fromhex(str(reset_token))] = side.source
+    if isinstance(preferred := side.parameters.get("preferred_address"), dict):
+        by_id.setdefault(bytes.fromhex(str(preferred["connection_id"])), 1)
+        tokens.setdefault(
+            bytes.fromhex(str(preferred["stateless_reset_token"])), bytes.fromhex(str(preferred["connection_id"]))
+        )
+    handshake = {sequence: value for value, sequence in by_id.items()}
     for sequence, prior, value, token, packet in issued:
         if not 1 <= len(value) <= 20:
             yield Broken(
@@ -408,7 +409,8 @@ def issuing(side: Side) -> Iterator[Broken]:
                 actual=f"Retire Prior To {prior} in the frame of sequence number {sequence}",
                 packets=(packet,),
             )
-        if by_sequence.setdefault(sequence, (value, token)) != (value, token):
+        known = by_sequence.setdefault(sequence, (value, token))
+        if known != (value, token) or handshake.get(sequence, value) != value:
             yield Broken(
                 rule="rfc9000-19.15-sequence-reused",
                 actual=f"sequence number {sequence} has two connection IDs or tokens",

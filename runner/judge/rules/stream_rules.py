@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from runner.decode.columns import NULL
 from runner.judge.rules.packet_rules import shown
 from runner.judge.rules.side import EARLY, INITIAL, RETRY, Broken, Side
 from runner.trace.recording import Columns, Ints, find
@@ -327,20 +328,18 @@ def _resets(side: Side) -> Ints:
 
 
 def _after_reset(side: Side, stream: Ints, packet: Ints, rule: str) -> Iterator[Broken]:
-    """Report the first stream with frames after its RESET_STREAM. `stream`, `packet`: the stream and the packet of each
+    """Report frames of streams after their RESET_STREAM. `stream`, `packet`: the stream and the packet of each
     frame that the rule is about."""
-    frames = side.capture.frames
-    for reset in _resets(side)[:200].tolist() if len(stream) else ():
-        number = int(frames["stream_id"][reset])
-        late = packet[(stream == number) & (packet > frames["packet"][reset])]
-        if len(late):
-            name = "STREAM" if rule == "stream" else "STREAM_DATA_BLOCKED"
-            yield Broken(
-                rule=f"rfc9000-3.3-{rule}-after-reset",
-                actual=f"{name} of stream {number} after its RESET_STREAM",
-                packets=shown(late),
-            )
-            return
+    frames, resets = side.capture.frames, _resets(side)
+    reset = find(frames["stream_id"][resets], stream)
+    late = np.flatnonzero((reset != NULL) & (packet > np.append(frames["packet"][resets], NULL)[reset]))
+    if len(late):
+        name = "STREAM" if rule == "stream" else "STREAM_DATA_BLOCKED"
+        yield Broken(
+            rule=f"rfc9000-3.3-{rule}-after-reset",
+            actual=f"{name} of stream {stream[late[0]]} after its RESET_STREAM",
+            packets=shown(packet[late]),
+        )
 
 
 def datagram_frames(side: Side) -> Iterator[Broken]:

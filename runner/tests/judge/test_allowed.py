@@ -56,6 +56,62 @@ def test_streams_begin_anew_after_rejected_early_data() -> None:
     assert not broken("bad/refuses-early-data", shorter)
 
 
+def test_rejected_early_data_is_not_acknowledged() -> None:
+    def acknowledged(tables: Tables) -> None:
+        early = next(packet for packet in tables["packets"] if packet["type"] == "0rtt")
+        frame = [
+            each
+            for each in tables["ack_frames"]
+            if (each["sender"], each["space"], each["connection"]) == (SERVER, "application", early["connection"])
+        ][-1]
+        frame["ranges"] = [*frame["ranges"], dict.fromkeys(("first", "last"), early["packet_number"])]
+
+    assert broken("bad/refuses-early-data", acknowledged) == {("rfc9001-4.6.2-rejected-early-data-read", "server")}
+
+
+def test_early_data_may_follow_a_1rtt_packet_that_acknowledges_nothing() -> None:
+    rule = ("rfc9000-17.2.3-early-after-1rtt", "client")
+
+    def late(tables: Tables, *, read: bool) -> None:
+        """The client's last packet becomes 0-RTT. `read`: the client acknowledges packets of the server before."""
+        own = [row for row in tables["packets"] if row["sender"] == CLIENT and row["type"] == "1rtt"]
+        last = [row for row in own if row["connection"] == own[-1]["connection"]][-1]
+        last["type"] = "0rtt"
+        tables["ack_frames"] = [
+            row for row in tables["ack_frames"] if read or row["sender"] != CLIENT or row["space"] != "application"
+        ]
+
+    assert rule in broken("quic-go_quinn/zerortt", lambda tables: late(tables, read=True))
+    assert rule not in broken("quic-go_quinn/zerortt", lambda tables: late(tables, read=False))
+
+
+def test_a_server_has_a_connection_id_for_each_of_its_own_addresses() -> None:
+    rule = ("rfc9000-9.5-id-from-two-addresses", "server")
+
+    def moved(tables: Tables) -> None:
+        """The server's last datagram comes from another port."""
+        last = [row for row in tables["datagrams"] if row["sender"] == SERVER][-1]
+        last["src_port"] ^= 1
+
+    assert rule in broken("quic-go_quinn/http3", moved)
+
+
+def test_a_client_at_the_preferred_address_may_move_although_migration_is_disabled() -> None:
+    rule = ("rfc9000-9-migration-disabled", "client")
+
+    def moved(tables: Tables, *, acts: bool) -> None:
+        """The client's last datagram comes from another port. `acts`: the one before goes to another address."""
+        own = [row for row in tables["datagrams"] if row["sender"] == CLIENT]
+        own[-1]["src_port"] ^= 1
+        own[-2]["dst_port"] ^= acts
+        for row in tables["connections"]:
+            parameters = json.loads(row["server_transport_parameters"])
+            row["server_transport_parameters"] = json.dumps({**parameters, "disable_active_migration": True})
+
+    assert rule in broken("quic-go_quinn/http3", lambda tables: moved(tables, acts=False))
+    assert rule not in broken("quic-go_quinn/http3", lambda tables: moved(tables, acts=True))
+
+
 def test_a_request_may_be_reset() -> None:
     def reset(tables: Tables) -> None:
         for frame in tables["stream_frames"]:

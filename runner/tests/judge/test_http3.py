@@ -19,9 +19,16 @@ BODY = bytes(30_000)
 Break = Callable[[Pair, int], None]
 
 
-def transfer(folder: Path, *, break_rule: Break | None = None, length: bytes = b"30000") -> set[tuple[str, str]]:
+def transfer(
+    folder: Path,
+    *,
+    break_rule: Break | None = None,
+    length: bytes = b"30000",
+    request: list[tuple[bytes, bytes]] = REQUEST,
+) -> set[tuple[str, str]]:
     """The rules that are broken in a connection with three requests. `break_rule` acts on the server's side of the
-    last stream before the response ends. `length`: Content-Length of the last response."""
+    last stream before the response ends. `length`: Content-Length of the last response. `request`: fields of the last
+    request."""
     options = {"alpn_protocols": ["h3"]}
     pair = Pair(client_options=options, server_options=options).connect()
     assert pair.server is not None
@@ -30,7 +37,7 @@ def transfer(folder: Path, *, break_rule: Break | None = None, length: bytes = b
     _read(pair, client, server)
     for number in range(3):
         stream = pair.client.get_next_available_stream_id()
-        client.send_headers(stream, [*REQUEST, *REPEATED], end_stream=True)
+        client.send_headers(stream, [*(request if number == 2 else REQUEST), *REPEATED], end_stream=True)
         pair.exchange()
         _read(pair, client, server)
         declared = length if number == 2 else b"30000"
@@ -59,6 +66,21 @@ def test_a_right_connection_with_a_dynamic_table_breaks_no_rule(tmp_path: Path) 
 
 def test_a_wrong_content_length_is_found(tmp_path: Path) -> None:
     assert transfer(tmp_path, length=b"30001") == {("rfc9114-4.1.2-content-length-wrong", "server")}
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ([(b":scheme", b"https"), (b":path", b"/"), (b"host", b"server4")], set()),
+        ([(b":scheme", b"urn"), (b":path", b"/")], set()),
+        ([(b":scheme", b"https"), (b":path", b"/")], {("rfc9114-4.3-pseudo-headers", "client")}),
+        ([(b":scheme", b"http"), (b":path", b"/")], {("rfc9114-4.3-pseudo-headers", "client")}),
+    ],
+)
+def test_a_request_of_http_names_its_authority(
+    tmp_path: Path, fields: list[tuple[bytes, bytes]], found: set[tuple[str, str]]
+) -> None:
+    assert transfer(tmp_path, request=[(b":method", b"GET"), *fields]) == found
 
 
 def _server_sends(data: bytes) -> Break:
@@ -115,3 +137,21 @@ def test_frames_other_than_stream_open_streams_and_use_credit(tmp_path: Path, fr
     pair.records.append(protected(pair, from_client=True, payload=payload))
     trace = decode_pairs(tmp_path, [pair])
     assert (rule, "client") in {(finding.code, finding.role) for finding in protocol_findings(trace, trace)}
+
+
+def _rules(folder: Path, *payloads: bytes) -> set[str]:
+    """The rules that a client breaks that sends these 1-RTT packets after a transfer on stream 0."""
+    pair = Pair().connect().request(5000)
+    pair.records += [protected(pair, from_client=True, payload=payload) for payload in payloads]
+    trace = decode_pairs(folder, [pair])
+    return {finding.code for finding in protocol_findings(trace, trace) if finding.role == "client"}
+
+
+def test_the_201st_reset_stream_counts(tmp_path: Path) -> None:
+    others = b"".join(b"\x04" + (1 << 14 | 4 * number).to_bytes(2) + b"\0\0" for number in range(1, 202))
+    assert "rfc9000-3.3-stream-after-reset" in _rules(tmp_path, others, b"\x04\0\0\0", b"\x08\0x")
+
+
+def test_the_21st_unknown_frame_counts(tmp_path: Path) -> None:
+    unknown = [b"\0\0\x40\x7b"] * 20
+    assert _rules(tmp_path, *unknown, b"\0\0\0\x10") == {"rfc9000-12.4-unknown-frame", "rfc9000-12.4-malformed-frame"}
