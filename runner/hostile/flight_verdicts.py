@@ -303,7 +303,7 @@ class _Judgement:
             if answer in right:
                 return self._ending(PASSED, what)
         wants_error = any(answer not in ("continues", "ignored", "silent") for answer in then)
-        if (streams and wants_stream and not self._finished(0)) or (text and ended and wants_error):
+        if (streams and wants_stream and not self._finished(0)) or ((text or streams) and ended and wants_error):
             # It noticed the violation, and told so with another code.
             return self._ending(
                 NOTE, ", ".join(filter(None, (text, seen.get("any-stream")))), f"expected {self._expected()}"

@@ -72,6 +72,33 @@ def test_another_code_is_a_note(tmp_path: Path) -> None:
     assert (result.verdict, result.code) == (NOTE, "NO_VIABLE_PATH")
 
 
+class _Stopping(QuicConnection):
+    """Answers an error with STOP_SENDING, and closes nothing."""
+
+    def close(self, error_code: int = 0, *args: Any, **others: Any) -> None:
+        if error_code:
+            self._streams[0].receiver.is_finished = False
+            self.stop_stream(0, error_code)
+        else:
+            super().close(error_code, *args, **others)
+
+
+def test_a_client_that_refuses_the_response_alone_has_noticed_the_violation(tmp_path: Path) -> None:
+    result = _one(meet("qpack-static-index", Role.CLIENT, tmp_path, connection=_Stopping))
+    assert (result.verdict, result.seen) == (NOTE, "stream error QPACK_DECOMPRESSION_FAILED"), result
+
+
+@pytest.mark.parametrize("name", ["qpack-dynamic-index", "qpack-section-cut-off", "qpack-huffman-padding"])
+def test_a_section_that_cannot_be_decoded_may_end_the_stream_alone(tmp_path: Path, name: str) -> None:
+    result = _one(meet(name, Role.CLIENT, tmp_path, connection=_Stopping))
+    assert result.verdict == PASSED, result
+
+
+@pytest.mark.parametrize("name", ["h3-push-not-allowed", "h3-push-promise-not-allowed"])
+def test_a_client_that_allows_some_pushes_has_no_leave_for_all(tmp_path: Path, name: str) -> None:
+    assert _one(meet(name, Role.CLIENT, tmp_path)).verdict == PASSED
+
+
 @pytest.mark.parametrize("name", ["unknown-frame", "no-frame", "parameter-ack-delay-exponent-21"])
 def test_a_flight_that_did_not_arrive_is_an_error(tmp_path: Path, name: str) -> None:
     seen: list[bytes] = []
