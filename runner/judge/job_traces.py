@@ -18,7 +18,6 @@ from runner.judge.rules.findings import protocol_findings
 from runner.model.facts import TraceFacts, UnreadPackets
 from runner.model.link import LinkParameters
 from runner.model.result import (
-    WITHOUT_KEYS,
     Artifacts,
     Evidence,
     Finding,
@@ -84,7 +83,7 @@ def without_keys(facts: TraceFacts, *, key_logs: bool) -> Finding:
     first, *more = missing_secrets(facts, facts.unread, key_logs=key_logs)
     return replace(
         first,
-        code=WITHOUT_KEYS,
+        code="judged-without-keys",
         requirement="Without secrets, a verdict rests on files, exit codes, long headers, Initial packets, ECN marks "
         "and sizes. Rules about the content of other packets are not checked.",
         actual="; ".join(finding.actual for finding in (first, *more)),

@@ -311,10 +311,6 @@ class LinkTruth:
     mappings: tuple[NatMapping, ...] = ()
 
 
-WITHOUT_KEYS = "judged-without-keys"
-"""Code of the note on a job whose verdict needed no secrets."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """The content of `result.json`."""
@@ -408,7 +404,7 @@ class Result:
     @property
     def without_keys(self) -> bool:
         """True when the job was judged although no key log opened any of its packets."""
-        return any(note.code == WITHOUT_KEYS for note in self.notes)
+        return any(note.code == "judged-without-keys" for note in self.notes)
 
     @property
     def refuted(self) -> tuple[Reading, ...]:
@@ -491,7 +487,7 @@ _QUESTION = {
     "declared-unsupported": "The pair can't run the case by its own declaration.",
     "handshake-failed": "The pair transferred no file in `handshake`.",
     "no-probe": "The client sent no probe.",
-    WITHOUT_KEYS: "No key log opened the packets; the verdict rests on what can be seen without secrets.",
+    "judged-without-keys": "No key log opened the packets; the verdict rests on what can be seen without secrets.",
     "not-compliant": "The image does not answer unknown test cases with exit code 127.",
     "unsupported": "An endpoint answered the test case with exit code 127.",
 }
@@ -500,6 +496,7 @@ _FOR_GOOD = {
     "bypassed": "Traffic crossed the satellite segment in another way than the middlebox declares.",
     "early-data-unread": "0-RTT packets could not be decrypted, and nothing else decides the case.",
     "impairment-missed": "The link's impairment hit no packet of this connection.",
+    "link-too-long": "The link changes too often for virtual time.",
     "no-capture": "A capture is missing or broken.",
     "no-connection": "The captures contain no QUIC connection.",
     "no-evidence": "The record of the job is missing or broken.",

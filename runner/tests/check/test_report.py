@@ -13,7 +13,7 @@ from runner.check import Report, Verdict
 from runner.check.cell import FIXES, TRIES, Problem, by_the_peer, of_image, of_output, of_probe
 from runner.check.check import got_through, show_report
 from runner.images.images import CONTRACT_FILES, ImageFacts
-from runner.model.result import WITHOUT_KEYS, Finding, Outcome, Result
+from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Job
 from runner.model.stack import Implementation, Role
 from testcases.hits import missed
@@ -398,7 +398,7 @@ def test_a_first_case_that_fails_by_the_peers_fault_does_not_end_the_check() -> 
 
 def test_a_verdict_without_keys_says_so(tmp_path: Path) -> None:
     job, judged = result("stack", "quic-go", "handshake", Outcome.SUCCEEDED)
-    sealed = report(tmp_path, (job, replace(judged, notes=(finding(WITHOUT_KEYS),))))
+    sealed = report(tmp_path, (job, replace(judged, notes=(finding("judged-without-keys"),))))
     assert "| handshake | ✓° |" in sealed.markdown()
     assert "° judged without keys" in sealed.markdown()
     assert "judged without keys" in terminal(sealed)
