@@ -118,10 +118,7 @@ def test(everything: bool, yes: bool, arguments: tuple[str, ...]) -> None:
         stacks = [stack for name, stack in catalog.implementations.items() if name not in catalog.absent]
         stacks += [as_stack(box) for box in catalog.middleboxes.values()]
     prepare(stacks, assume_yes=yes, extra_cas=None, console=err, guests=everything)
-    marks: tuple[str, ...] = () if everything else ("-m", "not slow")
-    processes = len(os.sched_getaffinity(0))
-    if processes > 1 and not arguments:
-        marks += ("-n", str(min(processes, _TEST_PROCESSES)), "--dist", "loadgroup", "--no-loadscope-reorder")
+    marks = () if everything else ("-m", "not slow")
     os.chdir(ROOT)
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *marks, *arguments])
 
@@ -248,7 +245,6 @@ def _token() -> str | None:
 
 # Commands of nightly runs: night run, night status, night install.
 
-_TEST_PROCESSES = 4  # at most: each one imports everything
 _SHOWN = 10  # nights at most
 _SIGNS = {NightState.DONE: "✓", NightState.STOPPED: "⏸", NightState.FAILED: "✗", NightState.LEFT_OUT: "–"}
 

@@ -15,15 +15,6 @@ settings.register_profile("bentpipe", deadline=None)  # with a time limit per ex
 settings.load_profile("bentpipe")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests with Docker come last and in one process: no other test takes the cores that their jobs need."""
-    items.sort(key=lambda item: item.get_closest_marker("docker") is not None)
-    for item in items:
-        if item.get_closest_marker("docker"):
-            item.add_marker(pytest.mark.xdist_group("docker"))
-
-
 @pytest.fixture(scope="session")
 def catalog() -> Catalog:
     return load_catalog()

@@ -42,8 +42,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in folder.rglob("*"):
         shutil.chown(path, _NOBODY, _NOBODY)
     shutil.chown(folder, _NOBODY, _NOBODY)
-    for parent in folder.parents[:3]:
-        parent.chmod(0o755)
+    for parent in folder.parents:
+        if parent.stat().st_mode & 0o005 != 0o005:  # pytest's folders are closed to other users
+            parent.chmod(0o755)
     return folder
 
 
