@@ -36,7 +36,8 @@ def show_meeting(console: Console, meeting: Meeting, flights: Mapping[str, Hosti
             what, style = escape(f"{result.seen}{why}"), _STYLES[result.verdict]
             section = flights[result.flight].section
             table.add_row(result.flight, result.role, f"[{style}]{result.verdict}[/]", what, section)
-    console.print(table)
+    if table.row_count:
+        console.print(table)
     path = meeting.path / REPORT
     path.write_text(markdown(meeting.name, meeting.path, meeting.results, flights))
     for role in Role:

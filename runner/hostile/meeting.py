@@ -175,6 +175,7 @@ class Meeting:
     def meet(self, flights: Iterable[HostileFlight], roles: Sequence[Role], width: Concurrency) -> list[FlightResult]:
         """Run all flights, several jobs at the same time. Returns the results in the order of the list."""
         todo = list(batches(flights, roles))
+        planned = sum(len(batch.flights) for batch in todo)
         jobs = [self._job(batch, number) for number, batch in enumerate(todo, start=1)]
         cases = {job.case: self._case(job.case, batch.case) for job, batch in zip(jobs, todo, strict=True)}
         self._run = replace(self._run, cases=cases, order=tuple(jobs))
@@ -186,6 +187,8 @@ class Meeting:
         ):
             for part in pool.map(lambda pair: self._batch(ground, *pair), zip(jobs, todo, strict=True)):
                 self.results += part
+                done = f"{self._stack.name}: {len(self.results)} of {planned} flights done"
+                self._out.print(done, soft_wrap=True, markup=False)
                 write_atomically(self.path / RESULTS, self.text().encode())
         return self.results
 
