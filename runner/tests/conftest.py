@@ -2,10 +2,13 @@
 
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from lab.recordings.recordings import RECORDINGS
 from runner.model.result import Artifacts
@@ -13,6 +16,23 @@ from runner.plan.catalog import Catalog, load_catalog
 
 settings.register_profile("bentpipe", deadline=None)  # with a time limit per example, tests would fail on a busy host
 settings.load_profile("bentpipe")
+
+
+class _OneProcessForDocker(LoadScopeScheduling):  # type: ignore[misc]
+    """Distributes tests by file. One process gets all files with containers: jobs would take each other's cores."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "docker" if _has_containers(self.config.rootpath / file) else file
+
+
+@cache
+def _has_containers(file: Path) -> bool:
+    return "mark.docker" in file.read_text()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return _OneProcessForDocker(config, log)
 
 
 @pytest.fixture(scope="session")
