@@ -119,7 +119,8 @@ def test(everything: bool, yes: bool, arguments: tuple[str, ...]) -> None:
         stacks += [as_stack(box) for box in catalog.middleboxes.values()]
     prepare(stacks, assume_yes=yes, extra_cas=None, console=err, guests=everything)
     marks: tuple[str, ...] = () if everything else ("-m", "not slow")
-    if not arguments and len(os.sched_getaffinity(0)) > 1:  # one process for the tests with containers, one for the others
+    # One process for the tests with containers, one for the others.
+    if not arguments and len(os.sched_getaffinity(0)) > 1:
         marks += ("-n", "2", "--dist", "loadscope", "--no-loadscope-reorder")
     os.chdir(ROOT)
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *marks, *arguments])

@@ -297,15 +297,14 @@ def test_cpu_time_is_read_from_the_kernel_as_the_engine_tells_it(engine: docker.
 
 
 def test_an_engine_that_does_not_answer_is_told_from_one_that_refuses(
-    engine: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: docker.DockerClient, tmp_path: Path
 ) -> None:
     """Nobody accepts on the other end: no image can be blamed for that."""
-    monkeypatch.setattr(containers, "_CALL_SECONDS", 0.2)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "silent"))
         silent.listen()
         with pytest.raises(LaneError) as unanswered:
-            containers.Engine(engine, {}, url=f"unix://{tmp_path}/silent").start("any")
+            containers.Engine(engine, {}, url=f"unix://{tmp_path}/silent", call_seconds=1).start("any")
     with pytest.raises(LaneError) as refused:
         containers.Engine(engine, {}).start("bentpipe-test-absent")
     assert (unanswered.value.code, refused.value.code) == ("engine-silent", "engine")
