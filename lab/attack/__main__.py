@@ -135,20 +135,6 @@ def kills(count: int, seed: int, seconds: float, *, scratch: Path, clock: str, o
 
 
 @main.command()
-@click.option("--count", default=2000, show_default=True, help="Removals, including those of earlier calls.")
-@click.option("--seconds", default=500.0, show_default=True, help="Start nothing after this time. The next call does.")
-@click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), default=LOGS / "attack", show_default=True)
-@state_option
-def removals(count: int, seconds: float, scratch: Path, state: Path) -> None:
-    """Remove containers on a private engine under load; the engine must go on answering."""
-    from lab.attack.removals import attack_removals  # noqa: PLC0415 - docker is slow to import
-
-    tally = verdicts.load(state).get("removals", Tally())
-    attack_removals(tally, scratch, count=count, seconds=seconds, progress=Progress("removals", state, count))
-    finish("removals", tally, state)
-
-
-@main.command()
 @click.option("--only", default="", metavar="TEXT", help="Only behaviours whose names contain this text.")
 @state_option
 def hosts(only: str, state: Path) -> None:
@@ -158,17 +144,6 @@ def hosts(only: str, state: Path) -> None:
     tally = Tally()
     attack_hosts(tally, only=only, progress=Progress("hosts", state, len(behaviours())))
     finish("hosts", tally, state)
-
-
-@main.command()
-@click.option("--packets", default=2000, show_default=True, help="Packets of the smallest capture.")
-def captures(packets: int) -> None:
-    """Measure the decoder's speed with captures that are made to be slow."""
-    from lab.attack.captures import speeds  # noqa: PLC0415 - slow to import
-
-    for speed in speeds(packets):
-        numbers = f"{speed.packets:6,} packets {speed.seconds:6.2f} s {speed.rate / 1e6:6.1f} MB/s"
-        click.echo(f"{speed.kind:<56} {numbers}  exponent {speed.exponent:.2f}")
 
 
 @main.command("table")

@@ -105,13 +105,7 @@ class Recording:
     def save(self, folder: Path) -> Path:
         """Write a job folder with the current packets. All other content is that of the recording."""
         shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("tables", "*.tables", "series.json", "qlog"))
-        for datagram in self.datagrams:
-            if any(packet.changed for packet in datagram.packets) or not datagram.packets:
-                payload = datagram.encode()
-                for record in datagram.seen.values():
-                    record.carry(payload)
-        for vantage, path in _CAPTURES.items():
-            capture.write(folder / path, self.headers[vantage], self.records[vantage])
+        self.write_captures(folder)
         (folder / "evidence.json").write_text(json.dumps(self.evidence))
         carried, truth = self._carried(), folder / "sim" / "truth.json"
         if carried != self._recorded and truth.is_file():  # the link counted the packets that the mutant added
@@ -121,6 +115,16 @@ class Recording:
                 document[direction][counter] += more
             truth.write_text(json.dumps(document))
         return folder
+
+    def write_captures(self, folder: Path) -> None:
+        """Write both captures with the current packets into a job folder."""
+        for datagram in self.datagrams:
+            if any(packet.changed for packet in datagram.packets) or not datagram.packets:
+                payload = datagram.encode()
+                for record in datagram.seen.values():
+                    record.carry(payload)
+        for vantage, path in _CAPTURES.items():
+            capture.write(folder / path, self.headers[vantage], self.records[vantage])
 
     def packets(
         self,

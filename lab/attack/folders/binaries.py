@@ -13,9 +13,86 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lab.attack.folders.documents import NAMES, mutated, mutated_text
-from lab.fuzz.mutations import changed_bytes, number
+from lab.mutate.frames import unknown
+from lab.mutate.recording import Recording
+from runner.decode.wire import FRAME_NAMES
 
 _BOMB = 200 << 20  # bytes of an unpacked log
+_EXTREMES = (0, 1, 2, 0x3F, 0x40, 0x7F, 0x80, 0xFF, 0x3FFF, 0x7FFF, 0xFFFF, 2**30 - 1, 2**31 - 1, 2**32 - 1)
+_HUGE = (2**62 - 1, 2**63 - 1, 2**64 - 1, 2**62 - 2**14, 2**53)
+
+
+def number(rng: Random) -> int:
+    """An integer that is likely to be at the edge of a range."""
+    kind = rng.randrange(4)
+    if kind == 0:
+        return rng.choice(_EXTREMES)
+    if kind == 1:
+        return rng.choice(_HUGE)
+    return rng.randrange(1 << rng.choice((4, 8, 16, 32, 62)))
+
+
+def changed_bytes(rng: Random, data: bytes, *, most: int = 12) -> bytes:
+    """`data` with up to `most` places changed, removed, repeated, inserted or swapped. Sometimes the end is cut off."""
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, most)):
+        at = rng.randrange(len(changed) + 1)
+        size = rng.choice((1, 1, 2, 4, 8, 16, rng.randrange(1, 400)))
+        kind = rng.randrange(8)
+        if kind == 0:
+            changed[at : at + 1] = bytes((rng.randrange(256),))
+        elif kind == 1 and at < len(changed):
+            changed[at] ^= 1 << rng.randrange(8)
+        elif kind == 2:
+            width = rng.choice((1, 2, 4, 8))
+            value = number(rng) & ((1 << 8 * width) - 1)
+            changed[at : at + width] = value.to_bytes(width, rng.choice(("big", "little")))
+        elif kind == 3:
+            del changed[at : at + size]
+        elif kind == 4:
+            changed[at:at] = changed[at : at + size]
+        elif kind == 5:
+            changed[at:at] = rng.randbytes(size)
+        elif kind == 6:
+            other = rng.randrange(len(changed) + 1)
+            changed[at : at + size] = changed[other : other + size]
+        elif rng.randrange(4) == 0:
+            del changed[at:]
+    return bytes(changed)
+
+
+def varint(rng: Random, value: int) -> bytes:
+    """`value` as a variable-length integer, not always in the shortest form (RFC 9000 §16)."""
+    value &= (1 << 62) - 1
+    shortest = next(bits for bits in (6, 14, 30, 62) if value < 1 << bits)
+    bits = rng.choice([bits for bits in (6, 14, 30, 62) if bits >= shortest])
+    prefix = (6, 14, 30, 62).index(bits)
+    return (prefix << bits | value).to_bytes((bits + 2) // 8)
+
+
+def frames(rng: Random) -> bytes:
+    """A few frames, some of them incomplete. Most of them have types that exist."""
+    made = b""
+    for _ in range(rng.randint(1, 6)):
+        kind = rng.choice(tuple(FRAME_NAMES)) if rng.randrange(10) else number(rng)
+        made += varint(rng, kind)
+        for _ in range(rng.randint(0, 7)):
+            made += varint(rng, rng.choice((0, 1, 4, 8, rng.randrange(64), number(rng))))
+        made += rng.randbytes(rng.choice((0, 0, 8, 16, 24)))
+    return made
+
+
+def payload(rng: Random, plain: bytes) -> bytes:
+    """Another payload of the same length for a packet: its own payload with changes, new frames before it, or only new
+    frames."""
+    kind = rng.randrange(4)
+    if kind < 2:
+        changed = changed_bytes(rng, plain, most=6)
+    elif kind == 2:
+        changed = frames(rng) + plain
+    else:
+        changed = frames(rng)
+    return changed[: len(plain)].ljust(len(plain), b"\0")
 
 
 def table(rng: Random, data: bytes) -> bytes:
@@ -97,6 +174,25 @@ def capture(rng: Random, data: bytes) -> bytes:
     if kind == 4:
         return gzip.compress(data)
     return rng.choice((b"", data[:24], b"\n\r\r\n", b"\xd4\xc3\xb2\xa1", data[:4] + bytes(60), b"0" * 100))
+
+
+def seal_again(rng: Random, job: Path) -> None:
+    """Give packets of a job other frames, as an endpoint could send them. Both captures get the same change. Raises
+    ValueError when an earlier change has broken the job."""
+    files = [job / name for name in ("sim/left.pcap", "sim/right.pcap", "evidence.json")]
+    files += [path for path in (job / "client" / "keys.log", job / "server" / "keys.log") if path.exists()]
+    if not all(path.is_file() and not path.is_symlink() and path.stat().st_size < _BOMB for path in files):
+        raise ValueError(f"{job} has no captures")
+    try:
+        recording = Recording.load(job)
+    except (LookupError, TypeError, AttributeError, struct.error) as error:
+        raise ValueError from error
+    opened = [packet for _, packet in recording.packets() if packet.opened and packet.payload]
+    for packet in rng.sample(opened, min(len(opened), rng.choice((1, 1, 2, 3, 8)))):
+        packet.frames, packet.changed = [unknown(payload(rng, packet.payload))], True
+    for path in files[:2]:
+        path.unlink()  # it may be read-only
+    recording.write_captures(job)
 
 
 def key_log(rng: Random, data: bytes) -> bytes:

@@ -64,6 +64,9 @@ def _chosen(rng: Random, files: list[Path]) -> Path:
 
 def _content(rng: Random, path: Path, folder: Path) -> str:  # noqa: ARG001 - all changes have the same parameters
     data = path.read_bytes()
+    if path.suffix == ".pcap" and rng.randrange(3) == 0:
+        binaries.seal_again(rng, path.parents[1])
+        return "frames"
     if path.suffix == ".json":
         kind, made = "document", documents.mutated(rng, data, path.name)
     elif path.suffix == ".parquet":

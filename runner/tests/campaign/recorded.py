@@ -5,7 +5,6 @@ from pathlib import Path
 
 from lab.recordings.recordings import RECORDINGS
 from lab.records import select
-from lab.replay import Replay
 from runner.campaign.campaign import Campaign, Retention
 from runner.model.deployment import Deployment, Progress
 from runner.model.result import Result
@@ -15,6 +14,7 @@ from runner.plan import jobs
 from runner.plan.catalog import Catalog
 from runner.plan.jobs import remaining
 from runner.store.runs import RunFolder
+from runner.tests.replay import Replay
 
 
 def recorded_run(path: Path, catalog: Catalog, iterations: int = 6) -> Run:

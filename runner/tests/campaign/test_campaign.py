@@ -14,7 +14,6 @@ import pytest
 
 from lab.recordings.recordings import RECORDINGS
 from lab.records import select
-from lab.replay import Replay
 from runner.campaign.campaign import MAX_ATTEMPTS, Campaign, Retention
 from runner.errors import LaneError, SetupError
 from runner.judge.process import JudgeLimits
@@ -28,6 +27,7 @@ from runner.plan.catalog import Catalog
 from runner.plan.jobs import gate, remaining
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import execute, recorded_run
+from runner.tests.replay import Replay
 
 
 def test_the_line_from_recordings_to_results(tmp_path: Path, catalog: Catalog) -> None:
@@ -218,7 +218,7 @@ _CHILD = """
 import sys
 from pathlib import Path
 from runner.plan.catalog import load_catalog
-from lab.replay import Replay
+from runner.tests.replay import Replay
 from runner.store.runs import RunFolder
 from lab.recordings.recordings import RECORDINGS
 from runner.tests.campaign.recorded import execute
@@ -279,7 +279,7 @@ from runner.campaign.campaign import Retention
 from runner.campaign.campaign import stopping
 from runner.places.place import Concurrency
 from runner.plan.catalog import load_catalog
-from lab.replay import Replay
+from runner.tests.replay import Replay
 from runner.store.runs import RunFolder
 from lab.recordings.recordings import RECORDINGS
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from lab.recordings.recordings import RECORDINGS
-from lab.replay import Replay
 from runner.campaign.campaign import Campaign, Retention
 from runner.errors import BudgetError, HostRefusedError
 from runner.model.deployment import Progress
@@ -21,6 +20,7 @@ from runner.plan.catalog import Catalog
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import recorded_run
 from runner.tests.links.test_volume import LINK
+from runner.tests.replay import Replay
 
 
 class Links(Replay):

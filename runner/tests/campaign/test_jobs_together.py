@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from lab.recordings.recordings import RECORDINGS
-from lab.replay import Replay
 from runner.campaign.campaign import Campaign, Retention
 from runner.model import deployment
 from runner.model.result import Finding, Outcome, Result
@@ -19,6 +18,7 @@ from runner.plan.catalog import Catalog
 from runner.plan.jobs import FIRST_CASE
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import Events, execute, recorded_run
+from runner.tests.replay import Replay
 
 
 def test_jobs_that_wait_run_beside_a_full_house_but_no_measurement(tmp_path: Path, catalog: Catalog) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from lab.recordings.recordings import RECORDINGS
-from lab.replay import Replay
 from runner.campaign import schedule
 from runner.campaign.campaign import Campaign, Retention
 from runner.campaign.schedule import LEAST_FREE
@@ -18,6 +17,7 @@ from runner.places.place import Concurrency
 from runner.plan.catalog import Catalog
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import recorded_run
+from runner.tests.replay import Replay
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own needs root")
 

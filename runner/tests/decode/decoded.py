@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from lab.pairs import Pair
-from lab.rewrite import Record, write_pcap
 from runner.decode import Trace, decode_capture
+from runner.tests.decode.pairs import Pair
+from runner.tests.decode.rewrite import Record, write_pcap
 from runner.tests.decode.test_oracle_tshark import OWN, SHARED, key_logs
 
 STACKS = ("quic-go", "quinn", "aioquic")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lab import rewrite
-from lab.rewrite import Interface, Record, read, write_pcap, write_pcapng
 from runner.decode import Trace, capture, decode_capture
 from runner.errors import CaptureError
+from runner.tests.decode import rewrite
+from runner.tests.decode.rewrite import Interface, Record, read, write_pcap, write_pcapng
 from runner.tests.decode.test_oracle_tshark import OWN, key_logs
 
 CAPTURE = OWN / "quic-go_transfer" / "left.pcap"

@@ -7,8 +7,6 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from lab.pairs import Pair, datagram, protected
-from lab.rewrite import Record, read
 from runner.decode import decode_capture, to_json
 from runner.decode.columns import CLIENT, SERVER
 from runner.tests.decode.decoded import (
@@ -22,6 +20,8 @@ from runner.tests.decode.decoded import (
     shared,
     undecrypted,
 )
+from runner.tests.decode.pairs import Pair, datagram, protected
+from runner.tests.decode.rewrite import Record, read
 from runner.tests.decode.test_oracle_tshark import key_logs
 
 # Features

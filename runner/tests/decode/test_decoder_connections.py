@@ -7,12 +7,12 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from lab.pairs import Pair
-from lab.rewrite import read
 from runner.decode import decode_capture, to_json
 from runner.decode.capture import open_capture, read_datagrams
 from runner.decode.columns import SERVER
 from runner.tests.decode.decoded import contents, decode, decode_pairs, decode_records, own, shared, undecrypted
+from runner.tests.decode.pairs import Pair
+from runner.tests.decode.rewrite import read
 from runner.tests.decode.test_oracle_tshark import key_logs
 
 

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.pairs import Pair
-from lab.rewrite import read
 from runner.decode import decode_capture
 from runner.tests.decode.decoded import (
     STACKS,
@@ -17,6 +15,8 @@ from runner.tests.decode.decoded import (
     own,
     undecrypted,
 )
+from runner.tests.decode.pairs import Pair
+from runner.tests.decode.rewrite import read
 from runner.tests.decode.test_oracle_tshark import key_logs
 
 

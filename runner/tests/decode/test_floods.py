@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from lab.attack.captures import KINDS
-from lab.rewrite import write_pcap
 from runner.decode import decode_capture
+from runner.tests.decode.floods import KINDS
+from runner.tests.decode.rewrite import write_pcap
 
 _FEW, _MANY = 300, 1200
 _LINEAR = 1.25  # the most by which the calls for each packet may grow, when there are four times as many packets

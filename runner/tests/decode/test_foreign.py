@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from lab.pairs import datagram
-from lab.rewrite import Interface, Record, read, write_pcap, write_pcapng
 from runner.cli.group import main
 from runner.decode import Trace, decode_capture
 from runner.decode.connection import KeyRing
 from runner.decode.keys import AES_128, LARGEST_KEY_LOG, VERSION_1, Protection, _key_infos
 from runner.decode.wire import FRAME_NAMES, FrameRows, parse_frames
 from runner.tests.decode.decoded import own, undecrypted
+from runner.tests.decode.pairs import datagram
+from runner.tests.decode.rewrite import Interface, Record, read, write_pcap, write_pcapng
 from runner.tests.decode.test_oracle_tshark import key_logs
 
 CAPTURE = own("quic-go_transfer")

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lab import rewrite
-from lab.rewrite import Interface, read, write_pcapng
 from runner.decode import decode_capture, decoder, to_json
 from runner.decode.connection import KeyRing
 from runner.errors import CaptureError
+from runner.tests.decode import rewrite
+from runner.tests.decode.rewrite import Interface, read, write_pcapng
 from runner.tests.decode.test_oracle_tshark import OWN, SHARED, key_logs
 
 CAPTURES = (

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from lab.pairs import START_NS, Pair, datagram
-from lab.rewrite import Record, read, write_pcap
 from runner.cli.group import main
 from runner.decode import decode_capture
 from runner.decode.keys import Protection
 from runner.tests.decode.decoded import contents, decode, decode_pairs, own
+from runner.tests.decode.pairs import START_NS, Pair, datagram
+from runner.tests.decode.rewrite import Record, read, write_pcap
 from runner.tests.decode.test_oracle_tshark import key_logs
 
 UNKNOWN_VERSION = 0x1A2A3A4A

@@ -6,11 +6,11 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from lab.rewrite import read, write_pcap
 from runner.decode import Trace, TraceCheck, cached_decode, decode_capture, job_checks, load_tables, save_tables
 from runner.decode.columns import SERVER, TABLES
 from runner.decode.decode import final_sizes, unique_bytes_by_stream
 from runner.errors import CaptureError
+from runner.tests.decode.rewrite import read, write_pcap
 from runner.tests.decode.test_oracle_tshark import SHARED, key_logs
 
 STACKS = ("quic-go", "quinn", "aioquic")

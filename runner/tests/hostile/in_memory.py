@@ -13,11 +13,11 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import HandshakeCompleted, ProtocolNegotiated, QuicEvent, StreamDataReceived
 
-from lab.rewrite import Record, write_pcap
 from runner.hostile.flight_verdicts import FlightResult, judge_flights
 from runner.hostile.flights import LIST, load_flights
 from runner.inputs.inputs import certificates
 from runner.model.stack import Role
+from runner.tests.decode.rewrite import Record, write_pcap
 
 sys.path.insert(0, str(LIST.parent))
 _peer: Any = importlib.import_module("peer")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.rewrite import Record, write_pcap
 from runner.decode.capture import TCP, UDP, IpPacket, read_packets
 from runner.judge.loads import beside_verdict, downloads, shared
 from runner.judge.readback import BESIDE, addresses
 from runner.model.result import Artifacts, Outcome, Result, Sample
 from runner.model.run import Job
 from runner.plan.catalog import Catalog
+from runner.tests.decode.rewrite import Record, write_pcap
 
 OWN = addresses("server4", ())
 SECOND = 1_000_000_000

@@ -8,18 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from lab.changed_key_logs import CUTS
-from lab.evidence_campaign import JOB, Recorded, campaign, expected, judged, originals, recordings
 from lab.mutate.recording import Recording as Mutated
 from lab.recordings.conformance import BAD, SHORT_CHAIN
 from lab.recordings.recordings import RECORDINGS, changed
-from lab.rewrite import read, write_pcap
 from runner.decode import decode_capture
 from runner.judge.job_traces import unrecorded
 from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result
 from runner.plan.catalog import Catalog, load_catalog
 from runner.store.runs import load_evidence
+from runner.tests.decode.rewrite import read, write_pcap
+from runner.tests.judge.key_logs import CUTS, JOB, Recorded, campaign, expected, judged, originals, recordings
 from runner.trace.establish import facts
 from testcases.base import UNDECIDED, CaseEvidence
 from testcases.checks import Alpn
@@ -50,7 +49,7 @@ def test_a_cut_key_log_is_an_error_that_says_what_is_missing(
 
 
 def test_mutated_key_logs_give_no_wrong_verdict(catalog: Catalog, tmp_path: Path) -> None:
-    """A part of `python -m lab.key_logs`, whose seed is another one."""
+    """Seed and number are fixed."""
     outcomes: list[frozenset[Outcome]] = []
     wrong = campaign(catalog, seed="suite", inputs=range(120), folder=tmp_path / "job", tell=outcomes.append)
     assert [str(number) for number in wrong] == []

@@ -4,7 +4,6 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 
-from lab.rewrite import Record, read, write_pcap
 from runner.decode import decode_capture
 from runner.judge.job_traces import fragmented_packets
 from runner.judge.judges import analyse
@@ -13,6 +12,7 @@ from runner.model.result import Artifacts
 from runner.model.run import Job
 from runner.model.stack import Role
 from runner.plan.catalog import Catalog
+from runner.tests.decode.rewrite import Record, read, write_pcap
 
 JOB = Job(server="quic-go", client="quic-go", case="transfer", iteration=1)
 WHOLE = 2  # datagrams of the client that are not fragmented

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from aioquic.h3.connection import H3Connection
 
-from lab.pairs import Pair, protected
 from runner.judge.rules.findings import protocol_findings
 from runner.tests.decode.decoded import decode_pairs
+from runner.tests.decode.pairs import Pair, protected
 
 REQUEST = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"server4"), (b":path", b"/file")]
 # A second request refers to the entry of the dynamic table that the first inserts.

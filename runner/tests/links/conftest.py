@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from lab.testbed.hosts import Host, free_number, lacking
-from lab.testbed.jobs import STACK
 from runner.places.supervised import TOOLS
+from runner.tests.links.jobs import STACK
 
 
 @pytest.fixture(scope="session")

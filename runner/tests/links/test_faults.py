@@ -14,9 +14,6 @@ from pathlib import Path
 import pytest
 
 from lab.testbed.hosts import Host, free_number
-from lab.testbed.jobs import FORWARD_RATE, RETURN_RATE, STACK, Work, link_to, working
-from lab.testbed.satellite import INTERFACE, Satellite
-from lab.testbed.sky import LINK, write_links
 from runner.errors import LaneError, SetupError
 from runner.model.result import Outcome, Result
 from runner.paths import ROOT
@@ -26,6 +23,9 @@ from runner.places.links.real_links import FIND_BYTES, Ledger, expected_volume
 from runner.plan.catalog import Catalog
 from runner.plan.jobs import LEDGER
 from runner.store.runs import RunFolder
+from runner.tests.links.jobs import FORWARD_RATE, RETURN_RATE, STACK, Work, link_to, working
+from runner.tests.links.satellite import INTERFACE, Satellite
+from runner.tests.links.sky import LINK, write_links
 from runner.tests.links.test_real_link import _parameters, images  # noqa: F401 - a fixture
 from runner.units import format_size
 

@@ -7,7 +7,6 @@ import pytest
 from docker.errors import DockerException, ImageNotFound
 
 from lab.testbed.hosts import Host
-from lab.testbed.sky import LINK, write_links
 from runner.judge.judges import judge_job
 from runner.model.result import Artifacts
 from runner.places.links.real_links import RealLinks
@@ -17,6 +16,7 @@ from runner.plan.choice import choose
 from runner.plan.jobs import new_run
 from runner.plan.options import MatrixOptions
 from runner.store.runs import load_evidence
+from runner.tests.links.sky import LINK, write_links
 
 pytestmark = pytest.mark.docker
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.testbed import nat, satellite
 from lab.testbed.hosts import Host
-from lab.testbed.jobs import link_to, working
 from runner.decode.decode import load_tables
 from runner.model.link import LinkParameters
 from runner.model.result import Outcome
 from runner.plan.catalog import Catalog
+from runner.tests.links import nat, satellite
+from runner.tests.links.jobs import link_to, working
 from runner.tests.links.test_real_link import images  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.docker

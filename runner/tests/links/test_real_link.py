@@ -13,8 +13,6 @@ import pytest
 from docker.errors import DockerException, ImageNotFound
 
 from lab.testbed.hosts import Host, shifted_clock
-from lab.testbed.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
-from lab.testbed.satellite import INTERFACE, Satellite
 from runner.errors import BudgetError, SetupError
 from runner.images.images import SIMULATOR
 from runner.model.link import LINK_DOWN, LinkParameters
@@ -26,6 +24,8 @@ from runner.places.links.reach import clock, parse
 from runner.places.links.real_links import Shipping
 from runner.places.supervised import TOOLS
 from runner.plan.catalog import Catalog
+from runner.tests.links.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
+from runner.tests.links.satellite import INTERFACE, Satellite
 
 pytestmark = pytest.mark.docker
 

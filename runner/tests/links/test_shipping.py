@@ -11,13 +11,13 @@ import docker
 import pytest
 
 from lab.testbed.hosts import Host
-from lab.testbed.jobs import STACK, link_to, working
 from runner.errors import BudgetError, SetupError
 from runner.model.result import Outcome
 from runner.places.links.hosts import RemoteEngine
 from runner.places.links.real_links import Ledger, Shipping, expected_volume
 from runner.places.supervised import TOOLS
 from runner.plan.catalog import Catalog
+from runner.tests.links.jobs import STACK, link_to, working
 from runner.tests.links.test_real_link import images  # noqa: F401 - a fixture
 from runner.units import MIB
 

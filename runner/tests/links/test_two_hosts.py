@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from lab.testbed.hosts import Host, free_number
-from lab.testbed.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
-from lab.testbed.satellite import INTERFACE, Satellite
 from runner.model.link import LinkParameters
 from runner.model.result import Outcome
 from runner.places.supervised import TOOLS
 from runner.plan.catalog import Catalog
+from runner.tests.links.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
+from runner.tests.links.satellite import INTERFACE, Satellite
 from runner.tests.links.test_real_link import images  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]

@@ -88,7 +88,7 @@ def inodes_of(pid: int) -> set[str]:
 
 def test_only_members_get_in_and_no_other_port_is_open_to_the_network(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
-    from lab.workers.recorded import processes  # noqa: PLC0415
+    from runner.tests.workers.recorded import processes  # noqa: PLC0415
     from runner.tests.workers.test_workers import wait_until  # noqa: PLC0415 - needs Dask
 
     before = listening()

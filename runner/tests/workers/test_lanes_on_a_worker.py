@@ -14,13 +14,13 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from lab.workers.recorded import Processes, processes
 from runner.engine.engine import connect
 from runner.model.result import Outcome
 from runner.paths import ROOT
 from runner.places.workers.cluster import invitation_folder
 from runner.plan.jobs import LOGS
 from runner.store.runs import RunFolder, load_evidence
+from runner.tests.workers.recorded import Processes, processes
 from runner.tests.workers.test_workers import wait_until
 
 pytestmark = pytest.mark.docker

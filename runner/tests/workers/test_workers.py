@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("distributed")
 
 from lab.recordings.recordings import RECORDINGS
-from lab.workers.recorded import Processes, processes
 from runner.errors import SetupError
 from runner.model.result import Outcome
 from runner.places.place import WorkerWidth
@@ -22,6 +21,7 @@ from runner.places.workers.workers import Spread, Workers
 from runner.plan.catalog import Catalog
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import execute, recorded_run
+from runner.tests.workers.recorded import Processes, processes
 
 use_dask()
 

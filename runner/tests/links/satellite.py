@@ -9,12 +9,12 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 
 from lab.testbed.hosts import Host, offloads_off, run
-from lab.testbed.nat import Nat
 from runner.images.images import SIMULATOR
 from runner.model.link import LinkParameters
 from runner.places.lane_job import link_document
 from runner.places.network import READY_PORT
 from runner.places.supervised import TOOLS
+from runner.tests.links.nat import Nat
 
 INTERFACE = "sat0"
 _NAMESPACE = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv4.ip_forward": "0"}

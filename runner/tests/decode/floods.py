@@ -1,28 +1,14 @@
-"""The decoder's speed with captures that are made to be slow, and how its time grows with the number of packets.
+"""Captures that are made to be slow for a decoder. Seeds are fixed."""
 
-Each kind of capture is decoded with a number of packets, and with 2 and 4 times as many. From the first and the last
-time follows the exponent in time ~ packets^exponent: 1 is linear, 2 is quadratic. Seeds are fixed. Times are CPU
-seconds, the fastest of three.
-"""
-
-import math
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from random import Random
 
-from lab.pairs import START_NS, Pair, datagram
-from lab.rewrite import Record, write_pcap
-from runner.decode import decode_capture
-from runner.decode.keys import initial_protection
+from runner.tests.decode.pairs import START_NS, Pair, datagram
+from runner.tests.decode.rewrite import Record
 
 Make = Callable[[Random, int], list[Record]]
-_STEPS = (1, 2, 4)
 _SEALED = 100  # index of a byte of a datagram that is in the protected part of its Initial packet
-_ROUNDS = 3  # only the fastest counts
 
 
 def _sent(number: int, payload: bytes, port: int = 50000) -> Record:
@@ -105,47 +91,3 @@ KINDS: dict[str, Make] = {
     "short headers that no key opens, 40 B" + _KEYS: _small_junk,
     "Handshake packets of no connection": _handshake_junk,
 }
-
-
-def _seconds(capture: Path, key_logs: Sequence[Path]) -> float:
-    initial_protection.cache_clear()  # the cache has room for the keys of a small capture, but not of a large capture
-    began = time.process_time()
-    decode_capture(capture, key_logs)
-    return time.process_time() - began
-
-
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    """The decoder's speed with the largest capture of a kind. `seconds`: of CPU time."""
-
-    kind: str
-    packets: int
-    seconds: float
-    size: int  # bytes
-    exponent: float
-
-    @property
-    def rate(self) -> float:
-        """Bytes per second."""
-        return self.size / self.seconds
-
-
-def speeds(packets: int) -> Iterator[Speed]:
-    """Measure every kind of capture; the smallest capture has `packets` packets."""
-    with tempfile.TemporaryDirectory(prefix="bentpipe-hostile-") as folder:
-        key_log = Path(folder) / "keys.log"
-        key_log.write_bytes(_connection().key_log)
-        for name, make in KINDS.items():
-            key_logs = (key_log,) if name.endswith(_KEYS) else ()
-            records = make(Random(name), packets * _STEPS[-1])
-            times = []
-            for step in _STEPS:
-                capture = write_pcap(Path(folder) / "capture.pcap", records[: packets * step])
-                times.append(min(_seconds(capture, key_logs) for _ in range(_ROUNDS)))
-            yield Speed(
-                kind=name,
-                packets=len(records),
-                seconds=times[-1],
-                size=capture.stat().st_size,
-                exponent=math.log(times[-1] / times[0]) / math.log(_STEPS[-1]),
-            )

@@ -16,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from lab.rewrite import Record
+from runner.tests.decode.rewrite import Record
 
 START_NS = 1_700_000_000_000_000_000
 STEP_S = 0.01

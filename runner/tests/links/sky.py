@@ -11,11 +11,11 @@ from pathlib import Path
 import docker
 
 from lab.testbed.hosts import Host, free_number, lacking
-from lab.testbed.satellite import INTERFACE, Satellite
 from runner.engine.containers import LABEL_RUN
 from runner.errors import SetupError
 from runner.model.link import LinkParameters
 from runner.places.links.link_end import CONTRACT_PORT
+from runner.tests.links.satellite import INTERFACE, Satellite
 
 LINK = "lab"
 

@@ -1,7 +1,7 @@
 """A scheduler, or a worker that plays recorded jobs, as a process.
 
-python -m lab.workers.recorded schedule tls://127.0.0.1:8786 INVITATION
-python -m lab.workers.recorded work tls://127.0.0.1:8786 INVITATION --recording FOLDER --seconds 2
+python -m runner.tests.workers.recorded schedule tls://127.0.0.1:8786 INVITATION
+python -m runner.tests.workers.recorded work tls://127.0.0.1:8786 INVITATION --recording FOLDER --seconds 2
 """
 
 import asyncio
@@ -20,7 +20,6 @@ from typing import Any
 
 import click
 
-from lab.replay import Replay
 from runner.campaign.campaign import Campaign, Retention
 from runner.model.deployment import Deployment, Observer, Progress
 from runner.model.run import Job, Run
@@ -33,6 +32,7 @@ from runner.plan.catalog import load_catalog
 from runner.plan.jobs import new_run, remaining
 from runner.plan.options import Selection
 from runner.store.runs import RunFolder
+from runner.tests.replay import Replay
 
 
 class Recorded:
@@ -74,7 +74,7 @@ class Processes:
         """Start a process: `schedule`, or `work`. Its output goes to its own file."""
         log = self.folder / f"{part}-{next(self._numbers)}.log"
         command = [
-            *prefix, sys.executable, "-m", "lab.workers.recorded", part, str(self.address),
+            *prefix, sys.executable, "-m", "runner.tests.workers.recorded", part, str(self.address),
             str(self.invitation.folder), *options,
         ]  # fmt: skip
         with log.open("wb") as output:

@@ -1,1 +1,0 @@
-"""Sends mutated captures, key logs, qlogs and tables through the decoder, the facts and every check."""
