@@ -26,8 +26,7 @@ from runner.model.result import Outcome, Result, Sample
 from runner.model.run import Job, Run
 from runner.model.stack import Implementation
 from runner.plan import jobs
-from runner.plan.catalog import load_catalog
-from runner.plan.options import Selection
+from runner.plan.catalog import Selection, load_catalog
 from runner.store.runs import RunFolder
 
 # Without the deviation between runs, a difference is *not known yet*; here it counts as the alarm that it would be.

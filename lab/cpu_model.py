@@ -30,9 +30,9 @@ from runner.model.deployment import VIRTUAL
 from runner.model.result import EndpointRecord
 from runner.model.stack import Role
 from runner.places import place
-from runner.plan.cpu_model import MEASURED, CpuModel, host_cpu
+from runner.plan.cpu_model import CpuModel, host_cpu
 from runner.plan.jobs import run_path
-from runner.plan.options import MatrixOptions
+from runner.plan.options import MEASURED, MatrixOptions
 from runner.store.runs import RunFolder, load_evidence
 
 STACKS = ("quinn", "quic-go", "aioquic")

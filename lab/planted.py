@@ -17,9 +17,10 @@ from rich.console import Console
 
 from runner.check.cell import CellPlace
 from runner.check.change import CellState, ChangeReport
-from runner.check.two_builds import BASE, HEAD, BuildOptions, compare_builds
+from runner.check.two_builds import compare_builds
 from runner.model.stack import Role
 from runner.plan.catalog import load_catalog
+from runner.plan.options import BuildOptions
 from runner.units import MIB
 from testcases.base import Case
 
@@ -177,8 +178,8 @@ def plant(fault: Fault, options: argparse.Namespace, console: Console) -> Change
     """Compare the good image with the image that has the fault."""
     return compare_builds(
         BuildOptions(
-            catalog=load_catalog(),
-            images={BASE: f"bentpipe/{fault.stack}", HEAD: build(fault)},
+            base=f"bentpipe/{fault.stack}",
+            head=build(fault),
             name=f"planted-{fault.stack}",
             peers=tuple(options.peer.split(",")),
             cases=_cases(fault, options),

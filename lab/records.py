@@ -5,9 +5,9 @@ from dataclasses import replace
 from runner.model.link import LinkParameters, LinkRecord, PathImpairments, RealLink
 from runner.model.run import CaseRecord
 from runner.model.stack import Role
-from runner.plan.catalog import Catalog
+from runner.plan.catalog import Catalog, Selection
 from runner.plan.choice import real_record
-from runner.plan.options import CaseVariant, Selection
+from runner.plan.variants import CaseVariant
 
 
 def directed(

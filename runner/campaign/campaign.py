@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
@@ -22,7 +21,7 @@ from runner.judge.judges import judge_job
 from runner.judge.process import AnalysisLimitError, JudgeLimits, Judges, StoppedError, over_the_limit
 from runner.model.deployment import Deployment, Observer, Silent
 from runner.model.result import Artifacts, EndpointRecord, Evidence, Finding, Outcome, Result
-from runner.model.run import Job, Pause
+from runner.model.run import Job, Pause, Retention
 from runner.model.stack import Role
 from runner.places.place import Concurrency
 from runner.plan.jobs import FIRST_CASE, gated, without_run
@@ -31,15 +30,6 @@ from runner.store.runs import RunFolder
 from testcases.base import Case
 
 # Decides which captures are kept. Captures are 96 % of a job's bytes. Tables, series and logs are always kept.
-
-
-class Retention(StrEnum):
-    """Values of `--keep-captures`. `median`: captures of failed jobs and of the median iteration of each cell."""
-
-    ALL = "all"
-    FAILED = "failed"
-    MEDIAN = "median"
-    NONE = "none"
 
 
 def apply_retention(folder: RunFolder, job: Job, policy: Retention) -> None:

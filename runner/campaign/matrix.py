@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from runner.campaign.campaign import Campaign, Retention, stopping
+from runner.campaign.campaign import Campaign, stopping
 from runner.compare.conditions import differences
 from runner.decode.decode import Difference, first_difference
 from runner.engine import engine
@@ -23,7 +23,7 @@ from runner.images.images import Build, BuildHistory
 from runner.images.setup import machine, prepare
 from runner.model.deployment import REAL, VIRTUAL, estimate
 from runner.model.result import Artifacts, Evidence, Outcome, Result
-from runner.model.run import Job, Run
+from runner.model.run import Job, Retention, Run
 from runner.model.stack import HTTP09, HTTP1, Implementation, Middlebox
 from runner.places import place as clocks
 from runner.places.guests.processes import SavedImages
@@ -32,7 +32,7 @@ from runner.plan import jobs as runs
 from runner.plan.catalog import Catalog, load_catalog, split
 from runner.plan.choice import Choice, choose
 from runner.plan.jobs import remaining
-from runner.plan.options import MatrixOptions
+from runner.plan.options import JobOptions, MatrixOptions
 from runner.store.runs import RunFolder, load_evidence, own_logs
 from runner.terminal.printing import RunWatch, markdown_matrix, print_matrix
 from runner.units import format_count, format_duration, format_size
@@ -332,16 +332,14 @@ def choose_stacks(catalog: Catalog, names: Sequence[str], *, pull: bool) -> list
     return [entry for entry in of_kind if entry.name in requested or not (requested or entry.withdrawn)]
 
 
-def build(
-    chosen: Sequence[Implementation], *, pull: bool, yes: bool, extra_cas: Path | None, out: Console, err: Console
-) -> None:
+def build(chosen: Sequence[Implementation], options: JobOptions, *, pull: bool, out: Console, err: Console) -> None:
     """Build or fetch the images of `chosen`. Then print the sizes of their images, also when some images failed."""
     failure: BentpipeError | None = None
     try:
         if pull:
-            setup.pull(chosen, assume_yes=yes, console=err)
+            setup.pull(chosen, assume_yes=options.yes, console=err)
         else:
-            setup.prepare(chosen, assume_yes=yes, extra_cas=extra_cas, console=err)
+            setup.prepare(chosen, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
     except SetupError as error:
         failure = error
     tags = [stack.image for stack in chosen] if pull else [image.tag for image in images.images_of(chosen)]

@@ -12,7 +12,7 @@ from runner.images.images import ImageFacts
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Job, Kind
 from runner.model.stack import Implementation, Role
-from runner.plan.catalog import Catalog, named
+from runner.plan.catalog import Catalog, named, split
 from runner.plan.jobs import declared_unsupported
 from testcases.hits import MISSED
 
@@ -130,9 +130,9 @@ _NOT_A_NAME = re.compile(r"[^A-Za-z0-9.-]+")
 
 
 def select_peers(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]:
-    """The peers in the order of `names`, without repetitions. Raises UsageError for a stack that the catalogue doesn't
-    have."""
-    peers = tuple(dict.fromkeys(names))
+    """The peers in the order of `names`, without repetitions; without names, `PEERS`. Raises UsageError for a stack
+    that the catalogue doesn't have."""
+    peers = tuple(dict.fromkeys(split(names))) or PEERS
     named(peers, list(catalog.implementations), kind="stack", option="--peer")
     return peers
 

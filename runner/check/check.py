@@ -14,12 +14,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from runner.campaign.campaign import Campaign, Retention, stopping
+from runner.campaign.campaign import Campaign, stopping
 from runner.check.cell import (
     FIRST_CASES,
     HELD,
     MOST,
-    PEERS,
     CellPlace,
     CheckedCell,
     JUnitEntry,
@@ -45,14 +44,14 @@ from runner.images.images import ImageFacts, image_facts
 from runner.images.setup import prepare
 from runner.model.deployment import REAL, estimate
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import Job, Kind, Run
+from runner.model.run import Job, Kind, Retention, Run
 from runner.model.stack import HTTP3, OVER_QUIC, WIRE_NAMES, Implementation, Role
 from runner.places.guests.processes import require_memory
 from runner.places.lane_job import EndpointSpec
 from runner.places.place import Concurrency, Ground, busy, concurrency, open_ground, with_clock
-from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.catalog import Catalog, Selection, load_catalog
 from runner.plan.jobs import LOGS, cannot_talk, new_run, run_path
-from runner.plan.options import Selection
+from runner.plan.options import CheckOptions
 from runner.store.runs import RunFolder, own_logs
 from runner.terminal.printing import STYLES, RunWatch
 from runner.units import format_count, format_data_rate, format_duration, format_size
@@ -455,24 +454,6 @@ def _junit_entry(cell: CheckedCell, role: Role, *, nothing: bool, is_open: bool)
 # The work of a check: inspect the image, probe it, run it against reference peers, handshakes first.
 
 PEERS_A_CASE = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckOptions:
-    """The options of `check`. Either `image`, or commands of a local build by role."""
-
-    implementations: Path
-    image: str | None = None
-    commands: Mapping[Role, str]
-    name: str | None = None  # name of the stack; None: the name is made from the name of the image
-    peers: tuple[str, ...] = PEERS
-    cases: tuple[str, ...] = ()  # empty: all cases on the default link, goodput and sat
-    run: str | None = None
-    lanes: str = "auto"
-    clock: str = REAL  # REAL or VIRTUAL
-    strict: bool = False
-    yes: bool = False
-    extra_cas: Path | None = None
 
 
 def check(options: CheckOptions, *, out: Console, err: Console) -> Report:

@@ -10,17 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
-from runner.campaign.campaign import Campaign, Retention, stopping
+from runner.campaign.campaign import Campaign, stopping
 from runner.campaign.matrix import load_saved, packet_hashes, ready_without_engine
 from runner.check.cell import (
-    PEERS,
     CellPlace,
     Problem,
     code_of,
@@ -39,13 +38,13 @@ from runner.images.images import CONTRACT_FILES, URL_LABELS, VERSION_LABEL, Imag
 from runner.images.setup import Ready, prepare
 from runner.model.deployment import REAL, VIRTUAL, Progress
 from runner.model.result import Outcome, Result
-from runner.model.run import ClientKind, Job, Kind
+from runner.model.run import ClientKind, Job, Kind, Retention
 from runner.model.stack import OVER_QUIC, Implementation, Role
 from runner.places.guests.processes import SavedImages, require_memory
 from runner.places.place import Ground, concurrency, open_ground, with_clock
-from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.catalog import Catalog, Selection, load_catalog, named, split
 from runner.plan.jobs import FIRST_CASE, LOGS, new_run, run_path, verdicts_without_run
-from runner.plan.options import Selection
+from runner.plan.options import BuildOptions
 from runner.store.runs import RunFolder, load_evidence
 from runner.terminal.printing import result_line
 
@@ -188,69 +187,82 @@ SIDES = (BASE, HEAD)
 _GUEST = "guest-"  # the first letters of the codes for failures of a guest itself
 
 
-@dataclass(frozen=True, kw_only=True)
-class BuildOptions:
-    """The options of `ci`. `images`: the images of base and head. `run`: the folder of both runs and of the report."""
-
-    catalog: Catalog
-    images: Mapping[str, str]
-    source: ImageSource = field(default_factory=EngineImages)
-    name: str | None = None  # name of the stack; None: the name is made from the name of the image
-    roles: tuple[Role, ...] = tuple(Role)
-    peers: tuple[str, ...] = PEERS
-    cases: tuple[str, ...] = ()  # empty: all cases on the default link, goodput and sat
-    run: str | None = None
-    seed: int | None = None
-    lanes: str = "auto"
-    clock: str = VIRTUAL
-    least: float = 0.1  # smallest relative change of a delivery time that counts
-    yes: bool = False
-    extra_cas: Path | None = None
-
-
 def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> ChangeReport:
-    """Run both builds and compare them. Raises UsageError for wrong options, InterruptedRunError after Ctrl-C.
+    """Build commits where the options ask for it, run both builds, and compare them. Raises UsageError for wrong
+    options, InterruptedRunError after Ctrl-C.
 
     When guests can't run on this host, the jobs run in lanes, in real time, and a sentence on `out` says so.
     """
+    source = EngineImages() if options.rootless is None else ArchivedImages(options.rootless)
+    catalog = source.catalog(options.implementations)
     width = concurrency(options.lanes, options.clock)
-    peers, cases = select_peers(options.catalog, options.peers), select_cases(options.catalog, options.cases)
+    peers, cases = _peers(catalog, options.peers), select_cases(catalog, options.cases)
     for case in cases:
-        record = options.catalog.cases[case].record()
+        record = catalog.cases[case].record()
         if record.client is not ClientKind.STACK or record.forward.is_real:
             raise UsageError(f"--case {case}: choose a case between stacks over an emulated link.")
         if options.clock != REAL and record.beside:
             raise UsageError(f"--case {case} runs in real time only: leave it out, or add --clock real.")
-    name = subject_name(options.name, options.images[HEAD], peers)
-    stacks = [options.catalog.implementations[peer] for peer in peers]
+    roles = named(options.roles, [role.value for role in Role], option="--role", kind="role")
+    images = {BASE: options.base, HEAD: options.head}
+    stack = options.name
+    if options.build:
+        stack = stack or options.repository.resolve().name
+        images = build_commits(
+            images,
+            command=options.build,
+            repository=options.repository,
+            name=stack.lower(),
+            source=source,
+            say=lambda text: out.print(text, markup=False),
+        )
+    stacks = [catalog.implementations[peer] for peer in peers]
 
     def ready(clock: str) -> Ready:
         try:
             if clock != REAL:
                 require_memory(width.all)  # before the guests' kernel is built, which takes minutes
-            return options.source.ready(stacks, clock, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
+            return source.ready(stacks, clock, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
         except SetupError as error:
             if clock != REAL:
                 raise GuestsUnavailableError(f"This host can't run virtual time: {error}") from error
             raise
 
-    facts = {side: options.source.facts(options.images[side]) for side in SIDES}
+    name = subject_name(stack, images[HEAD], peers)
     path = run_path(options.run) if options.run else LOGS / "ci" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}"
+    comparison = _Comparison(
+        options=replace(options, seed=secrets.randbits(31) if options.seed is None else options.seed),
+        catalog=catalog,
+        source=source,
+        images=images,
+        name=name,
+        roles=tuple(map(Role, roles)),
+        peers=peers,
+        cases=cases,
+        facts={side: source.facts(images[side]) for side in SIDES},
+        path=path,
+    )
     if (path / BASE).exists():
         raise UsageError(f"--run {path} already has a comparison: choose another name.")
-    seed = secrets.randbits(31) if options.seed is None else options.seed
-    plan = _Plan(options=replace(options, seed=seed), name=name, peers=peers, cases=cases, facts=facts, path=path)
     if options.clock != REAL:
         try:
-            return TwoBuilds(plan, ready(options.clock), out).run()
+            return TwoBuilds(comparison, ready(options.clock), out).run()
         except GuestsUnavailableError as error:
-            if options.source.only_virtual:
+            if source.only_virtual:
                 raise SetupError(f"{error} Jobs in lanes need Docker; leave out --rootless.") from error
             out.print(f"{error} The jobs run in lanes, in real time.", soft_wrap=True, markup=False)
             for side in SIDES:
                 remove_tree(path, side)
-            plan = replace(plan, options=replace(plan.options, clock=REAL))
-    return TwoBuilds(plan, ready(REAL), out).run()
+            comparison = replace(comparison, options=replace(comparison.options, clock=REAL))
+    return TwoBuilds(comparison, ready(REAL), out).run()
+
+
+def _peers(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
+    """The peers of `--peer`; `all`: every QUIC stack that is built here."""
+    if split(names) != ["all"]:
+        return select_peers(catalog, names)
+    stacks = catalog.implementations.values()
+    return tuple(stack.name for stack in stacks if stack.build and stack.kind == "stack" and not stack.is_over_tcp)
 
 
 class GuestsUnavailableError(BentpipeError):
@@ -258,12 +270,16 @@ class GuestsUnavailableError(BentpipeError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plan:
-    """The options of a comparison, resolved. `facts`: the facts of the images of base and head. `path`: the folder of
-    both runs."""
+class _Comparison:
+    """The options of a comparison, resolved. `images` and `facts`: of base and head. `path`: the folder of both
+    runs."""
 
     options: BuildOptions
+    catalog: Catalog
+    source: ImageSource
+    images: Mapping[str, str]
     name: str
+    roles: tuple[Role, ...]
     peers: tuple[str, ...]
     cases: tuple[str, ...]
     facts: Mapping[str, ImageFacts]
@@ -273,26 +289,24 @@ class _Plan:
 class TwoBuilds:
     """The jobs of one comparison and their results, by build."""
 
-    def __init__(self, plan: _Plan, ready: Ready, out: Console) -> None:
+    def __init__(self, plan: _Comparison, ready: Ready, out: Console) -> None:
         self.results: dict[str, dict[Job, Result]] = {side: {} for side in SIDES}
-        self._options = options = plan.options
-        self._name, self._peers, self._cases = plan.name, plan.peers, plan.cases
-        self._facts, self._path, self._ready, self._out = plan.facts, plan.path, ready, out
+        self._plan, self._options = plan, plan.options
+        self._name, self._ready, self._out = plan.name, ready, out
         self._entries = {
             side: Implementation(
                 name=plan.name,
-                image=options.images[side],
+                image=plan.images[side],
                 url=facts.url,
                 version=facts.version,
-                roles=options.roles,
+                roles=plan.roles,
                 speaks=OVER_QUIC,
             )
             for side, facts in plan.facts.items()
         }
-        self._width = concurrency(options.lanes, options.clock)
-        catalog = options.catalog
+        self._width = concurrency(self._options.lanes, self._options.clock)
         self._catalogs = {
-            side: replace(catalog, implementations={**catalog.implementations, plan.name: entry})
+            side: replace(plan.catalog, implementations={**plan.catalog.implementations, plan.name: entry})
             for side, entry in self._entries.items()
         }
         self._say = partial(out.print, soft_wrap=True, markup=False)
@@ -305,7 +319,7 @@ class TwoBuilds:
         when this host can't run virtual time."""
         began = time.monotonic()
         first = jobs_with_peers(
-            self._catalogs[HEAD], self._entries[HEAD], self._cases, self._peers, most=len(self._peers)
+            self._catalogs[HEAD], self._entries[HEAD], self._plan.cases, self._plan.peers, most=len(self._plan.peers)
         )
         if not first:
             raise UsageError("No job is left: no peer supports any of the cases of --case in the roles of --role.")
@@ -318,16 +332,17 @@ class TwoBuilds:
         changes = self.changes()
         return ChangeReport(
             name=self._name,
-            images=self._options.images,
-            image_ids={side: facts.image_id for side, facts in self._facts.items()},
+            images=self._plan.images,
+            image_ids={side: facts.image_id for side, facts in self._plan.facts.items()},
             problems=tuple(problem for problem in self._problems[HEAD] if problem not in self._problems[BASE]),
             changes=changes,
             folders=self._folders,
-            path=self._path,
+            path=self._plan.path,
             clock=self._options.clock,
             jobs=sum(map(len, self.results.values())),
             equal=self._equal(first),
             seconds=time.monotonic() - began,
+            url=self._options.url,
         )
 
     @contextmanager
@@ -335,7 +350,7 @@ class TwoBuilds:
         with ExitStack() as stack:
             try:
                 ground = stack.enter_context(
-                    open_ground(self._folders[HEAD].run, self._width, self._say, self._options.source.saved)
+                    open_ground(self._folders[HEAD].run, self._width, self._say, self._plan.source.saved)
                 )
             except (LaneError, SetupError) as error:
                 if self._options.clock == REAL:
@@ -363,16 +378,16 @@ class TwoBuilds:
             raise GuestsUnavailableError(f"This host can't run virtual time: {broken[0].findings[0].actual}.")
 
     def _create(self, side: str, first: Sequence[Job]) -> RunFolder:
-        stacks = (self._name, *self._peers)
-        selection = Selection(servers=stacks, clients=stacks, cases=self._cases, iterations=1)
-        path = self._path / side
+        stacks = (self._name, *self._plan.peers)
+        selection = Selection(servers=stacks, clients=stacks, cases=self._plan.cases, iterations=1)
+        path = self._plan.path / side
         run = new_run(
             path,
             self._catalogs[side],
             selection,
             seed=self._options.seed,
             shuffled=False,
-            image_ids={**self._ready.ids, self._name: self._facts[side].image_id},
+            image_ids={**self._ready.ids, self._name: self._plan.facts[side].image_id},
             image_digests=self._ready.digests,
             timeout_scale=1.0,
         )
@@ -396,7 +411,9 @@ class TwoBuilds:
                     self.results[side] |= results
             if any(work.stopped for work in works.values()):
                 done = sum(map(len, self.results.values()))
-                raise InterruptedRunError(f"Stopped after {done} jobs of the comparison; they are in {self._path}.")
+                raise InterruptedRunError(
+                    f"Stopped after {done} jobs of the comparison; they are in {self._plan.path}."
+                )
 
     def _campaign(self, side: str, jobs: Sequence[Job], ground: Ground) -> Campaign:
         folder = self._folders[side]
@@ -404,7 +421,7 @@ class TwoBuilds:
         folder.save_run(replace(folder.run, order=tuple(order)))
         return Campaign(
             folder=folder,
-            cases=self._options.catalog.cases,
+            cases=self._plan.catalog.cases,
             todo=tuple(jobs),
             verdicts_without_run={job: result for job, result in self._without_run[side].items() if job in jobs},
             deployment=ground.deployment(folder.run, {}),
@@ -420,22 +437,22 @@ class TwoBuilds:
         for side, results in self.results.items():
             for job, result in sorted(results.items(), key=lambda item: item[0].iteration):
                 iterations.setdefault(CellPlace.of(job, self._name), {name: [] for name in SIDES})[side].append(result)
-        cases = self._options.catalog.cases
-        measured = {case for case in self._cases if cases[case].kind is Kind.MEASUREMENT}
+        cases = self._plan.catalog.cases
+        measured = {case for case in self._plan.cases if cases[case].kind is Kind.MEASUREMENT}
         changes = {
             place: Change(
                 place=place,
                 base=tuple(sides[BASE]),
                 head=tuple(sides[HEAD]),
                 measured=place.case in measured,
-                least=self._options.least,
+                least=self._options.least / 100,
                 questions=sum(other.case in measured for other in iterations),
             )
             for place, sides in iterations.items()
             if all(sides.values())
         }
         confirmed = confirmed_by_peers(changes)
-        order = list(self._cases)
+        order = list(self._plan.cases)
         return {
             place: replace(change, confirmed=place in confirmed)
             for place, change in sorted(changes.items(), key=lambda item: order.index(item[0].case))

@@ -1,9 +1,11 @@
 """The consoles, and options and functions that several commands share."""
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 from rich.console import Console
@@ -14,9 +16,11 @@ from runner.errors import UsageError
 from runner.nights.night import newest_records
 from runner.paths import HOME, INSTALLED
 from runner.plan.jobs import LOGS
+from runner.plan.options import JobOptions
 from runner.store.runs import RunFolder
 from runner.units import format_size, printable
 
+T = TypeVar("T", bound=JobOptions)
 SITE = HOME / "web" / "site"
 _MOST_SENTENCES = 10
 DEMO_STACKS = ("quic-go", "quinn", "aioquic")
@@ -43,32 +47,60 @@ out = SafeConsole(highlight=False)
 err = SafeConsole(stderr=True, highlight=False)
 
 
-yes_option = click.option("--yes", "-y", is_flag=True, help="Install and start missing programs without a question.")
-cas_option = click.option(
-    "--extra-cas",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of *.crt files that the base image trusts in addition. [/usr/local/share/ca-certificates]",
-)
+def options_of(
+    declared: type[T], names: Collection[str] | None = None, **changes: Mapping[str, Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options that the dataclass `declared` has; with `names`, only these fields. The command gets them as one
+    object, its first argument. Arguments of the command with the name of a field are put there, too.
 
-rootless_option = click.option(
-    "--rootless",
-    type=click.Path(path_type=Path),
-    is_flag=False,
-    flag_value="images.tar",
-    metavar="[ARCHIVE|FOLDER]",
-    help="With --clock virtual: run without Docker and without root, with the images of an archive that `docker save` "
-    "wrote, or of all *.tar in FOLDER. [without a value: images.tar]",
-)
+    `changes`: other metadata or another default for this command, by field.
+    """
+    hints, own, common = get_type_hints(declared), fields(declared), {entry.name for entry in fields(JobOptions)}
+    wanted = [entry for entry in own if "help" in entry.metadata and (names is None or entry.name in names)]
+    wanted.sort(key=lambda entry: entry.name in common)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @click.pass_obj
+        @functools.wraps(command)
+        def called(implementations: Path, /, **parsed: Any) -> None:
+            values = {entry.name: parsed.pop(entry.name) for entry in own if entry.name in parsed}
+            command(declared(implementations=implementations, **values), **parsed)
+
+        for entry in reversed(wanted):
+            how = {"default": entry.default, **entry.metadata, **changes.get(entry.name, {})}
+            called = click_option(entry.name, hints[entry.name], **how)(called)
+        return called
+
+    return decorate
 
 
-def lanes_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add `--lanes` of commands that run jobs."""
+def click_option(name: str, hint: Any, **how: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option of a field, from its name, its type and its metadata (`runner.plan.options.option`)."""
+    kinds = get_args(hint) or (hint,)
+    many = get_origin(hint) is tuple
+    kind: Any = kinds[0]
+    if choices := how.get("choices"):
+        kind = click.Choice(choices)
+    elif kind is Path:
+        file, folder = how.get("file", False), how.get("folder", False)
+        kind = click.Path(exists=how.get("exists", False), file_okay=not folder, dir_okay=not file, path_type=Path)
+    elif limits := how.get("limits"):
+        kind = (click.IntRange if kind is int else click.FloatRange)(*limits)
+    more: dict[str, Any] = {"multiple": True} if many else {"default": how["default"]}
+    if how.get("required"):
+        more = {"required": True}
+    if kind is bool:
+        more |= {"is_flag": True}
+    if "alone" in how:
+        more |= {"is_flag": False, "flag_value": how["alone"]}
     return click.option(
-        "--lanes",
-        default=default,
-        show_default=True,
-        metavar="N|auto",
-        help="Number of jobs at the same time. auto: as many as this host can run undisturbed.",
+        *(how["names"] or (f"--{name.replace('_', '-')}",)),
+        name,
+        type=kind,
+        help=how["help"],
+        metavar=how.get("metavar"),
+        show_default=how.get("shown", False),
+        **more,
     )
 
 

@@ -8,10 +8,8 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.markup import escape
@@ -20,13 +18,10 @@ from rich.table import Table
 from runner.cli.base import (
     SITE,
     TEST_STACKS,
-    cas_option,
     draw_site,
     err,
-    lanes_option,
+    options_of,
     out,
-    rootless_option,
-    yes_option,
 )
 from runner.cli.group import main
 from runner.errors import InUseError, UsageError
@@ -35,15 +30,15 @@ from runner.images import setup
 from runner.images import setup as examination
 from runner.images.setup import examine_host
 from runner.model.run import NightRecord, NightState
-from runner.model.stack import Role
 from runner.nights.night import NightWork, load_records, night_folder
 from runner.nights.plan import NIGHT, SYSTEMD, cron_line, install, load_night, unit_names
 from runner.paths import IMPLEMENTATIONS, INSTALLED, ROOT
 from runner.places.workers.cluster import PORT, Address, Invitation, accepted, invitation_folder, schedule, use_dask
 from runner.places.workers.worker import Deployments, OwnLanes, take_part
-from runner.plan.catalog import load_catalog, load_implementations, named, split
+from runner.plan.catalog import load_catalog, load_implementations
 from runner.plan.jobs import LOGS
 from runner.plan.links import declared_links
+from runner.plan.options import BuildOptions, JobOptions
 from runner.terminal import printing
 from runner.terminal.printing import emulated_links_table, knobs_table, middleboxes_table
 from runner.units import format_duration
@@ -89,35 +84,33 @@ def list_(implementations: Path) -> None:
 @main.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--pull", is_flag=True, help="Pull published images instead of building.")
-@yes_option
-@cas_option
-@click.pass_obj
-def build(implementations: Path, names: tuple[str, ...], pull: bool, yes: bool, extra_cas: Path | None) -> None:
+@options_of(JobOptions, ("yes", "extra_cas"))
+def build(options: JobOptions, names: tuple[str, ...], pull: bool) -> None:
     """Build the images of stacks and middleboxes, the simulator and the tools. Without NAME: all of them."""
     from runner.campaign import matrix  # noqa: PLC0415
 
-    chosen = matrix.choose_stacks(load_catalog(implementations), names, pull=pull)
-    matrix.build(chosen, pull=pull, yes=yes, extra_cas=extra_cas, out=out, err=err)
+    chosen = matrix.choose_stacks(load_catalog(options.implementations), names, pull=pull)
+    matrix.build(chosen, options, pull=pull, out=out, err=err)
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.option("--all", "everything", is_flag=True, help="Run the slow tests, too.")
-@click.option("--yes", "-y", is_flag=True, help="Install and start missing programs without a question.")
+@options_of(JobOptions, ("yes",))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]...")
-def test(everything: bool, yes: bool, arguments: tuple[str, ...]) -> None:
+def test(options: JobOptions, everything: bool, arguments: tuple[str, ...]) -> None:
     """Install what the tests need, then run the test suite."""
     from runner.campaign.matrix import as_stack, load_present  # noqa: PLC0415
     from runner.images.setup import prepare, prepare_tests  # noqa: PLC0415
 
     if INSTALLED:
         raise UsageError("The tests are not installed: run ./bentpipe test in a checkout.")
-    prepare_tests(assume_yes=yes, console=err)
+    prepare_tests(assume_yes=options.yes, console=err)
     catalog = load_present(IMPLEMENTATIONS)
     stacks = [catalog.implementations[name] for name in TEST_STACKS]
     if everything:
         stacks = [stack for name, stack in catalog.implementations.items() if name not in catalog.absent]
         stacks += [as_stack(box) for box in catalog.middleboxes.values()]
-    prepare(stacks, assume_yes=yes, extra_cas=None, console=err, guests=everything)
+    prepare(stacks, assume_yes=options.yes, extra_cas=None, console=err, guests=everything)
     marks: tuple[str, ...] = () if everything else ("-m", "not slow")
     # One process for the tests with containers, one for the others.
     if not arguments and len(os.sched_getaffinity(0)) > 1:
@@ -193,8 +186,8 @@ def accept(address: str) -> None:
 @worker.command("join")
 @click.argument("address")
 @click.option("--lanes", type=click.IntRange(1, 64), help="Number of jobs at the same time. [one for each core]")
-@yes_option
-def join(address: str, lanes: int | None, yes: bool) -> None:
+@options_of(JobOptions, ("yes",))
+def join(options: JobOptions, address: str, lanes: int | None) -> None:
     """Run jobs of the scheduler at ADDRESS until Ctrl-C.
 
     ADDRESS is tls://HOST:PORT. `worker tls://HOST:PORT` is a short form of `worker join tls://HOST:PORT`.
@@ -206,7 +199,7 @@ def join(address: str, lanes: int | None, yes: bool) -> None:
     use_dask()
     number = lanes or len(os.sched_getaffinity(0))
     setup.require(examine_host())
-    setup.connect(assume_yes=yes, console=out)
+    setup.connect(assume_yes=options.yes, console=out)
 
     def say(sentence: str) -> None:
         out.print(escape(sentence), soft_wrap=True)
@@ -349,52 +342,8 @@ def install_(path: Path, folder: Path, cron: bool) -> None:
 
 
 @main.command()
-@click.option("--base", required=True, metavar="IMAGE|COMMIT", help="The build before the change.")
-@click.option("--head", required=True, metavar="IMAGE|COMMIT", help="The build with the change.")
-@click.option(
-    "--build", "command", metavar="COMMAND", help="Command that builds a commit's image and tags it as $IMAGE."
-)
-@click.option(
-    "--repository",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path(),
-    show_default="here",
-    help="The git repository of --build.",
-)
-@click.option("--name", help="Name of the stack. [from the image's name]")
-@click.option("--role", "roles", multiple=True, metavar="NAME", help="Roles of the stack: client, server. [both]")
-@click.option(
-    "--peer", "peers", multiple=True, metavar="NAME|all", help="Stacks to run against. [quic-go,quinn,aioquic]"
-)
-@click.option("--case", "cases", multiple=True, metavar="NAME", help="Cases to run. [all test cases, goodput, sat]")
-@click.option(
-    "--clock", type=click.Choice(["virtual", "real"]), default="virtual", show_default=True, help="As in `run`."
-)
-@rootless_option
-@lanes_option("auto")
-@click.option(
-    "--least",
-    type=click.FloatRange(0, 1000),
-    default=10.0,
-    show_default=True,
-    metavar="PERCENT",
-    help="Report only delivery times that changed by at least PERCENT.",
-)
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Seed of both builds. [random, recorded]")
-@click.option("--run", metavar="DIR", help="Folder of the report and its evidence. [logs/ci/NAME-TIME]")
-@click.option(
-    "--url",
-    default="",
-    metavar="URL",
-    help="URL at which the folder of --run will be published. Links of the report begin with it.",
-)
-@click.option(
-    "--summary", type=click.Path(dir_okay=False, path_type=Path), help="Append the summary to this file, too."
-)
-@yes_option
-@cas_option
-@click.pass_obj
-def ci(implementations: Path, /, base: str, head: str, **options: Any) -> None:
+@options_of(BuildOptions)
+def ci(options: BuildOptions) -> None:
     """Compare two builds of a stack, and report what the change made worse.
 
     Both builds run the same jobs side by side. A failure of both builds does not count against the change.
@@ -402,55 +351,15 @@ def ci(implementations: Path, /, base: str, head: str, **options: Any) -> None:
     Exit codes: 0 nothing got worse · 1 something got worse · 2 bad input · 3 this host lacks something, or no cell
     could be decided.
     """
-    from runner.check.cell import PEERS  # noqa: PLC0415
     from runner.check.change import SITE  # noqa: PLC0415
-    from runner.check.two_builds import (  # noqa: PLC0415 - docker is slow to import
-        BASE,
-        HEAD,
-        ArchivedImages,
-        BuildOptions,
-        EngineImages,
-        build_commits,
-        compare_builds,
-    )
+    from runner.check.two_builds import compare_builds  # noqa: PLC0415 - docker is slow to import
 
-    rootless = options.pop("rootless")
-    source = EngineImages() if rootless is None else ArchivedImages(rootless)
-    catalog = source.catalog(implementations)
-    peers = tuple(split(options.pop("peers"))) or PEERS
-    if peers == ("all",):
-        stacks = catalog.implementations.values()
-        peers = tuple(stack.name for stack in stacks if stack.build and stack.kind == "stack" and not stack.is_over_tcp)
-    images = {BASE: base, HEAD: head}
-    command, repository = options.pop("command"), options.pop("repository")
-    roles = named(options.pop("roles"), [role.value for role in Role], option="--role", kind="role")
-    url, summary, least = options.pop("url"), options.pop("summary"), options.pop("least")
-    if command:
-        name = options["name"] or repository.resolve().name
-        options["name"] = name
-        images = build_commits(
-            images,
-            command=command,
-            repository=repository,
-            name=name.lower(),
-            source=source,
-            say=lambda text: out.print(text, markup=False),
-        )
-    chosen = BuildOptions(
-        catalog=catalog,
-        images=images,
-        source=source,
-        roles=tuple(map(Role, roles)),
-        peers=peers,
-        least=least / 100,
-        **options,
-    )
-    report = replace(compare_builds(chosen, out=out, err=err), url=url)
+    report = compare_builds(options, out=out, err=err)
     if report.changed:
         draw_site(list(report.folders.values()), report.path / SITE)
     paths = report.write()
-    if summary is not None:
-        with summary.open("a", encoding="utf-8") as file:
+    if options.summary is not None:
+        with options.summary.open("a", encoding="utf-8") as file:
             file.write(report.markdown())
     for text in (report.markdown(), *map(str, paths)):
         out.print(text, soft_wrap=True, markup=False)

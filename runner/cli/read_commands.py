@@ -14,7 +14,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from runner import notebook
-from runner.cli.base import SITE, Skipped, draw_site, err, out, write_single, yes_option
+from runner.cli.base import SITE, Skipped, draw_site, err, options_of, out, write_single
 from runner.cli.group import main
 from runner.compare import clocks, compare, report
 from runner.compare.compare import RunMeans, between_runs, run_means
@@ -44,6 +44,7 @@ from runner.plan.link_trace_importers import (
 )
 from runner.plan.link_traces import LinkTrace, read_mahimahi, read_trace, write_trace
 from runner.plan.links import emulated_links_schema, links_schema
+from runner.plan.options import JobOptions
 from runner.site.server import SiteServer
 from runner.store import runs as store
 from runner.store.runs import RunFolder, find_runs, load_evidence
@@ -201,13 +202,13 @@ def show(name: str) -> None:
     help="End of the link at which the packets were captured.",
 )
 @click.option("--details", is_flag=True, help="Print every field of the QUIC packets and their frames.")
-@yes_option
-def packets_(name: str, display_filter: str, vantage: str, details: bool, yes: bool) -> None:
+@options_of(JobOptions, ("yes",))
+def packets_(options: JobOptions, name: str, display_filter: str, vantage: str, details: bool) -> None:
     """Show the decrypted packets of one job, as tshark reads them."""
     folder, job = stored_job(name, Skipped())
-    require_tool("tshark", purpose="tshark reads the packets.", assume_yes=yes, console=err)
-    options = ("-O", "quic") if details else ()
-    for line in notebook.tshark(folder.own(job), *options, display_filter=display_filter, vantage=vantage):
+    require_tool("tshark", purpose="tshark reads the packets.", assume_yes=options.yes, console=err)
+    more = ("-O", "quic") if details else ()
+    for line in notebook.tshark(folder.own(job), *more, display_filter=display_filter, vantage=vantage):
         click.echo(printable(line.decode(errors="replace").rstrip("\n")))
 
 

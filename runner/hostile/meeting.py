@@ -26,9 +26,9 @@ from runner.model.stack import Implementation, Role
 from runner.places.guests.processes import require_memory
 from runner.places.lane_job import EndpointSpec
 from runner.places.place import Concurrency, Ground, concurrency, open_ground, with_clock
-from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.catalog import Catalog, Selection, load_catalog, split
 from runner.plan.jobs import LOGS, new_run
-from runner.plan.options import Selection
+from runner.plan.options import StackOptions
 from runner.store.runs import RunFolder, write_atomically
 
 PEER = Implementation(
@@ -84,21 +84,6 @@ def batches(flights: Iterable[HostileFlight], roles: Sequence[Role]) -> Iterator
             yield from (Batch(role, case, tuple(chosen[at : at + size])) for at in range(0, len(chosen), size))
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeetingOptions:
-    """The options of meetings. `stacks`: names or images, with the roles that are tested. `cases`: names of flights,
-    or their beginnings; empty: all."""
-
-    implementations: Path
-    stacks: Mapping[str, tuple[Role, ...]]
-    cases: tuple[str, ...] = ()
-    run: str | None = None
-    lanes: str = "auto"
-    clock: str = REAL
-    yes: bool = False
-    extra_cas: Path | None = None
-
-
 def select_flights(flights: Mapping[str, HostileFlight], names: Sequence[str]) -> list[HostileFlight]:
     """The flights whose names begin with one of `names`; all without names. Raises UsageError."""
     for name in names:
@@ -109,11 +94,17 @@ def select_flights(flights: Mapping[str, HostileFlight], names: Sequence[str]) -
     return [flight for flight in flights.values() if not names or flight.name.startswith(tuple(names))]
 
 
-def meet_all(options: MeetingOptions, *, out: Console, err: Console) -> Iterator["Meeting"]:
-    """Let the stacks meet the hostile peer, one after the other. Yields each meeting when it is over."""
-    flights = select_flights(load_flights(), options.cases)
+def meet_all(
+    options: StackOptions, tested: Mapping[str, tuple[Role, ...]], *, out: Console, err: Console
+) -> Iterator["Meeting"]:
+    """Let the stacks meet the hostile peer, one after the other. Yields each meeting when it is over.
+
+    `tested`: names or images of stacks, with the roles that are tested. The cases of the options are names of flights,
+    or their beginnings; without them, all flights.
+    """
+    flights = select_flights(load_flights(), split(options.cases))
     catalog = load_catalog(options.implementations)
-    stacks = [(_stack(catalog, named), roles) for named, roles in options.stacks.items()]
+    stacks = [(_stack(catalog, named), roles) for named, roles in tested.items()]
     width = concurrency(options.lanes, options.clock)
     if options.clock != REAL:
         require_memory(width.all)

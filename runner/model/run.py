@@ -319,6 +319,15 @@ def host_facts() -> dict[str, str]:
 _FORMAT = re.compile(r"^([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)$")
 
 
+class Retention(StrEnum):
+    """Values of `--keep-captures`. `median`: captures of failed jobs and of the median iteration of each cell."""
+
+    ALL = "all"
+    FAILED = "failed"
+    MEDIAN = "median"
+    NONE = "none"
+
+
 @dataclass(frozen=True)
 class Pause:
     """The hours from `begin` to `end`, in local time. They may include midnight."""

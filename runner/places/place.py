@@ -28,8 +28,9 @@ from runner.places.links.real_links import RealLinks
 from runner.places.workers.cluster import Address, Invitation, accepted, use_dask
 from runner.places.workers.workers import Spread, Workers
 from runner.plan.choice import Choice
-from runner.plan.cpu_model import NONE, charge_of
+from runner.plan.cpu_model import charge_of
 from runner.plan.jobs import LEDGER, LOGS
+from runner.plan.options import AUTO, NO_CPU_MODEL
 from runner.store.runs import RunFolder
 from runner.units import format_count, format_size
 
@@ -128,7 +129,6 @@ def _lateness(truth: LinkTruth) -> float:
 
 # The clock of a run: real, virtual, or a clock for each case.
 
-AUTO = "auto"
 _BUSY = 1.5  # processes that run or wait, per core: at twice this load, a matrix took twice as long as on an idle host
 CPU_MODEL = LOGS / ".guests" / "cpu-model.json"
 """The result of the last calibration of this host."""
@@ -157,12 +157,12 @@ def charge(clock: str, cpu_model: str | None, stored: RunFolder | None) -> str:
     time, or when it can't be loaded.
     """
     if clock == REAL:
-        if cpu_model not in (None, NONE):
+        if cpu_model not in (None, NO_CPU_MODEL):
             raise UsageError(f"--cpu-model {cpu_model}: this option is for virtual time; add --clock virtual.")
         return ""
     if cpu_model is None and stored is not None:
         return stored.run.guest.get("charge", "")
-    return charge_of(cpu_model or NONE, CPU_MODEL)
+    return charge_of(cpu_model or NO_CPU_MODEL, CPU_MODEL)
 
 
 def concurrency(lanes: str, clock: str) -> Concurrency:

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 import testcases
 from runner.errors import SetupError, UsageError
-from runner.model.run import ClientKind, Kind, name_problem
+from runner.model.run import CaseRecord, ClientKind, Kind, name_problem
 from runner.model.stack import BOXES, FLOWS_OVER_TCP, FORMS, NO_VIA, Box, Implementation, Knob, Middlebox, Role
 from runner.paths import IMPLEMENTATIONS, ROOT
 from runner.units import UNPRINTABLE
@@ -512,3 +512,26 @@ def load_catalog(path: Path = IMPLEMENTATIONS) -> Catalog:
         middleboxes=load_middleboxes(path),
         knobs=load_knobs(path),
     )
+
+
+# The user's selection: servers, clients, middleboxes, cases over their links, numbers of iterations.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The user's selection, resolved to names of the catalogue. `cases` are names of records, `<case>[@link]`."""
+
+    servers: tuple[str, ...]
+    clients: tuple[str, ...]
+    vias: tuple[str, ...] = ("",)  # an empty name: no middlebox
+    cases: tuple[str, ...]
+    iterations: int | None = None  # None: the number in `counts`, or the declared number of the case
+    counts: Mapping[str, int] = field(default_factory=dict)  # number of iterations in a stored run, by case
+
+
+def iterations_of(selection: Selection, case: CaseRecord) -> int:
+    """The number of iterations of a case. A case that declares one iteration has one. Other cases have the number of
+    `--iterations`; without this option, the number of the stored run or the declared number."""
+    if case.iterations == 1:
+        return 1
+    return selection.iterations or selection.counts.get(case.name, case.iterations)

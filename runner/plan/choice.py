@@ -7,10 +7,10 @@ from runner.errors import UsageError
 from runner.model.link import AdvertisedLink, LinkParameters, LinkRecord, RealLink, RealLinkRecord
 from runner.model.run import CaseRecord, Run
 from runner.model.stack import Role, transport_of
-from runner.plan.catalog import Catalog, named, split
+from runner.plan.catalog import Catalog, Selection, named, split
 from runner.plan.links import EMULATED_LINKS, declared_links, is_link_text, load_links, parse_link, select_links
-from runner.plan.options import CaseChanges, CaseVariant, MatrixOptions, Selection
-from runner.plan.variants import RequestedVariants, doubts, place, with_variants_of
+from runner.plan.options import MatrixOptions
+from runner.plan.variants import CaseChanges, CaseVariant, RequestedVariants, doubts, place, with_variants_of
 from testcases.base import Case
 from testcases.measurements import measurement
 

@@ -9,10 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from runner.errors import UsageError
 from runner.files import read_regular
+from runner.plan.options import CALIBRATED, MEASURED, NO_CPU_MODEL
 from runner.units import format_duration
-
-NONE, CALIBRATED, MEASURED = "none", "calibrated", "measured"
-"""`measured`: CPU work is measured but takes no time; the calibration needs such runs."""
 
 CALIBRATE = ".venv/bin/python -m lab.cpu_model"
 _MEASURE_ONLY = "0,0,0,0"
@@ -89,4 +87,4 @@ def charge_of(mode: str, path: Path) -> str:
 
 def mode_of(charge: str) -> str:
     """The mode to which a recorded charge belongs."""
-    return {"": NONE, _MEASURE_ONLY: MEASURED}.get(charge, CALIBRATED)
+    return {"": NO_CPU_MODEL, _MEASURE_ONLY: MEASURED}.get(charge, CALIBRATED)

@@ -14,8 +14,7 @@ from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
 from runner.model.stack import TRANSPORTS, Implementation, Role, transport_of
 from runner.paths import HOME, VERSION
-from runner.plan.catalog import Catalog
-from runner.plan.options import Selection, iterations_of
+from runner.plan.catalog import Catalog, Selection, iterations_of
 from runner.store.runs import RunFolder
 
 # Makes the jobs of a selection in their order, and finds the jobs that are left. Pure.

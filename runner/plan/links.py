@@ -31,14 +31,13 @@ from runner.model.link import (
 )
 from runner.model.run import Pause
 from runner.model.stack import Role
-from runner.paths import HOME
+from runner.paths import HOME, LINKS_FILE
 from runner.plan.catalog import Number, Truth, Whole, read_as
 from runner.plan.link_traces import LinkTrace, read_mahimahi, read_trace, with_trace
 from testcases.links import LINKS
 
 # Reads and validates links.json: hosts that are reached over SSH, and the real links to these hosts.
 
-LINKS_FILE = HOME / "links.json"
 LINKS_SCHEMA = 1
 _EXAMPLE = "links.example.json"
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,39}")  # the names become names of cases and folders

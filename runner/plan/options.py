@@ -1,60 +1,180 @@
-"""The options of `run` and `plan` as the user wrote them, the selection that they mean, and cases with the user's
-changes."""
+"""The options of the commands that run jobs, as the user wrote them. Each option is declared once, as a field with its
+help and its limits; `runner.cli` makes the command line of it. It imports nothing that is slow."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import product
+# ruff: noqa: RUF009 - `option` makes a field
+
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from runner.errors import UsageError
-from runner.model.link import LinkRecord
-from runner.model.run import CaseRecord, ClientKind, Kind, Pause
-from runner.paths import IMPLEMENTATIONS
-from runner.plan.catalog import number, values
-from runner.plan.links import LINKS_FILE
-from runner.units import KIB, format_data_rate, format_duration, format_size
-from testcases.base import Case
-from testcases.links import LOSS_SWEEP
+from runner.model.deployment import REAL, VIRTUAL
+from runner.model.run import Pause, Retention
+from runner.model.stack import Role
+from runner.paths import IMPLEMENTATIONS, LINKS_FILE
 
-# The options of `run` and `plan` as the user wrote them.
+AUTO = "auto"
+"""The value of `--clock` that chooses a clock for each case."""
+NO_CPU_MODEL, CALIBRATED, MEASURED = "none", "calibrated", "measured"
+"""`measured`: CPU work is measured but takes no time; the calibration needs such runs."""
+_SEEDS = (0, 2**31 - 1)
+
+
+def option(*names: str, help: str, default: Any = None, **more: Any) -> Any:
+    """A field that is an option of the command line. Without `names`, its name is the field's.
+
+    `more`: `metavar`; `choices`; `limits`, the smallest and the largest number; `shown`, a text for the default or
+    True; `alone`, the value of the option without a value; `file` or `folder`, for a path of this kind only; `exists`.
+    """
+    return field(default=default, metadata={"names": names, "help": help, **more})
+
+
+def _many(*names: str, help: str, metavar: str | None = "NAME", **more: Any) -> Any:
+    return option(*names, help=help, metavar=metavar, default=(), **more)
+
+
+_LANES: dict[str, Any] = {
+    "metavar": "N|auto",
+    "shown": True,
+    "help": "Number of jobs at the same time. auto: as many as this host can run undisturbed.",
+}
+_ROOTLESS: dict[str, Any] = {
+    "metavar": "[ARCHIVE|FOLDER]",
+    "alone": "images.tar",
+    "help": "With --clock virtual: run without Docker and without root, with the images of an archive that "
+    "`docker save` wrote, or of all *.tar in FOLDER. [without a value: images.tar]",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatrixOptions:
-    """The options. Names are not resolved yet; a text may contain several names with commas between them."""
+class JobOptions:
+    """The options of every command that runs jobs."""
 
     implementations: Path = IMPLEMENTATIONS
-    servers: tuple[str, ...] = ()
-    clients: tuple[str, ...] = ()
-    vias: tuple[str, ...] = ()
-    cases: tuple[str, ...] = ()
-    links: tuple[str, ...] = ()
-    sizes: tuple[str, ...] = ()  # sizes in bytes, or `all`
-    losses: tuple[str, ...] = ()  # losses as fractions, or `all`
-    warm: bool = False
-    besides: tuple[str, ...] = ()  # the flows that run beside the job's own flow; empty: none
-    iterations: int | None = None
-    variants: tuple[str, ...] = ()
-    seed: int | None = None
-    shuffle: bool = False
-    name: str | None = None
-    lanes: str = "1"
-    retry: tuple[str, ...] = ()
-    pause: str | None = None
-    timeout_scale: float = 1.0
-    keep_captures: str = "median"
-    reuse: str | None = None  # a run whose results are taken over for jobs in which nothing changed
-    links_file: Path = LINKS_FILE
-    images: tuple[str, ...] = ()  # NAME=IMAGE: a local image instead of the stack's own image
-    clock: str | None = None  # real, virtual or auto; None: the clock of the run, or real for a new run
-    cpu_model: str | None = None  # none, calibrated or measured; None: the model of the run, or none for a new run
-    rootless: Path | None = None  # archives of images, for guests without Docker
-    markdown: bool = False  # print the matrix as Markdown
-    on: str | None = None  # the scheduler of the workers; None: jobs run on this host
-    spread: str = "any"  # how the iterations of a cell are distributed over workers
-    store: str = ""  # URL of a folder that workers and runner share; empty: files are sent through the scheduler
-    yes: bool = False
-    extra_cas: Path | None = None
+    lanes: str = option(default="1", **_LANES)
+    yes: bool = option("--yes", "-y", default=False, help="Install and start missing programs without a question.")
+    extra_cas: Path | None = option(
+        folder=True,
+        exists=True,
+        help="Folder of *.crt files that the base image trusts in addition. [/usr/local/share/ca-certificates]",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixOptions(JobOptions):
+    """The options of `run`, `plan` and `demo`. Names are not resolved yet; a text may contain several names with commas
+    between them."""
+
+    servers: tuple[str, ...] = _many(
+        "--server", help="Server stacks. Repeat the option or separate names by commas. [all]"
+    )
+    clients: tuple[str, ...] = _many("--client", help="Client stacks. [all]")
+    cases: tuple[str, ...] = _many("--case", help="Test cases and measurements, by name or abbreviation. [all]")
+    vias: tuple[str, ...] = _many("--via", help="Middleboxes between client and server: VPNs, PEPs. [none]")
+    links: tuple[str, ...] = _many(
+        "--link",
+        metavar="NAME|rate=…",
+        help="Links by name, emulated or real, or a link as text: rate=50M/5M,delay=300ms,loss=0.1%,queue=1bdp. "
+        "[each case's own]",
+    )
+    sizes: tuple[str, ...] = _many(
+        "--size",
+        metavar="BYTES|all",
+        help="Size of the file, for measurements that download one file. all: several sizes from 0.5 to 10 MB. "
+        "[the case's own]",
+    )
+    losses: tuple[str, ...] = _many(
+        "--loss",
+        metavar="0…1|all",
+        help="Packet loss in both directions of the satellite segment. all: 0, and 28 fractions from 1e-9 to 1. "
+        "[the link's own]",
+    )
+    besides: tuple[str, ...] = _many(
+        "--beside",
+        metavar="FLOW",
+        help="A second download through the same link: tcp-cubic, tcp-bbr, tcp-reno or a stack. [none]",
+    )
+    warm: bool = option(default=False, help="Do the download or the page load twice, and measure only the second one.")
+    iterations: int | None = option(
+        limits=(1, 1000),
+        help="Iterations of each measurement and of each test case with random losses. [as declared, mostly 10]",
+    )
+    variants: tuple[str, ...] = _many(
+        "--variant",
+        metavar="STACK:NAME=VALUE,…",
+        help="Add the stack with other settings (CCA, IW, ACK_FREQUENCY, CLIENT_PARAMS, SERVER_PARAMS) as one more "
+        "row or column, or a middlebox with other settings. `list` shows the settings. IW=10/32 adds two variants.",
+    )
+    images: tuple[str, ...] = _many("--image", metavar="NAME=IMAGE", help="Use this local image for the stack NAME.")
+    seed: int | None = option(limits=_SEEDS, help="Seed of links, files and order. [random, recorded in run.json]")
+    shuffle: bool = option(default=False, help="Run the jobs in random order, drawn from the seed.")
+    name: str | None = option(
+        "--run", metavar="NAME|DIR", help="Name of the run to begin, resume or extend. [date and time]"
+    )
+    links_file: Path = option(
+        "--links",
+        default=LINKS_FILE,
+        shown="links.json",
+        file=True,
+        help="File that describes real links and their hosts.",
+    )
+    retry: tuple[str, ...] = _many(
+        metavar=None,
+        choices=("failed", "error"),
+        help="Run jobs with this outcome again. Repeat the option for both.",
+    )
+    pause: str | None = option(metavar="HH:MM-HH:MM", help="Start no job in these hours, such as 18:00-23:00.")
+    timeout_scale: float = option(
+        default=1.0, limits=(0.01, 100), shown=True, help="Multiply every time-out by this number."
+    )
+    keep_captures: str = option(
+        default="median",
+        choices=tuple(policy.value for policy in Retention),
+        shown=True,
+        help="Captures to keep. failed: of jobs that failed or ended with an error. median: in addition, of the median "
+        "iteration of each measurement.",
+    )
+    reuse: str | None = option(
+        metavar="NAME|DIR",
+        help="Reuse the results of that run for cells whose images, case and link did not change.",
+    )
+    clock: str | None = option(
+        choices=(REAL, VIRTUAL, AUTO),
+        help="real: real time. virtual: each job runs in a small kernel whose clock jumps ahead while programs "
+        "wait. auto: virtual for cases that mostly wait, real for cases that the CPU can limit. "
+        "[existing run's or real]",
+    )
+    cpu_model: str | None = option(
+        choices=(NO_CPU_MODEL, CALIBRATED, MEASURED),
+        help="In virtual time, CPU work takes no time (none), takes the time that the calibration of this host found "
+        "(calibrated), or takes no time but is measured (measured). [existing run's or none]",
+    )
+    on: str | None = option(
+        metavar="tls://HOST:PORT", help="Run on this scheduler's workers (docs/workers.md). [this host]"
+    )
+    spread: str = option(
+        default="any",
+        choices=("any", "hosts", "pinned"),
+        shown=True,
+        help="Workers for the iterations of a matrix cell: any, different hosts, or the same host.",
+    )
+    store: str = option(default="", metavar="URL", help="Folder that workers and runner share, for their archives.")
+    rootless: Path | None = option(**_ROOTLESS)
+    strict: bool = option(
+        default=False,
+        help="Exit with 1 when a job failed or an endpoint broke a MUST of an RFC (§), with 3 when a job ended with an "
+        "error.",
+    )
+    markdown: bool = option("--markdown", "-m", default=False, help="Print the matrix at the end as Markdown.")
+    repeat_runs: int | None = option(
+        limits=(1, 100),
+        metavar="N",
+        help="Make N runs, NAME-1 to NAME-N. `compare` learns from them how much runs of the same images differ.",
+    )
+    repeat_check: bool = option(
+        default=False,
+        help="In virtual time: run every job again with the same seed, as run NAME-again, and show the first different "
+        "packets. Exit with 1 when packets differ.",
+    )
 
     @property
     def selects(self) -> bool:
@@ -68,284 +188,77 @@ class MatrixOptions:
         return Pause.parse(self.pause) if self.pause else None
 
 
-# The user's selection: servers, clients, middleboxes, cases over their links, numbers of iterations.
+SELECTION = (
+    *("servers", "clients", "cases", "vias", "links", "sizes", "losses", "besides", "warm", "iterations"),
+    *("variants", "images", "seed", "shuffle", "links_file", "clock"),
+)
+"""The options of `plan`, which runs nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
-    """The user's selection, resolved to names of the catalogue. `cases` are names of records, `<case>[@link]`."""
+class StackOptions(JobOptions):
+    """The options of commands about one stack: `check` and `ci`. Without `peers` and `cases`: the peers that this
+    repository builds; all test cases, goodput and sat."""
 
-    servers: tuple[str, ...]
-    clients: tuple[str, ...]
-    vias: tuple[str, ...] = ("",)  # an empty name: no middlebox
-    cases: tuple[str, ...]
-    iterations: int | None = None  # None: the number in `counts`, or the declared number of the case
-    counts: Mapping[str, int] = field(default_factory=dict)  # number of iterations in a stored run, by case
-
-
-def iterations_of(selection: Selection, case: CaseRecord) -> int:
-    """The number of iterations of a case. A case that declares one iteration has one. Other cases have the number of
-    `--iterations`; without this option, the number of the stored run or the declared number."""
-    if case.iterations == 1:
-        return 1
-    return selection.iterations or selection.counts.get(case.name, case.iterations)
-
-
-# Makes declarations and records from cases × sizes × links × losses, which come from options or from a stored run.
-# Pure.
-
-_LEAST_TIMEOUT = 120.0  # seconds: time-out of a measurement over another link than its own
-_SMALLEST, _LARGEST = 1000, 1e9  # bytes
+    lanes: str = option(default="auto", **_LANES)
+    name: str | None = option(help="Name of the stack. [from the image's name]")
+    peers: tuple[str, ...] = ()
+    cases: tuple[str, ...] = _many("--case", help="Cases to run. [all test cases, goodput, sat]")
+    clock: str = REAL
+    run: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaseVariant:
-    """A declared case with the user's changes.
+class CheckOptions(StackOptions):
+    """The options of `check`. Either `image`, or at least one command of a local build."""
 
-    `size`: bytes; None: the declared size. `link`: the name of a link; empty: the case's own link. `loss`: a fraction
-    in both directions of the satellite segment; 0: the declared loss of the link. `beside`: the second flow; empty: the
-    declared second flow, if the case has one.
-    """
+    image: str | None = None
+    client: str | None = option(metavar="COMMAND", help="Instead of IMAGE: command of this host that runs a client.")
+    server: str | None = option(metavar="COMMAND", help="Instead of IMAGE: command of this host that runs a server.")
+    peers: tuple[str, ...] = _many(
+        "--peer",
+        help="Stacks to run against; each case takes the first two that can run it. [quic-go,quinn,aioquic]",
+    )
+    hostile: bool = option(
+        default=False,
+        help="Only meet the hostile peer, which breaks one rule at a time (docs/hostile.md); --case names flights.",
+    )
+    run: str | None = option(metavar="DIR", help="Folder of the report and its evidence. [logs/checks/NAME-TIME]")
+    clock: str = option(default=REAL, choices=(REAL, VIRTUAL), shown=True, help="As in `run`.")
+    strict: bool = option(default=False, help="Exit with 1 also when the image broke a MUST of an RFC (§).")
 
-    declared: str
-    size: int | None = None
-    warm: bool = False
-    link: str = ""
-    loss: float = 0.0
-    beside: str = ""
-
-    @classmethod
-    def of(cls, record: CaseRecord) -> "CaseVariant":
-        """The question of a record."""
-        declared = record.declared or record.case
-        beside = record.added_beside
-        sized = record.case.removesuffix(f"+{beside}").removesuffix("+warm") != declared
-        link, lossy, _ = record.link_name.partition("+loss=")
-        return cls(
-            declared=declared,
-            size=record.file_sizes[0] if sized else None,
-            warm=record.warm,
-            link=link,
-            loss=record.forward.loss if lossy else 0.0,
-            beside=beside,
-        )
-
-    def case(self, cases: Mapping[str, Case]) -> Case:
-        """The case's declaration with the changes of this question."""
-        case = cases[self.declared]
-        case = case if self.size is None else case.sized(self.size)
-        case = case.warmed() if self.warm else case
-        return case.accompanied(self.beside) if self.beside not in ("", case.beside) else case
-
-    def record(self, cases: Mapping[str, Case], links: Mapping[str, LinkRecord]) -> CaseRecord:
-        """The record of the question's case over its link. `links`: emulated and real links by name. Raises UsageError
-        when the case can't run over that link."""
-        case = self.case(cases)
-        record, link_name = case.record(), case.link.name.lower()
-        if case.is_real:
-            if link_name not in links or links[link_name].real is None:
-                raise UsageError(f"--case {case.name} runs over a real link: name a link of links.json with --link.")
-            record = replace(record, link=replace(links[link_name], name=record.link.name))
-        name = "" if self.link == link_name else self.link
-        if not name and not self.loss:
-            return record if self.size is None else _described(record, sized=True, other_link=False)
-        _require_other_link(case, self)
-        link = replace(_link(links, name) if name else record.link, name=name or link_name)
-        if self.loss:
-            link = _lossy(link, self.loss)
-        if record.kind is Kind.MEASUREMENT:
-            record = replace(record, timeout=max(record.timeout, _LEAST_TIMEOUT))
-        return _described(record.over(link), sized=self.size is not None, other_link=True)
-
-
-def _described(record: CaseRecord, *, sized: bool, other_link: bool) -> CaseRecord:
-    """The record with a description of its actual size and link. `sized`: True when the size is not the declared size.
-    `other_link`: True when the link is not the declared link."""
-    size, link = _size(record.file_sizes[0]), f"the link {record.link.name}: {_of_link(record.link)}"
-    if record.kind is Kind.MEASUREMENT and record.client is ClientKind.STACK:
-        beside = f", beside {record.beside}" if record.beside else ""
-        return replace(record, description=f"{size} over {link}{beside}.")
-    sentences = [record.description, f"The file has {size}." if sized else "", f"Over {link}." if other_link else ""]
-    return replace(record, description=" ".join(filter(None, sentences)))
-
-
-def _size(size: int) -> str:
-    """The size in the more readable unit: `10 MiB`, or `2 MB` for a multiple of a decimal unit only."""
-    if size % KIB:
-        for factor, unit in ((10**6, "MB"), (10**3, "kB")):
-            if size % factor == 0:
-                return f"{size // factor} {unit}"
-    return format_size(size)
-
-
-def _of_link(link: LinkRecord) -> str:
-    """`20 Mbit/s forward, 2 Mbit/s return, 600 ms RTT, 1 % loss`; for a real link, only its advertised data rates."""
-    satellite = link.satellite
-    forward, return_ = (format_data_rate(way.data_rate) for way in (satellite.forward, satellite.return_))
-    rates = f"{forward} both ways" if forward == return_ else f"{forward} forward, {return_} return"
-    if link.real is not None:
-        return f"{rates}, as advertised"
-    losses = [f"{100 * way.loss:g} %" for way in (satellite.forward, satellite.return_)]
-    lost = losses[0] if losses[0] == losses[1] else f"{losses[0]} forward, {losses[1]} return"
-    loss = f", {lost} loss" if satellite.forward.loss or satellite.return_.loss else ", no loss"
-    return f"{rates}, {format_duration(link.rtt)} RTT{loss}"
-
-
-def _link(links: Mapping[str, LinkRecord], name: str) -> LinkRecord:
-    """The link with this name. Raises UsageError when a stored run has the link and it is no longer declared."""
-    if name not in links:
-        raise UsageError(f"--link: the run has a link '{name}' that is no longer declared: write it again with --link.")
-    return links[name]
-
-
-def _require_other_link(case: Case, question: CaseVariant) -> None:
-    option = f"--link {question.link}" if question.link else f"--loss {question.loss:g}"
-    if case.is_real:
-        raise UsageError(f"--case {case.name}: it is a transfer over a real link: use {option} with --case goodput.")
-    if not case.is_clean:
-        raise UsageError(
-            f"--case {case.name}: it tests its own link, which loses or changes packets: leave out {option}."
-        )
-
-
-def _lossy(link: LinkRecord, loss: float) -> LinkRecord:
-    """The link with `loss` in both directions of the satellite segment. Raises UsageError for a real link."""
-    if link.real is not None:
-        raise UsageError(
-            f"--loss {loss:g}: losses can't be set on a real link such as {link.name}: leave out --loss or --link."
-        )
-    segment = link.satellite
-    digits = repr(float(loss)).removesuffix(".0")  # all digits, so that each loss has its own name
-    lossy = replace(segment, forward=replace(segment.forward, loss=loss), return_=replace(segment.return_, loss=loss))
-    return replace(link, name=f"{link.name}+loss={digits}", segments=(lossy, *link.segments[1:]))
+    @property
+    def commands(self) -> dict[Role, str]:
+        """The commands of a local build, by role."""
+        return {role: command for role in Role if (command := getattr(self, role.value))}
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaseChanges:
-    """The parsed options that change cases. An option that is not used is empty. `sizes` is None for `all`."""
+class BuildOptions(StackOptions):
+    """The options of `ci`. Both builds are images, or commits that `build` makes into images."""
 
-    links: tuple[str, ...] = ()
-    sizes: tuple[int, ...] | None = ()
-    losses: tuple[float, ...] = ()
-    warm: bool = False
-    besides: tuple[str, ...] = ()
-
-    @classmethod
-    def parse(
-        cls,
-        *,
-        links: tuple[str, ...],
-        sizes: tuple[str, ...],
-        losses: tuple[str, ...],
-        warm: bool,
-        besides: tuple[str, ...] = (),
-    ) -> "CaseChanges":
-        """Parse sizes and losses. `links` and `besides` are resolved names already. Raises UsageError for an invalid
-        size or loss."""
-        return cls(links=links, sizes=_sizes(sizes), losses=_losses(losses), warm=warm, besides=besides)
-
-    def new(self, cases: Iterable[Case]) -> list[CaseVariant]:
-        """The questions of a new run. Raises UsageError for an option that applies to none of the cases."""
-        cases = list(cases)
-        self._require_sense(cases)
-        return [
-            CaseVariant(
-                declared=case.name, size=size, warm=self.warm and _can_warm(case), link=link, loss=loss, beside=beside
-            )
-            for case in cases
-            for size in self._sizes_of(case)
-            for link in self.links or ("",)
-            for loss in self.losses or (0.0,)
-            for beside in (self.besides if _can_share(case) else ()) or ("",)
-        ]
-
-    def more(self, cases: Iterable[Case], stored: Iterable[CaseVariant]) -> dict[CaseVariant, CaseVariant | None]:
-        """The questions of an extended run, each with the stored question from which it comes, or None for a new case.
-        For options that are not used, the run's sizes, links, losses, warm rounds and second flows stay the same.
-        """
-        cases, stored = list(cases), list(stored)
-        self._require_sense(cases)
-        known = {question.declared for question in stored}
-        questions: dict[CaseVariant, CaseVariant | None] = {}
-        for case in cases:
-            origins = [before for before in stored if before.declared == case.name] or list(
-                dict.fromkeys(map(_place, stored))
-            )
-            for before in origins:
-                origin = before if case.name in known else None
-                warm = _can_warm(case) and (self.warm or (origin is not None and before.warm))
-                named = self.sizes != () and _can_size(case)
-                sizes = self._sizes_of(case) if named or origin is None else (before.size,)
-                besides = (self.besides or (before.beside,)) if _can_share(case) else ("",)
-                axes = product(sizes, self.links or (before.link,), self.losses or (before.loss,), besides)
-                for size, link, loss, beside in axes:
-                    question = CaseVariant(
-                        declared=case.name, size=size, warm=warm, link=link, loss=loss, beside=beside
-                    )
-                    questions.setdefault(question, origin)
-        return questions
-
-    def _sizes_of(self, case: Case) -> tuple[int | None, ...]:
-        if not _can_size(case):
-            return (None,)
-        if self.sizes is None:
-            return case.sweep or case.sizes or (None,)
-        return self.sizes or case.sizes or (None,)
-
-    def _require_sense(self, cases: list[Case]) -> None:
-        names = ", ".join(case.name for case in cases[:5]) + (", …" if len(cases) > 5 else "")
-        if self.sizes != () and not any(map(_can_size, cases)):
-            raise UsageError(
-                f"--size is for measurements of one file, not for {names}: leave it out, or add --case goodput."
-            )
-        if self.warm and not any(map(_can_warm, cases)):
-            raise UsageError(
-                f"--warm is for downloads and page loads, not for {names}: a stack can't load its files twice. Leave "
-                "it out, or add --case download."
-            )
-        if self.besides and not any(map(_can_share, cases)):
-            raise UsageError(
-                f"--beside is for measurements of stacks, not for {names}: leave it out, or add --case goodput."
-            )
-
-
-def _place(question: CaseVariant) -> CaseVariant:
-    """A question with only the link, loss and second flow of a stored question. A new case of the run gets these."""
-    return CaseVariant(declared="", link=question.link, loss=question.loss, beside=question.beside)
-
-
-def _can_size(case: Case) -> bool:
-    return case.kind is Kind.MEASUREMENT and len(case.files) == 1 and case.client is not ClientKind.BROWSER
-
-
-def _can_share(case: Case) -> bool:
-    """True when a second flow may run beside the case."""
-    return case.kind is Kind.MEASUREMENT and case.client is ClientKind.STACK
-
-
-def _can_warm(case: Case) -> bool:
-    return case.client is not ClientKind.STACK
-
-
-def _sizes(texts: tuple[str, ...]) -> tuple[int, ...] | None:
-    example = "500000,2000000 (bytes), or all"
-    requested = values(texts, option="--size", example=example)
-    if requested == ["all"]:
-        return None
-    sizes = []
-    for text in requested:
-        value = number(text, option="--size", top=_LARGEST, example=example)
-        if not value.is_integer():
-            raise UsageError(f"--size {text}: write a whole number of bytes.")
-        if value < _SMALLEST:
-            raise UsageError(f"--size {text}: a transfer has at least {_SMALLEST} bytes.")
-        sizes.append(int(value))
-    return tuple(dict.fromkeys(sizes))
-
-
-def _losses(texts: tuple[str, ...]) -> tuple[float, ...]:
-    example = "0,0.001,0.01, or all"
-    losses = values(texts, option="--loss", example=example)
-    if losses == ["all"]:
-        return (0.0, *LOSS_SWEEP)
-    return tuple(dict.fromkeys(number(text, option="--loss", top=1.0, example=example) for text in losses))
+    base: str = option(required=True, metavar="IMAGE|COMMIT", help="The build before the change.")
+    head: str = option(required=True, metavar="IMAGE|COMMIT", help="The build with the change.")
+    build: str | None = option(metavar="COMMAND", help="Command that builds a commit's image and tags it as $IMAGE.")
+    repository: Path = option(
+        default=Path(), folder=True, exists=True, shown="here", help="The git repository of --build."
+    )
+    roles: tuple[str, ...] = _many("--role", help="Roles of the stack: client, server. [both]")
+    peers: tuple[str, ...] = _many("--peer", metavar="NAME|all", help="Stacks to run against. [quic-go,quinn,aioquic]")
+    clock: str = option(default=VIRTUAL, choices=(VIRTUAL, REAL), shown=True, help="As in `run`.")
+    rootless: Path | None = option(**_ROOTLESS)
+    least: float = option(
+        default=10.0,
+        limits=(0, 1000),
+        shown=True,
+        metavar="PERCENT",
+        help="Report only delivery times that changed by at least PERCENT.",
+    )
+    seed: int | None = option(limits=_SEEDS, help="Seed of both builds. [random, recorded]")
+    run: str | None = option(metavar="DIR", help="Folder of the report and its evidence. [logs/ci/NAME-TIME]")
+    url: str = option(
+        default="",
+        metavar="URL",
+        help="URL at which the folder of --run will be published. Links of the report begin with it.",
+    )
+    summary: Path | None = option(file=True, help="Append the summary to this file, too.")

@@ -1,4 +1,4 @@
-"""Parses `--variant STACK:NAME=VALUE,…`, checks it with the catalogue, and adds each variant after its stack."""
+"""Variants of stacks and middleboxes (`--variant STACK:NAME=VALUE,…`), and of cases (`--size`, `--link`, `--loss`)."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -7,10 +7,13 @@ from difflib import get_close_matches
 from itertools import product
 
 from runner.errors import UsageError
-from runner.model.run import Run
+from runner.model.link import LinkRecord
+from runner.model.run import CaseRecord, ClientKind, Kind, Run
 from runner.model.stack import PARAMETERS, Implementation, Knob, Middlebox, Role, Variant
-from runner.plan.catalog import Catalog
-from runner.plan.options import Selection
+from runner.plan.catalog import Catalog, Selection, number, values
+from runner.units import KIB, format_data_rate, format_duration, format_size
+from testcases.base import Case
+from testcases.links import LOSS_SWEEP
 
 _NUMBERS = {"IW": Knob.parse("1..10000 packets"), "ACK_FREQUENCY": Knob.parse("1..1000 ack-eliciting packets")}
 _FREE = ("CLIENT_PARAMS", "SERVER_PARAMS")
@@ -255,3 +258,263 @@ def with_variants_of(catalog: Catalog, run: Run) -> Catalog:
             named = {Role.SERVER: run.servers, Role.CLIENT: run.clients}
             catalog = with_variant(catalog, variant, tuple(role for role in Role if record.name in named[role]))
     return catalog
+
+
+# Makes declarations and records from cases × sizes × links × losses, which come from options or from a stored run.
+# Pure.
+
+_LEAST_TIMEOUT = 120.0  # seconds: time-out of a measurement over another link than its own
+_SMALLEST, _LARGEST = 1000, 1e9  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseVariant:
+    """A declared case with the user's changes.
+
+    `size`: bytes; None: the declared size. `link`: the name of a link; empty: the case's own link. `loss`: a fraction
+    in both directions of the satellite segment; 0: the declared loss of the link. `beside`: the second flow; empty: the
+    declared second flow, if the case has one.
+    """
+
+    declared: str
+    size: int | None = None
+    warm: bool = False
+    link: str = ""
+    loss: float = 0.0
+    beside: str = ""
+
+    @classmethod
+    def of(cls, record: CaseRecord) -> "CaseVariant":
+        """The question of a record."""
+        declared = record.declared or record.case
+        beside = record.added_beside
+        sized = record.case.removesuffix(f"+{beside}").removesuffix("+warm") != declared
+        link, lossy, _ = record.link_name.partition("+loss=")
+        return cls(
+            declared=declared,
+            size=record.file_sizes[0] if sized else None,
+            warm=record.warm,
+            link=link,
+            loss=record.forward.loss if lossy else 0.0,
+            beside=beside,
+        )
+
+    def case(self, cases: Mapping[str, Case]) -> Case:
+        """The case's declaration with the changes of this question."""
+        case = cases[self.declared]
+        case = case if self.size is None else case.sized(self.size)
+        case = case.warmed() if self.warm else case
+        return case.accompanied(self.beside) if self.beside not in ("", case.beside) else case
+
+    def record(self, cases: Mapping[str, Case], links: Mapping[str, LinkRecord]) -> CaseRecord:
+        """The record of the question's case over its link. `links`: emulated and real links by name. Raises UsageError
+        when the case can't run over that link."""
+        case = self.case(cases)
+        record, link_name = case.record(), case.link.name.lower()
+        if case.is_real:
+            if link_name not in links or links[link_name].real is None:
+                raise UsageError(f"--case {case.name} runs over a real link: name a link of links.json with --link.")
+            record = replace(record, link=replace(links[link_name], name=record.link.name))
+        name = "" if self.link == link_name else self.link
+        if not name and not self.loss:
+            return record if self.size is None else _described(record, sized=True, other_link=False)
+        _require_other_link(case, self)
+        link = replace(_link(links, name) if name else record.link, name=name or link_name)
+        if self.loss:
+            link = _lossy(link, self.loss)
+        if record.kind is Kind.MEASUREMENT:
+            record = replace(record, timeout=max(record.timeout, _LEAST_TIMEOUT))
+        return _described(record.over(link), sized=self.size is not None, other_link=True)
+
+
+def _described(record: CaseRecord, *, sized: bool, other_link: bool) -> CaseRecord:
+    """The record with a description of its actual size and link. `sized`: True when the size is not the declared size.
+    `other_link`: True when the link is not the declared link."""
+    size, link = _size(record.file_sizes[0]), f"the link {record.link.name}: {_of_link(record.link)}"
+    if record.kind is Kind.MEASUREMENT and record.client is ClientKind.STACK:
+        beside = f", beside {record.beside}" if record.beside else ""
+        return replace(record, description=f"{size} over {link}{beside}.")
+    sentences = [record.description, f"The file has {size}." if sized else "", f"Over {link}." if other_link else ""]
+    return replace(record, description=" ".join(filter(None, sentences)))
+
+
+def _size(size: int) -> str:
+    """The size in the more readable unit: `10 MiB`, or `2 MB` for a multiple of a decimal unit only."""
+    if size % KIB:
+        for factor, unit in ((10**6, "MB"), (10**3, "kB")):
+            if size % factor == 0:
+                return f"{size // factor} {unit}"
+    return format_size(size)
+
+
+def _of_link(link: LinkRecord) -> str:
+    """`20 Mbit/s forward, 2 Mbit/s return, 600 ms RTT, 1 % loss`; for a real link, only its advertised data rates."""
+    satellite = link.satellite
+    forward, return_ = (format_data_rate(way.data_rate) for way in (satellite.forward, satellite.return_))
+    rates = f"{forward} both ways" if forward == return_ else f"{forward} forward, {return_} return"
+    if link.real is not None:
+        return f"{rates}, as advertised"
+    losses = [f"{100 * way.loss:g} %" for way in (satellite.forward, satellite.return_)]
+    lost = losses[0] if losses[0] == losses[1] else f"{losses[0]} forward, {losses[1]} return"
+    loss = f", {lost} loss" if satellite.forward.loss or satellite.return_.loss else ", no loss"
+    return f"{rates}, {format_duration(link.rtt)} RTT{loss}"
+
+
+def _link(links: Mapping[str, LinkRecord], name: str) -> LinkRecord:
+    """The link with this name. Raises UsageError when a stored run has the link and it is no longer declared."""
+    if name not in links:
+        raise UsageError(f"--link: the run has a link '{name}' that is no longer declared: write it again with --link.")
+    return links[name]
+
+
+def _require_other_link(case: Case, question: CaseVariant) -> None:
+    option = f"--link {question.link}" if question.link else f"--loss {question.loss:g}"
+    if case.is_real:
+        raise UsageError(f"--case {case.name}: it is a transfer over a real link: use {option} with --case goodput.")
+    if not case.is_clean:
+        raise UsageError(
+            f"--case {case.name}: it tests its own link, which loses or changes packets: leave out {option}."
+        )
+
+
+def _lossy(link: LinkRecord, loss: float) -> LinkRecord:
+    """The link with `loss` in both directions of the satellite segment. Raises UsageError for a real link."""
+    if link.real is not None:
+        raise UsageError(
+            f"--loss {loss:g}: losses can't be set on a real link such as {link.name}: leave out --loss or --link."
+        )
+    segment = link.satellite
+    digits = repr(float(loss)).removesuffix(".0")  # all digits, so that each loss has its own name
+    lossy = replace(segment, forward=replace(segment.forward, loss=loss), return_=replace(segment.return_, loss=loss))
+    return replace(link, name=f"{link.name}+loss={digits}", segments=(lossy, *link.segments[1:]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseChanges:
+    """The parsed options that change cases. An option that is not used is empty. `sizes` is None for `all`."""
+
+    links: tuple[str, ...] = ()
+    sizes: tuple[int, ...] | None = ()
+    losses: tuple[float, ...] = ()
+    warm: bool = False
+    besides: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(
+        cls,
+        *,
+        links: tuple[str, ...],
+        sizes: tuple[str, ...],
+        losses: tuple[str, ...],
+        warm: bool,
+        besides: tuple[str, ...] = (),
+    ) -> "CaseChanges":
+        """Parse sizes and losses. `links` and `besides` are resolved names already. Raises UsageError for an invalid
+        size or loss."""
+        return cls(links=links, sizes=_sizes(sizes), losses=_losses(losses), warm=warm, besides=besides)
+
+    def new(self, cases: Iterable[Case]) -> list[CaseVariant]:
+        """The questions of a new run. Raises UsageError for an option that applies to none of the cases."""
+        cases = list(cases)
+        self._require_sense(cases)
+        return [
+            CaseVariant(
+                declared=case.name, size=size, warm=self.warm and _can_warm(case), link=link, loss=loss, beside=beside
+            )
+            for case in cases
+            for size in self._sizes_of(case)
+            for link in self.links or ("",)
+            for loss in self.losses or (0.0,)
+            for beside in (self.besides if _can_share(case) else ()) or ("",)
+        ]
+
+    def more(self, cases: Iterable[Case], stored: Iterable[CaseVariant]) -> dict[CaseVariant, CaseVariant | None]:
+        """The questions of an extended run, each with the stored question from which it comes, or None for a new case.
+        For options that are not used, the run's sizes, links, losses, warm rounds and second flows stay the same.
+        """
+        cases, stored = list(cases), list(stored)
+        self._require_sense(cases)
+        known = {question.declared for question in stored}
+        questions: dict[CaseVariant, CaseVariant | None] = {}
+        for case in cases:
+            origins = [before for before in stored if before.declared == case.name] or list(
+                dict.fromkeys(map(_place, stored))
+            )
+            for before in origins:
+                origin = before if case.name in known else None
+                warm = _can_warm(case) and (self.warm or (origin is not None and before.warm))
+                named = self.sizes != () and _can_size(case)
+                sizes = self._sizes_of(case) if named or origin is None else (before.size,)
+                besides = (self.besides or (before.beside,)) if _can_share(case) else ("",)
+                axes = product(sizes, self.links or (before.link,), self.losses or (before.loss,), besides)
+                for size, link, loss, beside in axes:
+                    question = CaseVariant(
+                        declared=case.name, size=size, warm=warm, link=link, loss=loss, beside=beside
+                    )
+                    questions.setdefault(question, origin)
+        return questions
+
+    def _sizes_of(self, case: Case) -> tuple[int | None, ...]:
+        if not _can_size(case):
+            return (None,)
+        if self.sizes is None:
+            return case.sweep or case.sizes or (None,)
+        return self.sizes or case.sizes or (None,)
+
+    def _require_sense(self, cases: list[Case]) -> None:
+        names = ", ".join(case.name for case in cases[:5]) + (", …" if len(cases) > 5 else "")
+        if self.sizes != () and not any(map(_can_size, cases)):
+            raise UsageError(
+                f"--size is for measurements of one file, not for {names}: leave it out, or add --case goodput."
+            )
+        if self.warm and not any(map(_can_warm, cases)):
+            raise UsageError(
+                f"--warm is for downloads and page loads, not for {names}: a stack can't load its files twice. Leave "
+                "it out, or add --case download."
+            )
+        if self.besides and not any(map(_can_share, cases)):
+            raise UsageError(
+                f"--beside is for measurements of stacks, not for {names}: leave it out, or add --case goodput."
+            )
+
+
+def _place(question: CaseVariant) -> CaseVariant:
+    """A question with only the link, loss and second flow of a stored question. A new case of the run gets these."""
+    return CaseVariant(declared="", link=question.link, loss=question.loss, beside=question.beside)
+
+
+def _can_size(case: Case) -> bool:
+    return case.kind is Kind.MEASUREMENT and len(case.files) == 1 and case.client is not ClientKind.BROWSER
+
+
+def _can_share(case: Case) -> bool:
+    """True when a second flow may run beside the case."""
+    return case.kind is Kind.MEASUREMENT and case.client is ClientKind.STACK
+
+
+def _can_warm(case: Case) -> bool:
+    return case.client is not ClientKind.STACK
+
+
+def _sizes(texts: tuple[str, ...]) -> tuple[int, ...] | None:
+    example = "500000,2000000 (bytes), or all"
+    requested = values(texts, option="--size", example=example)
+    if requested == ["all"]:
+        return None
+    sizes = []
+    for text in requested:
+        value = number(text, option="--size", top=_LARGEST, example=example)
+        if not value.is_integer():
+            raise UsageError(f"--size {text}: write a whole number of bytes.")
+        if value < _SMALLEST:
+            raise UsageError(f"--size {text}: a transfer has at least {_SMALLEST} bytes.")
+        sizes.append(int(value))
+    return tuple(dict.fromkeys(sizes))
+
+
+def _losses(texts: tuple[str, ...]) -> tuple[float, ...]:
+    example = "0,0.001,0.01, or all"
+    losses = values(texts, option="--loss", example=example)
+    if losses == ["all"]:
+        return (0.0, *LOSS_SWEEP)
+    return tuple(dict.fromkeys(number(text, option="--loss", top=1.0, example=example) for text in losses))

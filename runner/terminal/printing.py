@@ -18,8 +18,8 @@ from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number, is_cu
 from runner.model.result import IMPAIRED, Artifacts, Evidence, Finding, LinkTruth, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, Check, Job, Kind, Run
 from runner.model.stack import HTTP09, Knob, Middlebox, PageLoad, carried
+from runner.plan.catalog import Selection, iterations_of
 from runner.plan.jobs import LOGS
-from runner.plan.options import Selection, iterations_of
 from runner.units import format_count, format_data_rate, format_duration, format_size
 
 # Prints middleboxes, emulated links, and how a job's traffic passed through a middlebox.

@@ -17,14 +17,14 @@ import pytest
 
 from lab.recordings.recordings import RECORDINGS
 from lab.run_folders import rare_run
-from runner.campaign.campaign import Retention, apply_retention
+from runner.campaign.campaign import apply_retention
 from runner.decode import decode_capture, embed_secrets
 from runner.decode.keys import LARGEST_KEY_LOG
 from runner.errors import UsageError
 from runner.files import RefusedFileError, beneath, foreign_entry, read_regular, remove_tree
 from runner.judge.execution import flood
 from runner.model.result import Artifacts
-from runner.model.run import Job, name_problem
+from runner.model.run import Job, Retention, name_problem
 from runner.paths import ROOT
 from runner.plan.catalog import load_catalog
 from runner.site import render

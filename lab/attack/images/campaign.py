@@ -18,11 +18,11 @@ import docker
 
 from lab.attack.processes import family, largest_resident
 from lab.attack.verdicts import Finding, Tally, Verdict
-from runner.campaign.campaign import Campaign, Extension, NoExtension, Retention
+from runner.campaign.campaign import Campaign, Extension, NoExtension
 from runner.engine.containers import LABEL_ROLE, LABEL_RUN
 from runner.model.deployment import REAL, VIRTUAL, Deployment
 from runner.model.result import Artifacts, Outcome, Result
-from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
+from runner.model.run import CaseRecord, ImplementationRecord, Job, Retention, Run, host_facts
 from runner.paths import VERSION
 from runner.places.guests import guests, processes
 from runner.places.lanes.lanes import Emulated

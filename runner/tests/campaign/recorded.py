@@ -5,10 +5,10 @@ from pathlib import Path
 
 from lab.recordings.recordings import RECORDINGS
 from lab.records import select
-from runner.campaign.campaign import Campaign, Retention
+from runner.campaign.campaign import Campaign
 from runner.model.deployment import Deployment, Progress
 from runner.model.result import Result
-from runner.model.run import Job, Run
+from runner.model.run import Job, Retention, Run
 from runner.places.place import Concurrency
 from runner.plan import jobs
 from runner.plan.catalog import Catalog

@@ -14,12 +14,12 @@ import pytest
 
 from lab.recordings.recordings import RECORDINGS
 from lab.records import select
-from runner.campaign.campaign import MAX_ATTEMPTS, Campaign, Retention
+from runner.campaign.campaign import MAX_ATTEMPTS, Campaign
 from runner.errors import LaneError, SetupError
 from runner.judge.process import JudgeLimits
 from runner.model.deployment import Progress
 from runner.model.result import Outcome, Result
-from runner.model.run import Job
+from runner.model.run import Job, Retention
 from runner.paths import ROOT
 from runner.places.place import Concurrency
 from runner.plan import jobs
@@ -275,7 +275,7 @@ _CHILD_CTRL_C = """
 import signal, sys, threading
 from pathlib import Path
 from runner.campaign.campaign import Campaign
-from runner.campaign.campaign import Retention
+from runner.model.run import Retention
 from runner.campaign.campaign import stopping
 from runner.places.place import Concurrency
 from runner.plan.catalog import load_catalog

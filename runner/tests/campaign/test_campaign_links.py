@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from lab.recordings.recordings import RECORDINGS
-from runner.campaign.campaign import Campaign, Retention
+from runner.campaign.campaign import Campaign
 from runner.errors import BudgetError, HostRefusedError
 from runner.model.deployment import Progress
-from runner.model.run import Job
+from runner.model.run import Job, Retention
 from runner.places.links.real_links import resting
 from runner.places.place import Concurrency
 from runner.plan.catalog import Catalog

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lab.recordings.recordings import RECORDINGS
-from runner.campaign.campaign import Campaign, Retention
+from runner.campaign.campaign import Campaign
 from runner.model import deployment
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import Job, Kind
+from runner.model.run import Job, Kind, Retention
 from runner.places.place import Concurrency
 from runner.plan import jobs as runs
 from runner.plan.catalog import Catalog

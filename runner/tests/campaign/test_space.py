@@ -9,10 +9,11 @@ import pytest
 
 from lab.recordings.recordings import RECORDINGS
 from runner.campaign import schedule
-from runner.campaign.campaign import Campaign, Retention
+from runner.campaign.campaign import Campaign
 from runner.campaign.schedule import LEAST_FREE
 from runner.model.deployment import Observer, Progress
 from runner.model.result import Outcome
+from runner.model.run import Retention
 from runner.places.place import Concurrency
 from runner.plan.catalog import Catalog
 from runner.store.runs import RunFolder

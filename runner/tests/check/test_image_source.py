@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runner.check.two_builds import BASE, HEAD, ArchivedImages, BuildOptions, build_commits, compare_builds
+from runner.check.two_builds import BASE, HEAD, ArchivedImages, build_commits, compare_builds
 from runner.errors import BentpipeError, SetupError, UsageError
 from runner.images import images
-from runner.paths import IMPLEMENTATIONS, ROOT
+from runner.paths import ROOT
 from runner.places.guests.processes import LEAST
+from runner.plan.options import BuildOptions
 from runner.tests.guests.test_saved_images import packed, save
 
 IMAGE = "example/my-quic"
@@ -32,11 +33,11 @@ def folder(tmp_path: Path) -> Path:
     return archives
 
 
-def _options(source: ArchivedImages, run: Path, **changes: object) -> BuildOptions:
+def _options(archives: Path, run: Path, **changes: object) -> BuildOptions:
     options: dict[str, object] = {
-        "catalog": source.catalog(IMPLEMENTATIONS),
-        "images": {side: f"{IMAGE}:{side}" for side in (BASE, HEAD)},
-        "source": source,
+        "base": f"{IMAGE}:{BASE}",
+        "head": f"{IMAGE}:{HEAD}",
+        "rootless": archives,
         "peers": ("quinn",),
         "cases": ("handshake",),
         "run": str(run),
@@ -58,7 +59,7 @@ def test_an_archive_has_the_facts_that_an_engine_has(folder: Path) -> None:
 
 
 def test_without_guests_nothing_else_can_run_the_jobs(folder: Path, tmp_path: Path) -> None:
-    options = _options(ArchivedImages(folder), tmp_path / "out", lanes=str(NOT_THIS_MANY))
+    options = _options(folder, tmp_path / "out", lanes=str(NOT_THIS_MANY))
     with pytest.raises(SetupError, match=r"can't run virtual time: .* guests at once need .* leave out --rootless"):
         _compare(options)
 
@@ -68,17 +69,14 @@ def test_without_guests_nothing_else_can_run_the_jobs(folder: Path, tmp_path: Pa
     [
         ({"clock": "real"}, "--clock real: jobs without Docker run in virtual time"),
         ({"peers": ("quic-go",)}, "no archive there has the image bentpipe/quic-go"),
-        (
-            {"images": {BASE: f"{IMAGE}:{BASE}", HEAD: f"{IMAGE}:other"}},
-            "no archive there has the image example/my-quic",
-        ),
+        ({"head": f"{IMAGE}:other"}, "no archive there has the image example/my-quic"),
     ],
 )
 def test_what_archives_can_not_do_is_one_sentence(
     folder: Path, tmp_path: Path, changes: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(BentpipeError, match=sentence):
-        _compare(_options(ArchivedImages(folder), tmp_path / "out", **changes))
+        _compare(_options(folder, tmp_path / "out", **changes))
 
 
 @pytest.fixture

@@ -27,8 +27,6 @@ def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
             "--link: there is no link 'roof'. Choices: default",
         ),
         (("run", "--case", "astra"), "--case astra runs over a real link: name a link of links.json with --link."),
-        (("run", "--path", "plain"), "--path is now called --via"),
-        (("run", "--workload", "page"), "--workload is now called --case"),
         (("run", "--via", "opnvpn"), "--via: there is no middlebox 'opnvpn'. Did you mean openvpn?"),
         (("plan", "--case", "page", "--size", "5000"), "--size is for measurements of one file, not for page"),
         (("plan", "--case", "satloss", "--link", "leo"), "--case satloss: it tests its own link"),

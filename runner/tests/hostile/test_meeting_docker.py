@@ -8,19 +8,17 @@ from rich.console import Console
 from runner.hostile import meeting
 from runner.hostile.flight_report import exit_code
 from runner.hostile.flight_verdicts import FAILED, PASSED
-from runner.hostile.meeting import MeetingOptions, meet_all
+from runner.hostile.meeting import meet_all
 from runner.model.stack import Role
-from runner.paths import IMPLEMENTATIONS
+from runner.plan.options import StackOptions
 
 
 @pytest.mark.docker
 def test_an_image_meets_flights_in_both_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "LOGS", tmp_path)
     names = ("unknown-frame-in-handshake", "new-token-empty", "h3-goaway-higher")
-    options = MeetingOptions(
-        implementations=IMPLEMENTATIONS, stacks={"aioquic": tuple(Role)}, cases=names, lanes="1", yes=True
-    )
-    (met,) = meet_all(options, out=Console(quiet=True), err=Console(quiet=True))
+    options = StackOptions(cases=names, lanes="1", yes=True)
+    (met,) = meet_all(options, {"aioquic": tuple(Role)}, out=Console(quiet=True), err=Console(quiet=True))
     verdicts = {(result.flight, result.role): result.verdict for result in met.results}
     assert verdicts == {
         ("unknown-frame-in-handshake", "client"): PASSED,

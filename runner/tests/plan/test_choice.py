@@ -19,7 +19,8 @@ from runner.plan import jobs
 from runner.plan.catalog import load_catalog
 from runner.plan.choice import Choice, choose
 from runner.plan.jobs import declared_unsupported
-from runner.plan.options import CaseVariant, MatrixOptions
+from runner.plan.options import MatrixOptions
+from runner.plan.variants import CaseVariant
 from runner.store.runs import RunFolder
 from testcases.links import LINKS, LOSS_SWEEP
 

@@ -9,7 +9,8 @@ from lab.cpu_model import Work, fit, held_out, predicted
 from runner.errors import UsageError
 from runner.model.deployment import REAL, VIRTUAL
 from runner.places import place
-from runner.plan.cpu_model import CALIBRATED, MEASURED, NONE, CpuModel, charge_of, host_cpu, mode_of
+from runner.plan.cpu_model import CpuModel, charge_of, host_cpu, mode_of
+from runner.plan.options import CALIBRATED, MEASURED, NO_CPU_MODEL
 from runner.store.runs import RunFolder
 from runner.tests.guests.test_description import run_of
 
@@ -34,7 +35,7 @@ def test_a_model_survives_its_file_and_gives_the_kernel_four_numbers(tmp_path: P
 
 def test_each_charge_tells_its_mode(tmp_path: Path) -> None:
     MODEL.save(tmp_path / "model")
-    for mode in (NONE, CALIBRATED, MEASURED):
+    for mode in (NO_CPU_MODEL, CALIBRATED, MEASURED):
         assert mode_of(charge_of(mode, tmp_path / "model")) == mode
 
 
@@ -53,13 +54,13 @@ def test_a_missing_a_broken_and_a_foreign_model_are_one_sentence(tmp_path: Path)
 def test_real_time_has_no_cpu_model() -> None:
     with pytest.raises(UsageError, match="add --clock virtual"):
         place.charge(REAL, MEASURED, None)
-    assert place.charge(REAL, NONE, None) == ""
+    assert place.charge(REAL, NO_CPU_MODEL, None) == ""
 
 
 def test_a_resumed_run_keeps_its_charge(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", place.with_clock(run_of(REAL), VIRTUAL, cpu_charge="1,2,3,4"))
     assert place.charge(VIRTUAL, None, folder) == "1,2,3,4"
-    assert place.charge(VIRTUAL, NONE, folder) == ""
+    assert place.charge(VIRTUAL, NO_CPU_MODEL, folder) == ""
 
 
 def test_the_fit_finds_the_numbers_that_made_the_work() -> None:

@@ -13,9 +13,8 @@ from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord, Job, job_seed
 from runner.model.stack import Role
 from runner.plan import jobs as runs
-from runner.plan.catalog import Catalog, load_catalog, load_implementations
+from runner.plan.catalog import Catalog, Selection, load_catalog, load_implementations
 from runner.plan.jobs import FIRST_CASE, FIRST_CASE_FAILED, declared_unsupported, gate, gated, jobs, protocol, remaining
-from runner.plan.options import Selection
 
 
 @pytest.fixture(scope="module")

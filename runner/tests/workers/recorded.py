@@ -20,17 +20,16 @@ from typing import Any
 
 import click
 
-from runner.campaign.campaign import Campaign, Retention
+from runner.campaign.campaign import Campaign
 from runner.model.deployment import Deployment, Observer, Progress
-from runner.model.run import Job, Run
+from runner.model.run import Job, Retention, Run
 from runner.paths import ROOT
 from runner.places.place import WorkerWidth
 from runner.places.workers.cluster import Address, Invitation, schedule, use_dask
 from runner.places.workers.worker import take_part
 from runner.places.workers.workers import Workers
-from runner.plan.catalog import load_catalog
+from runner.plan.catalog import Selection, load_catalog
 from runner.plan.jobs import new_run, remaining
-from runner.plan.options import Selection
 from runner.store.runs import RunFolder
 from runner.tests.replay import Replay
 
