@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from lab.attack import verdicts
-from lab.attack.folders.campaign import attack_folders, stop_with_parent
+from lab.attack.folders import attack_folders, stop_with_parent
 from lab.attack.verdicts import Tally, Verdict
 from runner.plan.jobs import LOGS
 
@@ -101,7 +101,7 @@ def folders(count: int, seed: int, only: int | None, state: Path) -> None:
 @state_option
 def images(only: str, seconds: float, scratch: Path, clock: str, state: Path) -> None:
     """Run hostile endpoint images in lanes or in guests, each followed by an honest job."""
-    from lab.attack.images.campaign import attack_images, behaviours  # noqa: PLC0415 - slow to import
+    from lab.attack.images import attack_images, behaviours  # noqa: PLC0415 - slow to import
 
     name = "images" if clock == "real" else f"images {clock}"
     tally = verdicts.load(state).get(name, Tally())

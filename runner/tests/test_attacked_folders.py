@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lab.attack.folders import mutations
-from lab.attack.folders.campaign import attack_folders
+from lab.attack import mutations
+from lab.attack.folders import attack_folders
 from lab.attack.verdicts import Tally, Verdict
 from lab.recordings.recordings import RECORDINGS
 from lab.run_folders import rare_run, recorded_run, vias_run

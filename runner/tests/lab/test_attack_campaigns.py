@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.attack import images as campaign
 from lab.attack import kills
-from lab.attack.images import campaign
 from lab.attack.verdicts import Tally
 from lab.run_folders import rare_run
 from runner.model.result import Finding, Invariant, Outcome, Result

@@ -14,8 +14,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from lab.attack.processes import family
-from lab.attack.strikes import command_line
+from lab.attack.kills import command_line
+from lab.attack.verdicts import family
 from runner.engine import containers
 from runner.engine import engine as host_engine
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER

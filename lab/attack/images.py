@@ -16,8 +16,7 @@ from unittest.mock import patch
 
 import docker
 
-from lab.attack.processes import family, largest_resident
-from lab.attack.verdicts import Finding, Tally, Verdict
+from lab.attack.verdicts import Finding, Tally, Verdict, family, largest_resident
 from runner.campaign.campaign import Campaign, Extension, NoExtension
 from runner.engine.containers import LABEL_ROLE, LABEL_RUN
 from runner.model.deployment import REAL, VIRTUAL, Deployment

@@ -1,1 +1,0 @@
-"""Sends mutated run folders through every command that reads stored runs."""

@@ -1,1 +1,0 @@
-"""Hostile endpoint images against lanes: one base image with one behaviour per job."""
