@@ -1,20 +1,20 @@
-"""Precision and recall of the diagnoses on the second and the third labelled set.
+"""Precision and recall of the diagnoses on the labelled set.
 
-`python -m lab.diagnoses FOLDER [--part look|held] [--lines]` reads the tables that
-`lab.transfers` or `lab.proxied` wrote, and diagnoses each transfer as bentpipe diagnoses a
-job. For a transfer over a real link, the data rate is that of the contract, and delay, queue and truth are unknown.
+`python -m lab.diagnoses FOLDER [--part look|held] [--lines]` reads the tables that `lab.transfers` wrote, and diagnoses
+each transfer as bentpipe diagnoses a job. For a transfer over a real link, the data rate is that of the contract, and
+delay, queue and truth are unknown.
 """
 
 import argparse
 import json
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lab.oracle import Passages, read_passages
-from lab.scores import Counts, judge, table
 from runner.decode import load_tables
 from runner.diagnose.explain import explained, measured
 from runner.model.link import LinkChange, LinkImpairments, LinkParameters, LinkRecord, MtuFall, Outage, PathImpairments
@@ -22,7 +22,64 @@ from runner.model.result import DirectionTruth, LinkTruth
 from runner.model.run import CaseRecord, Kind
 from runner.trace.establish import facts
 
+GOAL = 0.95
+"""The goal for precision and for recall of each detector."""
 _LEAST_LABELS = 8  # a detector with fewer labels in the judged part is reported, but need not reach the goal
+
+
+@dataclass
+class Counts:
+    """The counts of one detector in one part of a set: labels found, labels missed, and diagnoses without a label."""
+
+    right: int = 0
+    missed: int = 0
+    wrong: int = 0
+
+    @property
+    def labels(self) -> int:
+        return self.right + self.missed
+
+    @property
+    def precision(self) -> float:
+        return self.right / (self.right + self.wrong) if self.right + self.wrong else 1.0
+
+    @property
+    def recall(self) -> float:
+        return self.right / self.labels if self.labels else 1.0
+
+    @property
+    def is_good(self) -> bool:
+        return min(self.precision, self.recall) >= GOAL
+
+    @classmethod
+    def total(cls, counts: Iterable["Counts"]) -> "Counts":
+        """The counts of all detectors together."""
+        every = list(counts)
+        return cls(*(sum(getattr(each, name) for each in every) for name in ("right", "missed", "wrong")))
+
+
+def judge(
+    counts: dict[str, Counts], wanted: frozenset[str], unsure: frozenset[str], diagnosed: frozenset[str]
+) -> list[str]:
+    """Count the diagnoses of one transfer, except those that are `unsure`. Returns diagnoses without a label as `+code`
+    and missed labels as `-code`."""
+    wanted, diagnosed = wanted - unsure, diagnosed - unsure
+    for code in wanted | diagnosed:
+        each = counts.setdefault(code, Counts())
+        each.right += code in wanted and code in diagnosed
+        each.missed += code not in diagnosed
+        each.wrong += code not in wanted
+    return [f"+{code}" for code in sorted(diagnosed - wanted)] + [f"-{code}" for code in sorted(wanted - diagnosed)]
+
+
+def table(counts: Mapping[str, Counts]) -> Iterator[str]:
+    """A row for every diagnosis, then a row for all diagnoses together."""
+    yield f"{'':28} {'labels':>6} {'found':>6} {'missed':>6} {'wrong':>6} {'precision':>9} {'recall':>7}"
+    for code, each in [*sorted(counts.items()), ("all", Counts.total(counts.values()))]:
+        yield (
+            f"{code:28} {each.labels:6} {each.right:6} {each.missed:6} {each.wrong:6} "
+            f"{each.precision:9.3f} {each.recall:7.3f}"
+        )
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ _TRANSFER_FACTOR = 1.6
 _FLIGHTS, _TIME_OUT = 4, 1.0
 _WAITING, _LITTLE = 4 * _OVERHEAD, 1_000_000  # seconds of a transfer; bytes of files
 _DATAGRAM = 1200  # bytes, RFC 9000 §14: every path carries datagrams of this size
-# Bytes on disk, measured over 27 cases of five stacks. `python -m lab.speed.disk RUN` compares them with a run.
+# Bytes on disk, measured over 27 cases of five stacks.
 _CAPTURES_PER_BYTE = 2.2  # bytes of both captures per byte of file, with headers, ACKs and retransmissions
 _CAPTURES_PER_CONNECTION = 25_000
 _CAPTURES_PER_FILE = 280  # bytes of a request

@@ -1,4 +1,4 @@
-"""Jobs per hour with one lane and with many: `.venv/bin/python -m lab.speed.line`.
+"""Jobs per hour with one lane and with many: `.venv/bin/python -m lab.speed`.
 
 Runs the same selection twice, with `--lanes 1` and with `--lanes auto` (or N). Prints the ratio of the durations of the
 two runs, the overhead per job outside the transfer, and the medians of both runs with their 95 % intervals.
