@@ -17,8 +17,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from lab.mutate.making import make
 from lab.mutate.mutants import MUTANTS, Mutant
+from lab.mutate.mutation import make
 from lab.mutate.recording import Recording
 from lab.recordings.recordings import RECORDINGS
 from runner.judge.judges import analyse

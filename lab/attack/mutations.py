@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lab.mutate.frames import unknown
 from lab.mutate.recording import Recording
+from lab.mutate.wire import unknown
 from runner.decode.wire import FRAME_NAMES
 from runner.store.runs import schemas
 

@@ -1,19 +1,240 @@
 """The context in which a mutant breaks its rule: a recording, a connection, the role that breaks it, and a random
-generator."""
+generator. Edits keep the rest of the recording valid: sizes, packet numbers, acknowledgments, CRYPTO offsets.
+"""
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from lab.mutate import edits, tls
-from lab.mutate.connection import Connection
-from lab.mutate.edits import MTU, UnfitError
-from lab.mutate.frames import F, Frame, padding
-from lab.mutate.packets import Kind, Packet
-from lab.mutate.recording import CLIENT, SERVER, Datagram, Recording, anything
-from lab.mutate.tls import Message
-from lab.mutate.wire import Reader
+from lab.mutate.recording import CLIENT, SERVER, Connection, Datagram, Recording, anything
+from lab.mutate.wire import (
+    CLIENT_HELLO,
+    ENCRYPTED_EXTENSIONS,
+    LONG,
+    NEW_SESSION_TICKET,
+    SERVER_HELLO,
+    TRANSPORT_PARAMETERS,
+    F,
+    Frame,
+    Kind,
+    Message,
+    Packet,
+    Parameters,
+    Reader,
+    encode_parameters,
+    messages,
+    padding,
+    parameters,
+    with_parameter,
+)
+
+LEAST_INITIAL = 1200  # bytes of a datagram with an Initial packet (RFC 9000 §14.1)
+MTU = 1452  # most bytes of UDP payload over Ethernet and IPv6
+
+
+class UnfitError(Exception):
+    """This rule can't be broken in this way in this recording."""
+
+
+def space_packets(
+    recording: Recording, connection: Connection, sender: str, space: str
+) -> Iterator[tuple[Datagram, Packet]]:
+    """All packets of one packet number space of one sender."""
+    for datagram, packet in recording.packets(sender):
+        if datagram.connection is connection and packet.opened and packet.space == space:
+            yield datagram, packet
+
+
+def keep_size(datagram: Datagram, size: int) -> None:
+    """Restore the `size` of a datagram with an Initial packet, as far as padding allows it. Other datagrams may change
+    their size."""
+    initial = [packet for packet in datagram.packets if packet.kind is Kind.INITIAL]
+    if initial and datagram.size != size:
+        difference = size - datagram.size
+        if difference < 0:
+            for packet in datagram.packets:
+                if datagram.size > size:
+                    packet.pad(size - datagram.size)
+        else:
+            long = [packet for packet in datagram.packets if packet.kind in LONG]
+            long[-1].pad(difference)
+
+
+def copied(packet: Packet, *frames: Frame, number: int | None = None) -> Packet:
+    """A packet with the header of another packet, and with these frames."""
+    twin = copy.copy(packet)
+    twin.frames = list(frames)
+    twin.number = packet.number if number is None else number
+    twin.trailer = b""
+    twin.changed = True
+    return twin
+
+
+def renumber(  # noqa: PLR0917
+    recording: Recording, connection: Connection, sender: str, space: str, start: int, acked_from_ns: int
+) -> None:
+    """Raise all packet numbers from `start` on by 1, also in ACKs. ACKs from `acked_from_ns` on also acknowledge
+    `start`."""
+    peer = "server" if sender == "client" else "client"
+    for _, packet in space_packets(recording, connection, sender, space):
+        if packet.number >= start:
+            packet.number += 1
+            packet.changed = True
+    for datagram, packet in space_packets(recording, connection, peer, space):
+        for frame in packet.frames:
+            if frame.is_ack and frame.ranges[0][1] >= start - 1:
+                ranges = _raised(frame.ranges, start, acked=datagram.sent_ns >= acked_from_ns)
+                if ranges != frame.ranges:
+                    packet.swap(frame, frame.but(ranges=ranges))
+                    if packet.kind is Kind.ONE_RTT and datagram.size > MTU:
+                        raise UnfitError("an ACK that grows makes a datagram too large")
+
+
+def _raised(ranges: tuple[tuple[int, int], ...], start: int, *, acked: bool) -> tuple[tuple[int, int], ...]:
+    numbers: list[tuple[int, int]] = []
+    for low, high in ranges:
+        if high < start:
+            numbers.append((low, high))
+        elif low >= start:
+            numbers.append((low + 1, high + 1))
+        else:
+            numbers += [(start + 1, high + 1), (low, start - 1)]
+    if acked and numbers[0][1] > start:
+        numbers.append((start, start))
+    numbers.sort(reverse=True)
+    joined = [numbers[0]]
+    for low, high in numbers[1:]:
+        if high + 1 >= joined[-1][0]:
+            joined[-1] = (min(low, joined[-1][0]), joined[-1][1])
+        else:
+            joined.append((low, high))
+    return tuple(joined)
+
+
+def insert_packet(
+    recording: Recording, like: Datagram, template: Packet, *frames: Frame, after_s: float | None = None, size: int = 0
+) -> tuple[Datagram, Packet]:
+    """Send one more packet soon after another packet, with the next packet number. Later packet numbers are raised.
+
+    `size`: bytes of the whole datagram, filled with PADDING; a datagram with an Initial packet gets 1200 B.
+    """
+    connection = like.connection
+    if connection is None or not template.opened:
+        raise UnfitError("no connection")
+    number = template.number + 1
+    if after_s is None:
+        after_s = _free_time(recording, like)
+    arrival = like.seen.get(like.receiver, like.seen[like.sender]).time_ns + round(after_s * 1e9)
+    renumber(recording, connection, like.sender, template.space, number, arrival)
+    _count(recording, like, template.space, number, arrival)
+    packet = copied(template, *frames, number=number)
+    if template.kind is Kind.INITIAL:
+        size = max(size, LEAST_INITIAL)
+    fill(packet, size)
+    return recording.insert(like, [packet], after_s=after_s), packet
+
+
+def _count(recording: Recording, like: Datagram, space: str, number: int, arrival_ns: int) -> None:
+    """Add the ECN mark of the new packet to the receiver's ECN counts from its arrival on."""
+    if not like.arrived or like.connection is None:
+        return
+    name = {1: "ect1", 2: "ect0", 3: "ce"}.get(like.seen[like.receiver].ecn)
+    for datagram, packet in space_packets(recording, like.connection, like.receiver, space):
+        for frame in packet.frames:
+            if name and frame.type == F.ACK_ECN and datagram.sent_ns >= arrival_ns and frame.ranges[0][1] >= number:
+                packet.swap(frame, frame.with_value(name, frame[name] + 1))
+
+
+def _free_time(recording: Recording, like: Datagram) -> float:
+    """A time before the sender's next datagram, in seconds after this datagram."""
+    later = (each.sent_ns for each in recording.datagrams if each.sender == like.sender and each.sent_ns > like.sent_ns)
+    return min(0.0005, (min(later, default=like.sent_ns + 10**9) - like.sent_ns) / 2e9)
+
+
+def fill(packet: Packet, size: int) -> None:
+    """Fill the packet with PADDING up to this size of the whole packet."""
+    packet.changed = True
+    while (missing := size - len(packet.encode())) > 0:  # a second time if a short packet was already padded
+        packet.frames = [*packet.frames, padding(missing)]
+
+
+def rewrite_crypto(
+    recording: Recording, connection: Connection, sender: str, space: str, edit: Callable[[bytes], bytes]
+) -> None:
+    """Change a CRYPTO stream in all its frames. Retransmissions get the same change, and later offsets move."""
+    old = connection.crypto_stream(sender, space)
+    new = edit(old)
+    start = next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    back = 0
+    while back < min(len(old), len(new)) - start and old[-1 - back] == new[-1 - back]:
+        back += 1
+    stop, grown = len(old) - back, len(new) - len(old)
+
+    def moved(offset: int, *, end: bool) -> int:
+        if offset < start or (offset == start and not (end and start == stop == len(old))):
+            return offset
+        return offset + grown if offset >= stop else min(offset, start + max(stop + grown - start, 0))
+
+    for datagram, packet in list(space_packets(recording, connection, sender, space)):
+        size = datagram.size
+        for frame in list(packet.frames):
+            if frame.type == F.CRYPTO:
+                low, high = moved(frame.offset, end=False), moved(frame.end, end=True)
+                data = new[low:high]
+                if (low, data) != (frame.offset, frame.data):
+                    packet.swap(frame, *([frame.but(data=data, offset=low)] if data else []))
+        packet.frames = packet.frames or [Frame(F.PING)]
+        if packet.changed:
+            keep_size(datagram, size)
+
+
+def edit_message(
+    recording: Recording, connection: Connection, sender: str, kind: int, edit: Callable[[Message], None]
+) -> None:
+    """Change one TLS message of a sender."""
+    space = {CLIENT_HELLO: "initial", SERVER_HELLO: "initial", NEW_SESSION_TICKET: "application"}
+    done: list[Message] = []
+
+    def change(stream: bytes) -> bytes:
+        listed, rest = messages(stream)
+        for message in listed:
+            if message.type == kind and not done:
+                edit(message)
+                done.append(message)
+        return b"".join(message.encode() for message in listed) + rest
+
+    rewrite_crypto(recording, connection, sender, space.get(kind, "handshake"), change)
+    if not done:
+        raise UnfitError(f"no message of type {kind}")
+
+
+def edit_parameters(
+    recording: Recording, connection: Connection, role: str, edit: Callable[[Parameters], Parameters]
+) -> None:
+    """Change the transport parameters of an endpoint."""
+
+    def change(message: Message) -> None:
+        old = message.get(TRANSPORT_PARAMETERS)
+        if old is None:
+            raise UnfitError("no transport parameters")
+        message.set(TRANSPORT_PARAMETERS, encode_parameters(edit(parameters(old))))
+
+    kind = CLIENT_HELLO if role == CLIENT else ENCRYPTED_EXTENSIONS
+    edit_message(recording, connection, role, kind, change)
+
+
+def parameters_of(connection: Connection, role: str) -> dict[int, bytes]:
+    """The transport parameters that an endpoint sent."""
+    space = "initial" if role == CLIENT else "handshake"
+    for message in messages(connection.crypto_stream(role, space))[0]:
+        data = message.get(TRANSPORT_PARAMETERS)
+        if data is not None:
+            return dict(parameters(data))
+    raise UnfitError("no transport parameters")
+
 
 Sent = tuple[Datagram, Packet]
 T = TypeVar("T")
@@ -165,11 +386,11 @@ class Mutation:
         datagram, packet = self.pick(
             self.hosts(kind, confirmed=confirmed), f"no place for one more {kind.value} packet"
         )
-        return edits.insert_packet(self.recording, datagram, packet, *frames, size=size)
+        return insert_packet(self.recording, datagram, packet, *frames, size=size)
 
     def send_after(self, sent: Sent, *frames: Frame, size: int = 0, after_s: float | None = None) -> Sent:
         """Send one more packet with these frames soon after the packet `sent`."""
-        return edits.insert_packet(self.recording, *sent, *frames, size=size, after_s=after_s)
+        return insert_packet(self.recording, *sent, *frames, size=size, after_s=after_s)
 
     def add(self, kind: Kind, *frames: Frame) -> Sent:
         """Put frames into an ack-eliciting packet, in the place of its PADDING if it has PADDING."""
@@ -188,7 +409,7 @@ class Mutation:
         datagram, packet = sent
         size = datagram.size
         packet.add(*frames)
-        edits.keep_size(datagram, size)
+        keep_size(datagram, size)
 
     def replace(self, sent: Sent, old: Frame, *new: Frame) -> None:
         """Replace a frame by other frames. A datagram with an Initial packet keeps its size."""
@@ -197,13 +418,13 @@ class Mutation:
         packet.swap(old, *new)
         if not packet.frames:
             packet.frames = [padding(1)]
-        edits.keep_size(datagram, size)
+        keep_size(datagram, size)
 
     # Transport parameters and TLS
 
     def parameters(self, role: str = "") -> dict[int, bytes]:
         """The transport parameters of the role, or of another role."""
-        return edits.parameters_of(self.connection, role or self.role)
+        return parameters_of(self.connection, role or self.role)
 
     def parameter(self, kind: int, role: str, default: int = 0) -> int:
         """A transport parameter that is an integer."""
@@ -212,16 +433,16 @@ class Mutation:
 
     def set_parameter(self, kind: int, data: bytes | int | None, role: str = "") -> None:
         """Change, add or remove a transport parameter."""
-        self.edit_parameters(lambda listed: tls.with_parameter(listed, kind, data), role)
+        self.edit_parameters(lambda listed: with_parameter(listed, kind, data), role)
 
-    def edit_parameters(self, edit: Callable[[tls.Parameters], tls.Parameters], role: str = "") -> None:
+    def edit_parameters(self, edit: Callable[[Parameters], Parameters], role: str = "") -> None:
         """Change the list of transport parameters."""
-        edits.edit_parameters(self.recording, self.connection, role or self.role, edit)
+        edit_parameters(self.recording, self.connection, role or self.role, edit)
         self._reread()
 
     def edit_message(self, kind: int, edit: Callable[[Message], None], role: str = "") -> None:
         """Change a TLS message."""
-        edits.edit_message(self.recording, self.connection, role or self.role, kind, edit)
+        edit_message(self.recording, self.connection, role or self.role, kind, edit)
         self._reread()
 
     def _reread(self) -> None:
@@ -230,3 +451,75 @@ class Mutation:
         for sender in (CLIENT, SERVER):
             for _, packet, frame in self.frames(F.CRYPTO, sender=sender):
                 self.connection.add_crypto(sender, packet.space, frame)
+
+
+Break = Callable[[Mutation], None]
+MUTANTS: list["Mutant"] = []
+BOTH = (CLIENT, SERVER)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A way in which `role` breaks `rule`. `along`: rules that are necessarily broken, too, each with the reason."""
+
+    rule: str
+    name: str
+    role: str
+    apply: Break
+    cases: tuple[str, ...] = ()
+    """Ends of the paths of the recordings to try first; empty: no recording is preferred."""
+    along: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The name of the mutant with its role."""
+        return f"{self.rule} {self.name} ({self.role})"
+
+
+def mutant(
+    rule: str,
+    *roles: str,
+    cases: Sequence[str] = (),
+    along: Mapping[str, str] | None = None,
+    name: str = "",
+) -> Callable[[Break], Break]:
+    """Register a function as the mutants of a rule, one for each role that can break it."""
+
+    def register(function: Break) -> Break:
+        for role in roles or BOTH:
+            label = name or function.__name__.removeprefix("_")
+            MUTANTS.append(Mutant(rule, label, role, function, tuple(cases), along or {}))
+        return function
+
+    return register
+
+
+# Any of these exceptions means that the mutant doesn't fit the recording.
+_UNFIT = (UnfitError, IndexError, KeyError, ValueError, StopIteration, AssertionError)
+
+
+def in_order(mutant: Mutant, folders: Sequence[Path], random: Random) -> list[Path]:
+    """The recordings in the order in which they are tried: first those that the mutant names, then the others in random
+    order."""
+    shuffled = sorted(folders)
+    random.shuffle(shuffled)
+    # The recording in which each byte of the server counts is only for mutants that name it.
+    if not mutant.cases:
+        return sorted(shuffled, key=lambda folder: folder.parent.name == "amplificationlimit")
+    return sorted(shuffled, key=lambda folder: folder.parent.name not in mutant.cases)
+
+
+def make(mutant: Mutant, folders: Sequence[Path], seed: int, target: Path) -> tuple[Path, Path] | str:
+    """The recording and the job folder of the mutant, or the reason why the last recording does not fit."""
+    random = Random(f"{seed} {mutant.title}")
+    why = "no recording"
+    for folder in in_order(mutant, folders, random):
+        for number in reversed(range(len(Recording.load(folder).connections))):
+            recording = Recording.load(folder)
+            try:
+                mutant.apply(Mutation(recording, recording.connections[number], mutant.role, random))
+            except _UNFIT as error:
+                why = str(error) or type(error).__name__
+                continue
+            return folder, recording.save(target)
+    return why

@@ -1,19 +1,409 @@
-"""A recorded job as datagrams of opened packets: loaded with both captures and key logs, edited, and saved again."""
+"""A recorded job as datagrams of opened packets: loaded with both captures and key logs, edited, and saved again.
 
+The key that opens a packet is the right key, so the connection and the keys of every packet are found by trying keys.
+"""
+
+from __future__ import annotations
+
+import gzip
 import json
 import shutil
+import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.mutate import capture
-from lab.mutate.capture import Record
-from lab.mutate.connection import Connection
-from lab.mutate.frames import Frame
-from lab.mutate.opening import open_all
-from lab.mutate.packets import Kind, Packet, split
+from lab.mutate.wire import (
+    LONG,
+    SUITES,
+    TRANSPORT_PARAMETERS,
+    V1,
+    V2,
+    F,
+    Frame,
+    Keys,
+    Kind,
+    P,
+    Packet,
+    initial_keys,
+    messages,
+    parameters,
+    split,
+)
+
+_HEADER = struct.Struct("<IIII")
+_ETHERNET = 14
+
+
+@dataclass(eq=False)
+class Record:
+    """One captured frame. `head` ends with the UDP header. In a frame without UDP, `head` is the whole frame."""
+
+    time_ns: int
+    head: bytes
+    payload: bytes | None = None
+    tail: bytes = b""
+
+    @property
+    def _is_ipv4(self) -> bool:
+        return self.head[_ETHERNET] >> 4 == 4
+
+    @property
+    def ports(self) -> tuple[int, int]:
+        """Source and destination."""
+        source, destination = struct.unpack_from(">HH", self.head, len(self.head) - 8)
+        return source, destination
+
+    @property
+    def addresses(self) -> tuple[bytes, bytes]:
+        """Source and destination."""
+        at, size = (_ETHERNET + 12, 4) if self._is_ipv4 else (_ETHERNET + 8, 16)
+        return self.head[at : at + size], self.head[at + size : at + 2 * size]
+
+    @property
+    def source(self) -> tuple[bytes, int]:
+        """Address and port."""
+        return self.addresses[0], self.ports[0]
+
+    @property
+    def destination(self) -> tuple[bytes, int]:
+        """Address and port."""
+        return self.addresses[1], self.ports[1]
+
+    @property
+    def ecn(self) -> int:
+        """The two bits of Explicit Congestion Notification."""
+        return self.head[_ETHERNET + 1] & 3 if self._is_ipv4 else self.head[_ETHERNET + 1] >> 4 & 3
+
+    def mark(self, ecn: int) -> None:
+        """Set the two bits of Explicit Congestion Notification."""
+        head = bytearray(self.head)
+        if self._is_ipv4:
+            head[_ETHERNET + 1] = head[_ETHERNET + 1] & ~3 | ecn
+        else:
+            head[_ETHERNET + 1] = head[_ETHERNET + 1] & ~0x30 | ecn << 4
+        self.head = bytes(head)
+        self._finish()
+
+    def readdress(
+        self, *, source: tuple[bytes, int] | None = None, destination: tuple[bytes, int] | None = None
+    ) -> None:
+        """Give the datagram another source or destination, each an address and a port."""
+        (source_address, source_port), (address, port) = source or self.source, destination or self.destination
+        at = _ETHERNET + (12 if self._is_ipv4 else 8)
+        head = bytearray(self.head)
+        head[at : at + 2 * len(address)] = source_address + address
+        struct.pack_into(">HH", head, len(head) - 8, source_port, port)
+        self.head = bytes(head)
+        self._finish()
+
+    def carry(self, payload: bytes) -> None:
+        """Replace the payload, and correct lengths and checksums."""
+        if payload != self.payload:
+            self.payload = payload
+            self._finish()
+
+    def _finish(self) -> None:
+        assert self.payload is not None
+        head = bytearray(self.head)
+        udp = len(head) - 8
+        size = 8 + len(self.payload)
+        struct.pack_into(">H", head, udp + 4, size)
+        if self._is_ipv4:
+            struct.pack_into(">H", head, _ETHERNET + 2, udp - _ETHERNET + size)
+            struct.pack_into(">H", head, _ETHERNET + 10, 0)
+            struct.pack_into(">H", head, _ETHERNET + 10, _checksum(bytes(head[_ETHERNET:udp])))
+        else:
+            struct.pack_into(">H", head, _ETHERNET + 4, udp - _ETHERNET - 40 + size)
+        struct.pack_into(">H", head, udp + 6, 0)
+        source, destination = self.addresses
+        pseudo = source + destination + struct.pack(">II", size, 17)
+        struct.pack_into(">H", head, udp + 6, _checksum(pseudo + bytes(head[udp:]) + self.payload) or 0xFFFF)
+        self.head = bytes(head)
+
+    @property
+    def frame(self) -> bytes:
+        """The whole frame."""
+        return self.head + (self.payload or b"") + self.tail
+
+
+def _checksum(data: bytes) -> int:
+    """The Internet checksum (RFC 1071)."""
+    data += b"\0" * (len(data) % 2)
+    total: int = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def read(path: Path) -> tuple[bytes, list[Record]]:
+    """The file header and the records of a pcap file, which may be compressed."""
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
+    magic = data[:4]
+    if magic not in (b"\x4d\x3c\xb2\xa1", b"\xd4\xc3\xb2\xa1"):
+        raise ValueError(f"{path} is no pcap file with little-endian headers; found {magic.hex()}")
+    tick = 1 if magic[0] == 0x4D else 1000
+    records = []
+    position = 24
+    while position + 16 <= len(data):
+        seconds, fraction, size, _ = _HEADER.unpack_from(data, position)
+        position += 16 + size
+        records.append(_record(seconds * 1_000_000_000 + fraction * tick, data[position - size : position]))
+    return data[:24], records
+
+
+def _record(time_ns: int, frame: bytes) -> Record:
+    udp = 0
+    if frame[12:14] == b"\x08\x00" and frame[_ETHERNET + 9] == 17:
+        udp = _ETHERNET + (frame[_ETHERNET] & 15) * 4
+    elif frame[12:14] == b"\x86\xdd" and frame[_ETHERNET + 6] == 17:
+        udp = _ETHERNET + 40
+    if not udp:
+        return Record(time_ns, frame)
+    end = udp + int.from_bytes(frame[udp + 4 : udp + 6])
+    return Record(time_ns, frame[: udp + 8], frame[udp + 8 : end], frame[end:])
+
+
+def write(path: Path, header: bytes, records: list[Record]) -> None:
+    """Write a pcap file with these records."""
+    tick = 1 if header[0] == 0x4D else 1000
+    parts = [header]
+    for record in records:
+        frame = record.frame
+        seconds, rest = divmod(record.time_ns, 1_000_000_000)
+        parts.append(_HEADER.pack(seconds, rest // tick, len(frame), len(frame)) + frame)
+    path.write_bytes(b"".join(parts))
+
+
+def place(records: list[Record], record: Record) -> None:
+    """Insert a record by its time. The other records keep their order, because captures are not strictly in the order
+    of time."""
+    before = len(records) - next(
+        (count for count, each in enumerate(reversed(records)) if each.time_ns <= record.time_ns), len(records)
+    )
+    records.insert(before, record)
+
+
+Address = tuple[bytes, int]
+
+
+@dataclass(eq=False)
+class Connection:
+    """One connection. Dictionaries by role have the values that this role sent or chose."""
+
+    client: Address
+    server: Address
+    original_dcid: bytes
+    initial: list[tuple[bytes, dict[str, Keys]]] = field(default_factory=list)
+    """Connection ID → sender → keys, for each ID and version with which Initial packets may be sealed."""
+    version: int = 1
+    suite: int = 0
+    client_random: bytes = b""
+    secrets: dict[str, bytes] = field(default_factory=dict)
+    keys: dict[tuple[str, str, int], list[Keys]] = field(default_factory=dict)
+    """Sender, encryption level, QUIC version → keys, ordered by key generation."""
+    cids: dict[str, list[bytes]] = field(default_factory=lambda: {"client": [], "server": []})
+    """Role → connection IDs that it issued, in order."""
+    largest: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Sender and packet number space → highest packet number so far."""
+    crypto: dict[tuple[str, str], dict[int, bytes]] = field(default_factory=dict)
+    """Sender and packet number space → offset → bytes of the CRYPTO stream."""
+
+    def add_crypto(self, sender: str, space: str, frame: Frame) -> None:
+        """Keep the bytes of a CRYPTO frame."""
+        pieces = self.crypto.setdefault((sender, space), {})
+        if len(frame.data) > len(pieces.get(frame.offset, b"")):
+            pieces[frame.offset] = frame.data
+
+    def crypto_stream(self, sender: str, space: str) -> bytes:
+        """The CRYPTO stream up to its first gap."""
+        whole = b""
+        for offset, data in sorted(self.crypto.get((sender, space), {}).items()):
+            if offset > len(whole):
+                break
+            whole += data[len(whole) - offset :]
+        return whole
+
+
+_LEVELS = {Kind.HANDSHAKE: "HANDSHAKE_TRAFFIC_SECRET", Kind.ONE_RTT: "TRAFFIC_SECRET_0"}
+_EARLY = "CLIENT_EARLY_TRAFFIC_SECRET"
+_HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+
+
+def open_all(datagrams: Sequence[Datagram], secrets: dict[bytes, dict[str, bytes]]) -> list[Connection]:
+    """Open all packets that can be opened. This takes several passes, because packets may come before the packets that
+    bring their keys."""
+    connections: list[Connection] = []
+    while True:
+        before = sum(packet.opened for datagram in datagrams for packet in datagram.packets)
+        for datagram in datagrams:
+            for packet in datagram.packets:
+                if packet.kind is Kind.RETRY:
+                    retry_of(datagram, packet, connections)
+                elif not packet.opened and packet.kind in (*LONG, Kind.ONE_RTT):
+                    _open(datagram, packet, connections, secrets)
+        if before == sum(packet.opened for datagram in datagrams for packet in datagram.packets):
+            return connections
+
+
+def retry_of(datagram: Datagram, packet: Packet, connections: list[Connection]) -> None:
+    """Store the connection of a Retry packet, and the keys that follow from the packet."""
+    if datagram.connection is not None:
+        return
+    for connection in reversed(connections):
+        if packet.dcid in connection.cids["client"]:
+            datagram.connection = connection
+            packet.original = connection.original_dcid
+            connection.cids["server"].append(packet.scid)
+            _add_initial(connection, packet.scid)
+            return
+
+
+def _add_initial(connection: Connection, dcid: bytes) -> None:
+    connection.initial += [(dcid, initial_keys(dcid, version)) for version in (V1, V2)]
+
+
+def _open(
+    datagram: Datagram,
+    packet: Packet,
+    connections: list[Connection],
+    secrets: dict[bytes, dict[str, bytes]],
+) -> None:
+    sender = datagram.sender
+    known = [datagram.connection] if datagram.connection else _by_tuple(datagram, connections)
+    for connection in known:
+        if _try(connection, datagram, packet):
+            _learn(connection, datagram, packet, secrets)
+            return
+    if packet.kind is Kind.INITIAL and sender == "client" and datagram.connection is None:
+        record = next(iter(datagram.seen.values()))
+        connection = Connection(record.source, record.destination, packet.dcid, version=packet.version)
+        _add_initial(connection, packet.dcid)
+        if _try(connection, datagram, packet):
+            connections.append(connection)
+            _learn(connection, datagram, packet, secrets)
+
+
+def _by_tuple(datagram: Datagram, connections: list[Connection]) -> list[Connection]:
+    """The connections to try: first those with the datagram's addresses, then all others, because clients migrate; the
+    newest first."""
+    record = next(iter(datagram.seen.values()))
+    ends = record.source, record.destination
+    client = ends[0] if datagram.sender == "client" else ends[1]
+    newest = list(reversed(connections))
+    return sorted(newest, key=lambda connection: connection.client != client)
+
+
+def _try(connection: Connection, datagram: Datagram, packet: Packet) -> bool:
+    sender = datagram.sender
+    receiver = "server" if sender == "client" else "client"
+    largest = connection.largest.get((sender, packet.space), -1)
+    if packet.kind is Kind.ONE_RTT:
+        for cid in dict.fromkeys(connection.cids[receiver]):
+            if packet.raw[1 : 1 + len(cid)] == cid:
+                packet.fields = slice(1 + len(cid), len(packet.raw))
+                packet.dcid = cid
+                if any(packet.open(keys, largest) for keys in _one_rtt(connection, sender)):
+                    return True
+        return False
+    return any(packet.open(keys, largest) for keys in _long(connection, sender, packet))
+
+
+def _long(connection: Connection, sender: str, packet: Packet) -> Iterator[Keys]:
+    if packet.kind is Kind.INITIAL:
+        for _, keys in reversed(connection.initial):
+            if keys[sender].version == packet.version:
+                yield keys[sender]
+        for _, keys in connection.initial:
+            if keys[sender].version != packet.version:
+                yield keys[sender]
+        return
+    for version in dict.fromkeys((packet.version, V1, V2)):
+        if packet.kind is Kind.ZERO_RTT:
+            secret = connection.secrets.get(_EARLY)
+            suites = (connection.suite,) if connection.suite else SUITES
+            for suite in suites if secret else ():
+                yield _made(connection, sender, _EARLY, version, suite)
+        elif connection.suite and f"{sender.upper()}_{_LEVELS[packet.kind]}" in connection.secrets:
+            yield _made(connection, sender, f"{sender.upper()}_{_LEVELS[packet.kind]}", version, connection.suite)
+
+
+def _one_rtt(connection: Connection, sender: str) -> Iterator[Keys]:
+    label = f"{sender.upper()}_{_LEVELS[Kind.ONE_RTT]}"
+    if label not in connection.secrets or not connection.suite:
+        return
+    for version in dict.fromkeys((connection.version, V1, V2)):
+        keys = connection.keys.setdefault((sender, "1-RTT", version), [])
+        if not keys:
+            keys.append(_made(connection, sender, label, version, connection.suite))
+        yield from reversed(keys)
+        newest = keys[-1].next()
+        keys.append(newest)
+        yield newest
+        keys.pop()
+
+
+def _made(connection: Connection, sender: str, label: str, version: int, suite: int) -> Keys:
+    keys = connection.keys.setdefault((sender, f"{label} {suite}", version), [])
+    if not keys:
+        keys.append(Keys(connection.secrets[label], suite, version))
+    return keys[0]
+
+
+def _learn(connection: Connection, datagram: Datagram, packet: Packet, secrets: dict[bytes, dict[str, bytes]]) -> None:
+    """Store the facts that an opened packet gives about its connection."""
+    sender = datagram.sender
+    datagram.connection = connection
+    space = sender, packet.space
+    connection.largest[space] = max(connection.largest.get(space, -1), packet.number)
+    if packet.kind in LONG:
+        if packet.scid not in connection.cids[sender]:
+            connection.cids[sender].append(packet.scid)
+        if sender == "server" or packet.kind is Kind.HANDSHAKE:
+            connection.version = packet.version
+    elif packet.keys is not None:
+        known = connection.keys[sender, "1-RTT", packet.keys.version]
+        if packet.keys not in known:
+            known.append(packet.keys)
+    for frame in packet.frames:
+        if frame.type == F.CRYPTO:
+            connection.add_crypto(sender, packet.space, frame)
+        elif frame.type == F.NEW_CONNECTION_ID:
+            connection.cids[sender].append(frame.data[:-16])
+    if packet.kind is Kind.HANDSHAKE and sender == "server":
+        _preferred(connection)
+    if packet.kind is Kind.INITIAL:
+        _hello(connection, sender, secrets)
+        for frame in packet.frames:  # after Retry some clients send a new ClientHello with another random
+            if sender == "client" and frame.type == F.CRYPTO and frame.data[6:38] in secrets:
+                connection.client_random = frame.data[6:38]
+                connection.secrets = secrets[connection.client_random]
+
+
+def _preferred(connection: Connection) -> None:
+    """The connection ID of a preferred address (RFC 9000 §18.2). It follows the IPv4 and the IPv6 address with their
+    ports."""
+    for message in messages(connection.crypto_stream("server", "handshake"))[0]:
+        data = message.get(TRANSPORT_PARAMETERS)
+        for kind, value in parameters(data) if data is not None else ():
+            if kind == P.PREFERRED_ADDRESS and value[25 : 25 + value[24]] not in connection.cids["server"]:
+                connection.cids["server"].append(value[25 : 25 + value[24]])
+
+
+def _hello(connection: Connection, sender: str, secrets: dict[bytes, dict[str, bytes]]) -> None:
+    whole = connection.crypto_stream(sender, "initial")
+    if sender == "client" and whole[6:38] in secrets and not connection.client_random:
+        connection.client_random = whole[6:38]
+        connection.secrets = secrets[connection.client_random]
+    while sender == "server" and len(whole) >= 4:
+        body, whole = whole[4 : 4 + int.from_bytes(whole[1:4])], whole[4 + int.from_bytes(whole[1:4]) :]
+        if len(body) > 35 and body[2:34] != _HELLO_RETRY:
+            connection.suite = int.from_bytes(body[35 + body[34] : 37 + body[34]])
+
 
 CLIENT, SERVER = "client", "server"
 ROLES = (CLIENT, SERVER)
@@ -90,11 +480,11 @@ class Recording:
         return carried
 
     @classmethod
-    def load(cls, folder: Path) -> "Recording":
+    def load(cls, folder: Path) -> Recording:
         """Read a job folder and open all packets whose keys are known."""
         headers, records = {}, {}
         for vantage, path in _CAPTURES.items():
-            headers[vantage], records[vantage] = capture.read(folder / path)
+            headers[vantage], records[vantage] = read(folder / path)
         datagrams = _datagrams(records)
         logs = [(folder / role / "keys.log") for role in ROLES]
         secrets = _secrets(log.read_text() for log in logs if log.is_file())
@@ -124,7 +514,7 @@ class Recording:
                 for record in datagram.seen.values():
                     record.carry(payload)
         for vantage, path in _CAPTURES.items():
-            capture.write(folder / path, self.headers[vantage], self.records[vantage])
+            write(folder / path, self.headers[vantage], self.records[vantage])
 
     def packets(
         self,
@@ -169,7 +559,7 @@ class Recording:
             if crossing_s is not None and vantage != like.sender:
                 time_ns = like.sent_ns + shift + round(crossing_s * 1e9)
             seen[vantage] = Record(time_ns, record.head, b"", record.tail)
-            capture.place(self.records[vantage], seen[vantage])
+            place(self.records[vantage], seen[vantage])
         datagram = Datagram(like.sender, seen, packets, like.connection)
         for packet in packets:
             packet.changed = True
@@ -182,7 +572,7 @@ class Recording:
         for vantage, record in datagram.seen.items():
             self.records[vantage].remove(record)
             record.time_ns += round(seconds * 1e9)
-            capture.place(self.records[vantage], record)
+            place(self.records[vantage], record)
         self.sort()
 
     def sort(self) -> None:

@@ -1,4 +1,19 @@
-"""Integers of variable length, and a reader of bytes (RFC 9000 §16)."""
+"""QUIC and TLS on the wire: integers, frames, handshake messages, packet protection and packets (RFC 8446, 9000, 9001,
+9221, 9369).
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, IntEnum
+from functools import cached_property
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.algorithms import AES, ChaCha20
+from cryptography.hazmat.primitives.ciphers.modes import ECB
 
 
 def varint(value: int, size: int = 0) -> bytes:
@@ -42,3 +57,746 @@ class Reader:
         """The next bytes, whose length comes before them. The length has `size` bytes, or is an integer of variable
         length."""
         return self.take(self.number(size) if size else self.varint())
+
+
+class F(IntEnum):
+    """Frame types. STREAM is 0x08 with its three flags."""
+
+    PADDING = 0x00
+    PING = 0x01
+    ACK = 0x02
+    ACK_ECN = 0x03
+    RESET_STREAM = 0x04
+    STOP_SENDING = 0x05
+    CRYPTO = 0x06
+    NEW_TOKEN = 0x07
+    STREAM = 0x08
+    MAX_DATA = 0x10
+    MAX_STREAM_DATA = 0x11
+    MAX_STREAMS_BIDI = 0x12
+    MAX_STREAMS_UNI = 0x13
+    DATA_BLOCKED = 0x14
+    STREAM_DATA_BLOCKED = 0x15
+    STREAMS_BLOCKED_BIDI = 0x16
+    STREAMS_BLOCKED_UNI = 0x17
+    NEW_CONNECTION_ID = 0x18
+    RETIRE_CONNECTION_ID = 0x19
+    PATH_CHALLENGE = 0x1A
+    PATH_RESPONSE = 0x1B
+    CLOSE = 0x1C
+    CLOSE_APPLICATION = 0x1D
+    HANDSHAKE_DONE = 0x1E
+    IMMEDIATE_ACK = 0x1F
+    DATAGRAM = 0x30
+    DATAGRAM_LENGTH = 0x31
+    ACK_FREQUENCY = 0xAF
+
+
+FIN, LENGTH, OFFSET = 1, 2, 4
+"""Flags of STREAM frames (RFC 9000 §19.8)."""
+
+# Frame type → names of its integers in the order on the wire, and the form of the bytes that follow: none, eight bytes,
+# or a length and the bytes.
+_LAYOUT: dict[int, tuple[tuple[str, ...], str]] = {
+    F.PING: ((), ""),
+    F.RESET_STREAM: (("stream", "code", "final"), ""),
+    F.STOP_SENDING: (("stream", "code"), ""),
+    F.CRYPTO: (("offset",), "block"),
+    F.NEW_TOKEN: ((), "block"),
+    F.MAX_DATA: (("limit",), ""),
+    F.MAX_STREAM_DATA: (("stream", "limit"), ""),
+    F.MAX_STREAMS_BIDI: (("limit",), ""),
+    F.MAX_STREAMS_UNI: (("limit",), ""),
+    F.DATA_BLOCKED: (("limit",), ""),
+    F.STREAM_DATA_BLOCKED: (("stream", "limit"), ""),
+    F.STREAMS_BLOCKED_BIDI: (("limit",), ""),
+    F.STREAMS_BLOCKED_UNI: (("limit",), ""),
+    F.RETIRE_CONNECTION_ID: (("sequence",), ""),
+    F.PATH_CHALLENGE: ((), "eight"),
+    F.PATH_RESPONSE: ((), "eight"),
+    F.CLOSE: (("code", "frame"), "block"),
+    F.CLOSE_APPLICATION: (("code",), "block"),
+    F.HANDSHAKE_DONE: ((), ""),
+    F.IMMEDIATE_ACK: ((), ""),
+    F.DATAGRAM: ((), "rest"),
+    F.DATAGRAM_LENGTH: ((), "block"),
+    F.ACK_FREQUENCY: (("sequence", "threshold", "delay", "reordering"), ""),
+}
+_NOT_ELICITING = {F.PADDING, F.ACK, F.ACK_ECN, F.CLOSE, F.CLOSE_APPLICATION}
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame, or a run of PADDING. `raw` is its captured encoding; without `raw` the frame is encoded from its
+    fields."""
+
+    type: int
+    values: dict[str, int] = field(default_factory=dict)
+    data: bytes = b""
+    ranges: tuple[tuple[int, int], ...] = ()
+    """ACK frames only: lowest and highest packet number of each range, the highest range first."""
+    raw: bytes = b""
+
+    def __getitem__(self, name: str) -> int:
+        return self.values[name]
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is a STREAM frame."""
+        return self.type & ~7 == F.STREAM
+
+    @property
+    def is_ack(self) -> bool:
+        """Whether it is an ACK frame, with or without counts."""
+        return self.type in (F.ACK, F.ACK_ECN)
+
+    @property
+    def eliciting(self) -> bool:
+        """Whether the frame is ack-eliciting (RFC 9000 §1.2)."""
+        return self.type not in _NOT_ELICITING
+
+    @property
+    def offset(self) -> int:
+        """Offset of the first byte, in STREAM and CRYPTO frames."""
+        return self.values.get("offset", 0)
+
+    @property
+    def end(self) -> int:
+        """Offset after the last byte, in STREAM and CRYPTO frames."""
+        return self.offset + len(self.data)
+
+    @property
+    def fin(self) -> bool:
+        """Whether a STREAM frame ends its stream."""
+        return self.is_stream and bool(self.type & FIN)
+
+    def but(
+        self,
+        *,
+        type: int | None = None,
+        data: bytes | None = None,
+        ranges: Sequence[tuple[int, int]] | None = None,
+        **values: int,
+    ) -> "Frame":
+        """The same frame with other fields."""
+        return replace(
+            self,
+            type=self.type if type is None else type,
+            values=self.values | values,
+            data=self.data if data is None else data,
+            ranges=self.ranges if ranges is None else tuple(ranges),
+            raw=b"",
+        )
+
+    def with_value(self, name: str, value: int) -> "Frame":
+        """The same frame with another integer."""
+        return replace(self, values=self.values | {name: value}, raw=b"")
+
+    def encode(self) -> bytes:
+        """The bytes of the frame."""
+        if self.raw:
+            return self.raw
+        if self.is_ack:
+            return self._encode_ack()
+        if self.is_stream:
+            return self._encode_stream()
+        if self.type == F.NEW_CONNECTION_ID:
+            head = bytes([F.NEW_CONNECTION_ID]) + varint(self["sequence"]) + varint(self["retire"])
+            return head + bytes([len(self.data) - 16]) + self.data
+        names, tail = _LAYOUT[self.type]
+        head = varint(self.type) + b"".join(varint(self[name]) for name in names)
+        return head + (varint(len(self.data)) if tail == "block" else b"") + self.data
+
+    def _encode_stream(self) -> bytes:
+        parts = [varint(self.type), varint(self["stream"])]
+        if self.type & OFFSET:
+            parts.append(varint(self["offset"]))
+        if self.type & LENGTH:
+            parts.append(varint(len(self.data)))
+        return b"".join(parts) + self.data
+
+    def _encode_ack(self) -> bytes:
+        low, high = self.ranges[0]
+        parts = [self.type, high, self["delay"], len(self.ranges) - 1, high - low]
+        for next_low, next_high in self.ranges[1:]:
+            parts += [low - next_high - 2, next_high - next_low]
+            low = next_low
+        if self.type == F.ACK_ECN:
+            parts += [self["ect0"], self["ect1"], self["ce"]]
+        return b"".join(map(varint, parts))
+
+
+def frame(type: int, data: bytes = b"", **values: int) -> Frame:
+    """A new frame."""
+    return Frame(type, values, data)
+
+
+def ack(*ranges: tuple[int, int], delay: int = 0) -> Frame:
+    """A new ACK frame with these ranges, the highest range first."""
+    return Frame(F.ACK, {"delay": delay}, ranges=ranges)
+
+
+def stream(number: int, offset: int, data: bytes, *, fin: bool = False) -> Frame:
+    """A new STREAM frame with offset and length."""
+    return Frame(F.STREAM | OFFSET | LENGTH | (FIN if fin else 0), {"stream": number, "offset": offset}, data)
+
+
+def new_connection_id(sequence: int, cid: bytes, *, retire: int = 0, token: bytes) -> Frame:
+    """A new NEW_CONNECTION_ID frame. As in a parsed frame, its bytes are the connection ID and the token."""
+    return Frame(F.NEW_CONNECTION_ID, {"sequence": sequence, "retire": retire}, cid + token)
+
+
+def padding(size: int) -> Frame:
+    """A run of PADDING frames."""
+    return Frame(F.PADDING, raw=bytes(size))
+
+
+def unknown(data: bytes) -> Frame:
+    """Arbitrary bytes in the place of a frame."""
+    return Frame(-1, raw=data)
+
+
+def parse(payload: bytes) -> list[Frame]:
+    """The frames of a packet. The first frame that can't be read is kept, with all bytes after it, as type -1."""
+    return list(_parse(payload))
+
+
+def _parse(payload: bytes) -> Iterator[Frame]:
+    reader = Reader(payload)
+    while reader.left:
+        start = reader.position
+        try:
+            parsed = _frame(reader)
+        except (IndexError, KeyError):
+            yield unknown(payload[start:])
+            return
+        yield replace(parsed, raw=payload[start : reader.position])
+
+
+def _frame(reader: Reader) -> Frame:
+    kind = reader.varint()
+    if kind == F.PADDING:
+        while reader.left and reader.data[reader.position] == 0:
+            reader.position += 1
+        return Frame(kind)
+    if kind in (F.ACK, F.ACK_ECN):
+        return _ack(reader, kind)
+    if kind & ~7 == F.STREAM:
+        values = {"stream": reader.varint()}
+        if kind & OFFSET:
+            values["offset"] = reader.varint()
+        return Frame(kind, values, reader.block() if kind & LENGTH else reader.take(reader.left))
+    if kind == F.NEW_CONNECTION_ID:
+        values = {"sequence": reader.varint(), "retire": reader.varint()}
+        return Frame(kind, values, reader.take(reader.number(1) + 16))
+    names, tail = _LAYOUT[kind]
+    values = {name: reader.varint() for name in names}
+    size = {"": 0, "eight": 8, "rest": reader.left}
+    return Frame(kind, values, reader.block() if tail == "block" else reader.take(size[tail]))
+
+
+def _ack(reader: Reader, kind: int) -> Frame:
+    high, delay, count = reader.varint(), reader.varint(), reader.varint()
+    low = high - reader.varint()
+    ranges = [(low, high)]
+    for _ in range(count):
+        high = low - reader.varint() - 2
+        low = high - reader.varint()
+        ranges.append((low, high))
+    values = {"delay": delay}
+    if kind == F.ACK_ECN:
+        values |= {name: reader.varint() for name in ("ect0", "ect1", "ce")}
+    return Frame(kind, values, ranges=tuple(ranges))
+
+
+CLIENT_HELLO, SERVER_HELLO, NEW_SESSION_TICKET, ENCRYPTED_EXTENSIONS = 1, 2, 4, 8
+END_OF_EARLY_DATA, CERTIFICATE_REQUEST, KEY_UPDATE = 5, 13, 24
+ALPN, EARLY_DATA, SUPPORTED_VERSIONS, TRANSPORT_PARAMETERS = 16, 42, 43, 57
+
+Parameters = list[tuple[int, bytes]]
+
+
+class P:
+    """Transport parameters (RFC 9000 §18.2, RFC 9221 §3, RFC 9287 §3, RFC 9368 §3)."""
+
+    ORIGINAL_DCID = 0x00
+    MAX_IDLE_TIMEOUT = 0x01
+    RESET_TOKEN = 0x02
+    MAX_UDP_PAYLOAD = 0x03
+    MAX_DATA = 0x04
+    MAX_STREAM_DATA_BIDI_LOCAL = 0x05
+    MAX_STREAM_DATA_BIDI_REMOTE = 0x06
+    MAX_STREAM_DATA_UNI = 0x07
+    MAX_STREAMS_BIDI = 0x08
+    MAX_STREAMS_UNI = 0x09
+    ACK_DELAY_EXPONENT = 0x0A
+    MAX_ACK_DELAY = 0x0B
+    DISABLE_MIGRATION = 0x0C
+    PREFERRED_ADDRESS = 0x0D
+    CID_LIMIT = 0x0E
+    INITIAL_SCID = 0x0F
+    RETRY_SCID = 0x10
+    VERSION_INFORMATION = 0x11
+    MAX_DATAGRAM = 0x20
+    GREASE_QUIC_BIT = 0x2AB2
+
+
+@dataclass
+class Message:
+    """One handshake message. In hellos and EncryptedExtensions, `before` and `extensions` together are the body."""
+
+    type: int
+    before: bytes
+    extensions: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def encode(self) -> bytes:
+        """The bytes of the message."""
+        body = self.before
+        if self.type in _HEADS:
+            each = b"".join(kind.to_bytes(2) + len(data).to_bytes(2) + data for kind, data in self.extensions)
+            body += len(each).to_bytes(2) + each
+        return bytes([self.type]) + len(body).to_bytes(3) + body
+
+    def get(self, kind: int) -> bytes | None:
+        """The data of an extension."""
+        return next((data for each, data in self.extensions if each == kind), None)
+
+    def set(self, kind: int, data: bytes | None) -> None:
+        """Change, add or remove an extension."""
+        if self.get(kind) is None and data is not None:
+            self.extensions.insert(0, (kind, data))  # not at the end: in a ClientHello the pre-shared key must be last
+            return
+        self.extensions = [
+            (each, old if each != kind else data or b"")
+            for each, old in self.extensions
+            if each != kind or data is not None
+        ]
+
+
+def _client_hello(reader: Reader) -> None:
+    reader.take(34)
+    reader.block(1)
+    reader.block(2)
+    reader.block(1)
+
+
+def _server_hello(reader: Reader) -> None:
+    reader.take(34)
+    reader.block(1)
+    reader.take(3)
+
+
+def _ticket(reader: Reader) -> None:
+    reader.take(8)
+    reader.block(1)
+    reader.block(2)
+
+
+_HEADS: dict[int, Callable[[Reader], None]] = {
+    CLIENT_HELLO: _client_hello,
+    SERVER_HELLO: _server_hello,
+    NEW_SESSION_TICKET: _ticket,
+    ENCRYPTED_EXTENSIONS: lambda _: None,
+}
+
+
+def messages(stream: bytes) -> tuple[list[Message], bytes]:
+    """The complete messages of a CRYPTO stream, and the remaining bytes."""
+    collected: list[Message] = []
+    reader = Reader(stream)
+    while reader.left >= 4:
+        start = reader.position
+        kind, size = reader.number(1), reader.number(3)
+        if size > reader.left:
+            return collected, stream[start:]
+        body = Reader(reader.take(size))
+        if kind not in _HEADS:
+            collected.append(Message(kind, body.data))
+            continue
+        _HEADS[kind](body)
+        message = Message(kind, body.data[: body.position])
+        listed = Reader(body.block(2))
+        while listed.left:
+            message.extensions.append((listed.number(2), listed.block(2)))
+        collected.append(message)
+    return collected, stream[reader.position :]
+
+
+def parameters(data: bytes) -> Parameters:
+    """The transport parameters in an extension's data, in order."""
+    reader = Reader(data)
+    collected: Parameters = []
+    while reader.left:
+        collected.append((reader.varint(), reader.block()))
+    return collected
+
+
+def encode_parameters(listed: Parameters) -> bytes:
+    """The extension's data with these transport parameters."""
+    return b"".join(varint(kind) + varint(len(data)) + data for kind, data in listed)
+
+
+def with_parameter(listed: Parameters, kind: int, data: bytes | int | None) -> Parameters:
+    """The parameters with one parameter changed, added or removed. An integer is encoded."""
+    value = varint(data) if isinstance(data, int) else data
+    without = [(each, old) for each, old in listed if each != kind]
+    if value is None:
+        return without
+    if len(without) == len(listed):
+        return [*listed, (kind, value)]
+    return [(each, value if each == kind else old) for each, old in listed]
+
+
+def client_suites(hello: Message) -> tuple[int, ...]:
+    """The cipher suites of a ClientHello."""
+    reader = Reader(hello.before, 34)
+    reader.block(1)
+    suites = Reader(reader.block(2))
+    return tuple(suites.number(2) for _ in range(suites.left // 2))
+
+
+def with_session_id(hello: Message, session: bytes) -> None:
+    """Set legacy_session_id of a hello."""
+    old = hello.before[34]
+    hello.before = hello.before[:34] + bytes([len(session)]) + session + hello.before[35 + old :]
+
+
+V1, V2 = 1, 0x6B3343CF
+AES_128, AES_256, CHACHA = 0x1301, 0x1302, 0x1303
+SUITES = (AES_128, AES_256, CHACHA)
+TAG = 16
+_SALT = {
+    V1: bytes.fromhex("38762cf7f55934b34d179ae6a4c80cadccbb7f0a"),
+    V2: bytes.fromhex("0dede3def700a6db819381be6e269dcbf9bd2ed9"),
+}
+_RETRY = {
+    V1: ("be0c690b9f66575a1d766b54e368c84e", "461599d35d632bf2239825bb"),
+    V2: ("8fb4b01b56ac48e260fbcbcead7ccc92", "d86969bc2d7c6d9990efb04a"),
+}
+
+
+def _expand(secret: bytes, label: str, size: int, digest: str) -> bytes:
+    """HKDF-Expand-Label (RFC 8446 §7.1) for results of at most two hash lengths."""
+    name = b"tls13 " + label.encode()
+    info = size.to_bytes(2) + bytes([len(name)]) + name + b"\0"
+    first = hmac.digest(secret, info + b"\1", digest)
+    return (first + hmac.digest(secret, first + info + b"\2", digest))[:size]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of one secret. `masks`: the secret for header protection, which a key update doesn't change."""
+
+    secret: bytes
+    suite: int
+    version: int
+    masks: bytes = b""
+    generation: int = 0
+
+    @property
+    def _digest(self) -> str:
+        return "sha384" if self.suite == AES_256 else "sha256"
+
+    def _derive(self, secret: bytes, what: str, size: int) -> bytes:
+        return _expand(secret, f"quicv2 {what}" if self.version == V2 else f"quic {what}", size, self._digest)
+
+    @property
+    def _size(self) -> int:
+        return 16 if self.suite == AES_128 else 32
+
+    @cached_property
+    def _aead(self) -> AESGCM | ChaCha20Poly1305:
+        key = self._derive(self.secret, "key", self._size)
+        return ChaCha20Poly1305(key) if self.suite == CHACHA else AESGCM(key)
+
+    @cached_property
+    def _iv(self) -> bytes:
+        return self._derive(self.secret, "iv", 12)
+
+    @cached_property
+    def _mask_key(self) -> bytes:
+        return self._derive(self.masks or self.secret, "hp", self._size)
+
+    def _nonce(self, number: int) -> bytes:
+        return bytes(a ^ b for a, b in zip(self._iv, number.to_bytes(12), strict=True))
+
+    def next(self) -> "Keys":
+        """The keys after an update (RFC 9001 §6.1)."""
+        secret = self._derive(self.secret, "ku", len(self.secret))
+        return Keys(secret, self.suite, self.version, self.masks or self.secret, self.generation + 1)
+
+    def mask(self, sample: bytes) -> bytes:
+        """The mask of five bytes for the header (RFC 9001 §5.4)."""
+        if self.suite == CHACHA:
+            return Cipher(ChaCha20(self._mask_key, sample), None).encryptor().update(bytes(5))
+        return Cipher(AES(self._mask_key), ECB()).encryptor().update(sample)[:5]
+
+    def seal(self, number: int, header: bytes, payload: bytes) -> bytes:
+        """The encrypted payload with its tag."""
+        return self._aead.encrypt(self._nonce(number), payload, header)
+
+    def open(self, number: int, header: bytes, sealed: bytes) -> bytes | None:
+        """The decrypted payload; None when it was not sealed with these keys."""
+        try:
+            return self._aead.decrypt(self._nonce(number), sealed, header)
+        except InvalidTag:
+            return None
+
+
+def initial_keys(dcid: bytes, version: int) -> dict[str, Keys]:
+    """Sender → keys of its Initial packets (RFC 9001 §5.2)."""
+    secret = hmac.digest(_SALT[version], dcid, "sha256")
+    return {role: Keys(_expand(secret, f"{role} in", 32, "sha256"), AES_128, version) for role in ("client", "server")}
+
+
+def retry_tag(version: int, original: bytes, packet: bytes) -> bytes:
+    """The integrity tag for a Retry packet that is given without its tag (RFC 9001 §5.8)."""
+    key, nonce = (bytes.fromhex(text) for text in _RETRY[version])
+    return AESGCM(key).encrypt(nonce, b"", bytes([len(original)]) + original + packet)
+
+
+def unguessable(*parts: object) -> bytes:
+    """32 bytes that differ for different parts and are the same in every run."""
+    return hashlib.sha256(repr(parts).encode()).digest()
+
+
+class Kind(Enum):
+    """The kind of a packet. OPAQUE: bytes that no key opens, which are kept unchanged."""
+
+    INITIAL = "initial"
+    ZERO_RTT = "0-RTT"
+    HANDSHAKE = "handshake"
+    RETRY = "retry"
+    VERSION_NEGOTIATION = "version negotiation"
+    ONE_RTT = "1-RTT"
+    OPAQUE = "opaque"
+
+
+LONG = (Kind.INITIAL, Kind.ZERO_RTT, Kind.HANDSHAKE)
+SPACES = {
+    Kind.INITIAL: "initial",
+    Kind.HANDSHAKE: "handshake",
+    Kind.ZERO_RTT: "application",
+    Kind.ONE_RTT: "application",
+}
+_BITS = {Kind.INITIAL: 0, Kind.ZERO_RTT: 1, Kind.HANDSHAKE: 2, Kind.RETRY: 3}
+
+
+def type_bits(kind: Kind, version: int) -> int:
+    """The packet type of a long header (RFC 9000 §17.2, RFC 9369 §3.2)."""
+    return (_BITS[kind] + (version == V2)) % 4
+
+
+@dataclass
+class Packet:
+    """One packet. `raw`: the captured, protected bytes. They are written again unless the packet was `changed`."""
+
+    kind: Kind
+    raw: bytes
+    first: int = 0
+    """The first byte, without header protection."""
+    version: int = 0
+    dcid: bytes = b""
+    scid: bytes = b""
+    token: bytes = b""
+    number: int = -1
+    frames: list[Frame] = field(default_factory=list)
+    keys: Keys | None = None
+    versions: tuple[int, ...] = ()
+    """The versions of a Version Negotiation packet."""
+    original: bytes = b""
+    """Only in Retry packets: the connection ID that the tag covers."""
+    changed: bool = False
+    trailer: bytes = b""
+    """Bytes after the packet that belong to no packet."""
+    token_size: int = 0
+    length_size: int = 2
+    fields: slice = field(default_factory=lambda: slice(0, 0))
+    """While the packet is unopened: the place of packet number and sealed payload in `raw`."""
+    bad_tag: bool = False
+    """Whether the packet is sealed with a wrong tag."""
+
+    @property
+    def opened(self) -> bool:
+        """Whether the frames of the packet are known."""
+        return self.keys is not None
+
+    @property
+    def space(self) -> str:
+        """Its packet number space."""
+        return SPACES[self.kind]
+
+    @property
+    def eliciting(self) -> bool:
+        """Whether the packet is ack-eliciting."""
+        return any(frame.eliciting for frame in self.frames)
+
+    @property
+    def number_size(self) -> int:
+        """Bytes of the packet number on the wire."""
+        return (self.first & 3) + 1
+
+    @property
+    def payload(self) -> bytes:
+        """All frames, with the padding that header protection needs (RFC 9001 §5.4.2)."""
+        encoded = b"".join(frame.encode() for frame in self.frames)
+        return encoded + bytes(max(0, 4 - self.number_size - len(encoded)) if encoded else 0)
+
+    def encode(self) -> bytes:
+        """The protected bytes of the packet, and the trailer."""
+        return self._protected() + self.trailer
+
+    def _protected(self) -> bytes:
+        if not self.changed:
+            return self.raw
+        if self.kind is Kind.RETRY:
+            head = bytes([self.first]) + self._long_ids() + self.token
+            tag = retry_tag(self.version, self.original, head)
+            return head + (bytes([tag[0] ^ 1]) + tag[1:] if self.bad_tag else tag)
+        if self.kind is Kind.VERSION_NEGOTIATION:
+            return bytes([self.first]) + self._long_ids() + b"".join(each.to_bytes(4) for each in self.versions)
+        if self.keys is None:
+            return self.raw
+        return self._sealed(self.keys)
+
+    def _long_ids(self) -> bytes:
+        ids = bytes([len(self.dcid)]) + self.dcid + bytes([len(self.scid)]) + self.scid
+        return self.version.to_bytes(4) + ids
+
+    def _sealed(self, keys: Keys) -> bytes:
+        payload, size = self.payload, self.number_size
+        if self.kind is Kind.ONE_RTT:
+            head = bytes([self.first]) + self.dcid
+        else:
+            head = bytes([self.first]) + self._long_ids()
+            if self.kind is Kind.INITIAL:
+                head += varint(len(self.token), max(self.token_size, len(varint(len(self.token))))) + self.token
+            length = size + len(payload) + TAG
+            head += varint(length, max(self.length_size, len(varint(length))))
+        number_at = len(head)
+        head += (self.number & (1 << 8 * size) - 1).to_bytes(size)
+        sealed = keys.seal(self.number, head, payload)
+        if self.bad_tag:
+            sealed = sealed[:-1] + bytes([sealed[-1] ^ 1])
+        whole = bytearray(head + sealed)
+        mask = keys.mask(bytes(whole[number_at + 4 : number_at + 20]))
+        whole[0] ^= mask[0] & (0x1F if self.kind is Kind.ONE_RTT else 0x0F)
+        for at in range(size):
+            whole[number_at + at] ^= mask[1 + at]
+        return bytes(whole)
+
+    def open(self, keys: Keys, largest: int) -> bool:
+        """Try to open the packet with these keys. `largest`: the highest packet number of its sender and space so far,
+        or -1."""
+        protected = bytearray(self.raw)
+        at = self.fields.start
+        if self.fields.stop - at < 20:
+            return False
+        mask = keys.mask(self.raw[at + 4 : at + 20])
+        first = protected[0] ^ mask[0] & (0x1F if self.kind is Kind.ONE_RTT else 0x0F)
+        size = (first & 3) + 1
+        protected[0] = first
+        for index in range(size):
+            protected[at + index] ^= mask[1 + index]
+        number = full_number(int.from_bytes(protected[at : at + size]), 8 * size, largest)
+        payload = keys.open(number, bytes(protected[: at + size]), self.raw[at + size : self.fields.stop])
+        if payload is None:
+            return False
+        self.first, self.number, self.keys = first, number, keys
+        self.frames = parse(payload)
+        return True
+
+    def drop(self, *unwanted: Frame) -> None:
+        """Remove these frames."""
+        self.frames = [frame for frame in self.frames if not any(frame is each for each in unwanted)]
+        if not self.frames:
+            self.frames = [frame(F.PING)]
+        self.changed = True
+
+    def swap(self, old: Frame, *new: Frame) -> None:
+        """Replace a frame by other frames."""
+        at = next(index for index, each in enumerate(self.frames) if each is old)
+        self.frames[at : at + 1] = new
+        self.changed = True
+
+    def add(self, *new: Frame) -> None:
+        """Insert frames at the front, because a frame without a length and PADDING must come last."""
+        self.frames[0:0] = new
+        self.changed = True
+
+    def pad(self, size: int) -> None:
+        """Make the packet longer by `size` bytes of PADDING. With a negative `size`, remove that much PADDING if the
+        packet has it."""
+        self.changed = True
+        if size > 0:
+            last = self.frames[-1]
+            if last.is_stream and not last.type & LENGTH:
+                self.frames[-1] = last.but(type=last.type | LENGTH)
+                size = max(size - len(varint(len(last.data))), 0)
+            self.frames.append(padding(size))
+            return
+        for index, each in enumerate(self.frames):
+            if each.type == F.PADDING:
+                cut = min(-size, len(each.raw))
+                self.frames[index] = padding(len(each.raw) - cut)
+                size += cut
+        self.frames = [each for each in self.frames if each.type != F.PADDING or each.raw]
+
+
+def full_number(truncated: int, bits: int, largest: int) -> int:
+    """The full packet number that follows from its last bits (RFC 9000 appendix A.3)."""
+    expected, window = largest + 1, 1 << bits
+    candidate = expected & ~(window - 1) | truncated
+    if candidate <= expected - window // 2 and candidate < (1 << 62) - window:
+        return candidate + window
+    return candidate - window if candidate > expected + window // 2 and candidate >= window else candidate
+
+
+def split(data: bytes) -> list[Packet]:
+    """The packets of a datagram, unopened."""
+    packets: list[Packet] = []
+    position = 0
+    while position < len(data):
+        if packets and not any(data[position:]):  # some stacks fill datagrams after the last packet
+            packets[-1].trailer = data[position:]
+            break
+        try:
+            packet, position = _header(data, position)
+        except (IndexError, KeyError):
+            packets.append(Packet(Kind.OPAQUE, data[position:]))
+            break
+        packets.append(packet)
+    return packets
+
+
+def _header(data: bytes, start: int) -> tuple[Packet, int]:
+    first = data[start]
+    if not first & 0x80:
+        return Packet(Kind.ONE_RTT, data[start:], first, fields=slice(0, len(data) - start)), len(data)
+    reader = Reader(data, start + 1)
+    version, dcid, scid = reader.number(4), reader.block(1), reader.block(1)
+    if version == 0:
+        listed = tuple(reader.number(4) for _ in range(reader.left // 4))
+        kind = Kind.VERSION_NEGOTIATION
+        return Packet(kind, data[start:], first, version, dcid, scid, versions=listed), len(data)
+    if version not in (1, V2):
+        return Packet(Kind.OPAQUE, data[start:]), len(data)
+    kind = next(kind for kind in _BITS if type_bits(kind, version) == first >> 4 & 3)
+    packet = Packet(kind, b"", first, version, dcid, scid)
+    if kind is Kind.RETRY:
+        packet.raw = data[start:]
+        packet.token = reader.take(reader.left - TAG)
+        return packet, len(data)
+    if kind is Kind.INITIAL:
+        before = reader.position
+        size = reader.varint()
+        packet.token_size = reader.position - before
+        packet.token = reader.take(size)
+    before = reader.position
+    length = reader.varint()
+    packet.length_size = reader.position - before
+    at = reader.position - start
+    reader.take(length)
+    packet.raw = data[start : reader.position]
+    packet.fields = slice(at, len(packet.raw))
+    return packet, reader.position

@@ -1,28 +1,6 @@
-"""All mutants, by family. Importing this package registers them."""
+"""All mutants. Importing this package registers them."""
 
-from lab.mutate.mutants import (
-    application,
-    connection,
-    frames,
-    identities,
-    packets,
-    parameters,
-    paths,
-    streams,
-    versions,
-)
-from lab.mutate.registry import MUTANTS, Mutant
+from lab.mutate.mutants import application, handshake, packets, paths
+from lab.mutate.mutation import MUTANTS, Mutant
 
-__all__ = [
-    "MUTANTS",
-    "Mutant",
-    "application",
-    "connection",
-    "frames",
-    "identities",
-    "packets",
-    "parameters",
-    "paths",
-    "streams",
-    "versions",
-]
+__all__ = ["MUTANTS", "Mutant", "application", "handshake", "packets", "paths"]

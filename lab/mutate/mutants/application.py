@@ -2,12 +2,9 @@
 
 from collections.abc import Callable
 
-from lab.mutate.frames import F, frame, stream
-from lab.mutate.mutation import Mutation, Sent
+from lab.mutate.mutation import Mutation, Sent, mutant
 from lab.mutate.recording import CLIENT, SERVER
-from lab.mutate.registry import mutant
-from lab.mutate.tls import P
-from lab.mutate.wire import Reader, varint
+from lab.mutate.wire import F, P, Reader, frame, stream, varint
 
 CASES = ("http3",)
 DATA, HEADERS, CANCEL_PUSH, SETTINGS, PUSH_PROMISE, GOAWAY, MAX_PUSH_ID = 0, 1, 3, 4, 5, 7, 13

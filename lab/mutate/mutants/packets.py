@@ -1,12 +1,10 @@
-"""Mutants of packets, datagrams and acknowledgments (RFC 9000 §12 to §17, RFC 9001 §5 and §6, RFC 9369)."""
+"""Mutants of packets, frames, streams and flow control (RFC 9000 §2 to §4, §12 to §14, §17, §19)."""
 
-from lab.mutate import edits
-from lab.mutate.frames import F, Frame, frame, padding
-from lab.mutate.mutation import Mutation, Sent
-from lab.mutate.packets import LONG, Kind
+from collections.abc import Callable
+
+from lab.mutate.mutation import MTU, Mutation, Sent, Stream, copied, keep_size, mutant
 from lab.mutate.recording import CLIENT, SERVER
-from lab.mutate.registry import mutant
-from lab.mutate.tls import P
+from lab.mutate.wire import LONG, F, Frame, Kind, P, ack, frame, new_connection_id, padding, stream, unknown, varint
 
 
 def arrived(m: Mutation, *kinds: Kind) -> list[Sent]:
@@ -72,7 +70,7 @@ def _empty(m: Mutation) -> None:
 @mutant("rfc9000-12.3-number-reused")
 def _reused(m: Mutation) -> None:
     datagram, packet = m.pick([each for each in m.hosts() if each[1].number > 2])
-    twin = edits.copied(packet, frame(F.PING), padding(5))
+    twin = copied(packet, frame(F.PING), padding(5))
     m.recording.insert(datagram, [twin], after_s=0.00001)
 
 
@@ -291,7 +289,7 @@ def _above_limit(m: Mutation) -> None:
 def _handshake_above_limit(m: Mutation) -> None:
     sizes = [datagram.size for datagram, _ in m.packets()]
     limit = max([1200, *sizes])
-    m.need(limit < edits.MTU, "the datagrams are as large as possible")
+    m.need(limit < MTU, "the datagrams are as large as possible")
     sent = m.packets(Kind.HANDSHAKE, where=lambda datagram, packet: datagram.opened and packet.eliciting)
     datagram, packet = m.pick([each for each in sent if each[0].arrived], "no Handshake packet")
     packet.pad(limit + 1 - datagram.size)
@@ -306,7 +304,7 @@ def _server_token(m: Mutation) -> None:
     size = datagram.size
     packet.token = m.rng.randbytes(16)
     packet.changed = True
-    edits.keep_size(datagram, size)
+    keep_size(datagram, size)
 
 
 @mutant("rfc9000-17.2.3-early-after-1rtt", CLIENT, cases=("zerortt",))
@@ -333,3 +331,477 @@ def _truncated(m: Mutation) -> None:
     _, packet = m.pick(long)
     packet.first &= ~3
     packet.changed = True
+
+
+Make = Callable[[Mutation], Frame]
+HIGH = (1 << 60) + 1
+
+
+def _send(rule: str, make: Make, *roles: str, name: str, cases: tuple[str, ...] = ()) -> None:
+    """Mutants that send one more 1-RTT packet with one frame."""
+
+    def change(m: Mutation) -> None:
+        m.send(make(m))
+
+    mutant(rule, *roles, cases=cases, name=name)(change)
+
+
+def own_uni(m: Mutation) -> int:
+    """A unidirectional stream of the role."""
+    return 2 if m.role == CLIENT else 3
+
+
+def peer_uni(m: Mutation) -> int:
+    """A unidirectional stream of the peer."""
+    return 3 if m.role == CLIENT else 2
+
+
+def peer_bidi(m: Mutation) -> int:
+    """A bidirectional stream that the peer has not opened."""
+    if m.role == CLIENT:
+        return 1
+    return max(m.streams(CLIENT), default=0) // 4 * 4 + 4
+
+
+_send(
+    "rfc9000-19.4-reset-receive-only",
+    lambda m: frame(F.RESET_STREAM, stream=peer_uni(m), code=0, final=0),
+    name="reset",
+)
+_send("rfc9000-19.5-stop-sending-send-only", lambda m: frame(F.STOP_SENDING, stream=own_uni(m), code=0), name="stop")
+_send(
+    "rfc9000-19.5-stop-sending-not-created",
+    lambda m: frame(F.STOP_SENDING, stream=peer_bidi(m), code=0),
+    name="stop-own",
+)
+_send("rfc9000-19.6-crypto-offset-overflow", lambda _: frame(F.CRYPTO, b"ab", offset=(1 << 62) - 1), name="crypto")
+_send("rfc9000-19.7-token-from-client", lambda m: frame(F.NEW_TOKEN, m.rng.randbytes(16)), CLIENT, name="token")
+_send("rfc9000-19.7-token-empty", lambda _: frame(F.NEW_TOKEN), SERVER, name="token")
+_send("rfc9000-19.8-stream-receive-only", lambda m: stream(peer_uni(m), 0, b"a"), name="stream")
+_send("rfc9000-19.8-stream-not-created", lambda m: stream(peer_bidi(m), 0, b"a"), name="stream")
+_send(
+    "rfc9000-19.10-credit-send-only",
+    lambda m: frame(F.MAX_STREAM_DATA, stream=own_uni(m), limit=1 << 20),
+    name="credit",
+)
+_send(
+    "rfc9000-19.10-credit-not-created",
+    lambda m: frame(F.MAX_STREAM_DATA, stream=peer_bidi(m), limit=1 << 20),
+    name="credit",
+)
+_send("rfc9000-19.11-max-streams-high", lambda _: frame(F.MAX_STREAMS_BIDI, limit=HIGH), name="bidirectional")
+_send("rfc9000-19.11-max-streams-high", lambda _: frame(F.MAX_STREAMS_UNI, limit=HIGH), name="unidirectional")
+_send(
+    "rfc9000-19.13-blocked-receive-only",
+    lambda m: frame(F.STREAM_DATA_BLOCKED, stream=peer_uni(m), limit=0),
+    name="blocked",
+)
+_send("rfc9000-19.14-streams-blocked-high", lambda _: frame(F.STREAMS_BLOCKED_BIDI, limit=HIGH), name="bidirectional")
+_send("rfc9000-19.14-streams-blocked-high", lambda _: frame(F.STREAMS_BLOCKED_UNI, limit=HIGH), name="unidirectional")
+_send("rfc9000-19.20-handshake-done-from-client", lambda _: frame(F.HANDSHAKE_DONE), CLIENT, name="done")
+_send("rfc9000-12.4-unknown-frame", lambda m: unknown(varint(m.rng.randrange(0x4000, 0x8000))), name="type")
+_send("rfc9000-12.4-malformed-frame", lambda _: unknown(varint(F.MAX_DATA) + b"\xc0\0"), name="cut-off")
+_send("rfc9000-12.4-long-frame-type", lambda _: unknown(varint(F.PING, 2)), name="ping")
+
+
+@mutant("rfc9000-8.2.2-response-unasked", name="response-padded")
+def _response(m: Mutation) -> None:
+    m.send(frame(F.PATH_RESPONSE, m.rng.randbytes(8)), size=1200)
+
+
+@mutant(
+    "rfc9000-19.8-stream-offset-overflow",
+    along={
+        "rfc9000-4.1-stream-limit": "no limit is that high",
+        "rfc9000-4.1-connection-limit": "no limit is that high",
+        "rfc9000-4.5-data-beyond-final-size": "the stream had ended",
+    },
+)
+def _offset_overflow(m: Mutation) -> None:
+    number = m.pick(sorted(m.streams()))
+    m.send(stream(number, (1 << 62) - 1, b"ab"))
+
+
+def _issue(m: Mutation, *, cid: bytes = b"", sequence: int | None = None, retire: int = 0) -> None:
+    cids = m.connection.cids[m.role]
+    m.need(cids and cids[0], "it chose an empty connection ID")
+    issued = [each for _, _, each in m.frames(F.NEW_CONNECTION_ID)]
+    following = max((each["sequence"] for each in issued), default=0) + 1
+    number = following if sequence is None else sequence
+    m.set_parameter(P.CID_LIMIT, 60, m.peer)  # so that one more connection ID is allowed
+    token = m.rng.randbytes(16)
+    m.send(new_connection_id(number, cid or m.rng.randbytes(8), retire=retire, token=token))
+
+
+@mutant("rfc9000-19.15-id-length")
+def _id_length(m: Mutation) -> None:
+    _issue(m, cid=m.rng.randbytes(21))
+
+
+@mutant("rfc9000-19.15-retire-prior-to-high")
+def _retire_high(m: Mutation) -> None:
+    _issue(m, retire=m.rng.randrange(100, 200))
+
+
+@mutant("rfc9000-5.1.1-sequence-skipped")
+def _skipped(m: Mutation) -> None:
+    _issue(m, sequence=m.rng.randrange(50, 90))
+
+
+@mutant("rfc9000-19.15-sequence-reused")
+def _sequence_reused(m: Mutation) -> None:
+    issued = m.frames(F.NEW_CONNECTION_ID)
+    _issue(m, sequence=m.pick(issued)[2]["sequence"] if issued else 0)
+
+
+@mutant("rfc9000-19.15-id-reused")
+def _id_reused(m: Mutation) -> None:
+    issued = m.frames(F.NEW_CONNECTION_ID)
+    _issue(m, cid=m.pick(issued)[2].data[:-16] if issued else m.connection.cids[m.role][0])
+
+
+@mutant("rfc9000-10.3.2-reset-token-repeated")
+def _token_repeated(m: Mutation) -> None:
+    old = m.pick(m.frames(F.NEW_CONNECTION_ID))[2]
+    m.set_parameter(P.CID_LIMIT, 60, m.peer)
+    following = max(each["sequence"] for _, _, each in m.frames(F.NEW_CONNECTION_ID)) + 1
+    m.send(new_connection_id(following, m.rng.randbytes(8), token=old.data[-16:]))
+
+
+@mutant("rfc9000-5.1.1-too-many-ids", name="too_many")
+def _too_many_ids(m: Mutation) -> None:
+    cids = m.connection.cids[m.role]
+    m.need(cids and cids[0], "it chose an empty connection ID")
+    following = max((each["sequence"] for _, _, each in m.frames(F.NEW_CONNECTION_ID)), default=0) + 1
+    sent = m.pick(m.hosts())
+    limit = m.parameter(P.CID_LIMIT, m.peer, 2)
+    m.need(limit < 20, "the limit is too high for one packet")
+    m.send_after(
+        sent,
+        *(new_connection_id(following + at, m.rng.randbytes(8), token=m.rng.randbytes(16)) for at in range(limit + 1)),
+    )
+
+
+@mutant("rfc9000-19.15-new-id-beside-empty", CLIENT)
+def _beside_empty(m: Mutation) -> None:
+    cids = m.connection.cids[m.role]
+    m.need(cids and not cids[0], "its connection ID is not empty")
+    m.send(new_connection_id(1, m.rng.randbytes(8), token=m.rng.randbytes(16)))
+
+
+@mutant("rfc9000-19.16-retire-unissued", name="retire")
+def _retire_unissued(m: Mutation) -> None:
+    cids = m.connection.cids[m.peer]
+    m.need(cids and cids[0], "the peer's connection ID is empty")
+    m.send(frame(F.RETIRE_CONNECTION_ID, sequence=m.rng.randrange(900, 9000)))
+
+
+@mutant("rfc9000-19.16-retire-empty", SERVER)
+def _retire_empty(m: Mutation) -> None:
+    cids = m.connection.cids[m.peer]
+    m.need(cids and not cids[0], "the peer's connection ID is not empty")
+    m.send(frame(F.RETIRE_CONNECTION_ID, sequence=0))
+
+
+@mutant("rfc9000-19.16-retire-own-packet", along={"rfc9000-5.1.2-retired-id-used": "later packets bear it, too"})
+def _retire_own(m: Mutation) -> None:
+    m.need(len(m.connection.cids[m.peer][0]) > 0, "the peer's connection ID is empty")
+    datagram, packet = m.pick(m.hosts())
+    issued = {each.data[:-16]: each["sequence"] for _, _, each in m.frames(F.NEW_CONNECTION_ID, sender=m.peer)}
+    m.send_after((datagram, packet), frame(F.RETIRE_CONNECTION_ID, sequence=issued.get(packet.dcid, 0)))
+
+
+@mutant("rfc9000-19.3.1-ack-range-negative")
+def _negative(m: Mutation) -> None:
+    # The frame must be alone in its packet, because frames after a broken frame can't be read.
+    alone = [each for each in m.frames(F.ACK) if each[1].kind is Kind.ONE_RTT and len(each[1].frames) == 1]
+    datagram, packet, old = m.pick(alone)
+    high = old.ranges[0][1]
+    raw = bytes([F.ACK]) + varint(high) + varint(old["delay"]) + varint(0) + varint(high + m.rng.randrange(1, 9))
+    m.replace((datagram, packet), old, unknown(raw))
+
+
+def _forbidden(kind: Kind) -> Make:
+    def make(m: Mutation) -> Frame:
+        if kind is Kind.ZERO_RTT:
+            choices = [
+                frame(F.PATH_RESPONSE, m.rng.randbytes(8)),
+                frame(F.RETIRE_CONNECTION_ID, sequence=0),
+                ack((0, 0)),
+            ]
+            return m.rng.choice(choices)
+        limit = m.parameter(P.MAX_DATA, m.role)
+        streams = m.parameter(P.MAX_STREAMS_BIDI, m.role)
+        choices = [frame(F.MAX_DATA, limit=limit), frame(F.MAX_STREAMS_BIDI, limit=streams)]
+        return m.rng.choice([*choices, frame(F.DATA_BLOCKED, limit=m.parameter(P.MAX_DATA, m.peer))])
+
+    return make
+
+
+def _put(
+    rule: str,
+    kind: Kind,
+    make: Make,
+    *roles: str,
+    name: str,
+    cases: tuple[str, ...] = (),
+    along: dict[str, str] | None = None,
+) -> None:
+    def change(m: Mutation) -> None:
+        m.add(kind, make(m))
+
+    mutant(rule, *roles, cases=cases, name=name, along=along)(change)
+
+
+_put("rfc9000-12.5-frame-in-initial", Kind.INITIAL, _forbidden(Kind.INITIAL), name="limit")
+_put("rfc9000-12.5-frame-in-handshake", Kind.HANDSHAKE, _forbidden(Kind.HANDSHAKE), name="limit")
+_put(
+    "rfc9000-12.5-frame-in-handshake",
+    Kind.HANDSHAKE,
+    lambda _: frame(F.HANDSHAKE_DONE),
+    SERVER,
+    name="done",
+    along={"rfc9000-19.20-handshake-done-early": "the handshake goes on"},
+)
+_put("rfc9000-12.5-frame-in-handshake", Kind.HANDSHAKE, lambda _: stream(0, 0, b"GET /"), CLIENT, name="stream")
+_put(
+    "rfc9000-12.5-frame-in-early-data",
+    Kind.ZERO_RTT,
+    lambda _: frame(F.RETIRE_CONNECTION_ID, sequence=0),
+    CLIENT,
+    name="retire",
+    cases=("zerortt",),
+    along={"rfc9000-5.1.2-retired-id-used": "the client goes on with that connection ID"},
+)
+_put(
+    "rfc9000-12.5-frame-in-early-data",
+    Kind.ZERO_RTT,
+    lambda _: frame(F.CRYPTO, b"abcd", offset=0),
+    CLIENT,
+    name="crypto",
+    cases=("zerortt",),
+)
+_put(
+    "rfc9000-10.2.3-application-close-early", Kind.HANDSHAKE, lambda _: frame(F.CLOSE_APPLICATION, code=0), name="close"
+)
+_put(
+    "rfc9000-10.2.3-application-close-early", Kind.INITIAL, lambda _: frame(F.CLOSE_APPLICATION, code=0), name="initial"
+)
+_put(
+    "rfc9000-10.2.3-reason-not-cleared",
+    Kind.HANDSHAKE,
+    lambda _: frame(F.CLOSE, b"why not", code=0x0C, frame=0),
+    name="close",
+)
+
+
+@mutant("rfc9221-3-not-offered")
+def _datagram(m: Mutation) -> None:
+    m.set_parameter(P.MAX_DATAGRAM, None, m.peer)
+    m.send(frame(F.DATAGRAM_LENGTH, m.rng.randbytes(20)))
+
+
+@mutant("rfc9221-3-too-large")
+def _large_datagram(m: Mutation) -> None:
+    m.set_parameter(P.MAX_DATAGRAM, 100, m.peer)
+    m.send(frame(F.DATAGRAM_LENGTH, m.rng.randbytes(m.rng.randrange(101, 400))))
+
+
+@mutant("rfc9221-3-too-large", name="length-field")
+def _length_field(m: Mutation) -> None:
+    """The data fits, but not with the type and the two bytes of the length."""
+    m.set_parameter(P.MAX_DATAGRAM, 100, m.peer)
+    m.send(frame(F.DATAGRAM_LENGTH, m.rng.randbytes(98)))
+
+
+REPEATED = {"rfc9000-3.3-stream-after-reset": "the link lost data of the stream, which is sent again later"}
+
+
+def _done(m: Mutation) -> Stream:
+    """A stream of the role that has ended."""
+    return m.pick([each for each in m.streams().values() if each.finished], "no stream has ended")
+
+
+def _after_end(m: Mutation, ended: Stream) -> Sent:
+    """A packet after which the stream's end is known to have been sent."""
+    end = next(datagram.sent_ns for datagram, _, each in ended.sent if each.fin)
+    return m.pick([each for each in m.hosts() if each[0].sent_ns >= end], "nothing is sent after the end")
+
+
+@mutant("rfc9000-4.5-final-size-changed", along={"rfc9000-4.5-data-beyond-final-size": "a longer stream has more data"})
+def _final_size(m: Mutation) -> None:
+    ended = _done(m)
+    m.send_after(_after_end(m, ended), stream(ended.id, ended.end + m.rng.randrange(1, 9), b"", fin=True))
+
+
+@mutant("rfc9000-4.5-final-size-changed", name="by-reset", along=REPEATED)
+def _final_reset(m: Mutation) -> None:
+    ended = _done(m)
+    m.need(ended.end > 1, "the stream is empty")
+    size = ended.end + m.rng.randrange(1, 9)
+    m.send_after(_after_end(m, ended), frame(F.RESET_STREAM, stream=ended.id, code=0, final=size))
+
+
+@mutant("rfc9000-4.5-data-beyond-final-size")
+def _beyond(m: Mutation) -> None:
+    ended = _done(m)
+    m.send_after(_after_end(m, ended), stream(ended.id, ended.end, m.rng.randbytes(5)))
+
+
+def _reset_then(m: Mutation, make: Frame, ended: Stream) -> None:
+    reset = frame(F.RESET_STREAM, stream=ended.id, code=0, final=ended.end)
+    sent = m.send_after(_after_end(m, ended), reset)
+    m.send_after(sent, make)
+
+
+@mutant("rfc9000-3.3-stream-after-reset")
+def _after_reset(m: Mutation) -> None:
+    ended = _done(m)
+    data = ended.sent[0][2]
+    _reset_then(m, stream(ended.id, data.offset, data.data[:20]), ended)
+
+
+@mutant("rfc9000-3.3-blocked-after-reset", along=REPEATED)
+def _blocked_after_reset(m: Mutation) -> None:
+    ended = _done(m)
+    _reset_then(m, frame(F.STREAM_DATA_BLOCKED, stream=ended.id, limit=ended.end), ended)
+
+
+@mutant("rfc9000-4.1-stream-limit", cases=("transfer", "handshake", "keyupdate"))
+def _stream_limit(m: Mutation) -> None:
+    kind = P.MAX_STREAM_DATA_BIDI_REMOTE if m.role == CLIENT else P.MAX_STREAM_DATA_BIDI_LOCAL
+    sent = [each for each in m.streams().values() if each.id % 4 == 0 and each.end > 20]
+    chosen = m.pick(sent)
+    m.need(all(other.end <= chosen.end for other in sent), "not the longest stream")
+    others = [other.end for other in sent if other is not chosen]
+    limit = m.rng.randrange(max([*others, chosen.end // 2]), chosen.end)
+    m.set_parameter(kind, limit, m.peer)
+    for datagram, packet, old in m.frames(F.MAX_STREAM_DATA, sender=m.peer):
+        if old["stream"] == chosen.id:
+            m.replace((datagram, packet), old, old.but(limit=min(old["limit"], limit)))
+
+
+@mutant("rfc9000-4.1-connection-limit", cases=("transfer", "handshake", "keyupdate"))
+def _connection_limit(m: Mutation) -> None:
+    total = sum(each.end for each in m.streams().values())
+    m.need(total > 20, "too little data")
+    limit = m.rng.randrange(total // 2, total)
+    m.set_parameter(P.MAX_DATA, limit, m.peer)
+    for datagram, packet, old in m.frames(F.MAX_DATA, sender=m.peer):
+        m.replace((datagram, packet), old, old.but(limit=min(old["limit"], limit)))
+
+
+@mutant("rfc9000-4.6-too-many-streams", CLIENT)
+def _too_many(m: Mutation) -> None:
+    limit = m.parameter(P.MAX_STREAMS_BIDI, SERVER)
+    granted = [each["limit"] for _, _, each in m.frames(F.MAX_STREAMS_BIDI, sender=SERVER)]
+    number = 4 * max([limit, *granted]) + 4 * m.rng.randrange(3)
+    m.send(stream(number, 0, b"GET /x\r\n", fin=True))
+
+
+@mutant("rfc9000-4.6-too-many-streams", SERVER, name="unidirectional")
+def _too_many_uni(m: Mutation) -> None:
+    limit = m.parameter(P.MAX_STREAMS_UNI, CLIENT)
+    granted = [each["limit"] for _, _, each in m.frames(F.MAX_STREAMS_UNI, sender=CLIENT)]
+    m.send(stream(4 * max([limit, *granted]) + 3, 0, b"\x21"))
+
+
+@mutant("rfc9000-4.6-too-many-streams", CLIENT, name="parameter", cases=("multiplexing", "transfer"))
+def _fewer(m: Mutation) -> None:
+    opened = [each for each in m.streams() if each % 4 == 0]
+    m.need(len(opened) > 1, "one stream alone")
+    m.set_parameter(P.MAX_STREAMS_BIDI, len(opened) - 1, SERVER)
+    m.need(not m.frames(F.MAX_STREAMS_BIDI, sender=SERVER), "more are granted")
+
+
+def _opens(name: str, kind: F, *, bit: int, **values: int) -> None:
+    def change(m: Mutation) -> None:
+        parameter, granting = (
+            (P.MAX_STREAMS_UNI, F.MAX_STREAMS_UNI) if bit else (P.MAX_STREAMS_BIDI, F.MAX_STREAMS_BIDI)
+        )
+        granted = [each["limit"] for _, _, each in m.frames(granting, sender=m.peer)]
+        first = 4 * max([m.parameter(parameter, m.peer), *granted])
+        m.send(frame(kind, b"", stream=first + 4 * m.rng.randrange(3) + bit + (m.role == SERVER), **values))
+
+    mutant("rfc9000-4.6-too-many-streams", name=name)(change)
+
+
+_opens("by-reset", F.RESET_STREAM, bit=2, code=0, final=0)
+_opens("by-blocked", F.STREAM_DATA_BLOCKED, bit=2, limit=0)
+_opens("by-stop", F.STOP_SENDING, bit=0, code=0)
+_opens("by-credit", F.MAX_STREAM_DATA, bit=0, limit=1000)
+
+
+def _reset_beyond(m: Mutation, limit: int) -> None:
+    m.set_parameter(P.MAX_STREAMS_UNI, 100, m.peer)
+    number = 4 * 60 + 2 + (m.role == SERVER)
+    m.send(frame(F.RESET_STREAM, stream=number, code=0, final=limit + m.rng.randrange(1, 9)))
+
+
+@mutant(
+    "rfc9000-4.1-stream-limit",
+    name="by-reset",
+    along={"rfc9000-4.1-connection-limit": "the limit of the connection may be as low"},
+)
+def _stream_limit_reset(m: Mutation) -> None:
+    _reset_beyond(m, m.parameter(P.MAX_STREAM_DATA_UNI, m.peer))
+
+
+@mutant("rfc9000-4.1-connection-limit", name="by-reset")
+def _connection_limit_reset(m: Mutation) -> None:
+    granted = [each["limit"] for _, _, each in m.frames(F.MAX_DATA, sender=m.peer)]
+    limit = max([m.parameter(P.MAX_DATA, m.peer), *granted])
+    m.set_parameter(P.MAX_STREAM_DATA_UNI, 1 << 40, m.peer)
+    _reset_beyond(m, limit)
+
+
+@mutant("rfc9000-2.2-data-changed", name="stream")
+def _data_changed(m: Mutation) -> None:
+    ended = _done(m)
+    data = m.pick([each for _, _, each in ended.sent if each.offset < 1000 and each.data])
+    changed = bytes([data.data[0] ^ 1]) + data.data[1:20]
+    m.send_after(_after_end(m, ended), stream(ended.id, data.offset, changed))
+
+
+@mutant("rfc9000-2.2-data-changed", name="crypto")
+def _crypto_changed(m: Mutation) -> None:
+    sent = [each for each in m.frames(F.CRYPTO) if each[1].kind is Kind.HANDSHAKE and len(each[2].data) > 9]
+    datagram, packet, old = m.pick([each for each in sent if each[0].arrived])
+    at = m.rng.randrange(len(old.data))
+    changed = old.but(data=old.data[:at] + bytes([old.data[at] ^ 1]) + old.data[at + 1 :])
+    m.send_after((datagram, packet), changed)
+
+
+LOWER = "the earlier connection used more itself"
+
+
+@mutant(
+    "rfc9000-7.4.1-remembered-limits",
+    CLIENT,
+    cases=("zerortt",),
+    name="streams",
+    along={"rfc9000-4.6-too-many-streams": LOWER},
+)
+def _remembered_streams(m: Mutation) -> None:
+    early = {each["stream"] for _, packet, each in m.frames(F.STREAM) if packet.kind is Kind.ZERO_RTT}
+    _remember(m, P.MAX_STREAMS_BIDI, len(early) - 1)
+
+
+@mutant(
+    "rfc9000-7.4.1-remembered-limits",
+    CLIENT,
+    cases=("zerortt",),
+    name="data",
+    along={"rfc9000-4.1-stream-limit": LOWER},
+)
+def _remembered_data(m: Mutation) -> None:
+    early = [each.end for _, packet, each in m.frames(F.STREAM) if packet.kind is Kind.ZERO_RTT]
+    _remember(m, P.MAX_STREAM_DATA_BIDI_REMOTE, max(early) - 1)
+
+
+def _remember(m: Mutation, parameter: int, limit: int) -> None:
+    """Give the earlier connections a lower limit."""
+    earlier = [each for each in m.recording.connections if each is not m.connection]
+    m.need(earlier and limit >= 0, "no earlier connection")
+    for connection in earlier:
+        Mutation(m.recording, connection, SERVER, m.rng).set_parameter(parameter, limit)

@@ -9,12 +9,10 @@ from random import Random
 
 import pytest
 
-from lab.mutate.edits import copied
-from lab.mutate.frames import FIN, F, frame
 from lab.mutate.mutants import MUTANTS
-from lab.mutate.mutation import Mutation, Sent
-from lab.mutate.packets import Kind
+from lab.mutate.mutation import Mutation, Sent, copied
 from lab.mutate.recording import CLIENT, ROLES, SERVER, Datagram, Recording
+from lab.mutate.wire import FIN, F, Kind, frame
 from lab.recordings.recordings import RECORDINGS, changed
 from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lab.mutate.frames import F
 from lab.mutate.recording import Recording
+from lab.mutate.wire import F
 from lab.recordings.recordings import RECORDINGS
 from runner.decode.columns import CLIENT, SERVER
 from runner.inputs.inputs import ServedFile

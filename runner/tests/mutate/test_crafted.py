@@ -8,11 +8,10 @@ from random import Random
 import pytest
 
 from lab.mutants import violations
-from lab.mutate.frames import F
 from lab.mutate.mutants import MUTANTS
 from lab.mutate.mutation import Mutation, Sent
-from lab.mutate.packets import Kind
 from lab.mutate.recording import CLIENT, SERVER, Recording
+from lab.mutate.wire import F, Kind
 from lab.recordings.conformance import GOOD, GOOD_ONES
 from lab.recordings.recordings import RECORDINGS, changed, sizes
 from runner.judge.judges import analyse

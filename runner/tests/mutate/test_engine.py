@@ -6,12 +6,9 @@ from random import Random
 
 import pytest
 
-from lab.mutate import tls
-from lab.mutate.frames import F, frame
 from lab.mutate.mutation import Mutation
-from lab.mutate.packets import Kind
 from lab.mutate.recording import CLIENT, ROLES, SERVER, Recording
-from lab.mutate.tls import P
+from lab.mutate.wire import F, Kind, P, frame, messages
 from lab.recordings.recordings import RECORDINGS
 
 GOOD = sorted(folder for folder in RECORDINGS.glob("*_*/*/1"))
@@ -68,7 +65,7 @@ def test_a_parameter_moves_what_follows_it(role: str, tmp_path: Path) -> None:
     connection = again.connections[0]
     changed = Mutation(again, connection, role, Random(1))
     assert changed.parameters()[0x7777] == token
-    assert tls.messages(connection.crypto_stream(role, "handshake"))[1] == b""
+    assert messages(connection.crypto_stream(role, "handshake"))[1] == b""
     if role == SERVER:
         assert connection.crypto_stream(role, "handshake")[-200:] == old[-200:]
     assert P.INITIAL_SCID in changed.parameters()
