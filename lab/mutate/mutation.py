@@ -3,11 +3,12 @@ generator. Edits keep the rest of the recording valid: sizes, packet numbers, ac
 """
 
 import copy
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from lab.mutate.recording import CLIENT, SERVER, Connection, Datagram, Recording, anything
 from lab.mutate.wire import (
@@ -454,6 +455,7 @@ class Mutation:
 
 
 Break = Callable[[Mutation], None]
+TABLES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("mutants.toml").read_text())
 MUTANTS: list["Mutant"] = []
 BOTH = (CLIENT, SERVER)
 
@@ -480,15 +482,16 @@ def mutant(
     rule: str,
     *roles: str,
     cases: Sequence[str] = (),
-    along: Mapping[str, str] | None = None,
     name: str = "",
 ) -> Callable[[Break], Break]:
-    """Register a function as the mutants of a rule, one for each role that can break it."""
+    """Register a function as the mutants of a rule, one for each role that can break it. Without `name`, they are named
+    after the function. `mutants.toml` has the rules that are broken along with this rule."""
 
     def register(function: Break) -> Break:
         for role in roles or BOTH:
             label = name or function.__name__.removeprefix("_")
-            MUTANTS.append(Mutant(rule, label, role, function, tuple(cases), along or {}))
+            along = TABLES["along"].get(f"{rule} {label}", {})
+            MUTANTS.append(Mutant(rule, label, role, function, tuple(cases), along))
         return function
 
     return register

@@ -1,8 +1,6 @@
 """Mutants of transport parameters, TLS messages, versions, Retry, key updates, connection IDs and tokens
 (RFC 9000 §5.1, §7, §17.2 and §18, RFC 9001, 9287, 9368 and 9369)."""
 
-from collections.abc import Callable
-
 from lab.mutate.mutants.packets import arrived
 from lab.mutate.mutation import Mutation, Sent, copied, keep_size, mutant
 from lab.mutate.recording import CLIENT, SERVER
@@ -29,73 +27,16 @@ from lab.mutate.wire import (
     frame,
     initial_keys,
     new_connection_id,
-    varint,
     with_session_id,
 )
 
-Value = Callable[[Mutation], bytes | int | None]
 
-
-def _set(
-    rule: str,
-    kind: int,
-    value: Value,
-    *roles: str,
-    cases: tuple[str, ...] = (),
-    name: str = "",
-    along: dict[str, str] | None = None,
-) -> None:
-    """Mutants that only give a parameter another value."""
-
-    def change(m: Mutation) -> None:
-        m.set_parameter(kind, value(m))
-
-    mutant(rule, *roles, cases=cases, name=name or f"parameter-{kind:#x}", along=along)(change)
-
-
-def _other_id(kind: int) -> Value:
-    def value(m: Mutation) -> bytes:
-        old = m.parameters().get(kind)
-        m.need(old, "that parameter isn't there, or is empty")
-        assert old is not None
-        return bytes([old[0] ^ m.rng.randrange(1, 256)]) + old[1:]
-
-    return value
-
-
-_set("rfc9000-7.3-initial-source-missing", P.INITIAL_SCID, lambda _: None)
-_set("rfc9000-7.3-initial-source-wrong", P.INITIAL_SCID, _other_id(P.INITIAL_SCID))
-_set("rfc9000-7.3-original-destination-missing", P.ORIGINAL_DCID, lambda _: None, SERVER)
-_set("rfc9000-7.3-original-destination-wrong", P.ORIGINAL_DCID, _other_id(P.ORIGINAL_DCID), SERVER)
-_set("rfc9000-7.3-retry-source-missing", P.RETRY_SCID, lambda _: None, SERVER, cases=("retry",))
-_set("rfc9000-7.3-retry-source-wrong", P.RETRY_SCID, _other_id(P.RETRY_SCID), SERVER, cases=("retry",))
-_set("rfc9000-7.3-retry-source-without-retry", P.RETRY_SCID, lambda m: m.rng.randbytes(8), SERVER, cases=("handshake",))
-_set("rfc9000-18-malformed-parameter", P.MAX_IDLE_TIMEOUT, lambda _: varint(30_000) + b"\0")
-_set("rfc9000-18.2-udp-payload-limit-low", P.MAX_UDP_PAYLOAD, lambda m: m.rng.randrange(200, 1200))
-_set("rfc9000-18.2-ack-delay-exponent-high", P.ACK_DELAY_EXPONENT, lambda m: m.rng.randrange(21, 63))
-_set("rfc9000-18.2-max-ack-delay-high", P.MAX_ACK_DELAY, lambda m: m.rng.randrange(1 << 14, 1 << 20))
-_set(
-    "rfc9000-18.2-active-id-limit-low",
-    P.CID_LIMIT,
-    lambda m: m.rng.randrange(2),
-    along={"rfc9000-5.1.1-too-many-ids": "the peer sent more"},
-)
-_set("rfc9000-18.2-stream-limit-high", P.MAX_STREAMS_BIDI, lambda _: (1 << 60) + 1, name="bidirectional")
-_set("rfc9000-18.2-stream-limit-high", P.MAX_STREAMS_UNI, lambda _: (1 << 60) + 1, name="unidirectional")
-_set("rfc9000-18.2-reset-token-length", P.RESET_TOKEN, lambda m: m.rng.randbytes(15), SERVER)
-_set("rfc9000-18.2-flag-with-value", P.DISABLE_MIGRATION, lambda m: m.rng.randbytes(1))
-_set("rfc9287-3-parameter-with-value", P.GREASE_QUIC_BIT, lambda m: m.rng.randbytes(1))
-_set(
-    "rfc9000-18.2-preferred-address-empty-id",
-    P.PREFERRED_ADDRESS,
-    lambda m: bytes([193, 167, 100, 101, 1, 187]) + bytes(18) + b"\0" + m.rng.randbytes(16),
-    SERVER,
-    cases=("handshake", "transfer"),
-)
-_SERVERS = "rfc9000-18.2-server-parameter-from-client"
-_set(_SERVERS, P.RESET_TOKEN, lambda m: m.rng.randbytes(16), CLIENT, name="reset-token")
-_set(_SERVERS, P.ORIGINAL_DCID, lambda m: m.rng.randbytes(8), CLIENT, name="original-dcid")
-_set(_SERVERS, P.RETRY_SCID, lambda m: m.rng.randbytes(8), CLIENT, name="retry-scid")
+def other_id(m: Mutation, kind: int) -> bytes:
+    """The connection ID in a transport parameter, changed."""
+    old = m.parameters().get(kind)
+    m.need(old, "that parameter isn't there, or is empty")
+    assert old is not None
+    return bytes([old[0] ^ m.rng.randrange(1, 256)]) + old[1:]
 
 
 @mutant("rfc9000-7.4-parameter-twice")
@@ -120,47 +61,23 @@ def _early_datagrams(m: Mutation) -> None:
     m.set_parameter(P.MAX_DATAGRAM, m.rng.randrange(100, 1200))
 
 
-def _information(rule: str, value: Value, *roles: str, name: str = "", cases: tuple[str, ...] = ("v2",)) -> None:
-    _set(
-        rule,
-        P.VERSION_INFORMATION,
-        value,
-        *roles,
-        cases=cases,
-        name=name or "version-information",
-        along={"rfc9368-2.3-version-not-offered": "the offer can't be read any more"},
-    )
-
-
-def _versions(*numbers: int) -> bytes:
+def versions(*numbers: int) -> bytes:
     return b"".join(number.to_bytes(4) for number in numbers)
-
-
-_information("rfc9368-3-malformed", lambda _: _versions(1, 1) + b"\0")
-_information("rfc9368-4-version-zero", lambda m: _versions(m.connection.version, m.connection.version, 1, 0), SERVER)
-_information("rfc9368-4-version-zero", lambda m: m.parameters()[P.VERSION_INFORMATION] + _versions(0), CLIENT)
-_information("rfc9368-3-chosen-not-available", lambda _: _versions(1, 0x6B3343CF), CLIENT)
-_information("rfc9368-4-client-chosen-wrong", lambda _: _versions(0x6B3343CF, 0x6B3343CF, 1), CLIENT)
-_information("rfc9368-4-server-chosen-wrong", lambda _: _versions(1, 0x6B3343CF, 1), SERVER)
-_information("rfc9369-4-no-version-information", lambda _: None)
 
 
 @mutant("rfc9368-2.3-version-not-offered", SERVER, cases=("v2",))
 def _offer_withdrawn(m: Mutation) -> None:
     m.need(m.connection.version != 1, "it stays with version 1")
-    m.set_parameter(P.VERSION_INFORMATION, _versions(1, 1), CLIENT)
+    m.set_parameter(P.VERSION_INFORMATION, versions(1, 1), CLIENT)
 
 
-@mutant(
-    "rfc9001-8.2-parameters-missing",
-    along={"rfc9000-5.1.1-sequence-skipped": "number 1 was the connection ID of the preferred address"},
-)
+@mutant("rfc9001-8.2-parameters-missing")
 def _no_parameters(m: Mutation) -> None:
     kind = CLIENT_HELLO if m.role == CLIENT else ENCRYPTED_EXTENSIONS
     m.edit_message(kind, lambda message: message.set(TRANSPORT_PARAMETERS, None))
 
 
-@mutant("rfc9001-8.1-no-alpn-offered", CLIENT, along={"rfc9001-8.1-alpn-not-offered": "nothing is offered any more"})
+@mutant("rfc9001-8.1-no-alpn-offered", CLIENT)
 def _no_alpn_offered(m: Mutation) -> None:
     m.edit_message(CLIENT_HELLO, lambda message: message.set(ALPN, None))
 
@@ -386,13 +303,7 @@ def _update_all(m: Mutation, roles: tuple[str, ...], start_ns: dict[str, int]) -
                 packet.keys, packet.first, packet.changed = packet.keys.next(), packet.first ^ 4, True
 
 
-@mutant(
-    "rfc9001-6.1-update-before-confirmed",
-    along={
-        "rfc9001-6.1-update-before-ack": "before confirmation little is acknowledged",
-        "rfc9001-6.2-ack-with-old-keys": "the peer didn't follow",
-    },
-)
+@mutant("rfc9001-6.1-update-before-confirmed")
 def _update_early(m: Mutation) -> None:
     confirmed = m.confirmed_ns
     early = [each for each in m.packets(Kind.ONE_RTT) if each[0].sent_ns < confirmed and each[0].arrived]
@@ -402,11 +313,7 @@ def _update_early(m: Mutation) -> None:
     _update_all(m, (m.role, m.peer), {m.role: first, m.peer: reply})
 
 
-@mutant(
-    "rfc9001-6.1-update-before-ack",
-    cases=("keyupdate",),
-    along={"rfc9001-6.2-ack-with-old-keys": "the peer didn't follow twice"},
-)
+@mutant("rfc9001-6.1-update-before-ack", cases=("keyupdate",))
 def _update_twice(m: Mutation) -> None:
     """A second key update follows at once, before a packet with the first new keys can be acknowledged."""
     sent = m.packets(Kind.ONE_RTT, where=lambda _, packet: packet.keys is not None and packet.keys.generation == 1)
@@ -460,26 +367,14 @@ def _labels(m: Mutation) -> None:
     packet.changed = True
 
 
-@mutant(
-    "rfc9369-4.1-retry-version",
-    SERVER,
-    cases=("retry",),
-    along={"rfc9369-4.1-version-after-retry": "the client goes on in its own version"},
-)
+@mutant("rfc9369-4.1-retry-version", SERVER, cases=("retry",))
 def _retry_version(m: Mutation) -> None:
     _, retry = _retry(m)
     retry.version, retry.changed = V2 if retry.version == V1 else V1, True
     retry.first = retry.first & ~0x30 | (0 if retry.version == V2 else 0x30)
 
 
-@mutant(
-    "rfc9369-4.1-handshake-version",
-    cases=("v2",),
-    along={
-        "rfc9369-3.3.2-key-labels": "the keys are those of the negotiated version",
-        "rfc9368-4-server-chosen-wrong": "the versions of packets and parameter differ",
-    },
-)
+@mutant("rfc9369-4.1-handshake-version", cases=("v2",))
 def _handshake_version(m: Mutation) -> None:
     _, packet = m.pick(arrived(m, Kind.HANDSHAKE))
     packet.version = V1 if packet.version == V2 else V2
@@ -487,15 +382,7 @@ def _handshake_version(m: Mutation) -> None:
     packet.changed = True
 
 
-@mutant(
-    "rfc9369-4.1-early-data-version",
-    CLIENT,
-    cases=("zerortt",),
-    along={
-        "rfc9369-3.3.2-key-labels": "the keys are those of the original version",
-        "rfc9369-4-no-version-information": "quinn never sends it",
-    },
-)
+@mutant("rfc9369-4.1-early-data-version", CLIENT, cases=("zerortt",))
 def _early_version(m: Mutation) -> None:
     _, packet = m.pick(arrived(m, Kind.ZERO_RTT), "no 0-RTT")
     packet.version = V1 if packet.version == V2 else V2
@@ -503,6 +390,7 @@ def _early_version(m: Mutation) -> None:
     packet.changed = True
 
 
+NEW_ADDRESS = bytes([193, 167, 100, 101, 1, 187]) + bytes(18)  # of a server: IPv4 address, port, no IPv6
 LONG_LASTING = ("longrtt", "blackhole", "mtublackhole", "rebind-addr", "rebind-port")
 
 
@@ -539,10 +427,7 @@ def at_its_source(m: Mutation, owner: str) -> bytes:
     return sent[0][1].scid
 
 
-@mutant(
-    "rfc9000-17.2-id-too-long",
-    along={"rfc9000-18-malformed-parameter": "the transport parameter has the same length"},
-)
+@mutant("rfc9000-17.2-id-too-long")
 def _too_long(m: Mutation) -> None:
     rename(m, m.role, at_its_source(m, m.role), m.rng.randbytes(m.rng.randrange(21, 40)))
 
@@ -550,7 +435,7 @@ def _too_long(m: Mutation) -> None:
 @mutant("rfc9000-18.2-preferred-address-without-ids", SERVER, cases=("handshake", "http3", "window"))
 def _preferred_without(m: Mutation) -> None:
     without_ids(m, SERVER)
-    ends = bytes([193, 167, 100, 101, 1, 187]) + bytes(18)
+    ends = NEW_ADDRESS
     m.set_parameter(P.PREFERRED_ADDRESS, ends + b"\x08" + m.rng.randbytes(8) + m.rng.randbytes(16))
 
 
@@ -653,12 +538,7 @@ def _token_of_other_version(m: Mutation) -> None:
     m.set_parameter(P.VERSION_INFORMATION, b"".join(each.to_bytes(4) for each in versions), CLIENT)
 
 
-@mutant(
-    "rfc9369-4.1-version-after-retry",
-    CLIENT,
-    cases=("retry",),
-    along={"rfc9369-4-no-version-information": "the client never sends it"},
-)
+@mutant("rfc9369-4.1-version-after-retry", CLIENT, cases=("retry",))
 def _other_version_after_retry(m: Mutation) -> None:
     later = [each for each in m.packets(Kind.INITIAL) if each[1].token]
     speak_first(m, V2, later)

@@ -1,10 +1,8 @@
 """Mutants of packets, frames, streams and flow control (RFC 9000 §2 to §4, §12 to §14, §17, §19)."""
 
-from collections.abc import Callable
-
 from lab.mutate.mutation import MTU, Mutation, Sent, Stream, copied, keep_size, mutant
 from lab.mutate.recording import CLIENT, SERVER
-from lab.mutate.wire import LONG, F, Frame, Kind, P, ack, frame, new_connection_id, padding, stream, unknown, varint
+from lab.mutate.wire import LONG, F, Frame, Kind, P, frame, new_connection_id, padding, stream, unknown, varint
 
 
 def arrived(m: Mutation, *kinds: Kind) -> list[Sent]:
@@ -12,10 +10,7 @@ def arrived(m: Mutation, *kinds: Kind) -> list[Sent]:
     return m.packets(where=lambda datagram, packet: datagram.arrived and packet.opened and packet.kind in kinds)
 
 
-@mutant(
-    "rfc9000-17.2-fixed-bit-long",
-    along={"rfc9000-17.3.1-fixed-bit-short": "it cleared the bit of 1-RTT packets, too, which was offered"},
-)
+@mutant("rfc9000-17.2-fixed-bit-long")
 def _fixed_long(m: Mutation) -> None:
     m.set_parameter(P.GREASE_QUIC_BIT, None, m.peer)
     _, packet = m.pick(arrived(m, Kind.HANDSHAKE))
@@ -23,10 +18,7 @@ def _fixed_long(m: Mutation) -> None:
     packet.changed = True
 
 
-@mutant(
-    "rfc9000-17.3.1-fixed-bit-short",
-    along={"rfc9000-17.2-fixed-bit-long": "it cleared the bit of Handshake packets, too, which was offered"},
-)
+@mutant("rfc9000-17.3.1-fixed-bit-short")
 def _fixed_short(m: Mutation) -> None:
     m.set_parameter(P.GREASE_QUIC_BIT, None, m.peer)
     _, packet = m.pick(arrived(m, Kind.ONE_RTT))
@@ -87,10 +79,7 @@ def _not_increasing(m: Mutation) -> None:
     first.changed = second.changed = True
 
 
-@mutant(
-    "rfc9000-12.2-mixed-destinations",
-    along={"rfc9000-7.2-id-not-the-servers": "one of the two is not the server's"},
-)
+@mutant("rfc9000-12.2-mixed-destinations")
 def _mixed(m: Mutation) -> None:
     coalesced = [each for each in arrived(m, Kind.HANDSHAKE) if len(each[0].packets) > 1 and each[1].dcid]
     datagram, packet = m.pick([each for each in coalesced if each[1] is not each[0].packets[0]])
@@ -201,11 +190,7 @@ _count_high("rfc9000-19.3.2-ect1-count-too-high", "ect1")
 _count_high("rfc9000-19.3.2-ce-count-too-high", "ce")
 
 
-@mutant(
-    "rfc9000-13.4.1-ecn-counts-decrease",
-    cases=("ecn",),
-    along={"rfc9000-13.4.1-ect-not-counted": "the last count is too low"},
-)
+@mutant("rfc9000-13.4.1-ecn-counts-decrease", cases=("ecn",))
 def _decrease(m: Mutation) -> None:
     counts = [each for each in _counts(m) if each[1]["ect0"] > 1]
     m.need(len(counts) > 1, "too few counts")
@@ -256,11 +241,7 @@ def _shrink(m: Mutation, role: str) -> None:
         packet.pad(-padded((datagram, packet)) + m.rng.randrange(50))
 
 
-@mutant(
-    "rfc9000-14.1-client-initial-small",
-    CLIENT,
-    along={"rfc9000-8.1-amplification": "a server that goes near its limit may send less for a smaller datagram"},
-)
+@mutant("rfc9000-14.1-client-initial-small", CLIENT)
 def _client_small(m: Mutation) -> None:
     _shrink(m, CLIENT)
 
@@ -333,17 +314,15 @@ def _truncated(m: Mutation) -> None:
     packet.changed = True
 
 
-Make = Callable[[Mutation], Frame]
 HIGH = (1 << 60) + 1
 
 
-def _send(rule: str, make: Make, *roles: str, name: str, cases: tuple[str, ...] = ()) -> None:
-    """Mutants that send one more 1-RTT packet with one frame."""
-
-    def change(m: Mutation) -> None:
-        m.send(make(m))
-
-    mutant(rule, *roles, cases=cases, name=name)(change)
+def any_limit(m: Mutation) -> Frame:
+    """A frame about limits that changes no limit."""
+    limit = m.parameter(P.MAX_DATA, m.role)
+    streams = m.parameter(P.MAX_STREAMS_BIDI, m.role)
+    choices = [frame(F.MAX_DATA, limit=limit), frame(F.MAX_STREAMS_BIDI, limit=streams)]
+    return m.rng.choice([*choices, frame(F.DATA_BLOCKED, limit=m.parameter(P.MAX_DATA, m.peer))])
 
 
 def own_uni(m: Mutation) -> int:
@@ -363,60 +342,12 @@ def peer_bidi(m: Mutation) -> int:
     return max(m.streams(CLIENT), default=0) // 4 * 4 + 4
 
 
-_send(
-    "rfc9000-19.4-reset-receive-only",
-    lambda m: frame(F.RESET_STREAM, stream=peer_uni(m), code=0, final=0),
-    name="reset",
-)
-_send("rfc9000-19.5-stop-sending-send-only", lambda m: frame(F.STOP_SENDING, stream=own_uni(m), code=0), name="stop")
-_send(
-    "rfc9000-19.5-stop-sending-not-created",
-    lambda m: frame(F.STOP_SENDING, stream=peer_bidi(m), code=0),
-    name="stop-own",
-)
-_send("rfc9000-19.6-crypto-offset-overflow", lambda _: frame(F.CRYPTO, b"ab", offset=(1 << 62) - 1), name="crypto")
-_send("rfc9000-19.7-token-from-client", lambda m: frame(F.NEW_TOKEN, m.rng.randbytes(16)), CLIENT, name="token")
-_send("rfc9000-19.7-token-empty", lambda _: frame(F.NEW_TOKEN), SERVER, name="token")
-_send("rfc9000-19.8-stream-receive-only", lambda m: stream(peer_uni(m), 0, b"a"), name="stream")
-_send("rfc9000-19.8-stream-not-created", lambda m: stream(peer_bidi(m), 0, b"a"), name="stream")
-_send(
-    "rfc9000-19.10-credit-send-only",
-    lambda m: frame(F.MAX_STREAM_DATA, stream=own_uni(m), limit=1 << 20),
-    name="credit",
-)
-_send(
-    "rfc9000-19.10-credit-not-created",
-    lambda m: frame(F.MAX_STREAM_DATA, stream=peer_bidi(m), limit=1 << 20),
-    name="credit",
-)
-_send("rfc9000-19.11-max-streams-high", lambda _: frame(F.MAX_STREAMS_BIDI, limit=HIGH), name="bidirectional")
-_send("rfc9000-19.11-max-streams-high", lambda _: frame(F.MAX_STREAMS_UNI, limit=HIGH), name="unidirectional")
-_send(
-    "rfc9000-19.13-blocked-receive-only",
-    lambda m: frame(F.STREAM_DATA_BLOCKED, stream=peer_uni(m), limit=0),
-    name="blocked",
-)
-_send("rfc9000-19.14-streams-blocked-high", lambda _: frame(F.STREAMS_BLOCKED_BIDI, limit=HIGH), name="bidirectional")
-_send("rfc9000-19.14-streams-blocked-high", lambda _: frame(F.STREAMS_BLOCKED_UNI, limit=HIGH), name="unidirectional")
-_send("rfc9000-19.20-handshake-done-from-client", lambda _: frame(F.HANDSHAKE_DONE), CLIENT, name="done")
-_send("rfc9000-12.4-unknown-frame", lambda m: unknown(varint(m.rng.randrange(0x4000, 0x8000))), name="type")
-_send("rfc9000-12.4-malformed-frame", lambda _: unknown(varint(F.MAX_DATA) + b"\xc0\0"), name="cut-off")
-_send("rfc9000-12.4-long-frame-type", lambda _: unknown(varint(F.PING, 2)), name="ping")
-
-
 @mutant("rfc9000-8.2.2-response-unasked", name="response-padded")
 def _response(m: Mutation) -> None:
     m.send(frame(F.PATH_RESPONSE, m.rng.randbytes(8)), size=1200)
 
 
-@mutant(
-    "rfc9000-19.8-stream-offset-overflow",
-    along={
-        "rfc9000-4.1-stream-limit": "no limit is that high",
-        "rfc9000-4.1-connection-limit": "no limit is that high",
-        "rfc9000-4.5-data-beyond-final-size": "the stream had ended",
-    },
-)
+@mutant("rfc9000-19.8-stream-offset-overflow")
 def _offset_overflow(m: Mutation) -> None:
     number = m.pick(sorted(m.streams()))
     m.send(stream(number, (1 << 62) - 1, b"ab"))
@@ -503,7 +434,7 @@ def _retire_empty(m: Mutation) -> None:
     m.send(frame(F.RETIRE_CONNECTION_ID, sequence=0))
 
 
-@mutant("rfc9000-19.16-retire-own-packet", along={"rfc9000-5.1.2-retired-id-used": "later packets bear it, too"})
+@mutant("rfc9000-19.16-retire-own-packet")
 def _retire_own(m: Mutation) -> None:
     m.need(len(m.connection.cids[m.peer][0]) > 0, "the peer's connection ID is empty")
     datagram, packet = m.pick(m.hosts())
@@ -519,80 +450,6 @@ def _negative(m: Mutation) -> None:
     high = old.ranges[0][1]
     raw = bytes([F.ACK]) + varint(high) + varint(old["delay"]) + varint(0) + varint(high + m.rng.randrange(1, 9))
     m.replace((datagram, packet), old, unknown(raw))
-
-
-def _forbidden(kind: Kind) -> Make:
-    def make(m: Mutation) -> Frame:
-        if kind is Kind.ZERO_RTT:
-            choices = [
-                frame(F.PATH_RESPONSE, m.rng.randbytes(8)),
-                frame(F.RETIRE_CONNECTION_ID, sequence=0),
-                ack((0, 0)),
-            ]
-            return m.rng.choice(choices)
-        limit = m.parameter(P.MAX_DATA, m.role)
-        streams = m.parameter(P.MAX_STREAMS_BIDI, m.role)
-        choices = [frame(F.MAX_DATA, limit=limit), frame(F.MAX_STREAMS_BIDI, limit=streams)]
-        return m.rng.choice([*choices, frame(F.DATA_BLOCKED, limit=m.parameter(P.MAX_DATA, m.peer))])
-
-    return make
-
-
-def _put(
-    rule: str,
-    kind: Kind,
-    make: Make,
-    *roles: str,
-    name: str,
-    cases: tuple[str, ...] = (),
-    along: dict[str, str] | None = None,
-) -> None:
-    def change(m: Mutation) -> None:
-        m.add(kind, make(m))
-
-    mutant(rule, *roles, cases=cases, name=name, along=along)(change)
-
-
-_put("rfc9000-12.5-frame-in-initial", Kind.INITIAL, _forbidden(Kind.INITIAL), name="limit")
-_put("rfc9000-12.5-frame-in-handshake", Kind.HANDSHAKE, _forbidden(Kind.HANDSHAKE), name="limit")
-_put(
-    "rfc9000-12.5-frame-in-handshake",
-    Kind.HANDSHAKE,
-    lambda _: frame(F.HANDSHAKE_DONE),
-    SERVER,
-    name="done",
-    along={"rfc9000-19.20-handshake-done-early": "the handshake goes on"},
-)
-_put("rfc9000-12.5-frame-in-handshake", Kind.HANDSHAKE, lambda _: stream(0, 0, b"GET /"), CLIENT, name="stream")
-_put(
-    "rfc9000-12.5-frame-in-early-data",
-    Kind.ZERO_RTT,
-    lambda _: frame(F.RETIRE_CONNECTION_ID, sequence=0),
-    CLIENT,
-    name="retire",
-    cases=("zerortt",),
-    along={"rfc9000-5.1.2-retired-id-used": "the client goes on with that connection ID"},
-)
-_put(
-    "rfc9000-12.5-frame-in-early-data",
-    Kind.ZERO_RTT,
-    lambda _: frame(F.CRYPTO, b"abcd", offset=0),
-    CLIENT,
-    name="crypto",
-    cases=("zerortt",),
-)
-_put(
-    "rfc9000-10.2.3-application-close-early", Kind.HANDSHAKE, lambda _: frame(F.CLOSE_APPLICATION, code=0), name="close"
-)
-_put(
-    "rfc9000-10.2.3-application-close-early", Kind.INITIAL, lambda _: frame(F.CLOSE_APPLICATION, code=0), name="initial"
-)
-_put(
-    "rfc9000-10.2.3-reason-not-cleared",
-    Kind.HANDSHAKE,
-    lambda _: frame(F.CLOSE, b"why not", code=0x0C, frame=0),
-    name="close",
-)
 
 
 @mutant("rfc9221-3-not-offered")
@@ -614,9 +471,6 @@ def _length_field(m: Mutation) -> None:
     m.send(frame(F.DATAGRAM_LENGTH, m.rng.randbytes(98)))
 
 
-REPEATED = {"rfc9000-3.3-stream-after-reset": "the link lost data of the stream, which is sent again later"}
-
-
 def _done(m: Mutation) -> Stream:
     """A stream of the role that has ended."""
     return m.pick([each for each in m.streams().values() if each.finished], "no stream has ended")
@@ -628,13 +482,13 @@ def _after_end(m: Mutation, ended: Stream) -> Sent:
     return m.pick([each for each in m.hosts() if each[0].sent_ns >= end], "nothing is sent after the end")
 
 
-@mutant("rfc9000-4.5-final-size-changed", along={"rfc9000-4.5-data-beyond-final-size": "a longer stream has more data"})
+@mutant("rfc9000-4.5-final-size-changed")
 def _final_size(m: Mutation) -> None:
     ended = _done(m)
     m.send_after(_after_end(m, ended), stream(ended.id, ended.end + m.rng.randrange(1, 9), b"", fin=True))
 
 
-@mutant("rfc9000-4.5-final-size-changed", name="by-reset", along=REPEATED)
+@mutant("rfc9000-4.5-final-size-changed", name="by-reset")
 def _final_reset(m: Mutation) -> None:
     ended = _done(m)
     m.need(ended.end > 1, "the stream is empty")
@@ -661,7 +515,7 @@ def _after_reset(m: Mutation) -> None:
     _reset_then(m, stream(ended.id, data.offset, data.data[:20]), ended)
 
 
-@mutant("rfc9000-3.3-blocked-after-reset", along=REPEATED)
+@mutant("rfc9000-3.3-blocked-after-reset")
 def _blocked_after_reset(m: Mutation) -> None:
     ended = _done(m)
     _reset_then(m, frame(F.STREAM_DATA_BLOCKED, stream=ended.id, limit=ended.end), ended)
@@ -738,11 +592,7 @@ def _reset_beyond(m: Mutation, limit: int) -> None:
     m.send(frame(F.RESET_STREAM, stream=number, code=0, final=limit + m.rng.randrange(1, 9)))
 
 
-@mutant(
-    "rfc9000-4.1-stream-limit",
-    name="by-reset",
-    along={"rfc9000-4.1-connection-limit": "the limit of the connection may be as low"},
-)
+@mutant("rfc9000-4.1-stream-limit", name="by-reset")
 def _stream_limit_reset(m: Mutation) -> None:
     _reset_beyond(m, m.parameter(P.MAX_STREAM_DATA_UNI, m.peer))
 
@@ -772,28 +622,13 @@ def _crypto_changed(m: Mutation) -> None:
     m.send_after((datagram, packet), changed)
 
 
-LOWER = "the earlier connection used more itself"
-
-
-@mutant(
-    "rfc9000-7.4.1-remembered-limits",
-    CLIENT,
-    cases=("zerortt",),
-    name="streams",
-    along={"rfc9000-4.6-too-many-streams": LOWER},
-)
+@mutant("rfc9000-7.4.1-remembered-limits", CLIENT, cases=("zerortt",), name="streams")
 def _remembered_streams(m: Mutation) -> None:
     early = {each["stream"] for _, packet, each in m.frames(F.STREAM) if packet.kind is Kind.ZERO_RTT}
     _remember(m, P.MAX_STREAMS_BIDI, len(early) - 1)
 
 
-@mutant(
-    "rfc9000-7.4.1-remembered-limits",
-    CLIENT,
-    cases=("zerortt",),
-    name="data",
-    along={"rfc9000-4.1-stream-limit": LOWER},
-)
+@mutant("rfc9000-7.4.1-remembered-limits", CLIENT, cases=("zerortt",), name="data")
 def _remembered_data(m: Mutation) -> None:
     early = [each.end for _, packet, each in m.frames(F.STREAM) if packet.kind is Kind.ZERO_RTT]
     _remember(m, P.MAX_STREAM_DATA_BIDI_REMOTE, max(early) - 1)

@@ -5,7 +5,6 @@ from lab.mutate.recording import CLIENT, SERVER, Address, Datagram, place
 from lab.mutate.wire import F, Kind, P, ack, frame, padding
 
 MOVES = ("rebind-port", "rebind-addr", "connectionmigration")
-LATE = {"rfc9000-5.1.2-retired-id-used": "the first connection ID may be retired by then"}
 
 
 @mutant("rfc9000-7.2-server-source-changed", SERVER)
@@ -54,7 +53,7 @@ def _response_repeated(m: Mutation) -> None:
     insert_packet(m.recording, datagram, packet, old, size=1200)
 
 
-@mutant("rfc9000-8.2.2-response-not-padded", along={"rfc9000-8.2.1-challenge-not-padded": "both are in one packet"})
+@mutant("rfc9000-8.2.2-response-not-padded")
 def _response_small(m: Mutation) -> None:
     datagram, packet, _ = m.pick([each for each in m.frames(F.PATH_RESPONSE) if each[0].size >= 1200])
     packet.frames = [each for each in packet.frames if each.type != F.PADDING and not each.is_stream]
@@ -62,7 +61,7 @@ def _response_small(m: Mutation) -> None:
     m.need(datagram.size < 1200, "it is full")
 
 
-@mutant("rfc9000-8.2.1-challenge-not-padded", along={"rfc9000-8.2.2-response-not-padded": "both are in one packet"})
+@mutant("rfc9000-8.2.1-challenge-not-padded")
 def _challenge_small(m: Mutation) -> None:
     unsure = m.unsure_ns()  # a small datagram is right at these times, because few bytes had arrived
     full = [each for each in m.frames(F.PATH_CHALLENGE) if each[0].size >= 1200]
@@ -82,23 +81,12 @@ def _without(m: Mutation, kind: int) -> None:
         packet.pad(size - datagram.size)
 
 
-@mutant(
-    "rfc9000-8.2.2-challenge-unanswered",
-    cases=MOVES,
-    along={"rfc9000-8-unvalidated-path": "without the response the path is never validated"},
-)
+@mutant("rfc9000-8.2.2-challenge-unanswered", cases=MOVES)
 def _unanswered(m: Mutation) -> None:
     _without(m, F.PATH_RESPONSE)
 
 
-@mutant(
-    "rfc9000-9.3-new-path-not-challenged",
-    SERVER,
-    cases=MOVES,
-    along={
-        "rfc9000-8-unvalidated-path": "the path is never validated",
-    },
-)
+@mutant("rfc9000-9.3-new-path-not-challenged", SERVER, cases=MOVES)
 def _unchallenged(m: Mutation) -> None:
     moved = [each for each, _ in m.packets() if SERVER in each.seen]
     new = [each.sent_ns for each in moved if each.seen[SERVER].destination != moved[0].seen[SERVER].destination]
@@ -115,13 +103,7 @@ def _moved(datagram: Datagram) -> None:
         record.readdress(source=(address, port ^ 1))
 
 
-@mutant(
-    "rfc9000-9-migration-before-confirmed",
-    CLIENT,
-    along={
-        "rfc9000-9.5-id-from-two-addresses": "the server has one connection ID by then",
-    },
-)
+@mutant("rfc9000-9-migration-before-confirmed", CLIENT)
 def _moves_early(m: Mutation) -> None:
     sent = m.packets(Kind.HANDSHAKE, where=lambda datagram, _: datagram.arrived)
     datagram, _ = m.pick(sent)
@@ -190,7 +172,7 @@ def _again(m: Mutation, kind: Kind, after_s: float) -> None:
     insert_packet(m.recording, datagram, packet, frame(F.PING), after_s=after_s)
 
 
-@mutant("rfc9001-4.9.1-client-initial-late", CLIENT, along=LATE)
+@mutant("rfc9001-4.9.1-client-initial-late", CLIENT)
 def _client_initial(m: Mutation) -> None:
     first = m.packets(Kind.HANDSHAKE)[0][0]
     last = m.packets(Kind.INITIAL)[-1][0]
@@ -198,7 +180,7 @@ def _client_initial(m: Mutation) -> None:
     _again(m, Kind.INITIAL, max(0.0, (first.sent_ns - last.sent_ns) / 1e9) + 0.001)
 
 
-@mutant("rfc9001-4.9.1-server-initial-late", SERVER, along=LATE)
+@mutant("rfc9001-4.9.1-server-initial-late", SERVER)
 def _server_initial(m: Mutation) -> None:
     theirs = next(each[0] for each in m.packets(Kind.HANDSHAKE, sender=CLIENT) if each[0].arrived)
     last = m.packets(Kind.INITIAL)[-1][0]
@@ -206,7 +188,7 @@ def _server_initial(m: Mutation) -> None:
     _again(m, Kind.INITIAL, (theirs.seen[SERVER].time_ns - last.sent_ns) / 1e9 + 0.6 + m.rng.random() / 5)
 
 
-@mutant("rfc9001-4.9.2-server-handshake-late", SERVER, along=LATE)
+@mutant("rfc9001-4.9.2-server-handshake-late", SERVER)
 def _server_handshake(m: Mutation) -> None:
     done = m.frames(F.HANDSHAKE_DONE)
     m.need(done, "no HANDSHAKE_DONE")
@@ -214,7 +196,7 @@ def _server_handshake(m: Mutation) -> None:
     _again(m, Kind.HANDSHAKE, (done[-1][0].sent_ns - last.sent_ns) / 1e9 + 0.002)
 
 
-@mutant("rfc9001-4.9.2-client-handshake-late", CLIENT, along=LATE)
+@mutant("rfc9001-4.9.2-client-handshake-late", CLIENT)
 def _client_handshake(m: Mutation) -> None:
     last = m.packets(Kind.HANDSHAKE)[-1][0]
     m.need(m.closed_ns > m.confirmed_ns + 800_000_000, "it is closed by then")
