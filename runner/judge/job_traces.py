@@ -298,7 +298,7 @@ def _without_a_truth(recording: Recording, vantage: Vantage, end: int, evidence:
 
 
 def _late(recording: Recording, sender: int, way: LinkParameters, evidence: Evidence) -> int:
-    """The number of datagrams of `sender` that are not in the other capture because they may have arrived after it had
+    """The number of packets of `sender` that are not in the other capture because they may have arrived after it had
     ended. The captures end when both endpoints have ended."""
     near, far = recording.near(sender), recording.far(sender)
     if near is None or far is None:
@@ -312,8 +312,12 @@ def _late(recording: Recording, sender: int, way: LinkParameters, evidence: Evid
     rate = min([way.data_rate, *(change.data_rate for change in changes if change.data_rate)])
     transit = delay + (way.queue_packets + 1) * _PACKET_BITS / rate + impairments.jitter + impairments.reorder_delay
     late = near.datagrams["time_ns"] / 1e9 + transit + _LATE > end
+    own = near.datagrams["sender"] == sender
+    # The kernel of an endpoint that has ended answers its peer's last datagrams with ICMP: IP packets without a row.
+    crossed = _Crossed.of(near.trace.meta)
+    answers = min(int((late & ~own).sum()), max(0, crossed.sent[sender] - int(own.sum()))) if crossed is not None else 0
     late[near.packets["datagram"][(near.packet_key != NULL) & np.isin(near.packet_key, far.packet_key)]] = False
-    return int((late & (near.datagrams["sender"] == sender)).sum())
+    return answers + int((late & own).sum())
 
 
 def _keys(vantage: Vantage, sender: int) -> Ints:

@@ -286,6 +286,25 @@ def test_a_datagram_that_arrived_in_time_excuses_no_other(catalog: Catalog, reco
     assert (result.outcome, [finding.code for finding in result.findings]) == (Outcome.ERROR, ["disturbed"])
 
 
+def test_an_icmp_answer_to_a_late_datagram_may_arrive_after_the_capture(catalog: Catalog, recorded: Copy) -> None:
+    """The client has ended, so its kernel answers the server's last datagram. The link delivers the answer too late."""
+    artifacts = recorded("quic-go_quinn/longrtt")
+    records = read(artifacts.client_capture)
+    example = next(record for record in records if record.from_client())
+    icmp = bytearray(example.frame)
+    icmp[14 + 9] = 1  # the protocol of the IPv4 header
+    write_pcap(artifacts.client_capture, [*records, replace(records[-1], frame=bytes(icmp))])
+    truth = artifacts.folder / "sim" / "truth.json"
+    counted = json.loads(truth.read_text())
+    for counter in ("packets_in", "packets_out"):
+        counted["return"][counter] += 1
+    truth.write_text(json.dumps(counted))
+    evidence = json.loads((artifacts.folder / "evidence.json").read_text())
+    evidence["server"]["ended"] = evidence["client"]["ended"]
+    (artifacts.folder / "evidence.json").write_text(json.dumps(evidence))
+    assert _judge(catalog, artifacts, "longrtt").outcome is Outcome.SUCCEEDED
+
+
 def test_packets_that_belong_to_no_connection_without_keys_are_not_missed(catalog: Catalog, recorded: Copy) -> None:
     """With an empty connection ID of the client, nobody can assign the server's Handshake packets without secrets."""
     artifacts = recorded("quinn_quinn/handshake")
