@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from runner.campaign.campaign import Campaign, stopping
@@ -380,8 +381,12 @@ _NARROW = 132  # below this width in columns, tables leave out facts that anothe
 
 
 def built_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None) -> Table:
-    """The stacks that are built here, within 80 columns. `sizes`: bytes by tag; None without an engine."""
-    table = Table(box=None, padding=(0, 1, 0, 0), caption=LEGEND, caption_justify="left")
+    """The stacks that are built here, within 80 columns, and their notes below. `sizes`: bytes by tag; None without an
+    engine."""
+    stacks = tuple(stacks)
+    notes = {stack.note: [each.name for each in stacks if each.note == stack.note] for stack in stacks if stack.note}
+    below = [LEGEND, *(f"{', '.join(names)}: {escape(note)}" for note, names in notes.items())]
+    table = Table(box=None, padding=(0, 1, 0, 0), caption="\n".join(below), caption_justify="left")
     for column in ("stack", "version", "language", "role", "speaks", "CCA", "IW", "image"):
         table.add_column(column, no_wrap=True, justify="right" if column == "IW" else "left")
     for stack in stacks:
