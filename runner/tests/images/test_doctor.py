@@ -101,6 +101,13 @@ def test_root_without_the_right_to_make_namespaces_is_told() -> None:
     assert "Operation not permitted" in check.what
 
 
+def test_a_host_that_is_too_busy_for_the_trial_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_TRIAL_SECONDS", 0.001)
+    (check,) = kernel.examine_kernel()
+    assert check.ok
+    assert "busy" in check.what
+
+
 def test_kernel_trial_leaves_nothing_behind() -> None:
     before = {path.name for path in Path("/sys/class/net").iterdir()}
     kernel.examine_kernel()
