@@ -12,8 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-import pyarrow as pa
-
 from runner.errors import InUseError, SetupError, UsageError
 from runner.units import MIB
 
@@ -152,6 +150,8 @@ class _Bounded(io.RawIOBase):
     """The decompressed content of a file, at most `MOST_BYTES`. A damaged file ends where the damage begins."""
 
     def __init__(self, path: Path) -> None:
+        import pyarrow as pa  # noqa: PLC0415 - slow to import
+
         self._file = pa.OSFile(str(path))
         self._stream = pa.CompressedInputStream(self._file, _CODEC)
         self._left = MOST_BYTES
@@ -192,6 +192,8 @@ def log_files(folder: Path) -> list[Path]:
 
 def compress_logs(folder: Path) -> None:
     """Compress every file below `folder` and remove the plain file. A kill at any moment loses nothing."""
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+
     for path in log_files(folder):
         if path.suffix == _PART:
             path.unlink()  # an earlier call was killed; the plain file is still there

@@ -49,6 +49,7 @@ from lab.run_folders import rare_run, recorded_run, variants_run, vias_run
 from runner.cli import entry as bentpipe
 from runner.cli import read_commands
 from runner.errors import BentpipeError
+from runner.judge import process
 from runner.judge.process import JudgeLimits, Judges
 from runner.model.run import Job
 from runner.paths import ROOT
@@ -305,7 +306,7 @@ class Worker:
         self._printed = ""
         self._opens = Opens()
         with _KeptJudges(1) as judges:
-            read_commands.Judges = lambda *_, **__: judges  # type: ignore[assignment,attr-defined]
+            process.Judges = lambda *_, **__: judges  # type: ignore[assignment,misc]
             for kind in KINDS:
                 self.batch([], honest=kind)
                 if self._found:
@@ -317,7 +318,7 @@ class Worker:
         """After a fork: report to another file, with a new judge."""
         self._report = report
         judges = _KeptJudges(1)
-        read_commands.Judges = lambda *_, **__: judges  # type: ignore[assignment,attr-defined]
+        process.Judges = lambda *_, **__: judges  # type: ignore[assignment,misc]
 
     def escapes(self) -> list[dict[str, str]]:
         """Files that were opened or changed outside since the last call."""

@@ -25,8 +25,9 @@ from runner.model.run import CaseRecord, ImplementationRecord, Job, Retention, R
 from runner.paths import VERSION
 from runner.places.guests import guests, processes
 from runner.places.lanes.lanes import Emulated
-from runner.places.place import Concurrency, with_clock
+from runner.places.place import Concurrency
 from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.run_clock import with_clock
 from runner.store.runs import RunFolder, load_evidence
 from runner.units import MIB
 

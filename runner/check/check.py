@@ -48,10 +48,11 @@ from runner.model.run import Job, Kind, Retention, Run
 from runner.model.stack import HTTP3, OVER_QUIC, WIRE_NAMES, Implementation, Role
 from runner.places.guests.processes import require_memory
 from runner.places.lane_job import EndpointSpec
-from runner.places.place import Concurrency, Ground, busy, concurrency, open_ground, with_clock
+from runner.places.place import Concurrency, Ground, concurrency, open_ground
 from runner.plan.catalog import Catalog, Selection, load_catalog
 from runner.plan.jobs import LOGS, cannot_talk, new_run, run_path
 from runner.plan.options import CheckOptions
+from runner.plan.run_clock import busy, with_clock
 from runner.store.runs import RunFolder, own_logs
 from runner.terminal.printing import STYLES, RunWatch
 from runner.units import format_count, format_data_rate, format_duration, format_size

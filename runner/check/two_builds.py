@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from runner.campaign.campaign import Campaign, stopping
-from runner.campaign.matrix import load_saved, packet_hashes, ready_without_engine
+from runner.campaign.matrix import packet_hashes
+from runner.campaign.stacks import load_saved, ready_without_engine
 from runner.check.cell import (
     CellPlace,
     Problem,
@@ -41,10 +42,11 @@ from runner.model.result import Outcome, Result
 from runner.model.run import ClientKind, Job, Kind, Retention
 from runner.model.stack import OVER_QUIC, Implementation, Role
 from runner.places.guests.processes import SavedImages, require_memory
-from runner.places.place import Ground, concurrency, open_ground, with_clock
+from runner.places.place import Ground, concurrency, open_ground
 from runner.plan.catalog import Catalog, Selection, load_catalog, named, split
 from runner.plan.jobs import FIRST_CASE, LOGS, new_run, run_path, verdicts_without_run
 from runner.plan.options import BuildOptions
+from runner.plan.run_clock import with_clock
 from runner.store.runs import RunFolder, load_evidence
 from runner.terminal.printing import result_line
 

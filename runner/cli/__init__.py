@@ -15,6 +15,10 @@ import click
 from runner.cli.group import main
 from runner.errors import BentpipeError
 
+if not os.environ.get("DOCKER_HOST", "").startswith("ssh:"):
+    # docker-py can do without this module, whose import takes longer than that of all others of a command.
+    sys.modules.setdefault("docker.transport.sshconn", None)  # type: ignore[arg-type]
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 _ENGINE_PACKAGES = ("docker", "requests", "urllib3")  # which only the engine's client uses
 
@@ -61,7 +65,7 @@ def _outside(error: Exception) -> str | None:
 
 
 def _print(sentence: str) -> None:
-    from runner.cli.base import err  # noqa: PLC0415 - slow to import
+    from runner.cli.base import err
 
     with contextlib.suppress(OSError):
         err.print(f"bentpipe: {sentence}", soft_wrap=True, markup=False)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 from rich.console import Console
@@ -13,12 +13,13 @@ from rich.markup import escape
 from rich.segment import Segment
 
 from runner.errors import UsageError
-from runner.nights.night import newest_records
 from runner.paths import HOME, INSTALLED
 from runner.plan.jobs import LOGS
 from runner.plan.options import JobOptions
-from runner.store.runs import RunFolder
 from runner.units import format_size, printable
+
+if TYPE_CHECKING:
+    from runner.store.runs import RunFolder
 
 T = TypeVar("T", bound=JobOptions)
 SITE = HOME / "web" / "site"
@@ -123,12 +124,12 @@ class Skipped:
         err.print(f"bentpipe: {text}", soft_wrap=True, markup=False)
 
 
-def draw_site(folders: list[RunFolder], target: Path, skip: Callable[[str], None] | None = None) -> Path:
+def draw_site(folders: "list[RunFolder]", target: Path, skip: Callable[[str], None] | None = None) -> Path:
     """Draw the site of `folders` into `target`. Returns the path of its first page.
 
     A run that can't be drawn is left out, and `skip` is called with a sentence. Without `skip`, such a run is an error.
     """
-    from runner.site import UndrawableRunError  # noqa: PLC0415 - plotly is slow to import
+    from runner.site import UndrawableRunError
 
     drawable = list(folders)
     while True:
@@ -144,9 +145,9 @@ def draw_site(folders: list[RunFolder], target: Path, skip: Callable[[str], None
             drawable = [folder for folder in drawable if folder.path != error.folder.path]
 
 
-def write_single(folder: RunFolder, path: Path) -> str:
+def write_single(folder: "RunFolder", path: Path) -> str:
     """Draw one run into the HTML file `path`. Returns a sentence with its size."""
-    from runner.site.writer import single  # noqa: PLC0415
+    from runner.site.writer import single
 
     with TemporaryDirectory(prefix="bentpipe-") as drawn:
         _draw([folder], Path(drawn, "site"))
@@ -158,8 +159,9 @@ def write_single(folder: RunFolder, path: Path) -> str:
     return f"{path} ({format_size(len(content))})"
 
 
-def _draw(folders: list[RunFolder], target: Path) -> None:
-    from runner.site import render  # noqa: PLC0415
+def _draw(folders: "list[RunFolder]", target: Path) -> None:
+    from runner.nights.night import newest_records
+    from runner.site import render
 
     nights = newest_records(LOGS)
     if err.is_terminal:

@@ -26,7 +26,7 @@ def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
 
     docs/decode.md lists the file formats, link layers and QUIC versions that are read.
     """
-    from runner.decode.decode import (  # noqa: PLC0415 - the group imports this module for `--help`
+    from runner.decode.decode import (
         decode_capture,
         to_json,
     )
@@ -79,8 +79,8 @@ def decoded_lines(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _connection(row: dict[str, Any]) -> Iterator[str]:
-    from runner.decode.keys import VERSIONS  # noqa: PLC0415
-    from runner.decode.wire import version_name  # noqa: PLC0415
+    from runner.decode.keys import VERSIONS
+    from runner.decode.wire import version_name
 
     client, server = (_end(row[f"{role}_ip"], row[f"{role}_port"]) for role in ("client", "server"))
     yield f"connection {row['connection']}: {client} → {server}"

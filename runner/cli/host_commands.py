@@ -30,11 +30,9 @@ from runner.images import setup
 from runner.images import setup as examination
 from runner.images.setup import examine_host
 from runner.model.run import NightRecord, NightState
-from runner.nights.night import NightWork, load_records, night_folder
 from runner.nights.plan import NIGHT, SYSTEMD, cron_line, install, load_night, unit_names
 from runner.paths import IMPLEMENTATIONS, INSTALLED, ROOT
 from runner.places.workers.cluster import PORT, Address, Invitation, accepted, invitation_folder, schedule, use_dask
-from runner.places.workers.worker import Deployments, OwnLanes, take_part
 from runner.plan.catalog import load_catalog, load_implementations
 from runner.plan.jobs import LOGS
 from runner.plan.links import declared_links
@@ -55,7 +53,7 @@ def doctor(implementations: Path, link: bool, lanes: int) -> None:
 
     checks = examination.examine(load_implementations(implementations))
     if link:
-        from runner.check.link_selftest import selftest  # noqa: PLC0415
+        from runner.check.link_selftest import selftest
 
         checks += selftest(lanes=lanes, progress=lambda line: out.print(f"[dim]{line}[/dim]"))
     out.print(printing.checks_table(checks))
@@ -66,16 +64,16 @@ def doctor(implementations: Path, link: bool, lanes: int) -> None:
 @click.pass_obj
 def list_(implementations: Path) -> None:
     """List the stacks, middleboxes, cases and links."""
-    from runner.campaign import matrix  # noqa: PLC0415 - docker is slow to import
+    from runner.campaign import stacks
 
     catalog = load_catalog(implementations)
     entries = catalog.implementations.values()
-    boxes = {name: matrix.as_stack(entry) for name, entry in catalog.middleboxes.items()}
-    sizes = matrix.image_sizes(stack.image for stack in (*entries, *boxes.values()))
-    built = matrix.built_table([stack for stack in entries if stack.build is not None], sizes)
-    published = matrix.published_table([stack for stack in entries if stack.build is None], sizes, width=out.width)
+    boxes = {name: stacks.as_stack(entry) for name, entry in catalog.middleboxes.items()}
+    sizes = stacks.image_sizes(stack.image for stack in (*entries, *boxes.values()))
+    built = stacks.built_table([stack for stack in entries if stack.build is not None], sizes)
+    published = stacks.published_table([stack for stack in entries if stack.build is None], sizes, width=out.width)
     cases = printing.cases_table(case.record() for case in catalog.cases.values())
-    where = {name: matrix.where(box, sizes) for name, box in boxes.items()}
+    where = {name: stacks.where(box, sizes) for name, box in boxes.items()}
     out.print(built, "", published, "", cases, sep="\n")
     out.print("", middleboxes_table(catalog.middleboxes.values(), where), "", knobs_table(catalog.knobs), sep="\n")
     out.print("", emulated_links_table({name: link.record() for name, link in declared_links().items()}), sep="\n")
@@ -87,10 +85,10 @@ def list_(implementations: Path) -> None:
 @options_of(JobOptions, ("yes", "extra_cas"))
 def build(options: JobOptions, names: tuple[str, ...], pull: bool) -> None:
     """Build the images of stacks and middleboxes, the simulator and the tools. Without NAME: all of them."""
-    from runner.campaign import matrix  # noqa: PLC0415
+    from runner.campaign import stacks
 
-    chosen = matrix.choose_stacks(load_catalog(options.implementations), names, pull=pull)
-    matrix.build(chosen, options, pull=pull, out=out, err=err)
+    chosen = stacks.choose_stacks(load_catalog(options.implementations), names, pull=pull)
+    stacks.build(chosen, options, pull=pull, out=out, err=err)
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
@@ -99,8 +97,8 @@ def build(options: JobOptions, names: tuple[str, ...], pull: bool) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]...")
 def test(options: JobOptions, everything: bool, arguments: tuple[str, ...]) -> None:
     """Install what the tests need, then run the test suite."""
-    from runner.campaign.matrix import as_stack, load_present  # noqa: PLC0415
-    from runner.images.setup import prepare, prepare_tests  # noqa: PLC0415
+    from runner.campaign.stacks import as_stack, load_present
+    from runner.images.setup import prepare, prepare_tests
 
     if INSTALLED:
         raise UsageError("The tests are not installed: run ./bentpipe test in a checkout.")
@@ -194,6 +192,8 @@ def join(options: JobOptions, address: str, lanes: int | None) -> None:
 
     The first call reads the invitation from the standard input. Later calls use the stored invitation.
     """
+    from runner.places.workers.worker import Deployments, OwnLanes, take_part
+
     at = Address.parse(address)
     invitation = accepted(LOGS, at, _token())
     use_dask()
@@ -268,6 +268,8 @@ def run(path: Path) -> None:
 
     Exit codes: 0 every stage is done · 2 bad input · 3 a stage failed or did not fit into the time.
     """
+    from runner.nights.night import NightWork
+
     work = NightWork(night=load_night(path), logs=LOGS, site=SITE, say=lambda text: out.print(escape(text)))
     record = work.run()
     for line in record.news:
@@ -282,6 +284,8 @@ def status(path: Path) -> None:
 
     Shows the duration and the stages of each night, the changes of the newest night, and when the next night begins.
     """
+    from runner.nights.night import load_records, night_folder
+
     loaded = load_night(path)
     records = load_records(night_folder(LOGS, loaded.name))
     if not records:
@@ -351,8 +355,8 @@ def ci(options: BuildOptions) -> None:
     Exit codes: 0 nothing got worse · 1 something got worse · 2 bad input · 3 this host lacks something, or no cell
     could be decided.
     """
-    from runner.check.change import SITE  # noqa: PLC0415
-    from runner.check.two_builds import compare_builds  # noqa: PLC0415 - docker is slow to import
+    from runner.check.change import SITE
+    from runner.check.two_builds import compare_builds
 
     report = compare_builds(options, out=out, err=err)
     if report.changed:

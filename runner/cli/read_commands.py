@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -24,9 +24,6 @@ from runner.compare.history import history
 from runner.compare.report import compare_vias
 from runner.errors import UsageError
 from runner.images.setup import require_tool
-from runner.judge.judges import can_judge, judge_job
-from runner.judge.process import AnalysisLimitError, JudgeLimits, Judges, RenewedRun, StoppedError, over_the_limit
-from runner.judge.rules.rule_table import rule_lines
 from runner.model.result import Result
 from runner.model.run import Job
 from runner.nights.plan import night_schema
@@ -45,11 +42,13 @@ from runner.plan.link_trace_importers import (
 from runner.plan.link_traces import LinkTrace, read_mahimahi, read_trace, write_trace
 from runner.plan.links import emulated_links_schema, links_schema
 from runner.plan.options import JobOptions
-from runner.site.server import SiteServer
 from runner.store import runs as store
 from runner.store.runs import RunFolder, find_runs, load_evidence
 from runner.terminal import printing
 from runner.units import format_count, format_duration, printable
+
+if TYPE_CHECKING:
+    from runner.judge.process import Judges
 
 # Commands over stored files: analyse, render, serve, show, schema.
 
@@ -91,6 +90,8 @@ def _all_judged_again(
 ) -> Iterator[tuple[Job, Result, Result | None]]:
     """Each job with its old and its new result, in the order of `results`. The new result is None when the job can't be
     judged."""
+    from runner.judge.process import Judges
+
     stop, judges_count = threading.Event(), os.cpu_count() or 1
 
     def judge(item: tuple[Job, Result]) -> Result | None:
@@ -112,8 +113,11 @@ def _all_judged_again(
             threads.shutdown(cancel_futures=True)
 
 
-def _judged_again(judges: Judges, folder: RunFolder, catalog: Catalog, job: Job, before: Result) -> Result | None:
+def _judged_again(judges: "Judges", folder: RunFolder, catalog: Catalog, job: Job, before: Result) -> Result | None:
     """The new result of `job`; None when its captures are gone or its case is unknown."""
+    from runner.judge.judges import can_judge, judge_job
+    from runner.judge.process import AnalysisLimitError, JudgeLimits, StoppedError, over_the_limit
+
     artifacts, record = folder.own(job), folder.run.cases.get(job.case_link)
     if record is None:
         return None
@@ -173,6 +177,8 @@ def serve(port: int, bind: str, site: Path, names: tuple[str, ...]) -> None:
     if not (site / "index.html").is_file():
         raise UsageError(f"There is no site in {site}: draw it with ./bentpipe render.")
     try:
+        from runner.site.server import SiteServer
+
         server = SiteServer((bind, port), site, names)
     except OSError as error:
         raise UsageError(f"--bind {bind} --port {port} can't be used: {error.strerror}.") from error
@@ -216,6 +222,8 @@ def packets_(options: JobOptions, name: str, display_filter: str, vantage: str, 
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 def rules_(words: tuple[str, ...]) -> None:
     """List the rules of the RFCs, and where they are checked. With WORD: only the rules that contain each WORD."""
+    from runner.judge.rules.rule_table import rule_lines
+
     lines = list(rule_lines(words))
     if not lines:
         raise UsageError(f"No rule contains {' and '.join(words)}: `./bentpipe rules` lists all.")
@@ -290,6 +298,8 @@ def compare_(
 
     Exit codes: 0 nothing got worse · 1 something got worse · 2 bad input, or runs that can't be compared.
     """
+    from runner.judge.process import RenewedRun
+
     topics = frozenset(split(despite))
     if unknown := topics - TOPICS.keys():
         raise UsageError(f"--despite: there is no topic '{min(unknown)}'. Choices: {', '.join(TOPICS)}.")
@@ -342,6 +352,8 @@ def between_sentences(paths: Sequence[Path]) -> Iterator[str]:
 def _others(runs: Sequence[RunFolder]) -> Iterator[RunMeans]:
     """The newest runs in the same folders with the same conditions as the first run. They show how much runs of the
     same images differ. Unreadable runs are left out."""
+    from runner.judge.process import RenewedRun
+
     beside = {path.parent for run in runs for path in run.path.resolve().parent.glob("*/run.json")}
     folders = []
     for path in sorted(beside - {run.path.resolve() for run in runs}):

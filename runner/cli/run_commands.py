@@ -9,8 +9,7 @@ from typing import NoReturn
 
 import click
 
-from runner.campaign import matrix
-from runner.campaign.matrix import chosen, run_matrix
+from runner.campaign.stacks import chosen
 from runner.cli.base import (
     DEMO_STACKS,
     SITE,
@@ -20,15 +19,12 @@ from runner.cli.base import (
     out,
 )
 from runner.cli.group import main
-from runner.cli.read_commands import between_sentences
 from runner.errors import UsageError
 from runner.model.deployment import REAL, VIRTUAL, estimate
 from runner.model.result import Outcome, Result
 from runner.model.run import Job, Run
 from runner.model.stack import HTTP09, Role
-from runner.places import place
-from runner.places.links.real_links import Ledger, link_plans
-from runner.plan import jobs
+from runner.plan import jobs, run_clock
 from runner.plan.catalog import split
 from runner.plan.jobs import LEDGER
 from runner.plan.options import AUTO, SELECTION, CheckOptions, JobOptions, MatrixOptions, StackOptions
@@ -93,6 +89,8 @@ def plan_(options: MatrixOptions) -> None:
     for sentence in (*_other_protocols(run, todo), *choice.doubts):
         out.print(sentence, soft_wrap=True)
     if choice.real:
+        from runner.places.links.real_links import Ledger, link_plans
+
         plans = link_plans(todo, run.cases, choice.real, ledger=Ledger(LEDGER), now=datetime.now())
         out.print("", printing.links_table(plans), sep="\n")
         for plan in plans:
@@ -104,7 +102,7 @@ def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None) -> str:
     """A sentence with the time that the jobs take with each clock; the selected clock comes first."""
     cores = len(os.sched_getaffinity(0))
     guests = estimate(todo, run.cases).guest_seconds / cores
-    parts = dict(place.parts(place.with_clock(run, AUTO), todo))
+    parts = dict(run_clock.parts(run_clock.with_clock(run, AUTO), todo))
     waiting, binding = (estimate(parts.get(name, ()), run.cases) for name in (VIRTUAL, REAL))
     mixed = waiting.guest_seconds / cores + binding.seconds
     times = {
@@ -130,11 +128,15 @@ def run(options: MatrixOptions) -> None:
         _meet_selected(options)
     if options.repeat_check:
         sys.exit(0 if _run_twice(options) else 1)
+    from runner.campaign.matrix import run_matrix
+
     results: list[Result] = []
     repeated = repetitions(options)
     for repetition in repeated:
         results += run_matrix(repetition, out=out, err=err).values()
     if len(repeated) > 1:
+        from runner.cli.read_commands import between_sentences
+
         for sentence in between_sentences([jobs.run_path(repetition.name) for repetition in repeated]):
             out.print(sentence, soft_wrap=True)
     failed = any(result.outcome is Outcome.FAILED or result.violations for result in results)
@@ -146,15 +148,17 @@ def _run_twice(options: MatrixOptions) -> bool:
     """Run everything twice with the same seed. True when all packets are the same."""
     options = replace(options, name=options.name or jobs.run_path(None).name, keep_captures="all")
     path = jobs.run_path(options.name)
-    if place.chosen(options.clock, RunFolder.stored(path)) == REAL:
+    if run_clock.chosen(options.clock, RunFolder.stored(path)) == REAL:
         raise UsageError("--repeat-check: packets repeat only in virtual time; add --clock virtual.")
     if options.repeat_runs is not None:
         raise UsageError(
             "--repeat-check needs equal seeds and --repeat-runs draws different seeds; leave out one of the two."
         )
-    run_matrix(options, out=out, err=err)
+    from runner.campaign import matrix
+
+    matrix.run_matrix(options, out=out, err=err)
     first = RunFolder.open(path)
-    run_matrix(matrix.again(options, first.run), out=out, err=err)
+    matrix.run_matrix(matrix.again(options, first.run), out=out, err=err)
     comparisons = list(matrix.compare_packets(first, RunFolder.open(jobs.run_path(f"{options.name}-again"))))
     for sentence in matrix.sentences(comparisons):
         out.print(sentence, soft_wrap=True, markup=False)
@@ -183,9 +187,9 @@ def _meet_selected(options: MatrixOptions) -> NoReturn:
 
 def _meet(options: StackOptions, stacks: Mapping[str, tuple[Role, ...]]) -> NoReturn:
     """Let stacks meet the hostile peer, print the results, and exit."""
-    from runner.hostile.flight_report import exit_code, show_meeting  # noqa: PLC0415 - docker is slow to import
-    from runner.hostile.flights import load_flights  # noqa: PLC0415
-    from runner.hostile.meeting import meet_all  # noqa: PLC0415
+    from runner.hostile.flight_report import exit_code, show_meeting
+    from runner.hostile.flights import load_flights
+    from runner.hostile.meeting import meet_all
 
     results = []
     for meeting in meet_all(options, stacks, out=out, err=err):
@@ -207,8 +211,8 @@ def check(options: CheckOptions) -> None:
     (§) · 2 bad input · 3 this host lacks something, no peer could decide a case, or Ctrl-C ended the check: the report
     then covers the jobs before.
     """
-    from runner import check as checking  # noqa: PLC0415 - docker is slow to import
-    from runner.check.check import show_report  # noqa: PLC0415
+    from runner import check as checking
+    from runner.check.check import show_report
 
     if (options.image is None) is not bool(options.commands):
         raise UsageError("check takes either IMAGE, or at least one of --client COMMAND and --server COMMAND.")
@@ -230,6 +234,8 @@ def check(options: CheckOptions) -> None:
 )
 def demo(options: MatrixOptions) -> None:
     """Set everything up, run three stacks against each other over three links, and draw the site."""
+    from runner.campaign.matrix import run_matrix
+
     options = replace(
         options,
         name=options.name or ("demo" if options.clock in (None, REAL) else f"demo-{options.clock}"),

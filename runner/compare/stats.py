@@ -7,7 +7,6 @@ from functools import lru_cache
 from math import ceil, comb, erfc, exp, expm1, inf, isfinite, lgamma, log, log2, sqrt
 
 import numpy as np
-from mpmath import betainc
 from numpy.typing import NDArray
 
 from runner.model.result import Outcome, Result
@@ -18,13 +17,20 @@ from runner.model.result import Outcome, Result
 _HALVINGS = 53  # number of binary digits of a float
 
 
+def _beta(a: float, b: float, low: float, high: float) -> float:
+    """The regularised incomplete beta function of `a` and `b`, from `low` to `high`."""
+    from mpmath import betainc  # noqa: PLC0415 - slow to import, and most commands need no interval
+
+    return float(betainc(a, b, low, high, regularized=True))
+
+
 @lru_cache(maxsize=1024)
 def beta_quantile(a: float, b: float, p: float) -> float:
     """The x for which the regularised incomplete beta function I_x(a, b) is p, for a and b above 0 and p of 0 to 1."""
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):  # bisection, because faster methods stop too early where the function is flat
         middle = (low + high) / 2
-        low, high = (middle, high) if betainc(a, b, 0, middle, regularized=True) < p else (low, middle)
+        low, high = (middle, high) if _beta(a, b, 0, middle) < p else (low, middle)
     return (low + high) / 2
 
 
@@ -33,8 +39,8 @@ def student_tail(degrees: float, t: float) -> float:
     or more."""
     square = t * t
     if square < 1:  # for a small t, the formula below would lose digits in 1 - x
-        return float(betainc(0.5, degrees / 2, square / (degrees + square), 1, regularized=True)) / 2
-    return float(betainc(degrees / 2, 0.5, 0, degrees / (degrees + square), regularized=True)) / 2
+        return _beta(0.5, degrees / 2, square / (degrees + square), 1) / 2
+    return _beta(degrees / 2, 0.5, 0, degrees / (degrees + square)) / 2
 
 
 # Summaries of iterations from raw samples: median, spread, an exact interval, and the median iteration.

@@ -25,10 +25,11 @@ from runner.model.run import CaseRecord, Job
 from runner.model.stack import Implementation, Role
 from runner.places.guests.processes import require_memory
 from runner.places.lane_job import EndpointSpec
-from runner.places.place import Concurrency, Ground, concurrency, open_ground, with_clock
+from runner.places.place import Concurrency, Ground, concurrency, open_ground
 from runner.plan.catalog import Catalog, Selection, load_catalog, split
 from runner.plan.jobs import LOGS, new_run
 from runner.plan.options import StackOptions
+from runner.plan.run_clock import with_clock
 from runner.store.runs import RunFolder, write_atomically
 
 PEER = Implementation(

@@ -5,7 +5,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -14,25 +14,20 @@ from typing import NamedTuple
 from rich.console import Console
 
 from runner.errors import UsageError
-from runner.model.deployment import REAL, VIRTUAL, Deployment, best_clock
+from runner.model.deployment import REAL, VIRTUAL, Deployment
 from runner.model.link import RealLink
 from runner.model.result import LinkTruth, Result
-from runner.model.run import CaseRecord, Job, Kind, Run
+from runner.model.run import Job, Kind, Run
 from runner.model.stack import Role
 from runner.places.guests.guest_experiment import Setting
 from runner.places.guests.guests import GuestHost, Guests
 from runner.places.guests.processes import SavedImages, require_memory
 from runner.places.lane_job import EndpointSpec
 from runner.places.lanes.lanes import Emulated, Lanes
-from runner.places.links.real_links import RealLinks
-from runner.places.workers.cluster import Address, Invitation, accepted, use_dask
-from runner.places.workers.workers import Spread, Workers
 from runner.plan.choice import Choice
-from runner.plan.cpu_model import charge_of
 from runner.plan.jobs import LEDGER, LOGS
-from runner.plan.options import AUTO, NO_CPU_MODEL
 from runner.store.runs import RunFolder
-from runner.units import format_count, format_size
+from runner.units import format_size
 
 # The number of open lanes: fixed, or `auto`, which starts with few lanes and follows the simulator's lateness.
 
@@ -127,81 +122,11 @@ def _lateness(truth: LinkTruth) -> float:
     return max(truth.lateness_p99, truth.receive_lateness_p99)
 
 
-# The clock of a run: real, virtual, or a clock for each case.
-
-_BUSY = 1.5  # processes that run or wait, per core: at twice this load, a matrix took twice as long as on an idle host
-CPU_MODEL = LOGS / ".guests" / "cpu-model.json"
-"""The result of the last calibration of this host."""
-
-EPOCH = 1_767_225_600  # 2026-01-01T00:00:00Z; every guest starts at this time, so that equal seeds give equal packets
-
-
-def chosen(option: str | None, stored: RunFolder | None) -> str:
-    """The clock of `--clock`; without it the clock of the stored run; without both the real clock. Raises UsageError
-    when the stored run has another clock than `option`."""
-    if stored is None:
-        return option or REAL
-    clock = stored.run.clock
-    if option not in (None, clock):
-        raise UsageError(
-            f"{stored.path} began with --clock {clock}, and its numbers can't be pooled with those of another clock: "
-            "start a new --run."
-        )
-    return clock
-
-
-def charge(clock: str, cpu_model: str | None, stored: RunFolder | None) -> str:
-    """The CPU charge of a run's guests (`CpuModel.charge`); empty when CPU work takes no time.
-
-    Without `cpu_model`, a stored run keeps its charge. Raises UsageError when a CPU model is chosen in real
-    time, or when it can't be loaded.
-    """
-    if clock == REAL:
-        if cpu_model not in (None, NO_CPU_MODEL):
-            raise UsageError(f"--cpu-model {cpu_model}: this option is for virtual time; add --clock virtual.")
-        return ""
-    if cpu_model is None and stored is not None:
-        return stored.run.guest.get("charge", "")
-    return charge_of(cpu_model or NO_CPU_MODEL, CPU_MODEL)
-
-
 def concurrency(lanes: str, clock: str) -> Concurrency:
     """The number of jobs that run at the same time. `auto` means one guest for each core: a guest uses one core."""
     if lanes == "auto" and clock == VIRTUAL:
         return Concurrency.fixed(len(os.sched_getaffinity(0)))
     return Concurrency.parse(lanes)
-
-
-def with_clock(run: Run, clock: str, *, cpu_charge: str = "") -> Run:
-    """Return `run` with this clock; for `auto`, with a clock for each case."""
-    if clock == REAL:
-        return run
-    clocks = {name: _best_clock(case) for name, case in run.cases.items()} if clock == AUTO else {}
-    return replace(run, clock=clock, clocks=clocks, guest={"epoch": str(EPOCH), "charge": cpu_charge})
-
-
-def _best_clock(case: CaseRecord) -> str:
-    """The clock that `auto` chooses for a case. Second flows need real time, because guests can't run them."""
-    return REAL if case.beside else best_clock(case)
-
-
-def busy() -> str:
-    """A sentence when other work of this host will disturb jobs in real time, with the clock that avoids this; empty
-    on an idle host."""
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if load <= _BUSY * cores:
-        return ""
-    return (
-        f"This host is busy: its load is {load:.0f} on {format_count(cores, 'core')}. Disturbed jobs run again, up to "
-        "3 times, which takes longer. Load does not matter in virtual time (--clock virtual; run: also --clock auto)."
-    )
-
-
-def parts(run: Run, todo: Sequence[Job]) -> Iterator[tuple[str, tuple[Job, ...]]]:
-    """The jobs of each clock. Virtual time comes first: its jobs are cheap, and the handshakes are among them."""
-    for clock in (VIRTUAL, REAL):
-        if jobs := tuple(job for job in todo if run.clock_of(job.case_link) == clock):
-            yield clock, jobs
 
 
 # Places where the jobs of a run can run: lanes of this host, guests, the hosts of real links.
@@ -310,6 +235,8 @@ class LinkPlace(Place):
 
     @contextmanager
     def open(self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console) -> Iterator[Opened]:  # noqa: ARG002
+        from runner.places.links.real_links import RealLinks  # noqa: PLC0415 - SSH is slow to import
+
         not_compliant = LanePlace().probe(folder, todo, out)
         say, shipping = partial(out.print, soft_wrap=True, markup=False), _Shipping(out)
         with RealLinks.open(folder.run, self.links, ledger=LEDGER, say=say, report=shipping.report) as links:
@@ -335,79 +262,6 @@ def place_of(choice: Choice, clock: str, saved: SavedImages | None = None) -> Pl
     if choice.real:
         return LinkPlace(choice.real, clock)
     return GuestPlace(saved) if clock == VIRTUAL else LanePlace()
-
-
-# Workers as the place of a run's jobs. A scheduler sends the jobs to workers on other hosts (docs/workers.md).
-
-_FEWEST, _MOST = 64, 2048  # limits of the number of threads that wait for jobs. Workers may join later
-_GROWTH = 4  # the number of threads, as a multiple of the jobs that the workers accept at the start of the run
-
-
-@dataclass
-class WorkerWidth(Concurrency):
-    """The number of jobs that run at the same time: as many as the present workers accept. Results are passed on to the
-    roster of workers, which gives no more jobs to workers that disturb."""
-
-    workers: Workers | None = field(default=None, kw_only=True)
-
-    def follow(self, workers: Workers) -> None:
-        """Take the number of jobs from `workers` from now on."""
-        self.workers = workers
-        self.most = min(_MOST, max(_FEWEST, _GROWTH * workers.window))
-
-    def of(self, kind: Kind) -> int:  # noqa: ARG002 - a worker's lanes run jobs of both kinds
-        """The number of jobs that may run now."""
-        return max(1, self.workers.window) if self.workers else 1
-
-    def learn(self, result: Result, kind: Kind) -> None:  # noqa: ARG002 - a worker can disturb jobs of both kinds
-        """Pass the result of a job on to the workers."""
-        if self.workers:
-            self.workers.learn(result)
-
-
-@dataclass(frozen=True)
-class WorkerPlace(Place):
-    """The workers of the scheduler at `address`. Images are probed in a lane of this host.
-
-    `local`: the place that would run these jobs without workers. `store`: a URL that runner and workers share.
-    """
-
-    local: Place
-    address: Address
-    invitation: Invitation
-    spread: Spread
-    store: str
-
-    @classmethod
-    def at(cls, local: Place, url: str, *, spread: str, store: str) -> "WorkerPlace":
-        """The workers at `tls://HOST:PORT`. Raises UsageError without an invitation, SetupError without Dask."""
-        address = Address.parse(url)
-        invitation = accepted(LOGS, address, None)
-        use_dask()
-        return cls(local, address, invitation, Spread(spread), store)
-
-    def require(self, choice: Choice) -> None:
-        if choice.real:
-            raise UsageError(
-                f"--on: the hosts of a real link are fixed, and {choice.real[0].name} is real: leave out --on."
-            )
-        self.local.require(choice)
-
-    def width(self, lanes: str) -> Concurrency:
-        if lanes != "1":
-            raise UsageError(f"--lanes {lanes}: each worker has its own number of lanes; leave out --lanes with --on.")
-        return WorkerWidth(most=_FEWEST, _open={})
-
-    @contextmanager
-    def open(self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console) -> Iterator[Opened]:
-        not_compliant = self.local.probe(folder, todo, out)
-        say = partial(out.print, soft_wrap=True, markup=False)
-        with Workers.open(
-            folder.run, self.address, self.invitation, spread=self.spread, url=self.store, say=say
-        ) as workers:
-            assert isinstance(width, WorkerWidth), "it comes from `width` above"
-            width.follow(workers)
-            yield Opened(workers, not_compliant)
 
 
 # The ground on which the jobs of a check or a comparison run: lanes of this host, or guests in virtual time.

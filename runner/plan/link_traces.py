@@ -7,13 +7,12 @@ until the next line. Every mistake in a file is a UsageError with the number of 
 
 import csv
 import io
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
-from statistics import median
-
-import numpy as np
+from statistics import fmean, median
 
 from runner.errors import UsageError
 from runner.model.link import LARGEST_DELAY, LARGEST_RATE, LEAST_RATE, Direction, LinkChange, Segment
@@ -61,8 +60,9 @@ class LinkTrace:
 
     def mean(self, column: str) -> float:
         """The mean of a column over the time."""
-        steps = np.diff([*self.times, self.length])
-        return float(np.average(self.columns[column], weights=steps)) if self.length > 0 else self.columns[column][0]
+        if self.length <= 0:
+            return self.columns[column][0]
+        return fmean(self.columns[column], [end - begin for begin, end in pairwise((*self.times, self.length))])
 
 
 def with_trace(segment: Segment, trace: LinkTrace, *, loop: bool) -> Segment:
@@ -267,30 +267,30 @@ def opportunities(path: Path) -> list[tuple[float, float]]:
     for line, word in enumerate(words, start=1):
         if not (word.isascii() and word.isdigit() and len(word) < 10):
             raise UsageError(f"{path}, line {line}: '{word[:40]}' is not a number of ms, such as 12.")
-    stamps = np.array(words, dtype=np.int64)
-    back = np.flatnonzero(np.diff(stamps) < 0)
-    if len(back):
-        line = int(back[0]) + 2
+    stamps = list(map(int, words))
+    if line := next((line for line, (before, after) in enumerate(pairwise(stamps), start=2) if after < before), 0):
         raise UsageError(f"{path}, line {line}: {words[line - 1]} ms is before {words[line - 2]} ms: sort the lines.")
     if stamps[-1] == 0:
         raise UsageError(f"{path}, line {len(words)}: the file ends early, at 0 ms, so it has no data rate.")
     # An opportunity of the last ms still belongs to this ms, so the file ends 1 ms later; files that begin with 1 as
     # those of mahimahi end at their last number.
     first = 1 if stamps[0] > 0 else 0
-    total = np.cumsum(np.bincount(stamps)[first:])
-    pieces = _straight(np.concatenate(([0], total)))
+    counts = [0] * (stamps[-1] + 1)
+    for stamp in stamps:
+        counts[stamp] += 1
+    total = list(accumulate(counts[first:], initial=0))
+    pieces = _straight(total)
     if len(pieces) > MOST_CHANGES:
-        line = int(np.searchsorted(stamps, pieces[MOST_CHANGES][0] * 1000)) + 1
+        line = bisect_left(stamps, pieces[MOST_CHANGES][0] * 1000) + 1
         raise UsageError(
             f"{path}, line {line}: the data rate changes more than {MOST_CHANGES:,} times until here: cut the file."
         )
-    return [*pieces, (len(total) / 1000, 0.0)]
+    return [*pieces, ((len(total) - 1) / 1000, 0.0)]
 
 
-def _straight(total: np.ndarray) -> list[tuple[float, float]]:
+def _straight(values: Sequence[int]) -> list[tuple[float, float]]:
     """Pieces of constant data rate, for the number of packets that could leave until each ms."""
     pieces: list[tuple[float, float]] = []
-    values = total.tolist()
     begin, packets = 0, 0.0  # the ms at which the present piece begins, and its packets until there
     low, high = 0.0, float("inf")  # slopes of the lines that are near enough to all points of the piece
     for ms in range(1, len(values)):
@@ -319,6 +319,6 @@ def merged(name: str, tracks: Mapping[str, Sequence[tuple[float, float]]], lengt
     times = sorted({0.0, *(time for track in tracks.values() for time, _ in track if 0 <= time < length)})
     columns = {}
     for column, track in tracks.items():
-        at = np.searchsorted([time for time, _ in track], times, side="right") - 1
-        columns[column] = [track[max(0, index)][1] for index in at]
+        begins = [time for time, _ in track]
+        columns[column] = [track[max(0, bisect_right(begins, time) - 1)][1] for time in times]
     return make_trace(name, times, columns, length)

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 from urllib.parse import urlsplit
 
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from pydantic import BaseModel, ConfigDict, Field
 
 from runner.errors import UsageError
@@ -184,6 +182,9 @@ def _ssh_url(where: str, url: str) -> tuple[str, str, int]:
 
 
 def _host_key(where: str, text: str) -> str:
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - slow to import; only for real links
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key  # noqa: PLC0415
+
     words = text.split()
     write = "write 'ssh-ed25519 AAAA…', the last two words of `ssh-keyscan`."
     if len(words) < 2 or words[0] not in _KEY_TYPES:

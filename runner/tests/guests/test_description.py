@@ -13,11 +13,11 @@ from runner.inputs import inputs
 from runner.model.link import LinkParameters, LinkRecord, Topology
 from runner.model.run import Job, Run
 from runner.model.stack import BOXES, Middlebox
-from runner.places import place
 from runner.places.guests.guest_experiment import Description, describe_job, read_report
 from runner.places.guests.processes import Disk, owner
 from runner.places.lane_job import EndpointSpec, LaneJob
 from runner.places.network import network_script
+from runner.plan import run_clock
 from runner.plan.catalog import Catalog
 from runner.store.runs import RunFolder
 
@@ -171,7 +171,7 @@ def test_a_report_that_was_cut_off_is_read_as_far_as_it_goes() -> None:
 
 def test_certificates_follow_from_seed_and_time() -> None:
     def made(seed: int) -> dict[str, bytes]:
-        return inputs.certificates(chain_length=3, seed=seed, now=place.EPOCH).files()
+        return inputs.certificates(chain_length=3, seed=seed, now=run_clock.EPOCH).files()
 
     assert made(1) == made(1)
     assert made(1)["priv.key"] != made(2)["priv.key"]
@@ -193,17 +193,17 @@ def run_of(clock_name: str, catalog: Catalog | None = None) -> Run:
         implementations={},
         order=(),
     )
-    return place.with_clock(run, clock_name)
+    return run_clock.with_clock(run, clock_name)
 
 
 def test_a_run_keeps_its_clock(tmp_path: Path) -> None:
     virtual = run_of("virtual")
     folder = RunFolder.create(tmp_path / "run", virtual)
     assert RunFolder.open(folder.path).run.clock == "virtual"
-    assert place.chosen(None, folder) == "virtual"
-    assert place.chosen(None, None) == "real"
+    assert run_clock.chosen(None, folder) == "virtual"
+    assert run_clock.chosen(None, None) == "real"
     with pytest.raises(UsageError, match="can't be pooled"):
-        place.chosen("real", folder)
+        run_clock.chosen("real", folder)
 
 
 def test_runs_of_two_clocks_are_compared_only_by_who_knows(catalog: Catalog) -> None:
@@ -222,7 +222,7 @@ def test_auto_gives_each_case_a_clock_of_its_own(catalog: Catalog) -> None:
         "satloss": "virtual",
     }
     jobs = [Job(server="s", client="c", case=name, iteration=1) for name in ("sat", "handshake", "satloss")]
-    assert [(name, [job.case for job in part]) for name, part in place.parts(run, jobs)] == [
+    assert [(name, [job.case for job in part]) for name, part in run_clock.parts(run, jobs)] == [
         ("virtual", ["handshake", "satloss"]),
         ("real", ["sat"]),
     ]

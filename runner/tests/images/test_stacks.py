@@ -7,7 +7,7 @@ import pytest
 from docker.errors import ImageNotFound
 from rich.console import Console
 
-from runner.campaign import matrix
+from runner.campaign import stacks
 from runner.engine import engine
 from runner.errors import UsageError
 from runner.images.images import Build, BuildDisplay, Event, ImageState, images_of
@@ -41,10 +41,10 @@ def shipped() -> Catalog:
 
 
 def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(shipped: Catalog) -> None:
-    built = [stack.name for stack in matrix.choose_stacks(shipped, [], pull=False)]
+    built = [stack.name for stack in stacks.choose_stacks(shipped, [], pull=False)]
     assert {"quic-go", "quinn", "aioquic", "plain", "pep-split"} <= set(built)
     assert not {"mvfst", "quic-go-public", "quant"} & set(built)
-    pulled = [stack.name for stack in matrix.choose_stacks(shipped, [], pull=True)]
+    pulled = [stack.name for stack in stacks.choose_stacks(shipped, [], pull=True)]
     assert {"mvfst", "quic-go-public", "chrome"} <= set(pulled)
     assert not {"quic-go", "quant", "quicly"} & set(pulled)
     for names, pull, chosen in (
@@ -52,13 +52,13 @@ def test_build_makes_what_is_built_here_and_pull_fetches_what_is_published(shipp
         (["quinn", "quic-go"], False, ["quic-go", "quinn"]),
         (["openvpn", "quinn"], False, ["quinn", "openvpn"]),
     ):
-        assert [stack.name for stack in matrix.choose_stacks(shipped, names, pull=pull)] == chosen
+        assert [stack.name for stack in stacks.choose_stacks(shipped, names, pull=pull)] == chosen
 
 
 def test_a_middlebox_is_built_from_its_own_folder(shipped: Catalog) -> None:
-    gateway_alone = matrix.choose_stacks(shipped, ["pep-split-gateway"], pull=False)
+    gateway_alone = stacks.choose_stacks(shipped, ["pep-split-gateway"], pull=False)
     assert "bentpipe/middlebox-pep-split" in {image.tag for image in images_of(gateway_alone)}
-    both = matrix.choose_stacks(shipped, ["qpep"], pull=False)  # qpep is a stack and a middlebox with the same image
+    both = stacks.choose_stacks(shipped, ["qpep"], pull=False)  # qpep is a stack and a middlebox with the same image
     assert [image.tag for image in images_of(both)].count("bentpipe/qpep") == 1
 
 
@@ -76,13 +76,13 @@ def test_a_middlebox_is_built_from_its_own_folder(shipped: Catalog) -> None:
 )
 def test_name_of_the_other_kind_is_one_sentence(shipped: Catalog, name: str, pull: bool, sentence: str) -> None:
     with pytest.raises(UsageError) as caught:
-        matrix.choose_stacks(shipped, [name], pull=pull)
+        stacks.choose_stacks(shipped, [name], pull=pull)
     assert str(caught.value).startswith(sentence)
 
 
 def test_an_unknown_name_is_told_the_middleboxes_too(shipped: Catalog) -> None:
     with pytest.raises(UsageError) as caught:
-        matrix.choose_stacks(shipped, ["opnvpn"], pull=False)
+        stacks.choose_stacks(shipped, ["opnvpn"], pull=False)
     assert all(f" {name}" in str(caught.value) for name in shipped.middleboxes)
 
 
@@ -106,7 +106,7 @@ def test_list_says_where_each_image_stands() -> None:
     ]
     sizes = {"b/here": 2 * 1024**2}
     text = _printed(
-        matrix.built_table(every[:2], sizes), matrix.published_table(every[2:], sizes, width=140), width=140
+        stacks.built_table(every[:2], sizes), stacks.published_table(every[2:], sizes, width=140), width=140
     )
     words = {line.split()[0]: line for line in text.splitlines() if line.split()}
     assert "2 MiB" in words["here"]
@@ -116,14 +116,14 @@ def test_list_says_where_each_image_stands() -> None:
     assert words["far"].split()[2:4] == ["bbr", "cubic"]
     assert "p/far:1" in words["far"]
     assert "withdrawn" in words["gone"]
-    assert "no engine" in _printed(matrix.built_table(every[:1], None))
+    assert "no engine" in _printed(stacks.built_table(every[:1], None))
 
 
 def test_list_breaks_no_word_at_80_columns(shipped: Catalog) -> None:
     every = list(shipped.implementations.values())
     built, published = (
-        matrix.built_table([stack for stack in every if stack.build is not None], None),
-        matrix.published_table([stack for stack in every if stack.build is None], None, width=80),
+        stacks.built_table([stack for stack in every if stack.build is not None], None),
+        stacks.published_table([stack for stack in every if stack.build is None], None, width=80),
     )
     lines = _printed(
         built, published, cases_table(case.record() for case in shipped.cases.values()), width=80
@@ -140,7 +140,7 @@ def test_list_breaks_no_word_at_80_columns(shipped: Catalog) -> None:
 
 def test_list_has_the_middleboxes_and_links_at_80_columns_too(shipped: Catalog) -> None:
     sizes = {"bentpipe/middlebox-plain": 2 * 1024**2}
-    where = {name: matrix.where(matrix.as_stack(box), sizes) for name, box in shipped.middleboxes.items()}
+    where = {name: stacks.where(stacks.as_stack(box), sizes) for name, box in shipped.middleboxes.items()}
     assert (where["plain"], where["openvpn"]) == ("2 MiB", "not built")
     boxes = middleboxes_table(shipped.middleboxes.values(), where)
     links = emulated_links_table({name: link.record() for name, link in LINKS.items()})

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from runner.hostile.flight_verdicts import FAILED, PASSED, FlightResult
-from runner.site.robustness import newest_results, robustness
+from runner.site.site import newest_results, robustness
 from runner.site.writer import _environment
 
 _FLIGHTS = {

@@ -24,10 +24,9 @@ from runner.campaign.campaign import Campaign
 from runner.model.deployment import Deployment, Observer, Progress
 from runner.model.run import Job, Retention, Run
 from runner.paths import ROOT
-from runner.places.place import WorkerWidth
 from runner.places.workers.cluster import Address, Invitation, schedule, use_dask
 from runner.places.workers.worker import take_part
-from runner.places.workers.workers import Workers
+from runner.places.workers.workers import Workers, WorkerWidth
 from runner.plan.catalog import Selection, load_catalog
 from runner.plan.jobs import new_run, remaining
 from runner.store.runs import RunFolder

@@ -15,9 +15,8 @@ pytest.importorskip("distributed")
 from lab.recordings.recordings import RECORDINGS
 from runner.errors import SetupError
 from runner.model.result import Outcome
-from runner.places.place import WorkerWidth
 from runner.places.workers.cluster import Address, Invitation, schedule, use_dask
-from runner.places.workers.workers import Spread, Workers
+from runner.places.workers.workers import Spread, Workers, WorkerWidth
 from runner.plan.catalog import Catalog
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import execute, recorded_run
