@@ -143,15 +143,16 @@ class IntegerRows:
 # its server and -1 when the connection is unknown. Packet numbers are complete, reconstructed as in RFC 9000 appendix
 # A.3.
 
-DECODER_VERSION = 11
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+DECODER_VERSION = 12
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 """Versions of tables that can be read. Columns that an older version lacks are null. Version 2 added `record` and
 `supported_versions`. Version 3 added connections that used only unknown QUIC versions. Version 4 added flows of
 preferred addresses. Version 5 added `token`, `data` and `early_data_accepted`. Version 6 added `first_byte`,
 `key_version`, `reset_token`, `type_length`, `messages`, and Retire Prior To in `offset`. Version 7 added `secrets`, and
 unread packets are attributed to connections by their connection IDs. Version 8 added `fragment_sources`.
 Version 9 added `http3` and the length field of DATAGRAM. Version 10 added `ip_packets`. Version 11 added `not_udp`,
-`headers` and `remarks`, and leaves out bytes behind long headers that are no packet."""
+`headers` and `remarks`, and leaves out bytes behind long headers that are no packet. Version 12 added the proofs
+of a handshake to `messages`."""
 
 BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD = 1024, 1 << 16
 """Number of bytes at the beginning of a stream that the column `data` keeps. They are enough for the HTTP/3 frames

@@ -9,6 +9,7 @@ from runner.decode.capture import Flow
 from runner.decode.columns import CLIENT, SERVER, Data
 from runner.decode.crypto_messages import (
     CryptoStream,
+    Kept,
     Message,
     TransportParameters,
     message_text,
@@ -16,6 +17,7 @@ from runner.decode.crypto_messages import (
     parse_encrypted_extensions,
     parse_server_hello,
     parse_transport_parameters,
+    proofs,
 )
 from runner.decode.keys import (
     APPLICATION_SECRETS,
@@ -262,6 +264,8 @@ class Connection:
     transport_parameters: list[TransportParameters | None] = field(default_factory=lambda: [None, None])
     messages: list[str] = field(default_factory=list)
     """The TLS messages of both endpoints as JSON."""
+    kept: list[Kept] = field(default_factory=list)
+    """The messages of a handshake whose secrets are known, until `prove`."""
     reset_tokens: set[bytes] = field(default_factory=set)
     sides: tuple[SenderState, SenderState] = field(init=False)
     _initial_options: dict[tuple[int, int], list[Protection]] = field(default_factory=dict)
@@ -295,6 +299,21 @@ class Connection:
         """Add a destination connection ID that a handshake message shows. Keys from the known IDs are more likely."""
         self._initial_options.clear()
         self.initial_dcids.append(dcid)
+
+    def restart(self) -> None:
+        """The client begins again with a new ClientHello, as after a Retry (RFC 9000 §17.2.5.2)."""
+        self.sides[CLIENT].crypto(INITIAL_SPACE).restart()
+        self.kept = [message for message in self.kept if message.sender != CLIENT]
+
+    def prove(self) -> None:
+        """Write into `messages` whether the proofs of the handshake are right. Call it after the last packet."""
+        options = [side.handshake for side in self.sides]
+        known = next((keys[0].suite for keys in options if len(keys) == 1), None)
+        if known is not None and self.kept:
+            secrets = [keys[0].secret if len(keys) == 1 else None for keys in options]
+            for place, text in proofs(self.kept, known.hash, secrets):
+                self.messages[place] = text
+        self.kept = []
 
     def use_session(self, session: Session, version: int) -> None:
         """Derive possible keys from the secrets of a key log. 1-RTT keys that decrypted a packet, and known 0-RTT keys,
@@ -519,6 +538,9 @@ class Registry:
                     self._message(side, space, message, body)
                     if len(connection.messages) < _MOST_MESSAGES:
                         text = message_text(message, body, sender=side.sender, space=space, packet=row)
+                        if connection.secrets and space != APPLICATION_SPACE:
+                            place = len(connection.messages)
+                            connection.kept.append(Kept(side.sender, space, message, body, place, row))
                         connection.messages.append(text)
             else:
                 self.issue(payload[:-16], side)

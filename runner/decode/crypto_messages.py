@@ -1,16 +1,26 @@
-"""TLS 1.3 handshake messages in CRYPTO frames (RFC 8446 §4), and transport parameters (RFC 9000 §18)."""
+"""TLS 1.3 handshake messages in CRYPTO frames (RFC 8446 §4), and transport parameters (RFC 9000 §18).
 
+Certificates need a part of `cryptography` that takes long to import, so it is imported when a certificate is read."""
+
+import hashlib
 import ipaddress
 import json
 import struct
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 from heapq import heappop, heappush
 from json.encoder import encode_basestring_ascii
+from typing import TYPE_CHECKING
 
+from runner.decode.columns import CLIENT, SERVER
+from runner.decode.keys import Hash
 from runner.decode.wire import varint
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 # TLS 1.3 handshake messages in CRYPTO frames (RFC 8446 §4): offers and agreements of a connection.
 
@@ -23,6 +33,8 @@ class Message(IntEnum):
     NEW_SESSION_TICKET = 4
     ENCRYPTED_EXTENSIONS = 8
     CERTIFICATE = 11
+    CERTIFICATE_VERIFY = 15
+    FINISHED = 20
     COMPRESSED_CERTIFICATE = 25
 
 
@@ -412,3 +424,191 @@ def _hello_text(kind: int, hello: Hello, *, sender: int, space: int, packet: int
         f'{{"alpn": [{alpn}], "packet": {packet}, "parameters": {parameters}, "sender": {sender}, '
         f'"session_id": {hello.session_id_length}, "space": {space}, "type": {kind}, "versions": {hello.versions}}}'
     )
+
+
+# The proofs of a handshake (RFC 8446 §4.4): CertificateVerify and Finished cover all messages before them.
+
+_MESSAGE_HASH = 254
+_CONTEXTS = (b"TLS 1.3, client CertificateVerify", b"TLS 1.3, server CertificateVerify")
+_ZLIB = 1  # RFC 8879 §7.3; `cryptography` and Python have no Brotli
+_MOST_CERTIFICATES, _MOST_NAMES = 16, 32  # that are kept of a Certificate message
+_LARGEST_CERTIFICATES = 1 << 18  # bytes of a Certificate message that is decompressed
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A message of a handshake. `place`: its place in `Connection.messages`."""
+
+    sender: int
+    space: int
+    kind: int
+    body: bytes
+    place: int
+    packet: int
+
+    def text(self, **proof: object) -> str:
+        """The message as JSON, like `message_text`, with what is known about its content."""
+        known = {"packet": self.packet, "sender": self.sender, "space": self.space, "type": self.kind}
+        return to_json(known | proof)
+
+
+def proofs(messages: Sequence[Kept], digest: Hash, secrets: Sequence[bytes | None]) -> Iterator[tuple[int, str]]:
+    """Place and new text of the messages Certificate, CertificateVerify and Finished of a connection.
+
+    `messages`: of both endpoints, each endpoint's in order, without a gap. `secrets`: the handshake traffic secrets of
+    client and server. A CertificateVerify gets `right`, whether its signature is that of the
+    certificate's key over the transcript, and `scheme`. A Finished gets `right`. `right` is null when it can't be
+    known. A Certificate gets the fields of `_certificate_fields`.
+    """
+    transcript = digest.new(b"")
+    known = _begin(messages, transcript, digest)
+    leaves: dict[int, bytes] = {}
+    flights = [[each for each in messages if (each.sender, each.space) == (sender, 1)] for sender in (SERVER, CLIENT)]
+    for message in (message for flight in flights for message in flight):
+        if message.kind in (Message.CERTIFICATE, Message.COMPRESSED_CERTIFICATE):
+            chain = _chain(message)
+            leaves.update({message.sender: chain[0]} if chain else {})
+            yield message.place, message.text(**_certificate_fields(chain))
+        elif message.kind == Message.CERTIFICATE_VERIFY:
+            leaf, signed = leaves.get(message.sender), transcript.digest() if known else None
+            right = None if leaf is None or signed is None else _is_signed(leaf, message, signed)
+            yield message.place, message.text(right=right, scheme=int.from_bytes(message.body[:2]))
+        elif message.kind == Message.FINISHED:
+            secret, right = secrets[message.sender], None
+            if secret is not None and known:
+                key = digest.expand_label(secret, b"finished", digest.length)
+                right = message.body == digest.hmac(key, transcript.digest())
+            yield message.place, message.text(right=right)
+        transcript.update(_with_head(message))
+
+
+def _begin(messages: Sequence[Kept], transcript: "hashlib._Hash", digest: Hash) -> bool:
+    """Add the messages in Initial packets to the transcript (RFC 8446 §4.4.1). Returns False when the transcript is
+    unknown: messages are missing, or a handshake was begun again."""
+    hellos, answers = (
+        [each for each in messages if (each.sender, each.space, each.kind) == (sender, 0, kind)]
+        for sender, kind in ((CLIENT, Message.CLIENT_HELLO), (SERVER, Message.SERVER_HELLO))
+    )
+    retries = [
+        hello is not None and hello.is_retry_request
+        for hello in map(parse_server_hello, (each.body for each in answers))
+    ]
+    if (len(hellos), retries) == (1, [False]):
+        order = [hellos[0], answers[0]]
+    elif (len(hellos), retries) == (2, [True, False]):
+        first = digest.new(_with_head(hellos[0])).digest()
+        transcript.update(bytes((_MESSAGE_HASH, 0, 0, len(first))) + first)
+        order = [answers[0], hellos[1], answers[1]]
+    else:
+        return False
+    for message in order:
+        transcript.update(_with_head(message))
+    return True
+
+
+def _with_head(message: Kept) -> bytes:
+    return bytes((message.kind,)) + len(message.body).to_bytes(3) + message.body
+
+
+def _chain(message: Kept) -> list[bytes]:
+    """The certificates of a Certificate or CompressedCertificate message, the leaf first; empty when they can't be
+    read."""
+    body = message.body
+    try:
+        if message.kind == Message.COMPRESSED_CERTIFICATE:
+            if int.from_bytes(body[:2]) != _ZLIB:
+                return []
+            body = zlib.decompressobj().decompress(_vector(body, 5, 3)[0], _LARGEST_CERTIFICATES)
+        _, position = _vector(body, 0, 1)
+        entries, position = _vector(body, position, 3)[0], 0
+        chain: list[bytes] = []
+        while position < len(entries) and len(chain) < _MOST_CERTIFICATES:
+            certificate, position = _vector(entries, position, 3)
+            _, position = _vector(entries, position, 2)
+            chain.append(certificate)
+    except (IndexError, zlib.error):
+        return []
+    return chain
+
+
+def _certificate_fields(chain: Sequence[bytes]) -> dict[str, object]:
+    """What is known about a chain of certificates: `chain`, the SHA-256 of each certificate, and, when the
+    certificates can be read: `begins` and `ends` of the leaf's validity in Unix seconds, `self_signed`, `linked`,
+    whether each certificate is signed by the next, and `names` (DNS names and addresses of its subjectAltName)."""
+    from cryptography import x509  # noqa: PLC0415
+
+    fields: dict[str, object] = {"chain": [hashlib.sha256(each).hexdigest() for each in chain]}
+    try:
+        leaf, *others = read = [x509.load_der_x509_certificate(each) for each in chain]
+        fields |= {
+            "begins": int(leaf.not_valid_before_utc.timestamp()),
+            "ends": int(leaf.not_valid_after_utc.timestamp()),
+            "self_signed": _issued(leaf, leaf),
+            "linked": all(_issued(*pair) for pair in zip(read, others, strict=False)),
+            "names": (),
+        }
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        shown = (*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress)))
+        fields["names"] = shown[:_MOST_NAMES]
+    except _unreadable():
+        pass
+    return fields
+
+
+def _issued(certificate: "x509.Certificate", issuer: "x509.Certificate") -> bool:
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+
+    wrong: tuple[type[Exception], ...] = (InvalidSignature, *_unreadable())
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except wrong:
+        return False
+    return True
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """What `cryptography` raises for a certificate that it can't read."""
+    from cryptography import x509  # noqa: PLC0415
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
+
+    own = (x509.InvalidVersion, x509.DuplicateExtension, x509.ExtensionNotFound, x509.UnsupportedGeneralNameType)
+    return (ValueError, TypeError, UnsupportedAlgorithm, *own)
+
+
+def _is_signed(leaf: bytes, message: Kept, transcript: bytes) -> bool | None:
+    """Whether a CertificateVerify has the signature of the leaf's key over the hash of the transcript (RFC 8446
+    §4.4.3); None for schemes and keys that are not known."""
+    from cryptography import x509  # noqa: PLC0415
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+    from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa  # noqa: PLC0415
+
+    scheme = int.from_bytes(message.body[:2])
+    curves = {0x0403: (ec.SECP256R1, hashes.SHA256), 0x0503: (ec.SECP384R1, hashes.SHA384)}
+    curves[0x0603] = (ec.SECP521R1, hashes.SHA512)
+    sizes: tuple[hashes.HashAlgorithm, ...] = (hashes.SHA256(), hashes.SHA384(), hashes.SHA512())
+    digests = dict(zip((4, 5, 6, 9, 10, 11), sizes * 2, strict=True))
+    content = b" " * 64 + _CONTEXTS[message.sender] + b"\0" + transcript
+    try:
+        signature, key = _vector(message.body, 2, 2)[0], x509.load_der_x509_certificate(leaf).public_key()
+        if scheme in curves:
+            curve, algorithm = curves[scheme]
+            if not (isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, curve)):
+                return False
+            key.verify(signature, content, ec.ECDSA(algorithm()))
+        elif scheme >> 8 == 8 and (chosen := digests.get(scheme & 0xFF)):
+            if not isinstance(key, rsa.RSAPublicKey):
+                return False
+            pss = padding.PSS(mgf=padding.MGF1(chosen), salt_length=chosen.digest_size)
+            key.verify(signature, content, pss, chosen)
+        elif scheme in (0x0807, 0x0808):
+            if not isinstance(key, (ed25519.Ed25519PublicKey, ed448.Ed448PublicKey)):
+                return False
+            key.verify(signature, content)
+        else:
+            return None
+    except (InvalidSignature, IndexError):
+        return False
+    except _unreadable():
+        return None
+    return True

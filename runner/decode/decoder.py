@@ -417,6 +417,8 @@ class Decoder:
         for flow in registry.flows:
             self._retry_pending(flow)
         self._negotiation.adopt_orphans()
+        for connection in registry.connections:
+            connection.prove()
         attribute(self.rows, source, numbers, registry)
 
     def _decode(self, first: int, numbers: Integers) -> None:
@@ -682,7 +684,7 @@ class Decoder:
             connection.original_version = header.version if orphan is None else orphan.version
             connection.odcid = header.dcid if orphan is None else orphan.dcid
         else:  # after a Retry the client sends its ClientHello again; a faulty client sends a different ClientHello
-            connection.sides[CLIENT].crypto(INITIAL_SPACE).restart()
+            connection.restart()
             connection.add_initial_dcid(header.dcid)
         client = connection.sides[CLIENT]
         self.registry.cids[header.dcid] = client

@@ -118,6 +118,12 @@ class Certificates:
         """Name in /certs → content."""
         return {"cert.pem": self.chain, "priv.key": self.key, "ca.pem": self.ca}
 
+    @property
+    def fingerprints(self) -> tuple[str, ...]:
+        """SHA-256 of each certificate of the chain, in hexadecimal."""
+        chain = x509.load_pem_x509_certificates(self.chain)
+        return tuple(each.fingerprint(hashes.SHA256()).hex() for each in chain)
+
 
 class _Draw:
     """Keys, serial numbers and the time of certificates. Keys and serial numbers are random or derived from a seed; the

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from runner.inputs.inputs import ServedFile
-from runner.model.facts import ConnectionFacts, PacketPlace, Request, StreamFacts
+from runner.model.facts import Close, ConnectionFacts, PacketPlace, Request, ServerCertificate, StreamFacts
 from runner.model.result import FileRecord, Finding
 from runner.units import format_count
 from testcases.base import CaseEvidence, proven
@@ -36,7 +36,7 @@ _LEFT_OUT = frozenset(
 its time."""
 _UNKNOWN = "the packets do not show whose fault it is"
 _PEER = {"client": "server", "server": "client"}
-_INTERNAL, _REFUSED, _H3_INTERNAL = 0x01, 0x02, 0x102  # RFC 9000 §20.1, RFC 9114 §8.1: no fault of the peer
+_INTERNAL, _REFUSED, _H3_INTERNAL = 0x01, 0x02, 0x102  # RFC 9000 §20.1, RFC 9114 §8.1
 _LEAST_PATIENCE, _RTTS, _ACK_DELAY = 0.25, 3, 0.025  # seconds, and multiples of RTT and max_ack_delay
 
 # Error code of a CONNECTION_CLOSE (RFC 9000 §20.1, RFC 9368 §8) → the beginnings of the ids of rules whose violation
@@ -69,8 +69,16 @@ _ANSWERED: dict[int, tuple[str, ...]] = {
     0x0B: ("rfc9000-8.1.3-", "rfc9000-17.2.5.3-", "rfc9369-5-"),
     0x0E: ("rfc9001-6.1-update-", "rfc9001-6.2-ack-", "rfc9001-6.4-"),
     0x11: ("rfc9368-",),
-    **dict.fromkeys(range(0x100, 0x200), ("rfc9001-4", "rfc9001-8", "rfc9001-6-", "rfc9000-7.4-", "rfc9000-18")),
+    **dict.fromkeys(
+        range(0x100, 0x200),
+        ("rfc8446-", "rfc9001-4", "rfc9001-8", "rfc9001-6-", "rfc9000-7.4-", "rfc9000-18"),
+    ),
 }
+# TLS alerts (RFC 8446 §6.2) as error codes of QUIC (RFC 9001 §4.8).
+_WRONG_CERTIFICATE = "certificate-wrong"
+_DECRYPT_ERROR, _EXPIRED = 0x100 + 51, 0x100 + 45
+_ABOUT_CERTIFICATES = frozenset((*range(0x100 + 42, 0x100 + 47), 0x100 + 48))
+_NO_FAULT_OF_THE_PEER = frozenset((_INTERNAL, _REFUSED, 0x100 + 80, 0x100 + 90))  # internal_error, user_canceled
 _HTTP3 = ("rfc9114-", "rfc9204-")
 # Rules whose violation a peer can't notice, or only ignores. They explain a close only when its code fits.
 _TOLERATED = (
@@ -105,7 +113,7 @@ class _Fault:
 @dataclass(frozen=True, kw_only=True)
 class _End:
     """An act of an endpoint that ended a connection, or a response, before its time. `code`: of a close with an error;
-    None when it reports no error of the peer."""
+    None when it reports no error of the peer, or one that the peer did not make."""
 
     role: str
     time: float
@@ -128,7 +136,7 @@ def attributed(
         _with_file_fault(finding, context, culprits, readable=readable) if finding.code == _FILES else finding
         for finding in findings
     )
-    ended = any(end.code is not None for connection in context.facts.connections for end in _ends(connection))
+    ended = any(end.code is not None for connection in context.facts.connections for end in _ends(connection, context))
     excused = _LEFT_OUT if ended else frozenset[str]()
     if not culprits:
         own = (*_OBSERVED[:-1], *excused)
@@ -153,8 +161,9 @@ def _provocations(
     findings: tuple[Finding, ...], violations: tuple[Finding, ...], context: CaseEvidence
 ) -> tuple[Finding, ...]:
     """The violations that made the other endpoint end a connection. The first such end decides."""
-    breaches = [*violations, *(each for each in findings if each.code not in (*_OBSERVED, *_LEFT_OUT) and each.times)]
-    ends = [end for connection in context.facts.connections for end in _ends(connection)]
+    breaches = [*violations, *_wrong_certificates(context)]
+    breaches += [each for each in findings if each.code not in (*_OBSERVED, *_LEFT_OUT) and each.times]
+    ends = [end for connection in context.facts.connections for end in _ends(connection, context)]
     client = context.evidence.client
     if not ends and client.exit_code and not client.stopped_by_us:
         ends.append(_End(role="client", time=float("inf"), act="ended", place=None))
@@ -180,18 +189,22 @@ def _provocations(
 
 
 def _causes_of(end: _End) -> tuple[str, ...]:
-    """The beginnings of the ids of rules whose violation fits the error code of a close."""
+    """The beginnings of the codes of findings that fit the error code of a close."""
     if end.code is None:
         return ()
-    return _HTTP3 if end.application else _ANSWERED.get(end.code, ())
+    if end.application:
+        return _HTTP3
+    certificates = (_WRONG_CERTIFICATE,) if end.code in _ABOUT_CERTIFICATES else ()
+    return (*_ANSWERED.get(end.code, ()), *certificates)
 
 
-def _ends(connection: ConnectionFacts) -> Iterator[_End]:
+def _ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_End]:
     """The closes, and the resets of responses that were not complete."""
     for close in connection.closes:
         if close.time is None:
             continue
-        clean = is_clean(connection, close) or (not close.application and close.code in (_INTERNAL, _REFUSED))
+        clean = is_clean(connection, close) or (not close.application and close.code in _NO_FAULT_OF_THE_PEER)
+        clean = clean or _is_unfounded(connection, close, context)
         clean = clean or (close.application and close.code == _H3_INTERNAL)
         yield _End(
             role=close.sender,
@@ -209,13 +222,63 @@ def _ends(connection: ConnectionFacts) -> Iterator[_End]:
                     yield _End(role=role, time=place.time, act=act, place=place)
 
 
-def _first_end(connection: ConnectionFacts) -> _End | None:
-    return min(_ends(connection), key=lambda end: end.time, default=None)
+def _is_unfounded(connection: ConnectionFacts, close: Close, context: CaseEvidence) -> bool:
+    """Whether a TLS alert accuses the peer of a wrong proof or certificate, but the packets show that it is right."""
+    if close.application or _PEER[close.sender] not in connection.authenticated:
+        return False
+    shown, given = connection.certificate, context.evidence.certificates
+    if close.code in _ABOUT_CERTIFICATES and close.sender == "client" and shown is not None:
+        return bool(given) and shown.chain[: len(given)] == given
+    return close.code == _DECRYPT_ERROR
+
+
+def _wrong_certificates(context: CaseEvidence) -> Iterator[Finding]:
+    """The server's certificates that made a client end its handshake by a TLS alert or in silence."""
+    for connection in context.facts.connections:
+        shown = connection.certificate
+        codes = {close.code for close in connection.closes if close.sender == "client"}
+        if shown is None or connection.handshake_completed or (codes and codes.isdisjoint(_ABOUT_CERTIFICATES)):
+            continue
+        if fault := _certificate_fault(shown, connection, context, expired=_EXPIRED in codes):
+            finding = Finding(
+                code=_WRONG_CERTIFICATE,
+                requirement="A server serves /www with the certificate in /certs.",
+                expected="the certificates of /certs/cert.pem",
+                actual=fault,
+                role="server",
+                section="endpoint contract, content",
+            )
+            yield proven(finding, shown.place)
+
+
+def _certificate_fault(
+    shown: ServerCertificate, connection: ConnectionFacts, context: CaseEvidence, *, expired: bool
+) -> str:
+    """What is wrong with the server's certificates; empty when nothing is known. Jobs of older versions don't record
+    the right certificates; then only what no certificate of /certs can be counts."""
+    given, host = context.evidence.certificates, context.case.host
+    if given:
+        return "" if shown.chain[: len(given)] == given else "other certificates"
+    if shown.names is not None and connection.sni == host and host not in shown.names:
+        return f"a certificate for {', '.join(shown.names[:5]) or 'no name'}, not for {host}"
+    if shown.self_signed:
+        return "a certificate that is signed by its own key, not by the CA"
+    if shown.linked is False:
+        return "a chain in which a certificate is not signed by the next"
+    origin = context.facts.origin_unix_ns
+    if expired and origin is not None and shown.begins is not None and shown.ends is not None:
+        now = origin / 1e9
+        return "" if shown.begins <= now <= shown.ends else "a certificate that is not valid at the time of the job"
+    return ""
+
+
+def _first_end(connection: ConnectionFacts, context: CaseEvidence) -> _End | None:
+    return min(_ends(connection, context), key=lambda end: end.time, default=None)
 
 
 def _own_end(finding: Finding, context: CaseEvidence, culprits: set[str], *, readable: bool) -> str:
     """The role at fault for a finding about the end of a job that no violation explains; empty when nobody is."""
-    ends = [end for connection in context.facts.connections for end in _ends(connection)]
+    ends = [end for connection in context.facts.connections for end in _ends(connection, context)]
     if finding.code == "closed-with-error":
         own = {end.place.record for end in ends if end.code is None and end.place is not None}
         return finding.role if own.intersection(finding.packets) else ""
@@ -274,16 +337,16 @@ def _never_requested(context: CaseEvidence) -> _Fault:
     hidden = any(connection.early_data_unread for connection in connections)
     if hidden or not ready:
         return _Fault() if hidden else _unfinished(context)
-    if any(_stopped_by_server(connection) for connection in ready):
+    if any(_stopped_by_server(connection, context) for connection in ready):
         return _Fault()
     last = ready[-1].landmarks.client_last
     return _Fault(role="client", why="the client never requested it", places=(last,))
 
 
-def _stopped_by_server(connection: ConnectionFacts) -> bool:
+def _stopped_by_server(connection: ConnectionFacts, context: CaseEvidence) -> bool:
     limit = connection.max_streams_bidi
     used_up = limit is not None and len(connection.request_streams) >= limit
-    end = _first_end(connection)
+    end = _first_end(connection, context)
     return used_up or (end is not None and end.role == "server")
 
 
@@ -313,7 +376,7 @@ def _without_fin(file: FileRecord, stream: StreamFacts, context: CaseEvidence) -
         server = connection.endings.get("server")
         if stream not in connection.streams or server is None or stream.stream_id in server.finished:
             continue
-        end = _first_end(connection)
+        end = _first_end(connection, context)
         if end is None or (end.code is None and end.role == "client"):
             why = f"the server sent all {stream.server_bytes} B on stream {stream.stream_id}, but no FIN"
             return _Fault(role="server", why=why, places=(connection.landmarks.server_last,), unfinished=True)
@@ -342,7 +405,7 @@ def _unfinished(context: CaseEvidence) -> _Fault:
 
 
 def _stopped(connection: ConnectionFacts, context: CaseEvidence) -> _Fault:
-    end = _first_end(connection)
+    end = _first_end(connection, context)
     if end is not None:
         silent = _silent(connection, end.time, context)
         if silent.role == _PEER[end.role]:

@@ -110,6 +110,24 @@ class Close:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServerCertificate:
+    """The certificates that the server sent (RFC 8446 §4.4.2)."""
+
+    chain: tuple[str, ...]
+    """SHA-256 of each certificate, in hexadecimal. The server's own certificate comes first."""
+    names: tuple[str, ...] | None
+    """DNS names and addresses of the server's own certificate; None when it can't be read. The same is true for the
+    other fields."""
+    self_signed: bool | None
+    linked: bool | None
+    """Whether each certificate is signed by the next."""
+    begins: int | None
+    """Unix time at which the certificate becomes valid."""
+    ends: int | None
+    place: PacketPlace | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ending:
     """The end of one endpoint's part of a connection, in the capture at this endpoint."""
 
@@ -379,6 +397,10 @@ class ConnectionFacts:
     """True when the client sent a 1-RTT packet. It has the keys for such packets only after its handshake (RFC 9001
     §4.1.1, §5.7)."""
     certificate_sent: bool
+    certificate: ServerCertificate | None
+    """None: the server sent no certificate, or its Handshake packets could not be read."""
+    authenticated: frozenset[str]
+    """The roles whose Finished, and whose CertificateVerify, if there is one, were right (RFC 8446 §4.4)."""
     resumed: bool | None
     retries: int
     retry_token_echoed: bool | None

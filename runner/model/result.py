@@ -447,6 +447,7 @@ def _codes(matter: Matter, meanings: dict[str, str], *, again: bool = False) -> 
 
 _ENDPOINT = {
     "client-exit": "The client ended with an exit code other than 0.",
+    "certificate-wrong": "The client refused a certificate that is not the one in /certs.",
     "client-hello-unanswered": "The server did not answer the ClientHello.",
     "client-not-started": "The engine could not start the client's first process.",
     "client-silent": "The client ended with exit code 0, without a connection and without the requested files.",
@@ -684,6 +685,7 @@ class Evidence:
     cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
     real_link: RealLinkEvidence | None = None  # for a job over a real link, which has no simulator
     via: Middlebox | None = None  # the middlebox between client and server
+    certificates: tuple[str, ...] = ()  # SHA-256 of each certificate in /certs/cert.pem; empty: not recorded
     content_seed: int | None = None  # seed of the served files, for whose contents a judge searches on the link
     guest: GuestEvidence | None = None  # for a job in virtual time
     host: dict[str, str] = field(default_factory=dict)  # facts of the worker's host; empty: the runner's own host

@@ -467,6 +467,7 @@ class Experiment(ABC):
         """`others`: endpoints in addition to client, server and boxes."""
         self._job = job
         self._served = served
+        self._fingerprints: tuple[str, ...] = ()  # of the server's certificates
         self._pool = pool
         self._bell = bell
         self._expected = job.required_files
@@ -646,6 +647,7 @@ class Experiment(ABC):
             server=self._server.record(began),
             boxes={box.value: endpoint.record(began) for box, endpoint in self._boxes.items()},
             via=self._job.topology.middlebox,
+            certificates=self._fingerprints,
             content_seed=self._job.content_seed,
             server_ready=self._server_ready,
             files=self._files or missing,

@@ -458,7 +458,7 @@ class Served:
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._www: dict[tuple[ServedFile, ...], str] = {}
-        self._certs: dict[int, str] = {}
+        self._certs: dict[int, tuple[str, tuple[str, ...]]] = {}  # by chain length: volume and fingerprints
         self._keys = ""  # name of the volume; empty: not made yet
         self._hosts = ""  # name of the volume, as for `_keys`
         self._expected: dict[ServedFile, Expected] = {}
@@ -474,8 +474,13 @@ class Served:
         """/certs with a leaf certificate and `chain_length` - 1 intermediate certificates."""
         with self._lock:
             if chain_length not in self._certs:
-                self._certs[chain_length] = self._fill("certs", lambda: certificates(chain_length=chain_length).files())
-            return Volume(name=self._certs[chain_length], path="/certs", read_only=True)
+                made = certificates(chain_length=chain_length)
+                self._certs[chain_length] = self._fill("certs", made.files), made.fingerprints
+            return Volume(name=self._certs[chain_length][0], path="/certs", read_only=True)
+
+    def fingerprints(self, chain_length: int) -> tuple[str, ...]:
+        """SHA-256 of the certificates of the server. `certs` must have been called for this chain."""
+        return self._certs[chain_length][1]
 
     def path_keys(self) -> Volume:
         """/keys of both boxes of a middlebox."""

@@ -399,6 +399,8 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         handshake_completed=handshake.completed(scope),
         handshake_completed_by_client=scope.count(CLIENT, "1rtt") > 0,
         certificate_sent=bool(row.either("certificate")),
+        certificate=handshake.certificate(scope),
+        authenticated=handshake.authenticated(scope),
         resumed=row.either("resumed"),
         retries=scope.count(SERVER, "retry"),
         retry_token_echoed=echoed,

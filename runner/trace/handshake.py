@@ -1,5 +1,7 @@
 """Facts about packets, the beginning and the end of a connection: ClientHello, Retry, 0-RTT, keys, what is unread."""
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,7 @@ from runner.model.facts import (
     Landmarks,
     PacketPlace,
     SentLength,
+    ServerCertificate,
     StreamFacts,
     UnreadPackets,
     VersionNegotiation,
@@ -254,6 +257,42 @@ def closes(scope: Scope) -> tuple[Close, ...]:
             first_seen.items(), key=lambda item: item[1][0]
         )
     )
+
+
+# What endpoints prove in a handshake (RFC 8446 §4.4). The decoder has verified it.
+
+_CERTIFICATES, _CERTIFICATE_VERIFY, _FINISHED = (11, 25), 15, 20
+
+
+def _messages(scope: Scope, sender: int) -> Iterator[tuple[Vantage, dict[str, Any]]]:
+    """The TLS messages of `sender` in both captures."""
+    for vantage, row in ((scope.recording.client, scope.row.client), (scope.recording.server, scope.row.server)):
+        if vantage is not None and row is not None and row["messages"]:
+            yield from ((vantage, each) for each in json.loads(row["messages"]) if each["sender"] == sender)
+
+
+def authenticated(scope: Scope) -> frozenset[str]:
+    """The roles whose Finished, and whose CertificateVerify, if there is one, were right in each capture."""
+    proven = set()
+    for sender, role in ROLES.items():
+        proofs = [each for _, each in _messages(scope, sender) if each["type"] in (_CERTIFICATE_VERIFY, _FINISHED)]
+        if _FINISHED in {each["type"] for each in proofs} and all(each.get("right") for each in proofs):
+            proven.add(role)
+    return frozenset(proven)
+
+
+def certificate(scope: Scope) -> ServerCertificate | None:
+    """The server's certificate, as the client's capture shows it, or without it the server's."""
+    for vantage, message in _messages(scope, SERVER):
+        if message["type"] in _CERTIFICATES and "chain" in message:
+            names = message.get("names")
+            return ServerCertificate(
+                chain=tuple(message["chain"]),
+                names=None if names is None else tuple(names),
+                **{name: message.get(name) for name in ("self_signed", "linked", "begins", "ends")},
+                place=scope.place(vantage, int(message["packet"])),
+            )
+    return None
 
 
 # The beginning of a connection: the ClientHello in its datagrams, and the server's answer to an unknown version.

@@ -17,7 +17,8 @@ from runner.trace.recording import APPLICATION, Ints, find
 # Transport parameters and TLS messages (RFC 9000 §7, §18, RFC 9001 §4, §8, RFC 9368).
 
 _CLIENT_HELLO, _SERVER_HELLO, _TICKET, _END_OF_EARLY_DATA, _EXTENSIONS = 1, 2, 4, 5, 8
-_CERTIFICATE_REQUEST, _KEY_UPDATE = 13, 24
+_CERTIFICATE_REQUEST, _CERTIFICATE_VERIFY, _FINISHED, _KEY_UPDATE = 13, 15, 20, 24
+_TLS_ALERTS = range(0x100, 0x200)  # RFC 9001 §4.8
 _SPACE_OF = {1: 0, 2: 0, 4: 2, 8: 1, 11: 1, 13: 1, 15: 1, 20: 1, 25: 1}
 """Type of a TLS message → packet number space in which it must be sent (RFC 9001 §4.1.3)."""
 _CCM_8 = 0x1305
@@ -252,6 +253,34 @@ def tls(side: Side) -> Iterator[Broken]:
         elif kind == _SERVER_HELLO and message.get("suite") == _CCM_8:
             yield Broken(rule="rfc9001-5.3-suite-forbidden", actual="suite 0x1305 is negotiated", packets=packets)
     yield from _client_hello(side) if side.is_client else _alpn(side)
+    yield from _proofs(side)
+
+
+def _proofs(side: Side) -> Iterator[Broken]:
+    """CertificateVerify and Finished cover the messages before them (RFC 8446 §4.4). A peer that accepts a Finished has
+    verified it; then the transcript is another one than the packets show, as with Encrypted Client Hello."""
+    finished, verify = (side.message(kind, side.sender) for kind in (_FINISHED, _CERTIFICATE_VERIFY))
+    refused = _refused(side)
+    if verify is not None and verify.get("right") is False and (refused or (finished or {}).get("right")):
+        yield Broken(
+            rule="rfc8446-4.4.3-signature-wrong",
+            actual=f"the signature (scheme 0x{verify['scheme']:04x}) does not fit the certificate and the handshake",
+            packets=(int(verify["packet"]),),
+        )
+    elif finished is not None and finished.get("right") is False and refused:
+        yield Broken(
+            rule="rfc8446-4.4.4-finished-wrong",
+            actual="verify_data is not the HMAC of the handshake messages in the packets",
+            packets=(int(finished["packet"]),),
+        )
+
+
+def _refused(side: Side) -> bool:
+    """Whether the peer ended the handshake by a TLS alert after the endpoint's Finished. A client that sends neither
+    its own Finished nor CONNECTION_CLOSE refuses it, too; a server may be silent because the client closed."""
+    went_on = len(side.frames("handshake_done", got=True)) if side.is_client else side.finished(CLIENT) is not None
+    codes = side.capture.frames["value"][side.frames("connection_close", "application_close", got=True)].tolist()
+    return not went_on and all(code in _TLS_ALERTS for code in codes) and (bool(codes) or not side.is_client)
 
 
 def _client_hello(side: Side) -> Iterator[Broken]:

@@ -393,6 +393,7 @@ class GuestExperiment:
         self._segments = tuple(job.topology.segments)
         boxes = {role.value: spec for role, spec in job.boxes.items()}
         self._specs: dict[str, EndpointSpec] = {CLIENT: job.client, SERVER: job.server, **boxes}
+        self._fingerprints: tuple[str, ...] = ()  # of the server's certificates
         self._captured = (*self._segments, *job.topology.captured_endpoints)
 
     def run(self) -> Evidence:
@@ -433,9 +434,10 @@ class GuestExperiment:
         yield "guest.json", json.dumps(description).encode()
         yield "job", describe_job(job, disks, self._launcher.folder_of_disks(self._disks.folder))
         yield from ((f"out/{role}/", b"") for role in self._captured)
-        certs = certificates(chain_length=job.chain_length, seed=job.seed, now=setting.epoch).files()
+        made = certificates(chain_length=job.chain_length, seed=job.seed, now=setting.epoch)
+        self._fingerprints = made.fingerprints
         keys = path_keys(seed=job.seed, now=setting.epoch) if job.boxes else {}
-        yield from ((f"certs/{name}", content) for name, content in certs.items())
+        yield from ((f"certs/{name}", content) for name, content in made.files().items())
         yield from ((f"keys/{name}", content) for name, content in keys.items())
         yield "www/", b""
         yield from ((f"www/{file.name}", file.content()) for file in job.files)
@@ -471,6 +473,7 @@ class GuestExperiment:
             server=records.pop(SERVER),
             boxes=records,
             via=self._job.topology.middlebox,
+            certificates=self._fingerprints,
             content_seed=self._job.content_seed,
             server_ready=report.ready,
             server_udp_ports=_udp_ports(out),

@@ -154,6 +154,7 @@ class LaneExperiment(Experiment):
     def _serve(self) -> Mapping[str, tuple[Volume, ...]]:
         """The volumes that are given to each role."""
         www, certs = self._served.www(self._job.files), self._served.certs(self._job.chain_length)
+        self._fingerprints = self._served.fingerprints(self._job.chain_length)
         volumes: dict[str, tuple[Volume, ...]] = {CLIENT: (certs,), SERVER: (www, certs)}
         of_boxes = (certs,) if self._job.topology.poses_as_server else ()
         volumes |= {box.value: (self._served.path_keys(), *of_boxes) for box in self._boxes}

@@ -69,6 +69,7 @@ class RealExperiment(Experiment):
         pool = ThreadPoolExecutor(8, thread_name_prefix="real")
         super().__init__(job, served=served, pool=pool, bell=bell)
         self._link, self._certificates = link, certificates
+        self._fingerprints = certificates.fingerprints
         self._box_keys = {f"/keys/{name}": content for name, content in box_keys.items()}
         kind = station_kind(job)
         self._to = reach.of(kind.host_name(host))

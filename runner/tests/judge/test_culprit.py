@@ -316,6 +316,45 @@ def _bad_certificate(story: Story) -> None:
     story.ends()
 
 
+FINISHED, CERTIFICATE_VERIFY, DECRYPT_ERROR = 20, 15, 0x133
+CERTIFICATE = "e240c8bc0aad92f71f31e2173adf1dd805ebb327a3e210130bad4ab434318fab"  # of the recording
+
+
+def _proof(name: str, kind: int, sender: str, culprit: str, *, changed: bool) -> None:
+    """A message of a handshake is changed or not, and the sender's peer closes with decrypt_error."""
+
+    @_story(name, HANDSHAKE, "handshake", (), culprit)
+    def tell(story: Story) -> None:
+        if changed:
+            mutation = story.mutation(sender)
+            mutation.edit_message(kind, lambda message: setattr(message, "before", message.before[:-1] + b"?"))
+        peer = SERVER if sender == CLIENT else CLIENT
+        proof = story.mutation(sender).packets(Kind.HANDSHAKE)[-1][0]
+        after, kinds = (0, Kind.HANDSHAKE) if peer == CLIENT else (proof.seen[peer].time_ns, Kind.ONE_RTT)
+        story.closes(peer, after, DECRYPT_ERROR, kind=kinds)
+        story.ends()
+
+
+_proof("server's Finished is wrong", FINISHED, SERVER, SERVER, changed=True)
+_proof("server's signature is wrong", CERTIFICATE_VERIFY, SERVER, SERVER, changed=True)
+_proof("client's Finished is wrong", FINISHED, CLIENT, CLIENT, changed=True)
+_proof("client refuses a right Finished", FINISHED, SERVER, CLIENT, changed=False)
+_proof("server refuses a right Finished", FINISHED, CLIENT, SERVER, changed=False)
+
+
+def _certificate(name: str, culprit: str, given: str) -> None:
+    """The client refuses the certificate. `given`: SHA-256 of the certificate in /certs."""
+
+    @_story(name, HANDSHAKE, "handshake", (), culprit)
+    def tell(story: Story) -> None:
+        _bad_certificate(story)
+        story.recording.evidence["certificates"] = [given]
+
+
+_certificate("client refuses the certificate of /certs", CLIENT, CERTIFICATE)
+_certificate("client refuses another certificate", SERVER, "00" * 32)
+
+
 @_story("client does not end although all files arrived", TRANSFER, "transfer", SIZES, CLIENT)
 def _hangs(story: Story) -> None:
     story.ends(exit_code=None, timed_out=True, missing=False)
