@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.diagnose.explain import DETECTORS
+from runner.model.result import Limit
 from runner.paths import ROOT
 
 FOLDERS = ("docs", "runner", "testcases", "implementations", "sim", "guest", "web", "ci")
@@ -35,6 +37,14 @@ def test_cited_files_exist(path: Path) -> None:
         cited |= {path.parent / name for name in LINKED.findall(text)}
     missing = sorted(file.relative_to(ROOT).as_posix() for file in cited if not file.exists())
     assert not missing, f"cited, and not there: {', '.join(missing)}"
+
+
+def test_the_page_of_diagnoses_has_every_code() -> None:
+    text = (ROOT / "docs" / "diagnoses.md").read_text()
+    rows = set(re.findall(r"^\| `([\w-]+)` \| ([^|]+) \| ([^|]*?) ?\|", text, re.MULTILINE))
+    assert rows == {(each.code, each.meaning, each.over_tcp) for patterns, _ in DETECTORS.values() for each in patterns}
+    limits = re.findall(r"^\| ([a-z ]+) \| [A-Z]", text, re.MULTILINE)
+    assert limits == [limit.value for limit in Limit]
 
 
 def test_the_readme_is_short() -> None:
