@@ -7,10 +7,12 @@ from lab.mutate.recording import CLIENT, SERVER
 from lab.mutate.wire import (
     ALPN,
     CERTIFICATE_REQUEST,
+    CERTIFICATE_VERIFY,
     CLIENT_HELLO,
     EARLY_DATA,
     ENCRYPTED_EXTENSIONS,
     END_OF_EARLY_DATA,
+    FINISHED,
     KEY_UPDATE,
     LONG,
     NEW_SESSION_TICKET,
@@ -120,6 +122,37 @@ def _append(m: Mutation, message: Message) -> None:
     """Add a message after the last message of the role in 1-RTT packets."""
     end = len(m.connection.crypto_stream(m.role, "application"))
     m.send(frame(F.CRYPTO, message.encode(), offset=end))
+
+
+def _refused(m: Mutation, kind: int) -> None:
+    """The last byte of the role's message is another one. A client is silent from then on; a server closes."""
+
+    def change(message: Message) -> None:
+        message.before = message.before[:-1] + bytes([message.before[-1] ^ 1])
+
+    m.edit_message(kind, change)
+    if m.role == SERVER:
+        end = m.packets(Kind.HANDSHAKE, sender=CLIENT)[0][0].sent_ns
+        for datagram in list(m.recording.datagrams):
+            if datagram.sent_ns >= end:
+                m.recording.remove(datagram)
+        return
+    proof = m.packets(Kind.HANDSHAKE)[-1][0].seen[SERVER].time_ns
+    answer, packet = next(each for each in m.packets(Kind.ONE_RTT, sender=SERVER) if each[0].sent_ns > proof)
+    packet.frames, packet.changed, answer.packets = [frame(F.CLOSE, code=0x133, frame=0)], True, [packet]
+    for datagram in list(m.recording.datagrams):
+        if datagram is not answer and datagram.sent_ns > answer.sent_ns:
+            m.recording.remove(datagram)
+
+
+@mutant("rfc8446-4.4.3-signature-wrong", SERVER)
+def _signature(m: Mutation) -> None:
+    _refused(m, CERTIFICATE_VERIFY)
+
+
+@mutant("rfc8446-4.4.4-finished-wrong")
+def _finished(m: Mutation) -> None:
+    _refused(m, FINISHED)
 
 
 @mutant("rfc9001-6-tls-key-update")
