@@ -48,10 +48,10 @@ _LINK = Link.single(
     return_=Direction(data_rate=100_000_000, delay=0.002, queue=Queue(packets=1000)),
     source="a short link: flights test answers, not transfers",
 )
-_CLIENT_CHUNK = 25  # flights of one job with a client, which starts a process for each
-_SERVER_CHUNK = 70
+_CHUNKS = {Role.CLIENT: 75, Role.SERVER: 150}  # most flights of one job; its containers cost more than 30 flights
 _MOST_RESTARTS = 30  # jobs that continue after a server has crashed
 _CLIENT_SECONDS = 8  # time-out of one client process
+_FLIGHT_SECONDS = 10.0  # most seconds of a flight, with the honest connections after it
 _LINES = 5
 # Runs the image's own command once for each flight. The peer learns the flight from a datagram to its port 9 (the
 # bell), so the client can't know it.
@@ -79,7 +79,7 @@ def batches(flights: Iterable[HostileFlight], roles: Sequence[Role]) -> Iterator
     """Divide the flights among jobs. The flights of a job share their wire name and, for a server, its process."""
     listed = list(flights)
     for role in roles:
-        size = _SERVER_CHUNK if role is Role.SERVER else _CLIENT_CHUNK
+        size = _CHUNKS[role]
         for case in dict.fromkeys(flight.case for flight in listed):
             chosen = [flight for flight in listed if flight.case == case and role in flight.roles]
             yield from (Batch(role, case, tuple(chosen[at : at + size])) for at in range(0, len(chosen), size))
@@ -210,7 +210,7 @@ class Meeting:
             case=name,
             wire_names=dict.fromkeys(self._record.wire_names, wire_name),
             link=_LINK.record(),
-            timeout=300.0,
+            timeout=60 + _FLIGHT_SECONDS * max(_CHUNKS.values()),
         )
 
     def _batch(self, ground: Ground, job: Job, batch: Batch) -> list[FlightResult]:
