@@ -32,8 +32,10 @@ _ORDER = (FAILED, NOTE, ERROR, PASSED, INAPPLICABLE, UNSUPPORTED)
 _FRAMES = {"connection_close": False, "application_close": True}  # name → whether the code is the application's
 _PACKETS = {"initial": "an Initial packet", "handshake": "a Handshake packet", "1rtt": "a 1-RTT packet"}
 _GRACE_NS = 100_000_000  # packets that were on the way when a flight arrived
+_SOON = 2.5  # seconds in which a client that noticed the violation has ended; idle connections end after 5
 _TIMED_OUT = 124  # exit code of `timeout`
-_UNSUPPORTED = 127
+UNSUPPORTED_CODE = 127
+"""Exit code of an endpoint that does not support its test case."""
 _HEADERS = 1  # type of the HTTP/3 frame
 
 
@@ -80,20 +82,23 @@ def judge_flights(
     """Judge flights against an endpoint in `role`. `log`: the lines of the peer's log. `capture`: at the end of the
     tested endpoint. Flights that are not in the log are left out."""
     sent = [line for line in log if line.get("odcid")]
-    exits = {line["flight"]: line["exit"] for line in log if "exit" in line}
+    ends = {line["flight"]: line for line in log if "exit" in line}
+    if code := ends.get("", {}).get("exit"):
+        return [_not_met(flight, role, code) for flight in flights]
     packets = _Packets(capture, key_logs) if sent else None
     results = []
     for flight in flights:
         lines = [line for line in sent if line["flight"] == flight.name]
-        exit_code = exits.get(flight.name)
-        if exit_code == _UNSUPPORTED:
-            result = FlightResult(flight=flight.name, role=role.value, verdict=UNSUPPORTED, seen="exit code 127")
+        end = ends.get(flight.name, {})
+        exit_code = end.get("exit")
+        if exit_code == UNSUPPORTED_CODE:
+            result = unsupported(flight, role)
         elif lines and packets is not None:
             # A client may try again after a failed connection: the flight is the first that fired. As a client, the
             # peer logs a flight again when an honest connection has followed.
             first = next((line for line in lines if line["sent"]), lines[0])
             line = next(line for line in reversed(lines) if line["odcid"] == first["odcid"])
-            result = _Judgement(flight, role, line, packets, exit_code).result()
+            result = _Judgement(flight, role, line, packets, exit_code, ended=end.get("ended")).result()
         elif exit_code is not None:
             why = "the client made no connection"
             result = FlightResult(flight=flight.name, role=role.value, verdict=ERROR, seen="no connection", why=why)
@@ -103,6 +108,19 @@ def judge_flights(
     return results
 
 
+def unsupported(flight: HostileFlight, role: Role) -> FlightResult:
+    """The result of an endpoint that does not support the flight's test case."""
+    return FlightResult(flight=flight.name, role=role.value, verdict=UNSUPPORTED, seen="exit code 127")
+
+
+def _not_met(flight: HostileFlight, role: Role, code: int) -> FlightResult:
+    """The result of a client that ends with this code when its peer is honest."""
+    if code == UNSUPPORTED_CODE:
+        return unsupported(flight, role)
+    seen = "it hung" if code == _TIMED_OUT else f"exit code {code}"
+    return FlightResult(flight=flight.name, role=role.value, verdict=ERROR, seen=seen, why="its peer was honest")
+
+
 class _Packets:
     """The decoded capture, and its records by their UDP payload."""
 
@@ -110,10 +128,13 @@ class _Packets:
         self.trace: Trace = decode_capture(capture, key_logs)
         file, _ = open_capture(capture)
         self.records: dict[bytes, tuple[int, int]] = {}
+        self.datagrams: dict[int, tuple[int, int, int]] = {}  # record → source port, destination port, payload bytes
         for number, (time_ns, _, start, end, _) in enumerate(file.records(), start=1):
             frame = file.data[start:end]
             header = 14 + (40 if frame[12:14] == b"\x86\xdd" else 4 * (frame[14] & 15) if len(frame) > 14 else 0) + 8
             self.records.setdefault(frame[header:], (number, time_ns))
+            ports = (int.from_bytes(frame[header - at : header - at + 2]) for at in (8, 6))
+            self.datagrams[number] = (*ports, max(len(frame) - header, 0))
         self.odcids = self.trace.connections["odcid"].to_pylist()
         packets = self.trace.packets
         self.kinds, self.kind_names = words(packets["type"])
@@ -133,6 +154,7 @@ class _Judgement:
     line: Mapping[str, Any]
     packets: _Packets
     exit_code: int | None
+    ended: float | None = None  # when the client's process had ended, by the peer's clock in seconds
     sent: list[int] = field(default_factory=list)  # records of the flight
     answers: list[int] = field(default_factory=list)
     arrived: int = 0  # ns
@@ -263,6 +285,24 @@ class _Judgement:
     def _sent_at(self) -> int:
         return min(self.packets.records[bytes.fromhex(datagram["bytes"])][1] for datagram in self.line["sent"])
 
+    def _port(self) -> int:
+        """The peer's port from which the last datagram of the flight came."""
+        return self.packets.datagrams[self.sent[-1]][0]
+
+    def _volume(self) -> tuple[int, int]:
+        """The UDP payload bytes that the endpoint got from that port, and those that it sent there."""
+        port, datagrams = self._port(), self.packets.datagrams.values()
+        got = sum(size for source, _, size in datagrams if source == port)
+        return got, sum(size for _, target, size in datagrams if target == port)
+
+    def _answered_there(self) -> bool:
+        """Whether a PATH_RESPONSE went to that port."""
+        frames = self.packets.trace.frames
+        rows = np.flatnonzero(self._of_tested(frames) & named(frames["name"], "path_response")).tolist()
+        records = [int(self.packets.record_of[frames["packet"][row].as_py()]) for row in rows]
+        self.answers += records
+        return any(self.packets.datagrams[record][1] == self._port() for record in records)
+
     def _spoke_on(self) -> bool:
         """Whether the endpoint sent packets other than closes, later than just after the flight."""
         packets = self.packets.trace.packets
@@ -289,6 +329,11 @@ class _Judgement:
             seen["any-stream"] = f"stream error {', '.join(streams)}"
         if "silent" in then and not self._spoke_on():
             seen["silent"] = text or "nothing more"
+        if "limited" in then:
+            got, sent = self._volume()
+            seen["limited" if sent <= 3 * got else "too much"] = f"{sent} bytes for {got}"
+        if "there" in then and self._answered_there():
+            seen["there"] = "PATH_RESPONSE on the path of the challenge"
         if status.startswith("4") or ended:
             seen["refused"] = f"status {status}" if status else f"the client ended with exit code {self.exit_code}"
         if status and streams and self._finished(0) and self.role is Role.SERVER:
@@ -302,11 +347,15 @@ class _Judgement:
         for answer, what in seen.items():
             if answer in right:
                 return self._ending(PASSED, what)
-        wants_error = any(answer not in ("continues", "ignored", "silent") for answer in then)
+        wants_error = not self.flight.tolerates
         if (streams and wants_stream and not self._finished(0)) or ((text or streams) and ended and wants_error):
             # It noticed the violation, and told so with another code.
             return self._ending(
                 NOTE, ", ".join(filter(None, (text, seen.get("any-stream")))), f"expected {self._expected()}"
+            )
+        if wants_error and ended and not text and self._ended_soon():
+            return self._ending(
+                NOTE, f"the client ended with exit code {self.exit_code}", "it told so by no CONNECTION_CLOSE"
             )
         parts = [
             seen.get("continues") or text or "the connection went silent",
@@ -317,9 +366,13 @@ class _Judgement:
             parts.append("the client hung" if self.exit_code == _TIMED_OUT else f"exit code {self.exit_code}")
         return self._wrong(parts, acknowledged=acknowledged, continued=continued)
 
+    def _ended_soon(self) -> bool:
+        """Whether the client's process ended so soon after the flight that it had noticed the violation."""
+        return self.ended is not None and self.ended - self.line["fired"] < _SOON
+
     def _wrong(self, seen: list[str], *, acknowledged: bool | None, continued: bool) -> FlightResult:
         """The verdict on an endpoint that gave none of the right answers."""
-        wants_error = any(answer not in ("continues", "ignored", "silent") for answer in self.flight.then)
+        wants_error = not self.flight.tolerates
         why, verdict = f"expected {self._expected()}", FAILED if self.flight.level == "MUST" else NOTE
         if acknowledged is False and wants_error:
             seen = [*seen, "the packet was not acknowledged"]

@@ -45,16 +45,19 @@ APPLICATION = {name: code for code, name in enumerate(_APPLICATION.split(), star
 """RFC 9114 §8.1, RFC 9204 §6."""
 GENERIC = {"PROTOCOL_VIOLATION", "INTERNAL_ERROR", "internal_error", "H3_GENERAL_PROTOCOL_ERROR", "H3_INTERNAL_ERROR"}
 """Codes that an endpoint may always use instead of a specific one (RFC 9000 §11, RFC 9114 §8.1)."""
-ANSWERS = {"any-error", "any-alert", "any-stream", "continues", "ignored", "silent", "refused", "unread"}
+_WORKS = {"continues", "ignored", "silent", "limited", "there"}  # answers of an endpoint that does not close
+ANSWERS = {"any-error", "any-alert", "any-stream", "refused", "unread", *_WORKS}
 """Right answers other than an error code (flights.toml explains them)."""
 LEVELS = ("MUST", "SHOULD", "MAY")
 
 _PEER_KEYS = {"when", "send", "parameters", "messages", "control", "needs", "alone", "retries", "resumes", "small"} | {
     "token",
+    "retry_token",
+    "deaf",
     "asks_certificate",
 }
 """Keys of a row that only the peer reads."""
-_SENT = ("send", "parameters", "messages", "control", "small", "token", "asks_certificate")
+_SENT = ("send", "parameters", "messages", "control", "small", "token", "retry_token", "asks_certificate")
 """Keys that change what is sent; a row has at least one."""
 
 
@@ -90,6 +93,11 @@ class HostileFlight:
     def roles(self) -> tuple[Role, ...]:
         """The roles that are tested."""
         return tuple(role for role in Role if self.asks in ("", role.value))
+
+    @property
+    def tolerates(self) -> bool:
+        """True when no right answer is an error."""
+        return _WORKS.issuperset(self.then)
 
     @property
     def is_http3(self) -> bool:

@@ -14,7 +14,14 @@ from rich.console import Console
 from runner.decode.capture import embed_secrets
 from runner.engine import engine
 from runner.errors import LaneError, UsageError
-from runner.hostile.flight_verdicts import ERROR, FlightResult, judge_flights, read_log
+from runner.hostile.flight_verdicts import (
+    ERROR,
+    UNSUPPORTED_CODE,
+    FlightResult,
+    judge_flights,
+    read_log,
+    unsupported,
+)
 from runner.hostile.flights import LIST, HostileFlight, load_flights
 from runner.images.images import image_facts
 from runner.images.setup import prepare
@@ -54,15 +61,19 @@ _CLIENT_SECONDS = 8  # time-out of one client process
 _FLIGHT_SECONDS = 10.0  # most seconds of a flight, with the honest connections after it
 _LINES = 5
 # Runs the image's own command once for each flight. The peer learns the flight from a datagram to its port 9 (the
-# bell), so the client can't know it.
+# bell), so the client can't know it. A client that fails with an honest peer, twice, meets no flight.
 _LOOP = """
 [ -x /setup.sh ] && /setup.sh > /dev/null 2>&1
-for flight in $FLIGHTS; do
-    echo "begin $flight" > /dev/udp/server4/9
+meet() {
+    echo "begin $1" > /dev/udp/server4/9
     rm -rf /downloads/*
-    timeout -k 1 $SECONDS_EACH "$@"
-    echo "end $?" > /dev/udp/server4/9
-done
+    timeout -k 1 $SECONDS_EACH "${@:2}"
+    code=$?
+    echo "end $code" > /dev/udp/server4/9
+    return $code
+}
+meet honest "$@" || meet honest "$@" || exit $code
+for flight in $FLIGHTS; do meet $flight "$@"; done
 """
 
 
@@ -247,6 +258,9 @@ class Meeting:
         except LaneError as error:
             self._out.print(f"{job}: {error}", soft_wrap=True, markup=False)
             return []
+        assert isinstance(evidence, Evidence)
+        if batch.role is Role.SERVER and evidence.server.exit_code == UNSUPPORTED_CODE:
+            return [unsupported(flight, batch.role) for flight in batch.flights]
         artifacts = Artifacts(folder)
         keys = [path for path in (folder / peer_role.value / "keys.log",) if path.is_file()]
         capture = artifacts.server_capture if batch.role is Role.SERVER else artifacts.client_capture
@@ -255,7 +269,6 @@ class Meeting:
         capture = embed_secrets(capture, keys)
         log = read_log(folder / peer_role.value / "flights.jsonl")
         results = judge_flights(batch.flights, batch.role, log=log, capture=capture, key_logs=keys)
-        assert isinstance(evidence, Evidence)
         return [self._with_end(result, evidence, folder) for result in results]
 
     def _with_end(self, result: FlightResult, evidence: Evidence, folder: Path) -> FlightResult:

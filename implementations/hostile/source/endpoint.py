@@ -94,6 +94,8 @@ class Client(Endpoint):
     def run(self, flights: list[dict[str, Any]]) -> int:
         """Run the flights until the server answers no more. The exit code."""
         alive = self.connect({})
+        if not alive.answered and not (alive := self.connect({})).answered:
+            return 1
         for flight in flights:
             summary = self.connect(flight).summary()
             self.note(**summary, alive=False)  # counts when the job ends with this server
@@ -103,8 +105,6 @@ class Client(Endpoint):
             self.note(**summary, alive=alive.answered, tries=tries, honest=alive.summary())
             if not alive.answered:
                 return 1
-        if not alive.answered:
-            return 1
         Path("/downloads", self.name).write_bytes(bytes(alive.streams[alive.requested or 0].data))
         return 0
 
@@ -155,7 +155,7 @@ class Server(Endpoint):
             self.current = self.flights.get(words[1], {})
         else:
             self.end()
-            self.note(flight=self.current.get("name", ""), exit=int(words[1]))
+            self.note(flight=self.current.get("name", ""), exit=int(words[1]), ended=time.monotonic())
             self.current = {}
 
     def end(self) -> None:

@@ -4,6 +4,7 @@ It has no sockets and no clock: the caller gives it datagrams and times, and sen
 is small (one request, one file), so there is no congestion control, and all limits are given at the start.
 """
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -76,11 +77,22 @@ _ALTERING = (
     "messages",
     "small",
     "token",
+    "retry_token",
     "asks_certificate",
 )  # keys of flights that change honest packets
 _NEED_NO_ACK = (0x00, 0x02, 0x03, 0x1C, 0x1D)
 
+_GROUPS = {0x1D, 0x17, 0x18, 0x19}  # key shares that the TLS engine reads
 _editor: Callable[[bytes], bytes] = bytes
+_transcript = b""  # what was exchanged before the ClientHello that the TLS engine sees
+
+
+class _KeySchedule(tls.KeySchedule):  # type: ignore[misc]
+    """Continues the transcript of a HelloRetryRequest, which the TLS engine of aioquic can't send."""
+
+    def __init__(self, cipher_suite: tls.CipherSuite) -> None:
+        super().__init__(cipher_suite)
+        self.hash.update(_transcript)
 
 
 @contextmanager
@@ -95,6 +107,7 @@ def _push_message(key_schedule: Any, buffer: Buffer) -> Iterator[None]:
 
 
 tls.push_message = _push_message
+tls.KeySchedule = _KeySchedule
 
 
 def _update(keys: CryptoContext) -> None:
@@ -207,6 +220,7 @@ class Peer:
         self._ready_at: float | None = None
         self._ticket, self._tickets, self._identity = ticket, tickets, identity
         self._tls: tls.Context | None = None
+        self._hello = self._retry_transcript = b""
         if "token" in flight:
             self.token = self._value(flight["token"])
         if is_client:
@@ -286,22 +300,40 @@ class Peer:
 
     def _advance(self, data: bytes) -> None:
         """Give TLS the next bytes of its stream, and queue what it answers."""
-        global _editor  # noqa: PLW0603 - aioquic calls a function of its module
+        global _editor, _transcript  # aioquic calls functions and classes of its module
         assert self._tls is not None
+        if self._tls.state == tls.State.SERVER_EXPECT_CLIENT_HELLO and not (data := self._agree_on_group(data)):
+            return
         buffers = {epoch: Buffer(capacity=1 << 16) for epoch in tls.Epoch}
-        _editor = self._edit
+        _editor, _transcript = self._edit, self._retry_transcript
         try:
             self._tls.handle_message(data, buffers)
         except (tls.Alert, AssertionError, ValueError) as error:
             self.trouble = f"TLS: {type(error).__name__} {error}"
         finally:
-            _editor = bytes
+            _editor, _transcript = bytes, b""
         for epoch, buffer in buffers.items():
             self.queue_crypto(_EPOCHS[epoch], buffer.data)
         if self._tls.received_extensions:
             for kind, value in self._tls.received_extensions:
                 if kind == _TRANSPORT_PARAMETERS:
                     self._learn(value)
+
+    def _agree_on_group(self, data: bytes) -> bytes:
+        """The whole ClientHello with a key share that TLS can read. Asks for another share when it has none."""
+        self._hello += data
+        if len(self._hello) < 4 or len(self._hello) < 4 + int.from_bytes(self._hello[1:4]):
+            return b""
+        hello, self._hello = self._hello, b""
+        assert self._tls is not None
+        shares = words.shared_groups(hello) if hello[0] == 1 else []
+        if not self._retry_transcript and shares and not _GROUPS.intersection(shares):
+            self._tls._cipher_suites = [tls.CipherSuite.AES_128_GCM_SHA256]  # that of the HelloRetryRequest
+            retry = words.hello_retry(words.extension(51, b"\0\x1d"))
+            self._retry_transcript = words.tls(254, hashlib.sha256(hello).digest()) + retry
+            self.queue_crypto(INITIAL, retry)
+            return b""
+        return hello
 
     def queue_crypto(self, space: str, data: bytes) -> None:
         """Queue CRYPTO data after what was sent before."""
@@ -325,6 +357,8 @@ class Peer:
     def receive(self, data: bytes, now: float) -> None:
         """Read a datagram."""
         self._heard = now
+        if self.flight.get("deaf") and self.fired is not None:
+            return
         buffer = Buffer(data=data)
         while not buffer.eof() and not self.done:
             start = buffer.tell()
@@ -350,6 +384,8 @@ class Peer:
     def _follow_retry(self, scid: bytes, token: bytes) -> None:
         space = self.spaces[INITIAL]
         self.dcid, self.token = scid, token
+        if "retry_token" in self.flight:
+            self.token = self._value(self.flight["retry_token"])
         space.keys.setup_initial(scid, True, 1)
         space.queue = [each for frames in space.unacked.values() for each in frames] + space.queue
         space.unacked = {}
@@ -662,6 +698,8 @@ class Peer:
             return False
         self.fired = now
         self.flush(now, hold=state in ("initial", "handshake"))
+        if self.flight.get("deaf"):
+            self._deadline = None
         self._fire(now)
         self.continues = self._patience + now if state not in ("first", "initial-sent") else None
         return True

@@ -257,6 +257,16 @@ def hello_retry(extensions: bytes = b"") -> bytes:
     return tls(2, b"\x03\x03" + _RETRY_RANDOM + b"\0\x13\x01\0" + len(extensions).to_bytes(2) + extensions)
 
 
+def shared_groups(hello: bytes) -> list[int]:
+    """The groups of the key shares in a ClientHello."""
+    shares = next((data for kind, data in _parts(hello)[1] if kind == 51), b"\0\0")
+    groups, at = [], 2
+    while at + 4 <= len(shares):
+        groups.append(int.from_bytes(shares[at : at + 2]))
+        at += 4 + int.from_bytes(shares[at + 2 : at + 4])
+    return groups
+
+
 def changed(message: bytes, at: int, data: bytes) -> bytes:
     """The message with other bytes from `at` on. A negative `at` counts from the end."""
     at %= len(message)

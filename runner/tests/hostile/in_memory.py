@@ -111,8 +111,8 @@ def meet(
     while now < _LONGEST:
         tested.work()
         if client or tested.quic._network_paths:
-            for data, _ in tested.quic.datagrams_to_send(now):
-                records.append(_record(now, data, from_client=client))
+            for data, to in tested.quic.datagrams_to_send(now):
+                records.append(_record(now, data, from_client=client, port=_ADDRESS[1] if client else to[1]))
                 peer.receive(data, now + _STEP)
         moved, peer.outbox = peer.outbox, []
         now += _STEP
@@ -132,7 +132,7 @@ def meet(
                 tested.quic.handle_timer(now)
     log: list[dict[str, Any]] = [peer.summary()]
     if client:
-        log.append({"flight": name, "exit": tested.exit_code})
+        log.append({"flight": name, "exit": tested.exit_code, "ended": getattr(tested.quic, "left", None) or now})
     (folder / "keys.log").write_text("".join(secrets))
     capture = write_pcap(folder / "end.pcap", records)
     return judge_flights([FLIGHTS[name]], role, log=log, capture=capture, key_logs=[folder / "keys.log"])

@@ -8,7 +8,7 @@ from aioquic.quic.connection import QuicConnection, QuicConnectionError
 
 from runner.errors import UsageError
 from runner.hostile.flight_report import PAGE, exit_code, markdown, page
-from runner.hostile.flight_verdicts import ERROR, FAILED, NOTE, PASSED, FlightResult
+from runner.hostile.flight_verdicts import ERROR, FAILED, NOTE, PASSED, UNSUPPORTED, FlightResult, judge_flights
 from runner.hostile.flights import load_flights
 from runner.hostile.meeting import select_flights
 from runner.model.stack import Role
@@ -99,6 +99,70 @@ def test_a_client_that_allows_some_pushes_has_no_leave_for_all(tmp_path: Path, n
     assert _one(meet(name, Role.CLIENT, tmp_path)).verdict == PASSED
 
 
+class _Unread(QuicConnection):
+    """Drops data of a stream that was reset before the application read them, 50 ms later (RFC 9000 §3.2)."""
+
+    _arrived: float | None = None
+
+    def _handle_stream_frame(self, context: Any, frame_type: int, buf: Any) -> None:
+        self._arrived = context.time if self._arrived is None else self._arrived
+        super()._handle_stream_frame(context, frame_type, buf)
+
+    def _handle_reset_stream_frame(self, context: Any, frame_type: int, buf: Any) -> None:
+        super()._handle_reset_stream_frame(context, frame_type, buf)
+        if self._arrived is not None and context.time < self._arrived + 0.05:
+            self._events.clear()
+
+
+def test_a_control_stream_is_reset_after_it_was_read(tmp_path: Path) -> None:
+    result = _one(meet("h3-control-reset", Role.CLIENT, tmp_path, connection=_Unread))
+    assert result.verdict == PASSED, result
+
+
+class _Generous(QuicConnection):
+    """Sends any address as much as it likes, and answers challenges on its first path."""
+
+    def _find_network_path(self, addr: Any) -> Any:
+        path = super()._find_network_path(addr)
+        path.is_validated = True
+        return path
+
+    def _handle_path_challenge_frame(self, context: Any, frame_type: int, buf: Any) -> None:
+        context.network_path = self._network_paths[-1]
+        super()._handle_path_challenge_frame(context, frame_type, buf)
+
+
+@pytest.mark.parametrize("name", ["amplification-silent-client", "amplification-junk", "path-probe-from-other-port"])
+def test_a_server_that_answers_too_much_or_elsewhere_fails(tmp_path: Path, name: str) -> None:
+    assert _one(meet(name, Role.SERVER, tmp_path)).verdict == PASSED
+    result = _one(meet(name, Role.SERVER, tmp_path, connection=_Generous))
+    assert result.verdict == FAILED, result
+
+
+class _Leaving(QuicConnection):
+    """Ends soon after an error, without a word."""
+
+    _heard = 0.0
+    left: float | None = None
+
+    def receive_datagram(self, data: bytes, addr: Any, now: float) -> None:
+        self._heard = now
+        super().receive_datagram(data, addr, now)
+
+    def close(self, *args: Any, **others: Any) -> None:
+        self.left = self._heard + 0.1
+        super().close(*args, **others)
+
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]:
+        datagrams = super().datagrams_to_send(now)
+        return datagrams if self.left is None else []
+
+
+def test_a_client_that_ends_at_once_has_noticed_the_violation(tmp_path: Path) -> None:
+    result = _one(meet("unknown-frame", Role.CLIENT, tmp_path, connection=_Leaving))
+    assert (result.verdict, result.seen) == (NOTE, "the client ended with exit code 1"), result
+
+
 @pytest.mark.parametrize("name", ["unknown-frame", "no-frame", "parameter-ack-delay-exponent-21"])
 def test_a_flight_that_did_not_arrive_is_an_error(tmp_path: Path, name: str) -> None:
     seen: list[bytes] = []
@@ -162,3 +226,10 @@ def test_a_wrong_row_is_named(tmp_path: Path, row: str, sentence: str) -> None:
     path.write_text(f"[row]\n{row}\n")
     with pytest.raises(UsageError, match=sentence):
         load_flights(path)
+
+
+@pytest.mark.parametrize(("code", "verdict"), [(127, UNSUPPORTED), (1, ERROR), (124, ERROR)])
+def test_a_client_that_fails_with_an_honest_peer_meets_no_flight(tmp_path: Path, code: int, verdict: str) -> None:
+    log = [{"flight": "", "exit": code}]
+    results = judge_flights([FLIGHTS["no-frame"]], Role.CLIENT, log=log, capture=tmp_path, key_logs=[])
+    assert _one(results).verdict == verdict
