@@ -187,9 +187,8 @@ def _meet_selected(options: MatrixOptions) -> NoReturn:
 
 def _meet(options: StackOptions, stacks: Mapping[str, tuple[Role, ...]]) -> NoReturn:
     """Let stacks meet the hostile peer, print the results, and exit."""
-    from runner.hostile.flight_report import exit_code, show_meeting
     from runner.hostile.flights import load_flights
-    from runner.hostile.meeting import meet_all
+    from runner.hostile.meeting import exit_code, meet_all, show_meeting
 
     results = []
     for meeting in meet_all(options, stacks, out=out, err=err):

@@ -133,8 +133,8 @@ class _Packets:
             frame = file.data[start:end]
             header = 14 + (40 if frame[12:14] == b"\x86\xdd" else 4 * (frame[14] & 15) if len(frame) > 14 else 0) + 8
             self.records.setdefault(frame[header:], (number, time_ns))
-            ports = (int.from_bytes(frame[header - at : header - at + 2]) for at in (8, 6))
-            self.datagrams[number] = (*ports, max(len(frame) - header, 0))
+            source, target = (int.from_bytes(frame[header - at : header - at + 2]) for at in (8, 6))
+            self.datagrams[number] = source, target, max(len(frame) - header, 0)
         self.odcids = self.trace.connections["odcid"].to_pylist()
         packets = self.trace.packets
         self.kinds, self.kind_names = words(packets["type"])
@@ -334,7 +334,7 @@ class _Judgement:
             seen["limited" if sent <= 3 * got else "too much"] = f"{sent} bytes for {got}"
         if "there" in then and self._answered_there():
             seen["there"] = "PATH_RESPONSE on the path of the challenge"
-        if status.startswith("4") or ended:
+        if status.startswith(("4", "5")) or ended:
             seen["refused"] = f"status {status}" if status else f"the client ended with exit code {self.exit_code}"
         if status and streams and self._finished(0) and self.role is Role.SERVER:
             seen["unread"] = f"status {status}, and it stopped reading the request"

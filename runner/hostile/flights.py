@@ -1,6 +1,10 @@
-"""The list of flights (implementations/hostile/source/flights.toml), and the names of error codes."""
+"""The list of flights (implementations/hostile/source/flights.toml), and the names of error codes.
+
+`python -m runner.hostile.flights` writes the table of h3spec's cases into docs/hostile.md.
+"""
 
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,8 @@ from runner.judge.rules.rule_table import BY_ID
 from runner.model.stack import HTTP3, WIRE_NAMES, Role
 from runner.paths import ROOT
 
+PAGE = ROOT / "docs" / "hostile.md"
+_MARK = "<!-- h3spec -->"
 LIST = ROOT / "implementations" / "hostile" / "source" / "flights.toml"
 
 _TRANSPORT = """NO_ERROR INTERNAL_ERROR CONNECTION_REFUSED FLOW_CONTROL_ERROR STREAM_LIMIT_ERROR STREAM_STATE_ERROR
@@ -105,16 +111,21 @@ class HostileFlight:
         return self.case == WIRE_NAMES[HTTP3]
 
 
-def load_flights(path: Path = LIST) -> dict[str, HostileFlight]:
-    """The flights by name, in the order of the list. Raises UsageError for a row that can't be right."""
+def load_rows(path: Path = LIST) -> dict[str, dict[str, Any]]:
+    """The rows of the list by name. Raises UsageError for a file that is no TOML."""
     try:
-        rows = tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path.name}: {error}.") from None
-    return {name: _flight(path.name, name, row) for name, row in rows.items()}
 
 
-def _flight(file: str, name: str, row: dict[str, Any]) -> HostileFlight:
+def load_flights(path: Path = LIST) -> dict[str, HostileFlight]:
+    """The flights by name, in the order of the list. Raises UsageError for a row that can't be right."""
+    return {name: parse_flight(name, row, path.name) for name, row in load_rows(path).items()}
+
+
+def parse_flight(name: str, row: dict[str, Any], file: str = LIST.name) -> HostileFlight:
+    """The flight of a row. Raises UsageError, which names the row and the key."""
     known = {field.name for field in fields(HostileFlight)} - {"name", "sent"}
     if unknown := row.keys() - known - _PEER_KEYS:
         raise UsageError(
@@ -139,3 +150,18 @@ def _flight(file: str, name: str, row: dict[str, Any]) -> HostileFlight:
     if flight.rule and flight.rule not in BY_ID:
         raise UsageError(f"{file}, [{name}]: docs/rules.md has no rule '{flight.rule}'.")
     return flight
+
+
+def h3spec_table(flights: Iterable[HostileFlight]) -> str:
+    """The cases of h3spec and the flights that cover them, as Markdown."""
+    rows = sorted((flight.h3spec, flight.name) for flight in flights if flight.h3spec)
+    return "\n".join(["| h3spec | flight |", "| --- | --- |", *(f"| {case} | `{name}` |" for case, name in rows), ""])
+
+
+def page(text: str) -> str:
+    """docs/hostile.md with the present table."""
+    return text.partition(_MARK)[0] + f"{_MARK}\n{h3spec_table(load_flights().values())}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text()))

@@ -1,4 +1,4 @@
-"""Lets one stack meet the hostile peer, in lanes or guests, judges each flight, and writes `hostile.json`."""
+"""Lets one stack meet the hostile peer, in lanes or guests, judges each flight, writes `hostile.json` and a report."""
 
 import json
 import re
@@ -8,21 +8,29 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from runner.decode.capture import embed_secrets
 from runner.engine import engine
 from runner.errors import LaneError, UsageError
 from runner.hostile.flight_verdicts import (
     ERROR,
+    FAILED,
+    NOTE,
+    PASSED,
     UNSUPPORTED_CODE,
     FlightResult,
+    counts,
     judge_flights,
     read_log,
     unsupported,
 )
-from runner.hostile.flights import LIST, HostileFlight, load_flights
+from runner.hostile.flights import LIST, HostileFlight, load_flights, parse_flight
 from runner.images.images import image_facts
 from runner.images.setup import prepare
 from runner.model.deployment import REAL
@@ -49,6 +57,8 @@ PEER = Implementation(
 )
 """The hostile peer. It is in no list of stacks, so it never appears in a user's matrix."""
 RESULTS = "hostile.json"
+REPORT = "hostile.md"
+_STYLES = {FAILED: "red", NOTE: "yellow", ERROR: "yellow", PASSED: "green"}
 _LINK = Link.single(
     "hostile",
     forward=Direction(data_rate=100_000_000, delay=0.002, queue=Queue(packets=1000)),
@@ -107,14 +117,20 @@ def select_flights(flights: Mapping[str, HostileFlight], names: Sequence[str]) -
 
 
 def meet_all(
-    options: StackOptions, tested: Mapping[str, tuple[Role, ...]], *, out: Console, err: Console
+    options: StackOptions,
+    tested: Mapping[str, tuple[Role, ...]],
+    *,
+    rows: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+    out: Console,
+    err: Console,
 ) -> Iterator["Meeting"]:
     """Let the stacks meet the hostile peer, one after the other. Yields each meeting when it is over.
 
     `tested`: names or images of stacks, with the roles that are tested. The cases of the options are names of flights,
     or their beginnings; without them, all flights.
     """
-    flights = select_flights(load_flights(), split(options.cases))
+    listed = {name: parse_flight(name, row) for name, row in rows.items()} or load_flights()
+    flights = select_flights(listed, split(options.cases))
     catalog = load_catalog(options.implementations)
     stacks = [(_stack(catalog, named), roles) for named, roles in tested.items()]
     width = concurrency(options.lanes, options.clock)
@@ -133,6 +149,7 @@ def meet_all(
             clock=options.clock,
             command=facts.command,
             image_ids={stack.name: facts.image_id, PEER.name: ready.ids[PEER.name]},
+            rows=rows,
             out=out,
         )
         meeting.meet(flights, roles, width)
@@ -160,10 +177,13 @@ class Meeting:
         clock: str,
         command: Sequence[str],
         image_ids: Mapping[str, str],
+        rows: Mapping[str, dict[str, Any]] = MappingProxyType({}),
         out: Console,
     ) -> None:
-        """`command`: the first process of the stack's image. `path`: the folder of the run."""
+        """`command`: the first process of the stack's image. `path`: the folder of the run. `rows`: flights that the
+        image of the peer doesn't have."""
         self.name, self.path = stack.name, path
+        self._own = {"ROWS": json.dumps(dict(rows))} if rows else {}
         self._stack, self._command, self._out = stack, tuple(command), out
         names = (stack.name, PEER.name)
         known = Catalog(
@@ -173,11 +193,13 @@ class Meeting:
         run = new_run(path, known, selection, seed=1, shuffled=False, image_ids=image_ids, timeout_scale=1.0)
         self._record = catalog.cases["handshake"].record()
         self._run = with_clock(replace(run, order=()), clock)
+        self._flights: list[HostileFlight] = []
         self.results: list[FlightResult] = []
 
     def meet(self, flights: Iterable[HostileFlight], roles: Sequence[Role], width: Concurrency) -> list[FlightResult]:
         """Run all flights, several jobs at the same time. Returns the results in the order of the list."""
-        todo = list(batches(flights, roles))
+        self._flights = list(flights)
+        todo = list(batches(self._flights, roles))
         planned = sum(len(batch.flights) for batch in todo)
         jobs = [self._job(batch, number) for number, batch in enumerate(todo, start=1)]
         cases = {job.case: self._case(job.case, batch.case) for job, batch in zip(jobs, todo, strict=True)}
@@ -204,7 +226,7 @@ class Meeting:
                 "image": self._stack.image,
                 "version": self._stack.version,
                 "clock": self._run.clock,
-                "flights": {flight.name: asdict(flight) for flight in load_flights().values()},
+                "flights": {flight.name: asdict(flight) for flight in self._flights},
                 "results": [result.record() for result in self.results],
             },
             indent=1,
@@ -246,7 +268,7 @@ class Meeting:
         folder = self.path / job.path
         names = {"FLIGHTS": " ".join(flight.name for flight in batch.flights)}
         peer_role = Role.CLIENT if batch.role is Role.SERVER else Role.SERVER
-        specs = {(PEER.name, peer_role): EndpointSpec(image=PEER.image, environment=names)}
+        specs = {(PEER.name, peer_role): EndpointSpec(image=PEER.image, environment=names | self._own)}
         if batch.role is Role.CLIENT:
             specs[self._stack.name, Role.CLIENT] = EndpointSpec(
                 image=self._stack.image,
@@ -281,3 +303,64 @@ class Meeting:
         words = output.read_text(errors="replace").strip().splitlines()[-_LINES:] if output.is_file() else []
         end = "it hangs" if code is None else f"exit code {code}"
         return replace(result, why=f"{result.why}: {end}. Last words: {' / '.join(words)[:400]}")
+
+
+def exit_code(results: Iterable[FlightResult]) -> int:
+    """0: nothing failed · 1: a flight failed · 3: nothing failed, and a flight has no verdict."""
+    verdicts = {result.verdict for result in results}
+    return 1 if FAILED in verdicts else 3 if ERROR in verdicts or not verdicts else 0
+
+
+def show_meeting(console: Console, meeting: Meeting, flights: Mapping[str, HostileFlight]) -> None:
+    """Print the results that did not pass, and the number of each verdict; write the report."""
+    table = Table(box=None)
+    for column in ("flight", "as", "", "what it did", "rule"):
+        table.add_column(column, overflow="fold")
+    for result in meeting.results:
+        if result.verdict in (FAILED, NOTE, ERROR):
+            why = f"; {result.why}" if result.why else ""
+            what, style = escape(f"{result.seen}{why}"), _STYLES[result.verdict]
+            section = flights[result.flight].section
+            table.add_row(result.flight, result.role, f"[{style}]{result.verdict}[/]", what, section)
+    if table.row_count:
+        console.print(table)
+    path = meeting.path / REPORT
+    path.write_text(markdown(meeting.name, meeting.path, meeting.results, flights))
+    for role in Role:
+        part = counts(result for result in meeting.results if result.role == role.value)
+        if part:
+            numbers = ", ".join(f"{number} {verdict}" for verdict, number in part.items())
+            console.print(f"{meeting.name} as {role.value}: {numbers}", soft_wrap=True, markup=False)
+    console.print(f"report {path}", soft_wrap=True, markup=False)
+
+
+def markdown(name: str, path: Path, results: Sequence[FlightResult], flights: Mapping[str, HostileFlight]) -> str:
+    """The report of a stack. Each failed flight can be pasted into the stack's issue tracker."""
+    lines = [f"# {name} and the hostile peer", ""]
+    for verdict, title in ((FAILED, "Failed"), (NOTE, "Notes"), (ERROR, "Without a verdict")):
+        chosen = [result for result in results if result.verdict == verdict]
+        lines += [f"## {title}: {len(chosen)}", ""] if chosen else []
+        for result in chosen:
+            lines += [*_entry(path, result, flights[result.flight]), ""]
+    return "\n".join(lines)
+
+
+def _entry(path: Path, result: FlightResult, flight: HostileFlight) -> list[str]:
+    ends = "server" if result.role == Role.SERVER.value else "client"
+    capture = path / result.job / "sim" / f"{'right' if ends == 'server' else 'left'}.pcapng"
+    numbers = ",".join(map(str, (*result.sent, *result.answers)))
+    lines = [
+        f"### {flight.name}, as {ends}",
+        "",
+        f"- rule: {flight.must} ({flight.section}, {flight.level})",
+        f"- sent: {flight.sent}",
+        f"- expected: {' or '.join(flight.then)}",
+        f"- actual: {result.seen}",
+    ]
+    if result.why and result.crashed:
+        lines.append(f"- {result.why}")
+    if numbers:
+        lines.append(
+            f"- packets (secrets are in the file): `tshark -r {capture} -Y 'frame.number in {{{numbers}}}' -V`"
+        )
+    return [*lines, f"- again: `./bentpipe check IMAGE --hostile --case {flight.name}`"]

@@ -705,7 +705,16 @@ class Peer:
         return True
 
     def _fire(self, now: float) -> None:
-        """Send the flight up to its next pause."""
+        """Send the flight up to its next pause. A flight that can't be made ends, with its trouble in the log."""
+        try:
+            self._send_pending(now)
+        except Exception as error:  # a flight is an expression, which can raise anything
+            self.trouble, self._pending = f"{type(error).__name__}: {error}", []
+        if not self._pending:
+            self._ready_at = None
+            self.continues = now + self._patience
+
+    def _send_pending(self, now: float) -> None:
         while self._pending:
             value = self._value(self._pending.pop(0))
             if isinstance(value, Wait):
@@ -720,8 +729,6 @@ class Peer:
             before = len(self.outbox)
             self.emit([Packet(space, part) if isinstance(part, bytes) else part for part in parts])
             self._log(now, before)
-        self._ready_at = None
-        self.continues = now + self._patience
 
     def _log(self, now: float, before: int) -> None:
         """Note the datagrams after the first `before` as the flight."""

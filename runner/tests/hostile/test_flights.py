@@ -7,10 +7,9 @@ import pytest
 from aioquic.quic.connection import QuicConnection, QuicConnectionError
 
 from runner.errors import UsageError
-from runner.hostile.flight_report import PAGE, exit_code, markdown, page
 from runner.hostile.flight_verdicts import ERROR, FAILED, NOTE, PASSED, UNSUPPORTED, FlightResult, judge_flights
-from runner.hostile.flights import load_flights
-from runner.hostile.meeting import select_flights
+from runner.hostile.flights import PAGE, load_flights, page
+from runner.hostile.meeting import exit_code, markdown, select_flights
 from runner.model.stack import Role
 from runner.tests.hostile.in_memory import FLIGHTS, ROWS, meet
 
@@ -45,7 +44,7 @@ def test_an_accepted_violation_fails(tmp_path: Path, name: str, role: Role) -> N
     assert result.verdict == FAILED and result.accepted, result
 
 
-class _Careless(QuicConnection):
+class Careless(QuicConnection):
     """Goes on after a frame that it can't read."""
 
     def _payload_received(self, *args: Any, **others: Any) -> tuple[bool, bool]:
@@ -63,7 +62,7 @@ class _Talkative(QuicConnection):
 
 
 def test_the_same_flight_fails_an_endpoint_that_goes_on(tmp_path: Path) -> None:
-    result = _one(meet("unknown-frame", Role.SERVER, tmp_path, connection=_Careless))
+    result = _one(meet("unknown-frame", Role.SERVER, tmp_path, connection=Careless))
     assert result.verdict == FAILED and result.accepted, result
 
 

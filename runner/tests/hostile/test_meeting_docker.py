@@ -6,9 +6,8 @@ import pytest
 from rich.console import Console
 
 from runner.hostile import meeting
-from runner.hostile.flight_report import exit_code
 from runner.hostile.flight_verdicts import FAILED, PASSED
-from runner.hostile.meeting import meet_all
+from runner.hostile.meeting import exit_code, meet_all
 from runner.model.stack import Role
 from runner.plan.options import StackOptions
 

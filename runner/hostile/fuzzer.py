@@ -1,0 +1,261 @@
+"""Mutates flights, and keeps those that make an endpoint crash, hang, or answer unlike most stacks (docs/hostile.md).
+
+    .venv/bin/python -m runner.hostile.fuzzer quinn,quic-go,aioquic --role server --flights 200 --seed 7
+
+Guided by states and answers: a mutant after which a stack answers as it did to no flight of this state joins the
+flights that are mutated. The same seed and the same answers give the same mutants.
+"""
+
+import ast
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import click
+from rich.console import Console
+
+from runner.hostile.flight_verdicts import ERROR, INAPPLICABLE, UNSUPPORTED, FlightResult
+from runner.hostile.flights import LIST, load_rows, parse_flight
+from runner.hostile.meeting import meet_all
+from runner.model.stack import Role
+from runner.plan.catalog import split
+from runner.plan.options import StackOptions
+
+Row = dict[str, Any]
+Answers = Mapping[str, Mapping[str, FlightResult]]  # stack → flight → result
+Ask = Callable[[Mapping[str, Row]], Answers]
+
+_ROUND = 40  # mutants of one round; each stack meets them in one job
+_MOST_DATAGRAMS = 6
+_MOST_SHRINKING = 5  # rounds
+_CRASH, _HANG, _CLOSES, _CONTINUES, _STREAM, _SILENT = "crash", "hang", "closes", "continues", "stream error", "silence"
+_RIGHT = {_CLOSES: ["any-error"], _CONTINUES: ["continues"], _STREAM: ["any-stream"], _SILENT: ["silent"]}
+"""What most stacks did → the right answers of a row."""
+_STATES = ("initial", "handshake", "complete", "confirmed", "answered")
+_EDGES = (0, 1, 63, 64, 16383, 16384, 2**30 - 1, 2**30, 2**60, 2**60 + 1, 2**62 - 1)  # sizes of integers, and limits
+_ALIKE = (
+    {"max_data", "data_blocked", "max_streams_bidi", "max_streams_uni", "streams_blocked_bidi", "streams_blocked_uni"}
+    | {"retire_connection_id"},
+    {"max_stream_data", "stream_data_blocked", "stop_sending"},
+    {"path_challenge", "path_response", "new_token", "datagram"},
+    {"ping", "handshake_done"},
+    {"initial", "handshake", "one_rtt"},
+)
+"""Words with the same arguments."""
+_SIZES = {"bytes", "padding", "random", "range", "wait", "pieces"}  # integers in them are amounts, which stay bounded
+
+
+@dataclass(frozen=True)
+class Found:
+    """A flight after which a stack crashed, hung, or answered unlike most others."""
+
+    stack: str
+    row: Row
+    answer: str
+    others: str  # what most stacks did; empty for a crash or a hang
+    seen: str
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """Two findings of the same kind are told once."""
+        return self.stack, self.answer, self.others, self.row["parent"]
+
+
+def answer_of(result: FlightResult | None) -> str:
+    """What the endpoint did, in a word; empty when nothing can be said."""
+    if result is None or result.verdict in (ERROR, INAPPLICABLE, UNSUPPORTED):
+        return ""
+    if result.crashed or "hung" in result.seen:
+        return _CRASH if result.crashed else _HANG
+    if result.code:
+        return _CLOSES
+    if "stream error" in result.seen:
+        return _STREAM
+    return _CONTINUES if result.seen.startswith("the connection continued") else _SILENT
+
+
+def fuzz(rows: Mapping[str, Row], ask: Ask, role: Role, *, seed: int, most: int) -> Iterator[Found]:
+    """Mutate `rows` until `most` mutants were sent. Yields each kind of finding once, as small as it can be."""
+    rng = Random(seed)
+    corpus = [{**row, "parent": name} for name, row in rows.items() if "send" in row and not row.get("resumes")]
+    known, kinds = set[tuple[str, ...]](), set[tuple[str, ...]]()
+    for first in range(0, most, _ROUND):
+        mutants = {f"fuzz-{number}": mutate(rng, corpus) for number in range(first, min(first + _ROUND, most))}
+        answers = ask({name: _asking(row, role) for name, row in mutants.items()})
+        for name, row in mutants.items():
+            signs = {
+                (stack, row.get("when", "confirmed"), row.get("case", ""), result.code or answer_of(result))
+                for stack, results in answers.items()
+                if (result := results.get(name)) is not None and answer_of(result)
+            }
+            if not signs <= known:
+                known |= signs
+                corpus.append(row)
+            for found in _findings(name, row, answers):
+                if found.kind not in kinds:
+                    kinds.add(found.kind)
+                    yield _shrink(found, ask, role)
+
+
+def _asking(row: Row, role: Role) -> Row:
+    """A row that the peer and the judge understand: any answer is told apart, none is a failure."""
+    kept = {
+        key: value for key, value in row.items() if key not in ("parent", "level", "then", "rule", "h3spec", "needs")
+    }
+    return {**kept, "asks": role.value, "level": "MAY", "then": ["any-error"]}
+
+
+def _findings(name: str, row: Row, answers: Answers) -> Iterator[Found]:
+    """What is remarkable in the answers to a flight."""
+    said = {stack: answer for stack, results in answers.items() if (answer := answer_of(results.get(name)))}
+    usual, count = Counter(said.values()).most_common(1)[0] if said else ("", 0)
+    for stack, answer in said.items():
+        seen = answers[stack][name].seen
+        if answer in (_CRASH, _HANG):
+            yield Found(stack, row, answer, "", seen)
+        elif answer != usual and count >= 2 and 2 * count > len(said):
+            yield Found(stack, row, answer, usual, seen)
+
+
+def _shrink(found: Found, ask: Ask, role: Role) -> Found:
+    """The smallest flight that shows the finding: parts are left out as long as it stays."""
+    for _ in range(_MOST_SHRINKING):
+        smaller = {f"fuzz-smaller-{number}": row for number, row in enumerate(_smaller(found.row))}
+        answers = ask({name: _asking(row, role) for name, row in smaller.items()}) if smaller else {}
+        same = (
+            each for name, row in smaller.items() for each in _findings(name, row, answers) if each.kind == found.kind
+        )
+        if (less := next(same, None)) is None:
+            break
+        found = less
+    return found
+
+
+def _smaller(row: Row) -> Iterator[Row]:
+    """The row without one of its datagrams, or without one frame, the smallest first."""
+    send = row["send"]
+    for number in range(len(send) if len(send) > 1 else 0):
+        yield {**row, "send": send[:number] + send[number + 1 :]}
+    for number, text in enumerate(send):
+        for node in ast.walk(ast.parse(text, mode="eval")):
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+                for part in (node.left, node.right):
+                    yield {**row, "send": [*send[:number], _replaced(text, node, part), *send[number + 1 :]]}
+
+
+def mutate(rng: Random, corpus: Sequence[Row]) -> Row:
+    """One to three changes of a flight: of a value, a word, a state, the order and number of datagrams."""
+    row = dict(rng.choice(corpus))
+    for _ in range(rng.randint(1, 3)):
+        send = list(row["send"])
+        at, change = rng.randrange(len(send)), rng.random()
+        if change < 0.6:
+            send[at] = _changed(rng, send[at])
+        elif change < 0.7:
+            send.insert(at, send[at])
+        elif change < 0.8:
+            rng.shuffle(send)
+        elif change < 0.9:
+            other = rng.choice([each for each in corpus if each.get("case") == row.get("case")])
+            send += other["send"]
+        else:
+            row["when"] = rng.choice(_STATES)
+        row["send"] = send[:_MOST_DATAGRAMS]
+    return row
+
+
+def _changed(rng: Random, text: str) -> str:
+    """An expression with one other integer, string of bytes or word."""
+    tree = ast.parse(text, mode="eval")
+    amounts = {
+        id(inner)
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SIZES)
+        or (isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Add | ast.Sub))
+        for inner in ast.walk(node)
+    }
+    nodes = [node for node in ast.walk(tree) if id(node) not in amounts and _variants(rng, node)]
+    if not nodes:
+        return text
+    node = rng.choice(nodes)
+    return _replaced(text, node, rng.choice(_variants(rng, node)))
+
+
+def _variants(rng: Random, node: ast.AST) -> list[ast.expr]:
+    """What a node can become."""
+    if isinstance(node, ast.Name):
+        return [ast.Name(other) for group in _ALIKE if node.id in group for other in sorted(group - {node.id})]
+    value = node.value if isinstance(node, ast.Constant) else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        near = {value - 1, value + 1, *_EDGES} - {value}
+        return [ast.Constant(each) for each in sorted(near) if 0 <= each < 2**62]
+    if isinstance(value, bytes):
+        cut, bit = rng.randrange(len(value) + 1), rng.randrange(8)
+        flipped = bytes(byte ^ (1 << bit) * (at == cut) for at, byte in enumerate(value))
+        return [ast.Constant(each) for each in (b"", value[:cut], value + value, flipped)]
+    return []
+
+
+def _replaced(text: str, node: ast.AST, other: ast.expr) -> str:
+    """The expression with another node in the place of this one, which was found in the same text."""
+    start, end = (getattr(node, name) for name in ("col_offset", "end_col_offset"))
+    data = text.encode()
+    new = ast.unparse(other)
+    new = f"({new})" if isinstance(other, ast.BinOp) else new
+    return (data[:start] + new.encode() + data[end:]).decode()
+
+
+def row_text(found: Found, name: str) -> str:
+    """A row for flights.toml."""
+    row = {
+        key: value for key, value in found.row.items() if key in ("section", "case", "when", "send", "alone", "control")
+    }
+    most = f"do as most stacks: {found.others}" if found.others else f"not answer with a {found.answer}"
+    right = _RIGHT.get(found.others) or [answer for each in _RIGHT.values() for answer in each] + ["refused"]
+    row |= {
+        "must": f"An endpoint should {most} (found by mutating {found.row['parent']}).",
+        "level": "SHOULD",
+        "then": right,
+    }
+    lines = [f"{key} = {json.dumps(value)}" for key, value in row.items()]
+    return "\n".join(["", f'["{name}"]', *lines, ""])
+
+
+@click.command()
+@click.argument("stacks")
+@click.option("--role", type=click.Choice([role.value for role in Role]), default="server", help="The role under test.")
+@click.option("--flights", "most", type=click.IntRange(1, 10_000), default=200, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option(
+    "--run", default="fuzz", show_default=True, help="The beginning of the names of the folders in logs/checks."
+)
+@click.option("--add", is_flag=True, help="Add each finding to flights.toml as a row.")
+def main(stacks: str, role: str, most: int, seed: int, run: str, *, add: bool) -> None:
+    """Mutate the flights for STACKS, divided by commas. Three stacks or more are needed for a majority."""
+    out, rounds = Console(), iter(range(10_000))
+
+    def ask(rows: Mapping[str, Row]) -> Answers:
+        options = StackOptions(run=f"{run}-{seed}-{next(rounds)}", yes=True)
+        tested = dict.fromkeys(split(stacks), (Role(role),))
+        met = meet_all(options, tested, rows=rows, out=Console(quiet=True), err=out)
+        return {meeting.name: {result.flight: result for result in meeting.results} for meeting in met}
+
+    rows = {name: row for name, row in load_rows().items() if Role(role) in parse_flight(name, row).roles}
+    number = 0
+    for number, found in enumerate(fuzz(rows, ask, Role(role), seed=seed, most=most), start=1):
+        others = f"; most: {found.others}" if found.others else ""
+        out.print(f"{found.stack}: {found.answer}{others} ({found.seen})", markup=False, soft_wrap=True)
+        text = row_text(found, f"fuzz-{found.row['parent']}-{seed}-{number}")
+        out.print(text, markup=False, soft_wrap=True)
+        if add:
+            with Path(LIST).open("a") as file:
+                file.write(text)
+    out.print(f"{most} mutants, {number} findings", markup=False)
+
+
+if __name__ == "__main__":
+    main()
