@@ -6,18 +6,18 @@ Guided by states and answers: a mutant after which a stack answers as it did to 
 flights that are mutated. The same seed and the same answers give the same mutants.
 """
 
+import argparse
 import ast
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any
 
-import click
 from rich.console import Console
 
+from runner.errors import UsageError
 from runner.hostile.flight_verdicts import ERROR, INAPPLICABLE, UNSUPPORTED, FlightResult
 from runner.hostile.flights import LIST, load_rows, parse_flight
 from runner.hostile.meeting import meet_all
@@ -86,6 +86,7 @@ def fuzz(rows: Mapping[str, Row], ask: Ask, role: Role, *, seed: int, most: int)
     for first in range(0, most, _ROUND):
         mutants = {f"fuzz-{number}": mutate(rng, corpus) for number in range(first, min(first + _ROUND, most))}
         answers = ask({name: _asking(row, role) for name, row in mutants.items()})
+        new = []
         for name, row in mutants.items():
             signs = {
                 (stack, row.get("when", "confirmed"), row.get("case", ""), result.code or answer_of(result))
@@ -98,7 +99,8 @@ def fuzz(rows: Mapping[str, Row], ask: Ask, role: Role, *, seed: int, most: int)
             for found in _findings(name, row, answers):
                 if found.kind not in kinds:
                     kinds.add(found.kind)
-                    yield _shrink(found, ask, role)
+                    new.append(found)
+        yield from _shrink(new, ask, role)
 
 
 def _asking(row: Row, role: Role) -> Row:
@@ -121,18 +123,27 @@ def _findings(name: str, row: Row, answers: Answers) -> Iterator[Found]:
             yield Found(stack, row, answer, usual, seen)
 
 
-def _shrink(found: Found, ask: Ask, role: Role) -> Found:
-    """The smallest flight that shows the finding: parts are left out as long as it stays."""
+def _shrink(found: list[Found], ask: Ask, role: Role) -> list[Found]:
+    """The smallest flights that show the findings: parts are left out as long as a finding stays."""
+    open_, small = dict(enumerate(found)), list(found)
     for _ in range(_MOST_SHRINKING):
-        smaller = {f"fuzz-smaller-{number}": row for number, row in enumerate(_smaller(found.row))}
-        answers = ask({name: _asking(row, role) for name, row in smaller.items()}) if smaller else {}
-        same = (
-            each for name, row in smaller.items() for each in _findings(name, row, answers) if each.kind == found.kind
-        )
-        if (less := next(same, None)) is None:
+        smaller = {
+            f"fuzz-{number}-smaller-{part}": (number, row)
+            for number, each in open_.items()
+            for part, row in enumerate(_smaller(each.row))
+        }
+        if not smaller:
             break
-        found = less
-    return found
+        answers = ask({name: _asking(row, role) for name, (_, row) in smaller.items()})
+        better = dict[int, Found]()
+        for name, (number, row) in smaller.items():
+            for each in _findings(name, row, answers):
+                if each.kind == open_[number].kind:
+                    better.setdefault(number, each)
+        open_ = better
+        for number, each in better.items():
+            small[number] = each
+    return small
 
 
 def _smaller(row: Row) -> Iterator[Row]:
@@ -225,36 +236,39 @@ def row_text(found: Found, name: str) -> str:
     return "\n".join(["", f'["{name}"]', *lines, ""])
 
 
-@click.command()
-@click.argument("stacks")
-@click.option("--role", type=click.Choice([role.value for role in Role]), default="server", help="The role under test.")
-@click.option("--flights", "most", type=click.IntRange(1, 10_000), default=200, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True)
-@click.option(
-    "--run", default="fuzz", show_default=True, help="The beginning of the names of the folders in logs/checks."
-)
-@click.option("--add", is_flag=True, help="Add each finding to flights.toml as a row.")
-def main(stacks: str, role: str, most: int, seed: int, run: str, *, add: bool) -> None:
-    """Mutate the flights for STACKS, divided by commas. Three stacks or more are needed for a majority."""
+def main() -> None:
+    """Fuzz the stacks that the command line names, and print the findings."""
+    parser = argparse.ArgumentParser(prog="python -m runner.hostile.fuzzer", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("stacks", help="names or images, divided by commas; three or more are needed for a majority")
+    parser.add_argument("--role", choices=[role.value for role in Role], default="server", help="the role under test")
+    parser.add_argument("--flights", type=int, default=200, help="the number of mutants [200]")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--run", default="fuzz", help="how folders in logs/checks begin [fuzz]")
+    parser.add_argument("--add", action="store_true", help="add each finding to flights.toml as a row")
+    options = parser.parse_args()
+    role = Role(options.role)
     out, rounds = Console(), iter(range(10_000))
 
     def ask(rows: Mapping[str, Row]) -> Answers:
-        options = StackOptions(run=f"{run}-{seed}-{next(rounds)}", yes=True)
-        tested = dict.fromkeys(split(stacks), (Role(role),))
-        met = meet_all(options, tested, rows=rows, out=Console(quiet=True), err=out)
+        chosen = StackOptions(run=f"{options.run}-{options.seed}-{next(rounds)}", yes=True)
+        tested = dict.fromkeys(split([options.stacks]), (role,))
+        met = meet_all(chosen, tested, rows=rows, out=Console(quiet=True), err=out)
         return {meeting.name: {result.flight: result for result in meeting.results} for meeting in met}
 
-    rows = {name: row for name, row in load_rows().items() if Role(role) in parse_flight(name, row).roles}
-    number = 0
-    for number, found in enumerate(fuzz(rows, ask, Role(role), seed=seed, most=most), start=1):
-        others = f"; most: {found.others}" if found.others else ""
-        out.print(f"{found.stack}: {found.answer}{others} ({found.seen})", markup=False, soft_wrap=True)
-        text = row_text(found, f"fuzz-{found.row['parent']}-{seed}-{number}")
-        out.print(text, markup=False, soft_wrap=True)
-        if add:
-            with Path(LIST).open("a") as file:
-                file.write(text)
-    out.print(f"{most} mutants, {number} findings", markup=False)
+    try:
+        rows = {name: row for name, row in load_rows().items() if role in parse_flight(name, row).roles}
+        number = 0
+        for number, found in enumerate(fuzz(rows, ask, role, seed=options.seed, most=options.flights), start=1):
+            others = f"; most: {found.others}" if found.others else ""
+            out.print(f"{found.stack}: {found.answer}{others} ({found.seen})", markup=False, soft_wrap=True)
+            text = row_text(found, f"fuzz-{found.row['parent']}-{options.seed}-{number}")
+            out.print(text, markup=False, soft_wrap=True)
+            if options.add:
+                with LIST.open("a") as file:
+                    file.write(text)
+        out.print(f"{options.flights} mutants, {number} findings", markup=False)
+    except UsageError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -130,19 +130,17 @@ class Server(Endpoint):
         signal.signal(signal.SIGTERM, self.stop)
         with _listen(443) as main, _listen(_BELL) as bell, selectors.DefaultSelector() as selector:
             for each in (main, bell):
+                each.setblocking(False)
                 selector.register(each, selectors.EVENT_READ)
             while self.running:
                 now = time.monotonic()
                 wait = min((peer.timer() - now for peer in self.peers.values()), default=0.2)
-                for key, _ in selector.select(max(0.0, min(wait, 0.2))):
-                    try:
-                        data, address = key.fileobj.recvfrom(65536)  # type: ignore[union-attr]
-                    except OSError:
-                        continue
-                    if key.fileobj is bell:
-                        self.ring(data.decode().split())
-                    else:
-                        self.take(main, data, address)
+                selector.select(max(0.0, min(wait, 0.2)))
+                # The bell rang before the client began: on a busy host both wait here.
+                while data := _receive(bell):
+                    self.ring(data.decode().split())
+                with suppress(OSError):
+                    self.take(main, *main.recvfrom(65536))
                 for address, peer in list(self.peers.items()):
                     peer.elapse(time.monotonic())
                     self.send(main, address, peer)
