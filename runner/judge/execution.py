@@ -2,6 +2,7 @@
 at fault."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -113,7 +114,8 @@ def _stops_sending(change: InterfaceChange) -> bool:
 
 
 def _is_below(change: InterfaceChange, mtu: int) -> bool:
-    return change.kind is _KIND.MTU and int(change.value) < mtu
+    # In a folder of a stranger the value may be any text.
+    return change.kind is _KIND.MTU and re.fullmatch("[0-9]{1,9}", change.value) is not None and int(change.value) < mtu
 
 
 def _first(evidence: Evidence, matters: Callable[[InterfaceChange], bool]) -> Finding | None:

@@ -52,7 +52,7 @@ def test_failed_sends_without_a_change_blame_nobody(catalog: Catalog, recorded: 
     assert (result.outcome, codes(result), result.findings[0].role) == (Outcome.ERROR, {"disturbed"}, "")
 
 
-@pytest.mark.parametrize("change", [SMALL, OFF, ADDRESS])
+@pytest.mark.parametrize("change", [SMALL, OFF, ADDRESS, SMALL | {"value": ""}, SMALL | {"value": 5000 * "9"}])
 def test_a_change_without_harm_is_no_failure(catalog: Catalog, recorded: Recorded, change: dict[str, Any]) -> None:
     artifacts = recorded(RECORDING)
     with_changes(artifacts, "server", change)
