@@ -31,14 +31,10 @@ from runner.site import render
 from runner.site.server import SiteServer
 from runner.site.writer import Writer
 from runner.store.runs import RunFolder, find_runs, load_evidence, write_atomically
+from runner.tests.program import bentpipe
 
 ESCAPES = ("..", "../../precious", "/precious", "a/b", "", ".hidden", "a\nb", "x" * 300, "\x1b[31m", "a\\b")
 ALPHA = Job(server="alpha", client="alpha", case="sat", iteration=1)
-
-
-def bentpipe(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "runner", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
 def rewrite(path: Path, change: Any) -> None:
@@ -102,7 +98,7 @@ def test_render_of_a_strangers_run_deletes_nothing(stranger: RunFolder, tmp_path
         document["order"] += [document["order"][0] | {"case": name}]
 
     rewrite(stranger.path / "run.json", plant)
-    done = bentpipe("render", stranger.path, "--out", site)
+    done = bentpipe("render", str(stranger.path), "--out", str(site))
     assert done.returncode == 2
     assert "can't be a name" in done.stderr
     assert (precious / "sat/1/thesis.tex").is_file()
@@ -129,7 +125,7 @@ def test_a_result_that_tells_of_another_job_is_refused(stranger: RunFolder, tmp_
     rewrite(stranger.path / ALPHA.path / "result.json", lambda one: one.update(server="beta"))
     with pytest.raises(UsageError, match="its folder belongs to another job"):
         stranger.results()
-    done = bentpipe("analyse", stranger.path)
+    done = bentpipe("analyse", str(stranger.path))
     assert "left out: " in done.stderr
     assert "Traceback" not in done.stderr
     assert (victim.path / ALPHA.path / "result.json").read_bytes() == before
@@ -171,7 +167,7 @@ def test_analyse_leaves_a_job_with_links_alone(tmp_path: Path, precious: Path) -
     job = folder.path / "quinn_quinn/goodput/1"
     shutil.rmtree(job / "tables")
     (job / "tables").symlink_to(precious)
-    done = bentpipe("analyse", folder.path)
+    done = bentpipe("analyse", str(folder.path))
     assert done.returncode == 0, done.stderr
     assert "tables is a symbolic link" in done.stderr
     assert not list(precious.rglob("*.parquet"))

@@ -1,19 +1,11 @@
 """Bad input at the command line: one clear sentence with the fix, exit code 2, never a traceback."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from runner.paths import ROOT
-
-
-def bentpipe(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "runner", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+from runner.tests.program import bentpipe
 
 
 @pytest.mark.parametrize(

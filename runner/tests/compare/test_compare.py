@@ -18,7 +18,7 @@ from runner.errors import UsageError
 from runner.model.result import Finding, Outcome, Result, Sample
 from runner.model.run import CaseRecord, Job, Kind, Run
 from runner.store.runs import RunFolder
-from runner.tests.cli.test_cli import bentpipe
+from runner.tests.program import bentpipe
 
 Fill = Callable[[Job, Result], Result]
 RANDOM = np.random.default_rng(11)

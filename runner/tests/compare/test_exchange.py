@@ -14,8 +14,8 @@ from runner.errors import UsageError
 from runner.model.result import Outcome, Result
 from runner.model.run import Job, Run
 from runner.store.runs import RunFolder
-from runner.tests.cli.test_cli import bentpipe
 from runner.tests.compare.test_compare import folder, same, slower
+from runner.tests.program import bentpipe
 
 
 def image(name: str, digest: str) -> Callable[[Run], Run]:

@@ -15,7 +15,7 @@ from runner.model.result import Result
 from runner.model.run import Job
 from runner.site import render
 from runner.store.runs import RunFolder
-from runner.tests.cli.test_cli import bentpipe
+from runner.tests.program import bentpipe
 
 JOB = Job(server="quinn", client="quinn", case="goodput", iteration=1)
 

@@ -14,9 +14,9 @@ from runner.places.links.real_links import FIND_BYTES, Ledger, expected_volume, 
 from runner.plan import jobs
 from runner.plan.catalog import Catalog
 from runner.plan.choice import with_measurements
-from runner.tests.cli.test_cli import bentpipe
 from runner.tests.links.test_volume import LINK
 from runner.tests.plan.test_links import GOOD
+from runner.tests.program import bentpipe
 from runner.units import MIB
 
 NOON = datetime(2026, 11, 29, 12, 0)  # a Sunday; the month ends on Monday

@@ -11,7 +11,7 @@ import pytest
 from runner.errors import UsageError
 from runner.paths import ROOT
 from runner.plan.links import links_schema, load_links, select_links
-from runner.tests.cli.test_cli import bentpipe
+from runner.tests.program import bentpipe
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIP3VOk5NGiuDOzE49FjV43ENMEkS4Cj3iLUlw4v3wYCd"
 GOOD = {
