@@ -78,10 +78,10 @@ class Silent:
 
 REAL, VIRTUAL = "real", "virtual"  # clocks
 # Seconds per job in addition to the transfer: the lane's containers and wiring, readiness of the server, tear-down.
-# lab/speed/line.py measures this value.
+# `python -m lab.speed` measures this value.
 _OVERHEAD = 2.0
-# The same for a job over a real link: probes before and after the transfer, SSH, files. lab/speed/real_link.py
-# measures this value.
+# The same for a job over a real link: probes before and after the transfer, SSH, files (measured in
+# November 2026).
 _REAL_OVERHEAD = 14.0
 _REAL_RTT = 0.6  # seconds, RTT of a geostationary satellite; a real link's RTT is unknown before its first job
 # A transfer over a clean link takes about this multiple of its lower bound, because of slow start and average stacks.

@@ -17,14 +17,14 @@ LOADED = decoding, host_commands, read_commands, run_commands
 
 
 def bentpipe(
-    *arguments: str, full: str = "", encoding: str = "utf-8", errors: str = "strict", **environment: str
+    *arguments: str | Path, full: str = "", encoding: str = "utf-8", errors: str = "strict", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run `./bentpipe` with these arguments. `full`: what goes to a full disk, `out` or `err` or both. `encoding`,
     `errors`: those of both streams."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path("/dev/full").open("wb") as disk:
         streams = (disk if "out" in full else out).fileno(), (disk if "err" in full else err).fileno()
         if (pid := os.fork()) == 0:
-            _child(arguments, streams, encoding, errors, environment)
+            _child(tuple(map(str, arguments)), streams, encoding, errors, environment)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         texts = []
         for file in (out, err):

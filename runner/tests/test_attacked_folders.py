@@ -29,7 +29,8 @@ from runner.paths import ROOT
 from runner.site import UndrawableRunError, render
 from runner.site.series import load_series
 from runner.store.runs import RunFolder, load_evidence
-from runner.tests.test_hostile_folders import ALPHA, bentpipe, rewrite
+from runner.tests.program import bentpipe
+from runner.tests.test_hostile_folders import ALPHA, rewrite
 
 _SHORT = 20  # number of folders in the short campaign of the test suite
 

@@ -98,7 +98,7 @@ def test_render_of_a_strangers_run_deletes_nothing(stranger: RunFolder, tmp_path
         document["order"] += [document["order"][0] | {"case": name}]
 
     rewrite(stranger.path / "run.json", plant)
-    done = bentpipe("render", str(stranger.path), "--out", str(site))
+    done = bentpipe("render", stranger.path, "--out", site)
     assert done.returncode == 2
     assert "can't be a name" in done.stderr
     assert (precious / "sat/1/thesis.tex").is_file()
@@ -125,7 +125,7 @@ def test_a_result_that_tells_of_another_job_is_refused(stranger: RunFolder, tmp_
     rewrite(stranger.path / ALPHA.path / "result.json", lambda one: one.update(server="beta"))
     with pytest.raises(UsageError, match="its folder belongs to another job"):
         stranger.results()
-    done = bentpipe("analyse", str(stranger.path))
+    done = bentpipe("analyse", stranger.path)
     assert "left out: " in done.stderr
     assert "Traceback" not in done.stderr
     assert (victim.path / ALPHA.path / "result.json").read_bytes() == before
@@ -167,7 +167,7 @@ def test_analyse_leaves_a_job_with_links_alone(tmp_path: Path, precious: Path) -
     job = folder.path / "quinn_quinn/goodput/1"
     shutil.rmtree(job / "tables")
     (job / "tables").symlink_to(precious)
-    done = bentpipe("analyse", str(folder.path))
+    done = bentpipe("analyse", folder.path)
     assert done.returncode == 0, done.stderr
     assert "tables is a symbolic link" in done.stderr
     assert not list(precious.rglob("*.parquet"))
