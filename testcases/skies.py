@@ -8,7 +8,7 @@ Each link is one declaration; docs/links.md describes them, and docs/references.
 from collections.abc import Iterator
 from random import Random
 
-from runner.model.link import Direction, Link, LinkChange, LinkImpairments, Queue
+from runner.model.link import Dama, Direction, Link, LinkChange, LinkImpairments, Queue
 
 _ONE_BDP = Queue(bdp=1.0)
 
@@ -57,7 +57,8 @@ def _starlink(delays: list[float], rates: tuple[int, int], loss: float, seed: in
             if number:
                 changes.append(now)
             else:
-                changes += [now._replace(loss=1.0), now._replace(time=begin + _GONE, loss=0.1)]
+                over = now._replace(handover=True)
+                changes += [over._replace(loss=1.0), over._replace(time=begin + _GONE, loss=0.1)]
     return changes
 
 
@@ -79,7 +80,7 @@ def _pass(rate: int) -> Iterator[LinkChange]:
         for second in range(30):
             height = ((second - 15) / 15) ** 2
             yield LinkChange(begin + second, round(lowest + height * (0.140 - lowest), 4), rate)
-        yield LinkChange(begin + 29.5, 0.140, rate, 1.0)
+        yield LinkChange(begin + 29.5, 0.140, rate, 1.0, handover=True)
 
 
 LEO_POLAR = _sky(
@@ -89,6 +90,19 @@ LEO_POLAR = _sky(
     period=120.0,
     source="delays and 30 s per satellite: QPEP paper (Iridium, 25 to 140 ms); the gap of 0.5 s is ours",
     note="a satellite passes in 30 s; in the gap of 0.5 s between two satellites all packets are lost",
+)
+
+# A terminal without constant capacity: each burst after a silence waits until its request was granted.
+GEO_DAMA = Link.single(
+    "geo-dama",
+    forward=Direction(data_rate=50_000_000, delay=0.260, queue=_ONE_BDP),
+    return_=Direction(
+        data_rate=10_000_000,
+        delay=0.260,
+        queue=Queue(bytes=650_000),
+        impairments=LinkImpairments(dama=Dama(superframe=0.045, grant_delay=0.540, rbdc=2_000_000)),
+    ),
+    source="DVB-RCS2 (ETSI EN 301 545-2); a grant after two hops of 250 ms and 40 ms of scheduling: ours",
 )
 
 # Bits per symbol (ETSI EN 302 307-1, table 13): QPSK 1/2, 3/4, 8PSK 2/3, 3/4, 16APSK 3/4, 5/6, 32APSK 4/5.

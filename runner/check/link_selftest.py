@@ -19,6 +19,7 @@ from runner.model.link import LinkParameters, LinkRecord, Topology
 from runner.model.result import Artifacts
 from runner.model.run import Check, Job
 from runner.paths import ROOT
+from runner.places.guests.guests import GuestHost
 from runner.places.lane_job import EndpointSpec, LaneJob
 from runner.places.lanes.lanes import Lanes
 from runner.units import format_data_rate
@@ -42,12 +43,15 @@ _FIX = (
 @dataclass(frozen=True, kw_only=True)
 class TestFlow:
     """The number of the client's echoes, and the server's traffic to the client: its rate in bit/s of IP bytes, the
-    bytes of a packet with IP header, the number of packets."""
+    bytes of a packet with IP header, the number of packets, their ECN field. `each`: every packet that arrives is
+    recorded."""
 
     echoes: int
     rate: float
     ip_length: int
     count: int
+    ecn: int = 0
+    each: bool = False
 
 
 # RATE_FLOW exceeds the data rate, so that the link limits the packets that arrive. LOSS_FLOW stays below it, so that
@@ -84,7 +88,10 @@ def _measure(lanes: int) -> list[Check]:
         def measure(number: int) -> list[dict[str, Any]]:
             start.wait()
             flows = ((RATE_FLOW, 0.0), (LOSS_FLOW, LOSS))
-            return [_job(opened, Path(folder), number, flow, loss) for flow, loss in flows]
+            return [
+                measure_flow(opened, Path(folder) / f"{number}-{loss}", _link(loss), flow, seed=number)
+                for flow, loss in flows
+            ]
 
         try:
             measured = list(pool.map(measure, range(1, lanes + 1)))
@@ -94,25 +101,29 @@ def _measure(lanes: int) -> list[Check]:
     return [_rtt(lanes, rates), _rate(lanes, rates), _loss(lanes, losses)]
 
 
-def _job(lanes: Lanes, folder: Path, number: int, flow: TestFlow, loss: float) -> dict[str, Any]:
-    """Run one flow in a free lane. Returns the client's record, with the link's counts under `truth`."""
-    job_folder = folder / f"{number}-{loss}"
-    job_folder.mkdir()
+def _link(loss: float) -> LinkRecord:
+    return LinkRecord.single(
+        "selftest",
+        LinkParameters(data_rate=FORWARD_RATE, delay=DELAY, queue_packets=_QUEUE, loss=loss),
+        LinkParameters(data_rate=RETURN_RATE, delay=DELAY, queue_packets=_QUEUE, loss=0.0),
+    )
+
+
+def measure_flow(
+    place: Lanes | GuestHost, folder: Path, link: LinkRecord, flow: TestFlow, *, seed: int
+) -> dict[str, Any]:
+    """Run one flow over `link` in a free lane or a guest. Returns the client's record, with the link's counts of the
+    forward direction under `truth`. `folder` does not exist yet."""
+    folder.mkdir()
     environment = {"TESTCASE": "measure", "CLIENT_PARAMS": json.dumps(vars(flow))}
-    evidence = lanes.run(
+    evidence = place.run(
         LaneJob(
-            job=Job(server="selftest", client="selftest", case="measure", iteration=number),
-            folder=job_folder,
+            job=Job(server="selftest", client="selftest", case="measure", iteration=1),
+            folder=folder,
             client=EndpointSpec(image=IMAGE.tag, environment=environment),
             server=EndpointSpec(image=IMAGE.tag, environment={"TESTCASE": "measure"}),
-            topology=Topology(
-                link=LinkRecord.single(
-                    "selftest",
-                    LinkParameters(data_rate=FORWARD_RATE, delay=DELAY, queue_packets=_QUEUE, loss=loss),
-                    LinkParameters(data_rate=RETURN_RATE, delay=DELAY, queue_packets=_QUEUE, loss=0.0),
-                )
-            ),
-            seed=number,
+            topology=Topology(link=link),
+            seed=seed,
             timeout=_TIMEOUT,
             files=(),
             wait_for_server=False,
@@ -120,13 +131,13 @@ def _job(lanes: Lanes, folder: Path, number: int, flow: TestFlow, loss: float) -
     )
     if evidence.error:
         raise LaneError(evidence.error["code"], evidence.error["message"])
-    record = job_folder / "client" / "measured.json"
+    record = folder / "client" / "measured.json"
     if not record.is_file():
-        output = Artifacts(job_folder).output_log
+        output = Artifacts(folder).output_log
         last = output.read_text().strip().splitlines()[-1:] if output.is_file() else []
         why = "".join(last) or f"exit code {evidence.client.exit_code}"
         raise LaneError("selftest", f"The measuring client wrote no result: {why}")
-    truth = json.loads(Artifacts(job_folder).link_truth.read_text())
+    truth = json.loads(Artifacts(folder).link_truth.read_text())
     report: dict[str, Any] = json.loads(record.read_text())
     return report | {"truth": truth["forward"]}
 

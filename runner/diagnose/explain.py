@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from runner.decode.columns import SERVER, Trace
 from runner.diagnose.detectors import peer_and_path, sender
 from runner.diagnose.limits import Course, shares
-from runner.diagnose.path import Floats
+from runner.diagnose.path import Floats, LinkEvents, link_events
 from runner.diagnose.transfer_view import View
 from runner.model.facts import TraceFacts
 from runner.model.link import NO_PATH_IMPAIRMENTS, LinkParameters, PathImpairments
@@ -157,6 +157,7 @@ DETECTORS: dict[str, tuple[tuple[Pattern, ...], Detector]] = {
     "receive_window": (peer_and_path.RECEIVE_WINDOW_PATTERNS, peer_and_path.detect_receive_window),
     "retransmitted_tail": (peer_and_path.RETRANSMITTED_TAIL_PATTERNS, peer_and_path.detect_retransmitted_tail),
     "return_link": (peer_and_path.RETURN_LINK_PATTERNS, peer_and_path.detect_return_link),
+    "sky": (peer_and_path.SKY_PATTERNS, peer_and_path.detect_sky),
     "slow_start_left": (sender.SLOW_START_LEFT_PATTERNS, sender.detect_slow_start_left),
     "small_datagrams": (sender.SMALL_DATAGRAMS_PATTERNS, sender.detect_small_datagrams),
     "spurious_retransmissions": (
@@ -191,10 +192,11 @@ def explain(
     return_: LinkParameters,
     path: PathImpairments = NO_PATH_IMPAIRMENTS,
     truth: LinkTruth | None = None,
+    events: LinkEvents | None = None,
 ) -> Explanation:
     """The limits over time and all diagnoses, in order of time. The explanation is empty unless both captures have
     response data."""
-    view = View.of(transfer, facts, sample, forward=forward, return_=return_, path=path, truth=truth)
+    view = View.of(transfer, facts, sample, forward=forward, return_=return_, path=path, truth=truth, events=events)
     if view is None:
         return Explanation()
     course = Course.of(view)
@@ -226,11 +228,22 @@ def explained(
     *,
     record: CaseRecord,
     truth: LinkTruth | None,
+    log: Path | None = None,
 ) -> Explanation:
-    """The reasons why the transfer of a job was slow; empty unless both captures have response data."""
-    transfer = Transfer(Recording(client_side, server_side))
+    """The reasons why the transfer of a job was slow; empty unless both captures have response data. `log`: the packet
+    log of the satellite segment."""
+    named = truth is not None and any(
+        way.dropped_handover or way.waited_grant for way in (truth.forward, truth.return_)
+    )
     return explain(
-        transfer, facts, numbers, forward=record.forward, return_=record.return_, path=record.impairments, truth=truth
+        Transfer(Recording(client_side, server_side)),
+        facts,
+        numbers,
+        forward=record.forward,
+        return_=record.return_,
+        path=record.impairments,
+        truth=truth,
+        events=link_events(log) if named and log is not None else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -376,6 +377,58 @@ def black_hole(recording: Recording, flight: Flight, truth: LinkTruth | None, sh
         end=float(time[gone[-1]]),
         over=_next(time[flight.arrived], start),
         swallowed=flight.row[gone],
+    )
+
+
+# The simulator's packet log (sim/README.md): what the link did to single packets.
+
+_LOG_MAGIC, _LOG_HEAD = b"BPLINK1\n", 16
+_LOG_RECORD = np.dtype(
+    {
+        "names": ["time", "id", "lateness", "direction", "event", "waiting", "length", "checksum"],
+        "formats": ["<u8", "<u4", "<u4", "u1", "u1", "<u2", "<u2", "<u2"],
+    }
+)
+_ENQUEUED, _LOST_IN_HANDOVER, _GRANTED = 0, 10, 11
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkEvents:
+    """Packets that a handover or a missing grant held up, by their sender's index. Times in ns since 1970."""
+
+    handover: tuple[Ints, Ints]
+    """When each packet was lost in a handover."""
+    granted: tuple[Ints, Ints]
+    """When each packet that had waited for a grant was sent."""
+    waited: tuple[Floats, Floats]
+    """Seconds that each of them spent in the queue and in transmission."""
+
+
+def link_events(path: Path) -> LinkEvents | None:
+    """The events in a packet log; None when the file is missing or broken."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_LOG_HEAD)
+            log = np.frombuffer(file.read(), dtype=_LOG_RECORD)
+    except (OSError, ValueError):
+        return None
+    if not head.startswith(_LOG_MAGIC) or len(head) != _LOG_HEAD:
+        return None
+    origin = np.uint64(int.from_bytes(head[len(_LOG_MAGIC) :], "little"))
+    handover, granted, waited = [], [], []
+    for direction in (1, 0):  # of the client, which sends in the return direction, and of the server
+        way = log[log["direction"] == direction]
+        handover.append((way["time"][way["event"] == _LOST_IN_HANDOVER] + origin).astype(np.int64))
+        sent, entered = way[way["event"] == _GRANTED], way[way["event"] == _ENQUEUED]
+        known = np.argsort(entered["id"], kind="stable")
+        place = np.searchsorted(entered["id"][known], sent["id"])
+        sent, place = sent[place < len(entered)], place[place < len(entered)]
+        granted.append((sent["time"] + origin).astype(np.int64))
+        waited.append((sent["time"].astype(np.float64) - entered["time"][known][place]) / 1e9)
+    return LinkEvents(
+        handover=(handover[CLIENT], handover[SERVER]),
+        granted=(granted[CLIENT], granted[SERVER]),
+        waited=(waited[CLIENT], waited[SERVER]),
     )
 
 

@@ -11,6 +11,7 @@ from runner.diagnose.path import (
     Capacity,
     Flight,
     Floats,
+    LinkEvents,
     Silence,
     as_set,
     black_hole,
@@ -171,6 +172,7 @@ class View:
     return_: LinkParameters
     path: PathImpairments
     truth: LinkTruth | None
+    events: LinkEvents | None
     sent: StreamData
     received: StreamData
     flight: Flight
@@ -188,6 +190,7 @@ class View:
         return_: LinkParameters,
         path: PathImpairments,
         truth: LinkTruth | None,
+        events: LinkEvents | None = None,
     ) -> "View | None":
         """The view of a recording; None when a capture is missing, or no response was seen in both captures."""
         sent, received, origin = transfer.sent, transfer.received, transfer.recording.origin_ns
@@ -207,6 +210,7 @@ class View:
             return_=return_,
             path=path,
             truth=truth,
+            events=events,
             sent=sent,
             received=received,
             flight=under_way,

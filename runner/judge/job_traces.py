@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -310,7 +311,10 @@ def _late(recording: Recording, sender: int, way: LinkParameters, evidence: Evid
     impairments, changes = way.impairments, way.impairments.changes
     delay = max([way.delay, *(change.delay for change in changes)])
     rate = min([way.data_rate, *(change.data_rate for change in changes if change.data_rate)])
-    transit = delay + (way.queue_packets + 1) * _PACKET_BITS / rate + impairments.jitter + impairments.reorder_delay
+    pause = max((after.time - change.time for change, after in pairwise(changes) if not change.data_rate), default=0.0)
+    grant = impairments.dama.grant_delay + 2 * impairments.dama.superframe if impairments.dama else 0.0
+    transit = delay + pause + grant + (way.queue_packets + 1) * _PACKET_BITS / rate
+    transit += impairments.jitter + impairments.reorder_delay
     late = near.datagrams["time_ns"] / 1e9 + transit + _LATE > end
     own = near.datagrams["sender"] == sender
     # The kernel of an endpoint that has ended answers its peer's last datagrams with ICMP: IP packets without a row.
@@ -453,7 +457,9 @@ def read_traces(
     if split:
         sample = sample.from_client_alone
     else:
-        explanation = explained(client_side, server_side, trace_facts, sample, record=record, truth=truth)
+        explanation = explained(
+            client_side, server_side, trace_facts, sample, record=record, truth=truth, log=artifacts.packet_log
+        )
     if tcp:
         explanation = over_tcp(explanation)
     plots = series(

@@ -24,6 +24,7 @@ PACKETS = {"unit": "packets", "largest": 1_000_000.0}
 LEAST_MTU, LARGEST_MTU = 100, 65_535  # bytes
 LEAST_RATE, LARGEST_RATE = 1_000, 10_000_000_000  # bit/s, of the simulator
 LARGEST_DELAY = 60.0  # s
+LEAST_SUPERFRAME = 0.001  # s
 
 
 class _InUnits:
@@ -50,8 +51,9 @@ class LinkChange(NamedTuple):
 
     time: float
     delay: float  # one-way delay, seconds
-    data_rate: int  # bit/s
+    data_rate: int  # bit/s; 0: packets wait
     loss: float = 0.0
+    handover: bool = False  # losses count as lost in a handover
 
     @property
     def problem(self) -> str:
@@ -59,10 +61,35 @@ class LinkChange(NamedTuple):
         limits = (("time", 86_400.0), ("delay", LARGEST_DELAY), ("data_rate", LARGEST_RATE), ("loss", 1.0))
         for name, largest in limits:
             value = getattr(self, name)
-            least = LEAST_RATE if name == "data_rate" else 0
-            if not least <= value <= largest:
-                return f"{name} of a change is {least} to {largest:g}, not {value:g}"
+            if not 0 <= value <= largest:
+                return f"{name} of a change is 0 to {largest:g}, not {value:g}"
         return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dama(_InUnits):
+    """Demand assignment of a DVB-RCS2 return link (ETSI EN 301 545-2): a terminal sends only in capacity that it was
+    granted, which it must ask for. Capacities are bit/s of IP packets, at most the direction's data rate.
+
+    The terminal asks once per `superframe` (seconds), and a grant begins `grant_delay` seconds later. `cra`: capacity
+    that is granted without a request. `rbdc`: the largest rate that is granted as packets arrived. `vbdc`: True: the
+    bytes that wait are granted, too.
+    """
+
+    superframe: float = field(metadata=DELAY)
+    grant_delay: float = field(metadata=DELAY)
+    cra: int = 0
+    rbdc: int = 0
+    vbdc: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.superframe < LEAST_SUPERFRAME:
+            raise ValueError(f"a superframe has at least {LEAST_SUPERFRAME:g} seconds, not {self.superframe:g}")
+        if not 0 <= self.cra <= LARGEST_RATE or not 0 <= self.rbdc <= LARGEST_RATE:
+            raise ValueError(f"cra and rbdc are data rates from 0 to {LARGEST_RATE} bit/s")
+        if not (self.cra or self.rbdc or self.vbdc):
+            raise ValueError("a terminal without cra, rbdc and vbdc would never send: give it one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +112,7 @@ class LinkImpairments(_InUnits):
     changes_start: float | None = (
         0.0  # seconds of the changes that are over at the first packet; None: the seed chooses
     )
+    dama: Dama | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,6 +176,11 @@ class LinkImpairments(_InUnits):
         if self.changes:
             repeated = f", again and again after {self.changes_period:g} s" if self.changes_period else ""
             yield f"{len(self.changes)} changes over {self.changes[-1].time:g} s{repeated}"
+        if self.dama:
+            yield (
+                f"capacity on demand: a request every {self.dama.superframe * 1e3:g} ms, its grant "
+                f"{self.dama.grant_delay * 1e3:g} ms later, {format_data_rate(self.dama.cra)} without a request"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,6 +384,11 @@ class RealLinkEvidence:
     comment: str = ""
 
 
+DROP_TAIL = "drop-tail"
+DISCIPLINES = (DROP_TAIL, "codel", "fq-codel", "dualpi2")
+"""The disciplines of the simulator's queues. All but the first mark ECT packets with CE before they drop packets."""
+
+
 # A link as jobs ran over it, emulated or real: one or more segments with two directions each. SI units.
 
 
@@ -365,6 +403,7 @@ class LinkParameters:
     delay: float
     queue_packets: int
     loss: float
+    queue_discipline: str = DROP_TAIL
     impairments: LinkImpairments = NO_LINK_IMPAIRMENTS
 
     @classmethod
@@ -484,6 +523,7 @@ class Queue:
     packets: int | None = None
     bytes: int | None = None
     bdp: float | None = None  # bandwidth-delay products of the segment: its RTT × its forward data rate
+    discipline: str = DROP_TAIL
 
     __pydantic_config__ = _STRICT
 
@@ -491,6 +531,8 @@ class Queue:
         lengths = [value for value in (self.packets, self.bytes, self.bdp) if value is not None]
         if len(lengths) != 1 or not lengths[0] > 0:
             raise ValueError("a queue is given in packets, in bytes or in BDP: exactly one of them, above 0")
+        if self.discipline not in DISCIPLINES:
+            raise ValueError(f"there is no queue discipline '{self.discipline}': {', '.join(DISCIPLINES)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -517,7 +559,7 @@ class Direction:
     def is_clean(self) -> bool:
         """True when no packet is lost or changed on purpose. Parameters that change over time, as over a LEO satellite,
         are allowed."""
-        steady = replace(self.impairments, changes=(), changes_period=0.0, changes_start=0.0)
+        steady = replace(self.impairments, changes=(), changes_period=0.0, changes_start=0.0, dama=None)
         lossless = not self.loss and not any(change.loss for change in self.impairments.changes)
         return lossless and steady == NO_LINK_IMPAIRMENTS
 
@@ -567,6 +609,7 @@ class Segment:
                 data_rate=direction.data_rate,
                 delay=direction.delay,
                 queue_packets=self.queue_packets(direction),
+                queue_discipline=direction.queue.discipline,
                 loss=direction.loss,
                 impairments=direction.impairments,
             )

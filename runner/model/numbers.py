@@ -85,8 +85,22 @@ FAIRNESS = Number(
     note="1: both flows had the same data rate. 0.5: one flow had the whole data rate (Jain, Chiu and Hawe, 1984).",
 )
 
+FIRST_BYTES = tuple(
+    Number(
+        key=f"first_{size}_mb",
+        label=f"time to {size} MB",
+        short=f"{size} MB",
+        shown_in="s",
+        group=TIMES,
+        formula=f"t({size},000,000th new byte of response data) − t(client's first packet)",
+        note="draft-kuhn-quic-4-sat gives targets for these times.",
+    )
+    for size in (2, 10, 100)
+)
+
 PAIR_NUMBERS: tuple[Number, ...] = (
     DELIVERY_TIME,
+    *FIRST_BYTES,
     Number(
         key="ttfb",
         label="TTFB",

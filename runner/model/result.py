@@ -163,6 +163,9 @@ class Sample:
     handshake_time: float | None = None  # until the client receives HANDSHAKE_DONE (RFC 9001 §4.1.2)
     ttfb: float | None = None
     ttlb: float | None = None  # the delivery time
+    first_2_mb: float | None = None  # until 2,000,000 new bytes of the response had arrived
+    first_10_mb: float | None = None
+    first_100_mb: float | None = None
     initial_window_bytes: int | None = None  # response bytes sent before an ACK of any of them could have come back
     first_flight_packets: float | None = None  # the server's 1-RTT bytes until the first such ACK, in full datagrams
     return_data_rate: float | None = None  # IP bytes of the return link · 8 / duration of the transfer
@@ -266,6 +269,8 @@ class DirectionTruth:
     marked: int = field(default=0, metadata={"words": "marked with CE"})
     held_back: int = field(default=0, metadata={"words": "held back"})
     translated: int = field(default=0, metadata={"words": "translated by the NAT"})
+    dropped_handover: int = field(default=0, metadata={"words": "lost in a handover"})
+    waited_grant: int = field(default=0, metadata={"words": "that waited for a grant"})  # for a superframe or longer
 
 
 IMPAIRED = {counter.name: counter.metadata["words"] for counter in fields(DirectionTruth) if counter.metadata}
@@ -497,7 +502,6 @@ _FOR_GOOD = {
     "bypassed": "Traffic crossed the satellite segment in another way than the middlebox declares.",
     "early-data-unread": "0-RTT packets could not be decrypted, and nothing else decides the case.",
     "impairment-missed": "The link's impairment hit no packet of this connection.",
-    "link-too-long": "The link changes too often for virtual time.",
     "no-capture": "A capture is missing or broken.",
     "no-connection": "The captures contain no QUIC connection.",
     "no-evidence": "The record of the job is missing or broken.",
@@ -753,6 +757,10 @@ class Artifacts:
     @property
     def link_truth(self) -> Path:
         return self.folder / "sim" / "truth.json"
+
+    @property
+    def packet_log(self) -> Path:
+        return self.folder / "sim" / "packets.bin"
 
     @property
     def captures(self) -> tuple[Path, ...]:

@@ -264,7 +264,6 @@ def _direction(way: LinkParameters) -> dict[str, Any]:
     document = asdict(way)
     impairments = document["impairments"]
     del impairments["changes_period"], impairments["changes_start"]
-    impairments["changes"] = [change._asdict() for change in way.impairments.changes]
     return document
 
 

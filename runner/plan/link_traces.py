@@ -15,13 +15,13 @@ from pathlib import Path
 from statistics import fmean, median
 
 from runner.errors import UsageError
-from runner.model.link import LARGEST_DELAY, LARGEST_RATE, LEAST_RATE, Direction, LinkChange, Segment
+from runner.model.link import LARGEST_DELAY, LARGEST_RATE, Direction, LinkChange, Segment
 
 QUANTITIES = {"delay": LARGEST_DELAY, "data_rate": float(LARGEST_RATE), "loss": 1.0}
 """Name of a quantity → its largest value. Delay: seconds one way. Data rate: bit/s of IP packets. Loss: a fraction."""
 
 WAYS = ("forward", "return")
-COLUMNS = (*QUANTITIES, *(f"{way}_{name}" for way in WAYS for name in QUANTITIES))
+COLUMNS = (*QUANTITIES, *(f"{way}_{name}" for way in WAYS for name in QUANTITIES), "handover")
 """The columns of a table besides `time`. A column without a direction in its name is for both directions."""
 
 MOST_CHANGES = 100_000  # of a trace: 1,000 s with 100 changes a second
@@ -38,7 +38,7 @@ Column = Sequence[float]
 
 @dataclass(frozen=True, kw_only=True)
 class LinkTrace:
-    """A trace. `columns`: values by `forward_delay`, `return_loss`, …; all have the length of `times`.
+    """A trace. `columns`: values by `forward_delay`, `return_loss`, …, and `handover`; all have the length of `times`.
 
     `times`: seconds, the first is 0. `length`: seconds after which the trace begins again when it is looped.
     """
@@ -54,8 +54,9 @@ class LinkTrace:
         delays, rates, losses = (
             self.columns.get(f"{way}_{name}", (getattr(direction, name),) * width) for name in QUANTITIES
         )
-        rows = zip(self.times, delays, rates, losses, strict=True)
-        changes = [LinkChange(time, delay, round(rate), loss) for time, delay, rate, loss in rows]
+        handovers = self.columns.get("handover", (0.0,) * width)
+        rows = zip(self.times, delays, rates, losses, handovers, strict=True)
+        changes = [LinkChange(time, delay, round(rate), loss, bool(over)) for time, delay, rate, loss, over in rows]
         return tuple(each for number, each in enumerate(changes) if not number or each[1:] != changes[number - 1][1:])
 
     def mean(self, column: str) -> float:
@@ -76,6 +77,11 @@ def with_trace(segment: Segment, trace: LinkTrace, *, loop: bool) -> Segment:
         if "data_rate" in means:
             means["data_rate"] = round(means["data_rate"])
         changes = trace.changes(way, plain)
+        if not loop and not changes[-1].data_rate:
+            raise ValueError(
+                f"{trace.name}, line {len(trace.times) + 1}: the {way} data rate is 0 from here on for ever, so no "
+                "packet passes any more: add a line with a rate, or let the trace loop"
+            )
         impairments = replace(
             plain.impairments,
             changes=changes,
@@ -158,18 +164,13 @@ def write_trace(trace: LinkTrace, path: Path) -> None:
 
 
 def checked(path: Path, trace: LinkTrace) -> LinkTrace:
-    """The trace. Raises UsageError where its data rate is too low for the simulator, which sends a whole packet at the
-    data rate of its first bit."""
+    """The trace. Raises UsageError when no packet could ever pass."""
     for way in WAYS:
-        for number, rate in enumerate(trace.columns.get(f"{way}_data_rate", ())):
-            if rate < LEAST_RATE:
-                last = not any(later >= LEAST_RATE for later in trace.columns[f"{way}_data_rate"][number:])
-                until = " to the end, so no packet ever passes again" if last else ""
-                raise UsageError(
-                    f"{path}, line {number + 2} of the table: the {way} data rate is {rate:g} bit/s from "
-                    f"{trace.times[number]:g} s on{until}: write at least {LEAST_RATE}, or loss 1 for a time in which "
-                    "nothing passes."
-                )
+        rates = trace.columns.get(f"{way}_data_rate")
+        if rates is not None and not any(rates):
+            raise UsageError(
+                f"{path}, line 2: the {way} data rate is 0 from here to the end, so no packet ever passes."
+            )
     return trace
 
 

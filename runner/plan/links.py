@@ -4,7 +4,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import time
 from decimal import Decimal
 from difflib import get_close_matches
@@ -16,6 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from runner.errors import UsageError
 from runner.model.link import (
+    DISCIPLINES,
+    DROP_TAIL,
     LEAST_RATE,
     NO_PATH_IMPAIRMENTS,
     Direction,
@@ -492,7 +494,7 @@ def _direction(values: dict[str, Any]) -> Direction:
         data_rate=values.pop("rate"),
         delay=values.pop("delay"),
         loss=values.pop("loss", 0.0),
-        queue=values.pop("queue", Queue(bdp=1.0)),
+        queue=replace(values.pop("queue", Queue(bdp=1.0)), discipline=values.pop("discipline", DROP_TAIL)),
         impairments=LinkImpairments(**values),
     )
 
@@ -500,7 +502,7 @@ def _direction(values: dict[str, Any]) -> Direction:
 def _segment_name(pairs: Mapping[str, str]) -> str:
     """A name such as `50M-5M-300ms-1bdp-loss0.001`. It has every parameter, so that different links never have the same
     name."""
-    bare = (*_FILES, "rate", "delay", "queue")
+    bare = (*_FILES, "rate", "delay", "queue", "discipline")
     words = []
     for key in (*bare, *sorted(set(pairs) - set(bare))):
         if key in _FILES and key in pairs:
@@ -566,6 +568,12 @@ def _packets(text: str) -> int:
     return int(value)
 
 
+def _discipline(text: str) -> str:
+    if text not in DISCIPLINES:
+        _refuse(text, f"a discipline of queues: {', '.join(DISCIPLINES)}")
+    return text
+
+
 def _queue(text: str) -> Queue:
     expected = "a queue, such as 1bdp, 125p (packets) or 750kB"
     value = _number(text, expected, {"bdp": 1, "p": 1, **_SIZES})
@@ -586,6 +594,7 @@ _KEYS: dict[str, Parser] = {
     "rate": _rate,
     "delay": _seconds,
     "queue": _queue,
+    "discipline": _discipline,
     "loss": _fraction,
     **dict.fromkeys((*_FILES, "loop"), str),
     **{name: _PARSERS[unit] for name, unit in _UNITS.items() if name != "delay"},

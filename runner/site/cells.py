@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from runner.compare.rankings import Modes, two_modes
 from runner.compare.stats import Attempts, Summary, count, median_iteration, rate_text, summarise
-from runner.model.link import LinkParameters
+from runner.model.link import DROP_TAIL, LinkParameters
 from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number
 from runner.model.result import Finding, Outcome, PublicVerdict, Reading, Result, Sample
 from runner.model.run import CaseRecord, Job, Kind, Run
@@ -448,7 +448,8 @@ def link_facts(link: LinkParameters) -> list[str]:
     return [
         format_data_rate(link.data_rate),
         f"{format_duration(link.delay)} one way",
-        f"queue {amount(link.queue_packets, 'packet')}",
+        f"queue {amount(link.queue_packets, 'packet')}"
+        + (f", {link.queue_discipline}" if link.queue_discipline != DROP_TAIL else ""),
         loss_text(link.loss),
         *link.impairments.sentences(),
     ]

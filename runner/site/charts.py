@@ -1,7 +1,7 @@
 """Charts and plots as inline SVG, without scripts and external files, and as files of their own."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import floor, log10
@@ -9,6 +9,7 @@ from math import floor, log10
 import numpy as np
 from markupsafe import Markup, escape
 
+from runner.model.link import LinkChange, LinkParameters, SegmentRecord
 from runner.paths import ROOT
 from runner.site.cells import digits, shade, step_of
 from runner.site.series import Frames, Series, curve
@@ -431,6 +432,7 @@ def _heat_cell(
 # Plots without scripts, as inline SVG: the sparkline of a cell, and the offset plot of one iteration.
 
 _SPARK_WIDTH, _SPARK_HEIGHT, _SPARK_MARGIN = 176, 52, 3
+_WIDE, _LEFT = 960, 64  # width of drawings over the time of a transfer, and the left edge of their areas
 _MARK_LABELS = {
     "first_server_1rtt": "1-RTT",
     "handshake_confirmed": "handshake",
@@ -468,13 +470,18 @@ def sparkline(series: Series | None) -> Markup:
     )
 
 
+def offset_end(series: Series, others: Sequence[Series]) -> float:
+    """The last second of the offset plot."""
+    return 1.03 * max(series.end, *(other.end for other in others), series.marks.get("ttlb", 0.0))
+
+
 def offset_plot(series: Series | None, others: Sequence[Series], *, title: str) -> Markup:
     """Offset versus time of one iteration at both vantage points, in front of the other iterations."""
     if series is None or series.end <= 0 or not series.file_size:
         return Markup()
-    end = 1.03 * max(series.end, *(other.end for other in others), series.marks.get("ttlb", 0.0))
-    area = Area(left=64, top=70, width=880, height=300, x=(0.0, end), y=(0.0, 1.02 * series.file_size))
-    drawing = Drawing(width=960, height=408, title=title, css="offset")
+    end = offset_end(series, others)
+    area = Area(left=_LEFT, top=70, width=_WIDE - 80, height=300, x=(0.0, end), y=(0.0, 1.02 * series.file_size))
+    drawing = Drawing(width=_WIDE, height=408, title=title, css="offset")
     name, unit = size_unit(area.y[1])
     x_axis(drawing, area, Axis(label="time (s)"))
     y_axis(drawing, area, Axis(label=f"offset ({name})", unit=unit))
@@ -487,6 +494,85 @@ def offset_plot(series: Series | None, others: Sequence[Series], *, title: str) 
     drawing.parts += [_steps(area, series, "server"), _steps(area, series, "client")]
     drawing.parts += [_retransmissions(area, series.server), _limits(area, series), _marks(area, series.marks)]
     return drawing.done()
+
+
+_PANEL, _PANELS_APART = 84, 24  # heights
+_STEPS = 1_000  # largest number of steps of a line
+_CHANGING = (  # field of a change, label, unit, and which of several values in one step is drawn
+    ("data_rate", "Mbit/s", 1e6, min),
+    ("delay", "delay (ms)", 1e-3, max),
+    ("loss", "loss (%)", 1e-2, max),
+)
+
+
+def sky(segment: SegmentRecord, *, end: float, title: str) -> Markup:
+    """Data rate, delay and loss of a segment from its first packet on, one below the other, for `end` seconds. The
+    changes of its directions happen once. Bands show handovers. Empty when nothing changes."""
+    ways = {"forward": segment.forward, "return": segment.return_}
+    if not any(way.impairments.changes for way in ways.values()):
+        return Markup()
+    values = {
+        name: {key: _course(way, key, end, worst) for key, _, _, worst in _CHANGING} for name, way in ways.items()
+    }
+    shown = [panel for panel in _CHANGING if any(value for way in values.values() for _, value in way[panel[0]])]
+    height = len(shown) * (_PANEL + _PANELS_APART)
+    drawing = Drawing(width=_WIDE, height=height + 38, title=title)
+    handovers = _handovers(segment.forward.impairments.changes, end)
+    for place, (key, label, unit, _) in enumerate(shown):
+        highest = max(value for way in values.values() for _, value in way[key])
+        area = Area(
+            left=_LEFT,
+            top=18 + place * (_PANEL + _PANELS_APART),
+            width=_WIDE - 80,
+            height=_PANEL,
+            x=(0.0, end),
+            y=(0.0, 1.06 * highest),
+        )
+        for begin, over in handovers:
+            left, right = area.at(begin, 0)[0], area.at(over, 0)[0]
+            drawing.parts.append(
+                f'<rect class="box g6" x="{left:.1f}" y="{area.top}" width="{max(right - left, 1.0):.1f}" '
+                f'height="{_PANEL}"><title>handover, {digits(begin)} to {digits(over)} s</title></rect>'
+            )
+        y_axis(drawing, area, Axis(label=label, unit=unit))
+        if place == len(shown) - 1:
+            x_axis(drawing, area, Axis(label="time (s)"))
+        for number, name in enumerate(ways):
+            points = [area.at(time, value) for time, value in values[name][key]]
+            steps = "".join(f"H{x:.1f}V{y:.1f}" for x, y in points[1:])
+            drawing.line(
+                f"M{points[0][0]:.1f},{points[0][1]:.1f}{steps}H{area.left + area.width:.1f}",
+                f"series g{number} dash{number}",
+            )
+    for number, name in enumerate(ways):
+        drawing.line(f"M{_LEFT + 110 * number},8h24", f"series g{number} dash{number}")
+        drawing.text(_LEFT + 110 * number + 30, 12, name)
+    if handovers:
+        drawing.parts.append(f'<rect class="box g6" x="{_LEFT + 220}" y="2" width="16" height="12"/>')
+        drawing.text(_LEFT + 242, 12, "handover")
+    return drawing.done()
+
+
+def _course(
+    way: LinkParameters, key: str, end: float, worst: Callable[[Iterable[float]], float]
+) -> list[tuple[float, float]]:
+    """The values of one parameter over time, as steps: each holds until the next. Of too many values only the worst of
+    each few neighbours remains."""
+    changes = [change for change in way.impairments.changes if change.time <= end]
+    steps = [(0.0, float(getattr(way, key))), *((change.time, float(getattr(change, key))) for change in changes)]
+    every = -(-len(steps) // _STEPS)
+    groups = (steps[at : at + every] for at in range(0, len(steps), every))
+    return [(group[0][0], worst(value for _, value in group)) for group in groups]
+
+
+def _handovers(changes: Sequence[LinkChange], end: float) -> list[tuple[float, float]]:
+    """Begin and end of each handover."""
+    spans: list[tuple[float, float]] = []
+    for change, after in zip(changes, (*(each.time for each in changes[1:]), end), strict=False):
+        if change.handover and change.time < end:
+            begin = spans.pop()[0] if spans and spans[-1][1] >= change.time else change.time
+            spans.append((begin, min(after, end)))
+    return spans
 
 
 def _line(area: Area, points: Iterable[tuple[float, float]]) -> str:

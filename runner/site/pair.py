@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from runner.compare.stats import Summary, summarise
 from runner.model.numbers import DOWNLOAD_NUMBERS, PAGE_NUMBERS, Number
 from runner.model.result import Finding, Invariant, Outcome, Result
@@ -80,6 +82,7 @@ def pair_context(
         "diagnosed": [result for result in cell.results if result.diagnoses],
         "readings": next((result.readings for result in cell.results if result.iteration == cell.shown), ()),
         "shown": shown,
+        "sky": _sky(cell, shown, series),
         "drawing": charts.offset_plot(series.get(shown or 0), others, title=title),
         "plot": _plot(cell, series, shown),
     }
@@ -87,6 +90,17 @@ def pair_context(
 
 def _first_plot(cell: Cell, series: Mapping[int, Series]) -> int | None:
     return cell.shown if cell.shown in series else next(iter(series), None)
+
+
+def _sky(cell: Cell, shown: int | None, series: Mapping[int, Series]) -> Markup:
+    """The parameters of the link that changed during the iteration in front, on the time axis of its plot."""
+    truth = next((result.truth for result in cell.results if result.iteration == shown), None)
+    if truth is None or shown is None or series[shown].end <= 0:
+        return Markup()
+    others = [behind for iteration, behind in series.items() if iteration != shown]
+    link = cell.case.link.begun(truth.seed, cell.case.timeout)
+    end = charts.offset_end(series[shown], others)
+    return charts.sky(link.satellite, end=end, title=f"The link in iteration {shown}")
 
 
 def _groups(summaries: Mapping[str, Summary]) -> dict[str, list[tuple[Metric, Summary]]]:

@@ -168,6 +168,7 @@ def sample(
         handshake_time=_earliest(connection.handshake_confirmed for connection in facts.connections),
         ttfb=ttfb,
         ttlb=ttlb if complete else None,
+        **_first_bytes(transfer),
         initial_window_bytes=window,
         first_flight_packets=flight.full_packets if flight is not None else None,
         return_data_rate=_return_data_rate(recording, first_1rtt, ttlb),
@@ -263,6 +264,17 @@ def _reception(transfer: Transfer, file_sizes: Sequence[int]) -> tuple[float | N
     times = received.time_ns[of_files if complete else fresh]
     seconds = transfer.recording.seconds
     return seconds(int(times.min())), seconds(int(times.max())), complete
+
+
+def _first_bytes(transfer: Transfer) -> dict[str, float | None]:
+    """The times until the first 2, 10 and 100 MB of response data had arrived, as far as they did."""
+    received, seconds = transfer.received, transfer.recording.seconds
+    if received is None:
+        return {}
+    order = np.argsort(received.time_ns, kind="stable")
+    arrived, times = np.cumsum(received.new[order]), received.time_ns[order]
+    sizes = {size: int(np.searchsorted(arrived, size * 1_000_000)) for size in (2, 10, 100)}
+    return {f"first_{size}_mb": seconds(int(times[at])) for size, at in sizes.items() if at < len(arrived)}
 
 
 def _steady_goodput(transfer: Transfer) -> float | None:

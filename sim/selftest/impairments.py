@@ -256,7 +256,7 @@ def check_marking(lane: Lane) -> list[Finding]:
 def check_changes(lane: Lane) -> list[Finding]:
     """Delay, data rate and loss change at their times. When the delay becomes shorter, no packet overtakes another."""
     steps = [
-        {"time": when, "delay": delay, "data_rate": 20_000_000, "loss": loss}
+        (when, delay, 20_000_000, loss, False)
         for when, delay, loss in ((0.5, 0.06, 0.0), (1.0, 0.01, 0.0), (1.5, 0.01, 1.0))
     ]
     got = flow(lane, short(forward={"changes": steps}), to=CLIENT_V4, count=200, interval=0.01)

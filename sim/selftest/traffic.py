@@ -22,6 +22,7 @@ from typing import Any
 SEQUENCE = struct.Struct("!IQ")  # number of the packet, send time in ns since 1970
 TIMESPEC = struct.Struct("qq")
 SO_TIMESTAMPNS = 35
+IP_RECVTOS = 13
 RECEIVE_BUFFER_BYTES = 32 << 20
 UDP_HEADER = 8
 ICMP_HEADER = struct.Struct("!BBHHH")
@@ -46,13 +47,21 @@ def arrival_ns(ancillary: list[tuple[int, int, bytes]]) -> int:
     return time.time_ns()
 
 
-def send(to: str, port: int, rate: float, ip_length: int, count: int) -> dict[str, Any]:
-    """Sends `count` numbered datagrams of `ip_length` bytes at `rate` bit/s of IP bytes, evenly spaced."""
+def ecn_of(ancillary: list[tuple[int, int, bytes]]) -> int:
+    """The ECN field of a packet over IPv4."""
+    return next((data[0] & 3 for _, kind, data in ancillary if kind == socket.IP_TOS), 0)
+
+
+def send(to: str, port: int, rate: float, ip_length: int, count: int, *, ecn: int = 0) -> dict[str, Any]:
+    """Sends `count` numbered datagrams of `ip_length` bytes at `rate` bit/s of IP bytes, evenly spaced. `ecn`: their
+    ECN field, over IPv4."""
     family = family_of(to)
     padding = bytes(ip_length - ip_header_length(family) - UDP_HEADER - SEQUENCE.size)
     interval = ip_length * 8 / rate
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         sock.connect((to, port))
+        if ecn:
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ecn)
         begin = time.monotonic()
         latest = 0.0
         for number in range(count):
@@ -65,9 +74,9 @@ def send(to: str, port: int, rate: float, ip_length: int, count: int) -> dict[st
     return {"sent": count, "ip_length": ip_length, "duration_s": took, "largest_lateness_s": latest}
 
 
-def collect(sock: socket.socket, timeout: float, idle: float) -> list[tuple[int, int, int, int]]:
+def collect(sock: socket.socket, timeout: float, idle: float) -> list[tuple[int, int, int, int, int]]:
     """Receives until no datagram came for `idle` s (before the first datagram: `timeout` s). Returns for each datagram:
-    number, time of sending in ns, time of arrival in ns, payload bytes."""
+    number, time of sending in ns, time of arrival in ns, payload bytes, ECN field (0 unless the socket asks for it)."""
     packets = []
     sock.settimeout(timeout)
     try:
@@ -75,19 +84,19 @@ def collect(sock: socket.socket, timeout: float, idle: float) -> list[tuple[int,
             data, ancillary, _, _ = sock.recvmsg(65536, 256)
             if len(data) >= SEQUENCE.size:
                 number, sent = SEQUENCE.unpack_from(data)
-                packets.append((number, sent, arrival_ns(ancillary), len(data)))
+                packets.append((number, sent, arrival_ns(ancillary), len(data), ecn_of(ancillary)))
             if len(packets) == 1:
                 sock.settimeout(idle)
     except TimeoutError:
         return packets
 
 
-def receive(port: int, timeout: float, idle: float, family: int) -> dict[str, Any]:
+def receive(port: int, timeout: float, idle: float, family: int, *, each: bool = False) -> dict[str, Any]:
     """Receives the datagrams of `send`. Returns how many arrived, their rate, and the missing numbers.
 
     The rate counts IP bytes between the first and the last arrival. `missing` lists the numbers below the largest
     received number that never arrived. Delays are time of arrival minus time of sending; they are right only when both
-    ends share a clock.
+    ends share a clock. `each`: also return the packets as `collect` does.
     """
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -95,6 +104,8 @@ def receive(port: int, timeout: float, idle: float, family: int) -> dict[str, An
             sock.setsockopt(socket.SOL_SOCKET, 33, RECEIVE_BUFFER_BYTES)  # SO_RCVBUFFORCE
         except PermissionError:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        if each:
+            sock.setsockopt(socket.IPPROTO_IP, IP_RECVTOS, 1)
         sock.bind(("", port))
         packets = collect(sock, timeout, idle)
     if not packets:
@@ -113,6 +124,7 @@ def receive(port: int, timeout: float, idle: float, family: int) -> dict[str, An
         "first_unix_s": packets[0][2] * 1e-9,
         "last_unix_s": packets[-1][2] * 1e-9,
         "delay_s": percentiles([(packet[2] - packet[1]) * 1e-9 for packet in packets]),
+        **({"packets": packets} if each else {}),
     }
 
 

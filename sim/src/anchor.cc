@@ -1,11 +1,19 @@
 #include "anchor.h"
 
 #include "packet_edit.h"
+#include "packet_facts.h"
 
 #include <utility>
 
+#include <netinet/in.h>
+
 namespace bentpipe
 {
+
+Anchor::Anchor(bool udp_only)
+    : udp_only_(udp_only)
+{
+}
 
 void
 Anchor::Apply(Passage& passage)
@@ -15,19 +23,15 @@ Anchor::Apply(Passage& passage)
         return;
     }
     const auto udp = UdpPacket::Parse(passage.packet);
-    if (!udp)
+    if (!begun_ && (udp || (!udp_only_ && Describe(passage.packet).protocol == IPPROTO_TCP)))
     {
-        return;
-    }
-    if (!udp_seen_)
-    {
-        udp_seen_ = true;
-        for (const auto& action : at_first_udp_)
+        begun_ = true;
+        for (const auto& action : at_first_packet_)
         {
             action();
         }
     }
-    if (udp->IsShortHeader())
+    if (udp && udp->IsShortHeader())
     {
         first_one_rtt_ = ns3::Simulator::Now();
     }
@@ -50,9 +54,9 @@ Anchor::SinceFirstOneRtt() const
 }
 
 void
-Anchor::AtFirstUdp(std::function<void()> action)
+Anchor::AtFirstPacket(std::function<void()> action)
 {
-    at_first_udp_.push_back(std::move(action));
+    at_first_packet_.push_back(std::move(action));
 }
 
 }  // namespace bentpipe

@@ -10,12 +10,14 @@ namespace bentpipe
 using ns3::MakeCallback;
 using ns3::Packet;
 using ns3::Ptr;
+using ns3::QueueDiscItem;
 using ns3::Simulator;
 using ns3::Time;
 
-DirectionTruth::DirectionTruth(Direction direction, Ptr<ns3::DropTailQueue<Packet>> queue, PacketLog* log)
+DirectionTruth::DirectionTruth(Direction direction, Ptr<ns3::QueueDisc> queue, Ptr<Transmitter> transmitter, PacketLog* log)
     : direction_(direction),
       queue_(queue),
+      transmitter_(transmitter),
       log_(log)
 {
     for (const PacketEvent& event : ImpairmentEvents())
@@ -24,42 +26,52 @@ DirectionTruth::DirectionTruth(Direction direction, Ptr<ns3::DropTailQueue<Packe
     }
     queue_->TraceConnectWithoutContext("Enqueue", MakeCallback(&DirectionTruth::OnEnqueue, this));
     queue_->TraceConnectWithoutContext("Dequeue", MakeCallback(&DirectionTruth::OnDequeue, this));
-    queue_->TraceConnectWithoutContext("DropBeforeEnqueue", MakeCallback(&DirectionTruth::OnQueueDrop, this));
+    queue_->TraceConnectWithoutContext("DropBeforeEnqueue", MakeCallback(&DirectionTruth::OnQueueRefusal, this));
+    queue_->TraceConnectWithoutContext("DropAfterDequeue", MakeCallback(&DirectionTruth::OnQueueDrop, this));
+    queue_->TraceConnectWithoutContext("Mark", MakeCallback(&DirectionTruth::OnMark, this));
 }
 
 void
-DirectionTruth::OnEnqueue(Ptr<const Packet> packet)
+DirectionTruth::OnEnqueue(Ptr<const QueueDiscItem> item)
 {
     AdvanceQueue();
-    const PacketFacts facts = Describe(packet);
+    const PacketFacts facts = Describe(item->GetPacket());
     ++counts_.packets_in;
     counts_.bytes_in += facts.ip_length;
     Log(kEnqueue, facts, queue_packets_ - 1, Time(0));
 }
 
 void
-DirectionTruth::OnQueueDrop(Ptr<const Packet> packet)
+DirectionTruth::OnQueueRefusal(Ptr<const QueueDiscItem> item, const char* reason)
 {
-    const PacketFacts facts = Describe(packet);
     ++counts_.packets_in;
-    counts_.bytes_in += facts.ip_length;
-    ++counts_.dropped_queue;
-    Log(kDropQueue, facts, queue_->GetNPackets(), Time(0));
+    counts_.bytes_in += item->GetPacket()->GetSize();
+    OnQueueDrop(item, reason);
 }
 
 void
-DirectionTruth::OnDequeue(Ptr<const Packet>)
+DirectionTruth::OnQueueDrop(Ptr<const QueueDiscItem> item, const char*)
+{
+    ++counts_.dropped_queue;
+    Log(kDropQueue, Describe(item->GetPacket()), queue_->GetNPackets(), Time(0));
+}
+
+void
+DirectionTruth::OnMark(Ptr<const QueueDiscItem> item, const char*)
+{
+    ++counts_.impaired[kMark.counter];
+    Log(kMark, Describe(item->GetPacket()), queue_->GetNPackets(), Time(0));
+}
+
+void
+DirectionTruth::OnDequeue(Ptr<const QueueDiscItem>)
 {
     AdvanceQueue();
-    transmitting_ = true;
-    transmission_began_ = Simulator::Now();
 }
 
 void
 DirectionTruth::OnTransmitted(const Passage& passage)
 {
-    counts_.busy_s += (Simulator::Now() - transmission_began_).GetSeconds();
-    transmitting_ = false;
     const PacketFacts facts = Describe(passage.packet);
     for (const PacketEvent change : passage.changes)
     {
@@ -76,11 +88,11 @@ DirectionTruth::OnTransmitted(const Passage& passage)
 }
 
 void
-DirectionTruth::OnLost(Ptr<const Packet> packet)
+DirectionTruth::OnLost(Ptr<const Packet> packet, bool handover)
 {
     --propagating_;
-    ++counts_.dropped_loss;
-    Log(kDropLoss, Describe(packet), queue_->GetNPackets(), Time(0));
+    ++(handover ? counts_.impaired[kDropHandover.counter] : counts_.dropped_loss);
+    Log(handover ? kDropHandover : kDropLoss, Describe(packet), queue_->GetNPackets(), Time(0));
 }
 
 void
@@ -116,10 +128,7 @@ DirectionTruth::Counts() const
 {
     DirectionCounts counts = counts_;
     const Time now = Simulator::Now();
-    if (transmitting_)
-    {
-        counts.busy_s += (now - transmission_began_).GetSeconds();
-    }
+    counts.busy_s = transmitter_->Busy().GetSeconds();
     if (now > queue_changed_)
     {
         counts.queue_max_packets = std::max(counts.queue_max_packets, queue_packets_);
@@ -129,7 +138,7 @@ DirectionTruth::Counts() const
         const double last = queue_packets_ * (now - queue_changed_).GetSeconds();
         counts.queue_mean_packets = (queue_packet_seconds_ + last) / now.GetSeconds();
     }
-    counts.in_flight = queue_->GetNPackets() + (transmitting_ ? 1 : 0) + propagating_;
+    counts.in_flight = queue_->GetNPackets() + (transmitter_->Transmitting() ? 1 : 0) + propagating_;
     return counts;
 }
 

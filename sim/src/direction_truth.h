@@ -3,9 +3,10 @@
 #include "impairment.h"
 #include "packet_facts.h"
 #include "packet_log.h"
+#include "transmitter.h"
 
 #include "ns3/core-module.h"
-#include "ns3/drop-tail-queue.h"
+#include "ns3/queue-disc.h"
 
 #include <cstdint>
 #include <map>
@@ -36,34 +37,36 @@ class DirectionTruth
 {
   public:
     /// `log` may be null. The object must outlive the simulation.
-    DirectionTruth(Direction direction, ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue, PacketLog* log);
+    DirectionTruth(Direction direction, ns3::Ptr<ns3::QueueDisc> queue, ns3::Ptr<Transmitter> transmitter, PacketLog* log);
     DirectionTruth(const DirectionTruth&) = delete;
     DirectionTruth& operator=(const DirectionTruth&) = delete;
 
     /// Call it at the end of a packet's transmission, after the impairments were applied.
     void OnTransmitted(const Passage& passage);
-    void OnLost(ns3::Ptr<const ns3::Packet> packet);
+    /// A packet was lost by the loss model. `handover`: while a handover went on.
+    void OnLost(ns3::Ptr<const ns3::Packet> packet, bool handover);
     void OnSent(const PacketFacts& facts, ns3::Time lateness, bool taken);
 
     /// The totals from time 0 until now.
     DirectionCounts Counts() const;
 
   private:
-    void OnEnqueue(ns3::Ptr<const ns3::Packet> packet);
-    void OnDequeue(ns3::Ptr<const ns3::Packet> packet);
-    void OnQueueDrop(ns3::Ptr<const ns3::Packet> packet);
+    void OnEnqueue(ns3::Ptr<const ns3::QueueDiscItem> item);
+    void OnDequeue(ns3::Ptr<const ns3::QueueDiscItem> item);
+    void OnQueueRefusal(ns3::Ptr<const ns3::QueueDiscItem> item, const char* reason);
+    void OnQueueDrop(ns3::Ptr<const ns3::QueueDiscItem> item, const char* reason);
+    void OnMark(ns3::Ptr<const ns3::QueueDiscItem> item, const char* reason);
     void AdvanceQueue();
     void Log(const PacketEvent& event, const PacketFacts& facts, uint32_t queue_packets, ns3::Time lateness);
 
     Direction direction_;
-    ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue_;
+    ns3::Ptr<ns3::QueueDisc> queue_;
+    ns3::Ptr<Transmitter> transmitter_;
     PacketLog* log_;
     DirectionCounts counts_;
     uint32_t queue_packets_ = 0;         // packets that have been waiting since queue_changed_
     double queue_packet_seconds_ = 0.0;  // integral of the queue's length until queue_changed_
     ns3::Time queue_changed_;
-    bool transmitting_ = false;
-    ns3::Time transmission_began_;
     uint64_t propagating_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include "nat.h"
 #include "packet_edit.h"
 #include "packet_facts.h"
+#include "transmitter.h"
 
 #include <utility>
 
@@ -24,14 +25,14 @@ constexpr uint64_t kMaxMarkPackets = 1'000'000;
 constexpr PacketEvent kDropOutage{4, "dropped_outage"};
 constexpr PacketEvent kDropMtu{5, "dropped_mtu"};
 constexpr PacketEvent kCorrupt{6, "corrupted"};  // delivered with a changed byte, unless the packet was also lost
-constexpr PacketEvent kMark{7, "marked"};        // marked with CE
 constexpr PacketEvent kHoldBack{8, "held_back"};  // delivered later than its successors
+constexpr PacketEvent kGrant{11, "waited_grant"};  // waited a superframe or longer for granted capacity
 
 // Streams of random numbers of a direction. Each kind always has the same stream, so that a seed always affects the same packets.
 constexpr int64_t kCorruptionStream = 0;
 constexpr int64_t kJitterStream = 1;
 constexpr int64_t kReorderingStream = 2;
-static_assert(kReorderingStream < kImpairmentStreams);
+static_assert(kReorderingStream < kQueueStream && kQueueStream < kImpairmentStreams);
 
 bool
 IsUdp(const Passage& passage)
@@ -136,7 +137,7 @@ class MtuFall : public Impairment
 class Marking : public Impairment
 {
   public:
-    Marking(uint64_t packets, ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue)
+    Marking(uint64_t packets, ns3::Ptr<ns3::QueueDisc> queue)
         : packets_(packets),
           queue_(queue)
     {
@@ -171,7 +172,7 @@ class Marking : public Impairment
 
   private:
     uint64_t packets_;
-    ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue_;
+    ns3::Ptr<ns3::QueueDisc> queue_;
 };
 
 /// One byte of the payload changes, the UDP checksum is corrected, and the packet is delivered.
@@ -320,6 +321,38 @@ class Reordering : public Impairment
     ns3::Ptr<ns3::UniformRandomVariable> random_;
 };
 
+/// Records the packets that waited for a grant of capacity. The transmitter lets them wait.
+class GrantRecord : public Impairment
+{
+  public:
+    explicit GrantRecord(const Transmitter& transmitter)
+        : transmitter_(transmitter)
+    {
+    }
+
+    static ImpairmentMaker
+    Read(Fields& direction, Fields&)
+    {
+        if (!direction.Find("dama"))
+        {
+            return {};
+        }
+        return [](const Surroundings& at) { return std::make_unique<GrantRecord>(at.transmitter); };
+    }
+
+    void
+    Apply(Passage& passage) override
+    {
+        if (transmitter_.WaitedForGrant())
+        {
+            passage.changes.push_back(kGrant);
+        }
+    }
+
+  private:
+    const Transmitter& transmitter_;
+};
+
 /// A kind of impairment: how it is read from the document (empty: the document doesn't have it), and the event that it causes, for
 /// the counters.
 struct Kind
@@ -330,6 +363,7 @@ struct Kind
 
 // The kinds in the order in which they act.
 constexpr Kind kKinds[] = {
+    {GrantRecord::Read, &kGrant},
     {Outage::Read, &kDropOutage},
     {MtuFall::Read, &kDropMtu},
     {Marking::Read, &kMark},
@@ -357,7 +391,7 @@ ReadImpairments(Fields& direction, Fields& both)
 std::vector<PacketEvent>
 ImpairmentEvents()
 {
-    std::vector<PacketEvent> events{kTranslate};
+    std::vector<PacketEvent> events{kTranslate, kDropHandover};
     for (const Kind& kind : kKinds)
     {
         if (kind.event != nullptr)

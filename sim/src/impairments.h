@@ -5,7 +5,7 @@
 #include "flows.h"
 #include "impairment.h"
 
-#include "ns3/drop-tail-queue.h"
+#include "ns3/queue-disc.h"
 
 #include <cstdint>
 #include <functional>
@@ -15,18 +15,22 @@
 namespace bentpipe
 {
 
+class Transmitter;
+
 /// The objects that the impairments of a direction use. Anchor, flows and queue must outlive the impairments.
 struct Surroundings
 {
     const Anchor& anchor;
     Flows& flows;
-    ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue;
+    ns3::Ptr<ns3::QueueDisc> queue;
+    const Transmitter& transmitter;
     int64_t first_stream;  ///< the first of this direction's kImpairmentStreams streams of the random number generator
 };
 
 using ImpairmentMaker = std::function<std::unique_ptr<Impairment>(const Surroundings&)>;
 
 constexpr int64_t kImpairmentStreams = 4;
+constexpr int64_t kQueueStream = 3;  ///< of these, for the random numbers of the queue
 
 /// The impairments of one direction, in the order in which they act: drops, marks, corruption, delays. Throws UserError.
 ///
@@ -34,7 +38,10 @@ constexpr int64_t kImpairmentStreams = 4;
 /// Impairment, with its event and a line in the table of impairments.cc.
 std::vector<ImpairmentMaker> ReadImpairments(Fields& direction, Fields& both);
 
-/// All events that impairments and the NAT cause.
+/// All events that impairments, the queue and the NAT cause.
 std::vector<PacketEvent> ImpairmentEvents();
+
+constexpr PacketEvent kMark{7, "marked"};                    ///< marked with CE
+constexpr PacketEvent kDropHandover{10, "dropped_handover"};  ///< lost while a handover went on
 
 }  // namespace bentpipe

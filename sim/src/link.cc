@@ -1,5 +1,6 @@
 #include "link.h"
 
+#include "dual_queue.h"
 #include "impairments.h"
 #include "raw_socket.h"
 
@@ -82,6 +83,7 @@ CountSocket(const RawDevice& device, uint64_t kernel_drops)
 }  // namespace
 
 Link::Link(const Parameters& parameters, PacketLog* log)
+    : anchor_(parameters.udp_only)
 {
     truth_.parameters = parameters;
     PrepareSimulator(parameters.seed);
@@ -125,14 +127,15 @@ Link::BuildSide(Side& side, const Interface& interface, const DirectionParameter
     side.raw->AddLinkChangeCallback(ns3::MakeCallback(&Link::OnLinkUp, this));
     side.node->AddDevice(side.raw);
 
-    side.queue = ns3::CreateObject<ns3::DropTailQueue<ns3::Packet>>();
-    side.queue->SetMaxSize(ns3::QueueSize(ns3::QueueSizeUnit::PACKETS, outgoing.queue_packets));
-    side.truth = std::make_unique<DirectionTruth>(direction, side.queue, log);
-    side.device = ns3::CreateObject<ns3::SimpleNetDevice>();
+    side.queue = MakeQueue(outgoing.queue_discipline, outgoing.queue_packets);
+    side.device = ns3::CreateObject<Transmitter>();
+    side.truth = std::make_unique<DirectionTruth>(direction, side.queue, side.device, log);
     side.device->SetAddress(PrivateAddress());
-    side.device->SetAttribute("DataRate", ns3::DataRateValue(ns3::DataRate(outgoing.data_rate)));
-    side.device->SetQueue(side.queue);
-    side.device->SetChannel(channel_);
+    side.device->SetUp(channel_, side.queue, outgoing.data_rate);
+    if (outgoing.dama)
+    {
+        side.device->Assign(*outgoing.dama);
+    }
     side.node->AddDevice(side.device);
 
     // The bridge has two ports. A frame from one port always leaves by the other port, so the bridge need not learn addresses.
@@ -155,7 +158,10 @@ Link::Connect(Side& from, Side& to, const DirectionParameters& direction, int64_
     {
         to.device->SetReceiveErrorModel(from.loss.model);
     }
-    to.device->TraceConnectWithoutContext("PhyRxDrop", ns3::MakeCallback(&DirectionTruth::OnLost, truth));
+    to.device->TraceConnectWithoutContext(
+        "PhyRxDrop",
+        ns3::Callback<void, ns3::Ptr<const ns3::Packet>>(
+            [truth, &from](ns3::Ptr<const ns3::Packet> packet) { truth->OnLost(packet, from.handover); }));
     to.raw->SetSentCallback([this, truth](const PacketFacts& facts, ns3::Time lateness, bool taken) {
         truth_.lateness.Add(lateness.GetNanoSeconds());
         truth->OnSent(facts, lateness, taken);
@@ -172,7 +178,11 @@ Link::Impair(Side& from, const DirectionParameters& direction, int64_t first_str
     }
     for (const ImpairmentMaker& make : direction.impairments)
     {
-        from.impairments.push_back(make({anchor_, flows_, from.queue, first_stream}));
+        from.impairments.push_back(make({anchor_, flows_, from.queue, *from.device, first_stream}));
+    }
+    if (const auto dual = ns3::DynamicCast<DualQueue>(from.queue))
+    {
+        dual->AssignStream(first_stream + kQueueStream);
     }
     if (nat_ != nullptr && &from == &right_)
     {
@@ -180,13 +190,26 @@ Link::Impair(Side& from, const DirectionParameters& direction, int64_t first_str
     }
     if (!direction.changes.empty())
     {
-        anchor_.AtFirstUdp([this, &from, &direction] {
-            for (const Change& change : direction.changes)
-            {
-                ns3::Simulator::Schedule(ns3::Seconds(change.time_s), &Link::Apply, this, std::ref(from), change);
-            }
+        anchor_.AtFirstPacket([this, &from, &direction] {
+            from.changes_began = ns3::Simulator::Now();
+            Follow(from, direction.changes, 0);
         });
     }
+}
+
+/// Schedules the change with the number `next`. Each change schedules its successor, so that a long list costs nothing before its time.
+void
+Link::Follow(Side& from, const std::vector<Change>& changes, size_t next)
+{
+    if (next == changes.size())
+    {
+        return;
+    }
+    const ns3::Time at = from.changes_began + ns3::Seconds(changes[next].time_s);
+    ns3::Simulator::Schedule(std::max(ns3::Time(0), at - ns3::Simulator::Now()), [this, &from, &changes, next] {
+        Apply(from, changes[next]);
+        Follow(from, changes, next + 1);
+    });
 }
 
 void
@@ -207,12 +230,13 @@ Link::Pass(Side& from, Passage& passage)
 void
 Link::Apply(Side& from, const Change& change)
 {
-    from.device->SetAttribute("DataRate", ns3::DataRateValue(ns3::DataRate(change.data_rate)));
+    from.device->SetDataRate(change.data_rate);
     channel_->SetDelay(from.device, ns3::NanoSeconds(std::llround(change.delay_s * 1e9)));
     if (from.loss.uniform != nullptr)
     {
         from.loss.uniform->SetProbability(change.loss);
     }
+    from.handover = change.handover;
 }
 
 void

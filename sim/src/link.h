@@ -9,6 +9,7 @@
 #include "nat.h"
 #include "parameters.h"
 #include "raw_device.h"
+#include "transmitter.h"
 #include "truth.h"
 
 #include <functional>
@@ -23,7 +24,7 @@ namespace bentpipe
 ///     left interface  RawDevice =bridge= SimpleNetDevice ---return-->  SimpleNetDevice =bridge= RawDevice  right interface
 ///                                                        <--forward--
 ///
-/// Only impairments change frames. The sending SimpleNetDevice has the queue and the data rate, the channel has the delay and the
+/// Only impairments change frames. The sending device is a Transmitter, with the queue and the data rate; the channel has the delay and the
 /// impairments, and the receiving SimpleNetDevice has the loss.
 class Link
 {
@@ -49,17 +50,20 @@ class Link
         int fd = -1;
         ns3::Ptr<ns3::Node> node;
         ns3::Ptr<RawDevice> raw;
-        ns3::Ptr<ns3::SimpleNetDevice> device;
-        ns3::Ptr<ns3::DropTailQueue<ns3::Packet>> queue;
+        ns3::Ptr<Transmitter> device;
+        ns3::Ptr<ns3::QueueDisc> queue;
         std::unique_ptr<DirectionTruth> truth;  // counts the packets that enter here
         std::vector<std::unique_ptr<Impairment>> impairments;  // affect the same packets, in this order
         LossModel loss;
+        bool handover = false;  // the losses of now belong to a handover
+        ns3::Time changes_began;  // time 0 of the changes
     };
 
     void BuildSide(Side& side, const Interface& interface, const DirectionParameters& outgoing, Direction direction, PacketLog* log);
     void Connect(Side& from, Side& to, const DirectionParameters& direction, int64_t random_stream);
     void Impair(Side& from, const DirectionParameters& direction, int64_t first_stream);
     void Pass(Side& from, Passage& passage);
+    void Follow(Side& from, const std::vector<Change>& changes, size_t next);
     void Apply(Side& from, const Change& change);
     void OnStart(PacketLog* log);
     void OnLinkUp();

@@ -5,10 +5,13 @@
 #include "serve.h"
 #include "stop_signal.h"
 #include "truth.h"
+#include "user_error.h"
 
 #include <cstdio>
 #include <exception>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,6 +51,23 @@ RunLink(const std::string& document)
     return 0;
 }
 
+/// The document of an argument. It is the argument, or the file after `@`: Linux limits an argument to 128 KiB.
+std::string
+ReadDocument(const std::string& argument)
+{
+    if (argument.rfind('@', 0) != 0)
+    {
+        return argument;
+    }
+    std::ifstream file(argument.substr(1));
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (!file)
+    {
+        throw UserError("The file '" + argument.substr(1) + "' can't be read.");
+    }
+    return text;
+}
+
 /// The exit code of `run`. An exception of `run` becomes one sentence and an exit code.
 int
 ExitCode(const std::function<int()>& run)
@@ -74,7 +94,7 @@ Main(const std::vector<std::string>& arguments)
     return ExitCode([&arguments] {
         if (arguments.size() != 1)
         {
-            throw UserError("Give one argument: a JSON document, --serve or --help.");
+            throw UserError("Give one argument: a JSON document, @FILE, --serve or --help.");
         }
         if (arguments[0] == "--help")
         {
@@ -86,7 +106,7 @@ Main(const std::vector<std::string>& arguments)
             Serve([](const std::string& document) { return ExitCode([&document] { return RunLink(document); }); });
             return 0;
         }
-        return RunLink(arguments[0]);
+        return RunLink(ReadDocument(arguments[0]));
     });
 }
 

@@ -15,6 +15,7 @@ namespace
 constexpr uint64_t kMinDataRate = 1'000;
 constexpr uint64_t kMaxDataRate = 10'000'000'000;
 constexpr uint64_t kMaxQueuePackets = 1'000'000;
+constexpr double kMinSuperframe = 0.001;  // s
 constexpr uint16_t kReadyPort = 57832;
 constexpr size_t kMaxInterfaceName = 15;  // IFNAMSIZ - 1
 constexpr const char* kLeast = R"({
@@ -78,21 +79,55 @@ std::vector<Change>
 ReadChanges(Fields& impairments)
 {
     std::vector<Change> changes;
+    const std::string expected = "time, delay, data rate, loss and whether it is a handover, such as [15, 0.03, 50000000, 0.01, false]";
     const Value list = impairments.Get("changes", nlohmann::json::array());
-    for (const Value& item : list.Items("a list of objects"))
+    for (const Value& item : list.Items("a list of changes"))
     {
-        Fields fields(item);
-        changes.push_back({fields.Need("time").Seconds(kMaxTime),
-                           fields.Need("delay").Seconds(kMaxDelay),
-                           ReadDataRate(fields.Need("data_rate")),
-                           fields.Get("loss", 0.0).Fraction()});
-        fields.RefuseOthers();
-        if (changes.size() > 1 && changes.back().time_s < changes[changes.size() - 2].time_s)
+        const std::vector<Value> row = item.Items(expected);
+        if (row.size() != 5)
+        {
+            item.Reject(expected);
+        }
+        const Change change{row[0].Seconds(kMaxTime),
+                            row[1].Seconds(kMaxDelay),
+                            row[2].Whole(0, kMaxDataRate, " of bit/s"),
+                            row[3].Fraction(),
+                            row[4].Flag()};
+        if (!changes.empty() && change.time_s < changes.back().time_s)
         {
             list.Reject("in the order of the times");
         }
+        changes.push_back(change);
     }
     return changes;
+}
+
+std::optional<DamaParameters>
+ReadDama(Fields& impairments)
+{
+    const auto value = impairments.Find("dama");
+    if (!value)
+    {
+        return std::nullopt;
+    }
+    Fields fields(*value);
+    DamaParameters dama;
+    const Value superframe = fields.Need("superframe");
+    dama.superframe_s = superframe.Seconds(kMaxDelay);
+    if (dama.superframe_s < kMinSuperframe)
+    {
+        superframe.Reject("at least 0.001 seconds");
+    }
+    dama.grant_delay_s = fields.Need("grant_delay").Seconds(kMaxDelay);
+    dama.cra = fields.Get("cra", 0u).Whole(0, kMaxDataRate, " of bit/s");
+    dama.rbdc = fields.Get("rbdc", 0u).Whole(0, kMaxDataRate, " of bit/s");
+    dama.vbdc = fields.Get("vbdc", true).Flag();
+    fields.RefuseOthers();
+    if (dama.cra == 0 && dama.rbdc == 0 && !dama.vbdc)
+    {
+        value->Reject("a capacity: cra, rbdc or vbdc");
+    }
+    return dama;
 }
 
 DirectionParameters
@@ -104,7 +139,9 @@ ReadDirection(const Value& value, Fields& both, bool udp_only)
     direction.data_rate = ReadDataRate(fields.Need("data_rate"));
     direction.delay_s = fields.Need("delay").Seconds(kMaxDelay);
     direction.queue_packets = static_cast<uint32_t>(fields.Need("queue_packets").Whole(1, kMaxQueuePackets, " of packets"));
+    direction.queue_discipline = fields.Get("queue_discipline", "drop-tail").Choice(QueueDisciplines());
     direction.changes = ReadChanges(impairments);
+    direction.dama = ReadDama(impairments);
     direction.loss = ReadLoss(fields, impairments);
     direction.loss.udp_only = udp_only;
     direction.loss.changes = !direction.changes.empty();
@@ -130,7 +167,7 @@ ReadPath(const Value& value)
 std::string
 UsageText()
 {
-    return "bentpipe-link DOCUMENT: an asymmetric satellite link between two interfaces, in real time (ns-3).\n"
+    return "bentpipe-link DOCUMENT|@FILE: an asymmetric satellite link between two interfaces, in real time (ns-3).\n"
            "bentpipe-link --serve:  a document, one line of stdin, starts a link; the line stop ends it.\n"
            "A document with the defaults of all that may be left out, in bit/s, seconds and fractions (README):\n" +
            ParseParameters(kLeast).document.dump(2) + "\n";
@@ -153,9 +190,9 @@ ParseParameters(const std::string& text)
         fields.Need("right").Reject("another interface than that of left");
     }
     Fields both(fields.Get("impairments", nlohmann::json::object()));
-    const bool udp_only = fields.Get("loss_protocol", "udp").Choice({"udp", "any"}) == "udp";
-    parameters.forward = ReadDirection(fields.Need("forward"), both, udp_only);
-    parameters.back = ReadDirection(fields.Need("return"), both, udp_only);
+    parameters.udp_only = fields.Get("loss_protocol", "udp").Choice({"udp", "any"}) == "udp";
+    parameters.forward = ReadDirection(fields.Need("forward"), both, parameters.udp_only);
+    parameters.back = ReadDirection(fields.Need("return"), both, parameters.udp_only);
     parameters.rebinding = ReadRebinding(both);
     parameters.seed = static_cast<uint32_t>(fields.Need("seed").Whole(0, UINT32_MAX, ""));
     parameters.flood_bytes = fields.Get("flood", 0u).Whole(0, INT64_MAX, " of bytes");

@@ -3,6 +3,7 @@
 #include "impairments.h"
 #include "loss.h"
 #include "nat.h"
+#include "transmitter.h"
 #include "user_error.h"
 
 #include <cstdint>
@@ -18,10 +19,11 @@ namespace bentpipe
 /// The values of a direction from a given time on.
 struct Change
 {
-    double time_s = 0.0;  ///< seconds after the first UDP packet
+    double time_s = 0.0;  ///< seconds after the first packet
     double delay_s = 0.0;
-    uint64_t data_rate = 0;
+    uint64_t data_rate = 0;  ///< 0: packets wait
     double loss = 0.0;
+    bool handover = false;  ///< the losses belong to a handover
 };
 
 /// One direction of the link.
@@ -30,8 +32,10 @@ struct DirectionParameters
     uint64_t data_rate = 0;      ///< bit/s of IP bytes
     double delay_s = 0.0;        ///< one way
     uint32_t queue_packets = 0;  ///< the most packets that wait
+    std::string queue_discipline;
     LossParameters loss;
-    std::vector<Change> changes;
+    std::vector<Change> changes;  ///< in the order of their times
+    std::optional<DamaParameters> dama;
     std::vector<ImpairmentMaker> impairments;  ///< in the order in which they act
 };
 
@@ -58,6 +62,7 @@ struct Parameters
     DirectionParameters forward;  ///< right to left, towards the client
     DirectionParameters back;     ///< left to right; "return" in the document and in the truth
     std::optional<Rebinding> rebinding;
+    bool udp_only = true;  ///< packets of other protocols are never lost
     uint32_t seed = 0;
     uint64_t flood_bytes = 0;  ///< when a capture of one side would have more bytes, this is a flood and closes the link; 0: no limit
     std::string truth_path;

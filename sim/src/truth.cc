@@ -115,7 +115,7 @@ TruthFile::~TruthFile()
 void
 TruthFile::Commit(const Truth& truth)
 {
-    const std::string text = ToJson(truth).dump(2) + "\n";
+    const std::string text = ToJson(truth).dump() + "\n";
     const bool written = write(fd_, text.data(), text.size()) == static_cast<ssize_t>(text.size()) && fsync(fd_) == 0 &&
                          std::rename(temporary_.c_str(), path_.c_str()) == 0;
     if (!written)

@@ -278,6 +278,101 @@ def detect_outage(course: Course) -> Iterator[Diagnosis]:
     )
 
 
+# Detector: the sky changed. A handover lost packets, packets waited for capacity, or a fade took data rate away.
+
+SKY_PATTERNS = (
+    Pattern(code="handover", meaning="A handover lost packets.", over_tcp="RFC 2488 §2"),
+    Pattern(code="waited-for-grant", meaning="Packets waited for a grant of capacity.", over_tcp="RFC 3449 §2.2"),
+    Pattern(code="fade", meaning="The link's data rate fell during the transfer.", over_tcp="RFC 2488 §2"),
+)
+
+_APART = 1.0  # s without a loss between two handovers
+_MOST_NAMED = 5  # handovers whose times a sentence gives
+_FADED = 0.8  # share of the data rate at the beginning
+
+
+def detect_sky(course: Course) -> Iterator[Diagnosis]:
+    """Handovers and grants as the simulator recorded them for each packet; fades of a link with a constant delay, by
+    its parameters."""
+    view = course.view
+    if view.events is not None:
+        yield from _handovers(view)
+        yield from _grants(view)
+    yield from _fade(view)
+
+
+def _handovers(view: View) -> Iterator[Diagnosis]:
+    assert view.events is not None  # the caller has looked
+    client, server = (view.seconds(times) for times in view.events.handover)
+    times = np.sort(np.concatenate([client, server]))
+    times = times[(times >= view.begin) & (times <= view.last_byte)]
+    if not len(times):
+        return
+    heads = np.flatnonzero(np.diff(times, prepend=-np.inf) > _APART)
+    named = ", ".join(f"{time:.1f}" for time in times[heads][:_MOST_NAMED].tolist())
+    more = ", …" if len(heads) > _MOST_NAMED else ""
+    lost = int(np.isin(server, times).sum())
+    yield Diagnosis(
+        code="handover",
+        sentence=f"{len(heads)} handover{'s' if len(heads) > 1 else ''} (at {named}{more} s) lost {lost} packets of "
+        f"the server and {len(times) - lost} of the client.",
+        start=float(times[0]),
+        end=float(times[-1]),
+        share=lost / max(1, len(view.flight.row)),
+        packets=view.numbers(view.flight.row[~view.flight.arrived]),
+        vantage="server",
+        section="RFC 2488 §2",
+    )
+
+
+def _grants(view: View) -> Iterator[Diagnosis]:
+    assert view.events is not None  # the caller has looked
+    sent = view.seconds(view.events.granted[CLIENT])
+    during = (sent >= view.begin) & (sent <= view.last_byte)
+    if not during.any():
+        return
+    waited, sent = view.events.waited[CLIENT][during], sent[during]
+    start, end = float(sent[0] - waited[0]), float(sent[-1])
+    every = view.truth.return_.packets_in if view.truth is not None else 0
+    yield Diagnosis(
+        code="waited-for-grant",
+        sentence=f"{len(waited)} of {every} packets of the client waited for a grant of capacity: "
+        f"{format_duration(float(np.median(waited)))} in the median, at most {format_duration(float(waited.max()))}.",
+        start=start,
+        end=end,
+        share=len(waited) / every if every else None,
+        packets=view.client_numbers(start, end),
+        vantage="client",
+        section="RFC 3449 §2.2, ETSI EN 301 545-2",
+    )
+
+
+def _fade(view: View) -> Iterator[Diagnosis]:
+    changes = view.forward.impairments.changes
+    if len({change.delay for change in (*changes, view.forward)}) > 1:
+        return  # the rates of satellites that pass are no fades
+    capacity = view.capacity
+    during = (capacity.start < view.last_byte) & (np.append(capacity.start[1:], np.inf) > view.first_byte)
+    start, rate = capacity.start[during], capacity.rate[during]
+    if not len(rate) or rate.min() >= _FADED * rate[0]:
+        return
+    low = rate < _FADED * rate[0]
+    first, last = int(np.flatnonzero(low)[0]), int(np.flatnonzero(low)[-1])
+    over = float(start[last + 1]) if last + 1 < len(start) else view.last_byte
+    ends = f", and was back at {over:.1f} s" if last + 1 < len(start) else ", and did not come back"
+    yield Diagnosis(
+        code="fade",
+        sentence=f"The link's data rate fell from {format_data_rate(round(float(rate[0])))} at {start[first]:.1f} s to "
+        f"{format_data_rate(round(float(rate.min())))}{ends}.",
+        start=float(start[first]),
+        end=over,
+        share=(over - float(start[first])) / max(view.last_byte - view.begin, 1e-9),
+        packets=view.numbers_in(float(start[first]), over),
+        vantage="server",
+        section="RFC 2488 §2",
+    )
+
+
 # Detector: datagrams never grew towards the path's MTU, or too large datagrams were lost (RFC 9000 §14.3).
 
 PATH_MTU_PATTERNS = (

@@ -191,7 +191,7 @@ _HOSTS = {CLIENT: CLIENT_HOSTS, SERVER: SERVER_HOSTS}
 _TUN = ("/dev/net/tun", 10, 200)  # path, major and minor number
 
 
-_LARGEST_ARGUMENT = 131_071  # bytes of one argument of a program (MAX_ARG_STRLEN of Linux)
+_DOCUMENT = "/parameters.json"
 
 
 class Description:
@@ -266,13 +266,8 @@ class Description:
         self.add("root", role, disk.path.name)
         self.add("bind", role, LOGS, f"out/{role}", "rw")
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-        if len(text) > _LARGEST_ARGUMENT:
-            raise LaneError(
-                "link-too-long",
-                "The link changes too often for virtual time, where its parameters have at most 128 KiB: use --clock "
-                "real, or a trace with fewer lines.",
-            )
-        self.process(role, "link", role, {}, [*disk.command, text])
+        self.add("file", role, _DOCUMENT, text)
+        self.process(role, "link", role, {}, [*disk.command, f"@{_DOCUMENT}"])
         self.capture(role, "eth0", "left", foreign=document["left"]["foreign"])
         self.capture(role, "eth1", "right", foreign=document["right"]["foreign"])
 

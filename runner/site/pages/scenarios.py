@@ -1,16 +1,18 @@
-"""The page of each case (its link, its slow-start bound, the distribution of its pairs, the counts of the link), and
-the list of all cases."""
+"""The page of each case (its link, its slow-start bound, the distribution of its pairs, the counts of the link), the
+list of all cases, and the scoreboard of the IETF's satellite paths."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from runner.compare.stats import Summary, summarise
-from runner.model.result import DROPS, DirectionTruth, LinkTruth
-from runner.model.run import Kind
+from runner.model.result import DROPS, DirectionTruth, LinkTruth, Outcome
+from runner.model.run import CaseRecord, Kind
 from runner.site import headlines
 from runner.site.cells import BY_KEY, Cell, links, tells_rates, transfer_facts
-from runner.site.charts import Axis, Strip, strips
+from runner.site.charts import Axis, Strip, sky, strips
 from runner.site.pages import Page, Pages
 from runner.site.view import RunView, case_path, stack_href
 
@@ -31,10 +33,98 @@ _SHORT = ("handshake_time", "ttlb")  # numbers of a case that transfers too litt
 
 
 def pages(view: RunView) -> Pages:
-    """One page per case, and the list of cases."""
-    yield Page("scenarios/index.html", "scenarios.html", {"rows": [_row(view, name) for name in view.scenarios]})
+    """One page per case, the list of cases, and the scoreboard when the run has a path of the IETF's draft."""
+    board = _scoreboard(view)
+    rows = [_row(view, name) for name in view.scenarios]
+    yield Page("scenarios/index.html", "scenarios.html", {"rows": rows, "scoreboard": board is not None})
+    if board is not None:
+        yield Page(SCOREBOARD, "scoreboard.html", board)
     for name in view.scenarios:
         yield Page(case_path(name), "scenario.html", _context(view, name))
+
+
+# Targets of draft-kuhn-quic-4-sat-07 §4, in seconds from the start of the transfer. The draft leaves 4.5 open, and has
+# one target for both kinds of loss in 4.7.
+
+SCOREBOARD = "scenarios/ietf.html"
+_SIZES = (2, 10, 100)  # MB
+TARGETS: dict[str, tuple[float, ...]] = {
+    "ietf-small": (3, 10, 85),
+    "ietf-medium": (3, 5, 20),
+    "ietf-thin": (3, 5, 20),
+    "ietf-step": (),
+    "ietf-large": (3, 5, 8),
+    "ietf-loss": (3, 6, 10),
+    "ietf-bursts": (3, 6, 10),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """The time of one pair, over one path, to one size. `met`: whether the median is within the target; None: the draft
+    has no target."""
+
+    time: Summary
+    met: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathResult:
+    """What one pair did over one path. `times`: for each of the sizes; None: not measured. `reason`: what most limited
+    it, when it missed a target."""
+
+    cell: Cell
+    times: tuple[Reached | None, ...]
+    attempts: str
+    reason: str
+
+
+def _scoreboard(view: RunView) -> dict[str, Any] | None:
+    """Rows are pairs, columns are the draft's paths; None when the run has none of these paths."""
+    rows: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
+    for cell in (cell for name in view.scenarios for cell in view.cells_of(name) if cell.case.link.name in TARGETS):
+        if cell.results and cell.case.kind is Kind.MEASUREMENT:
+            pair = rows.setdefault((cell.client, cell.server, cell.protocol), {})
+            pair.setdefault(cell.case.link.name, []).append(cell)
+    if not rows:
+        return None
+    paths = [name for name in TARGETS if any(name in pair for pair in rows.values())]
+    records = {cell.case.link.name: cell.case for pair in rows.values() for cells in pair.values() for cell in cells}
+    return {
+        "paths": [(name, TARGETS[name], links(records[name])) for name in paths],
+        "sizes": _SIZES,
+        "rows": [
+            (client, server, protocol, [_path_result(pair.get(name, ()), TARGETS[name]) for name in paths])
+            for (client, server, protocol), pair in sorted(rows.items(), key=lambda row: (row[0][2], row[0][:2]))
+        ],
+    }
+
+
+def _path_result(cells: Sequence[Cell], targets: tuple[float, ...]) -> PathResult | None:
+    if not cells:
+        return None
+    times: list[Reached | None] = []
+    for number, size in enumerate(_SIZES):
+        samples = [result.sample for cell in cells for result in cell.results if result.outcome is Outcome.SUCCEEDED]
+        values = [getattr(sample, f"first_{size}_mb") for sample in samples if sample is not None]
+        summary = summarise([value for value in values if value is not None])
+        met = summary.median <= targets[number] if summary and targets else None
+        times.append(None if summary is None else Reached(time=summary, met=met))
+    missed = any(time is not None and time.met is False for time in times)
+    largest = max(cells, key=lambda cell: cell.case.file_sizes)
+    return PathResult(
+        cell=largest,
+        times=tuple(times),
+        attempts=f"{headlines.attempts(cells)}",
+        reason=_reason(cells) if missed else "",
+    )
+
+
+def _reason(cells: Sequence[Cell]) -> str:
+    """The largest limit of these transfers, and their most frequent diagnosis."""
+    limits, typical = headlines.limits(cells), headlines.typical(cells)
+    words = [f"{limit} {share:.0%}" for limit, share in list(limits.items())[:1]]
+    return ", ".join([*words, *(found.code for found in typical[:1])])
 
 
 def _row(view: RunView, name: str) -> dict[str, Any]:
@@ -62,6 +152,7 @@ def _context(view: RunView, name: str) -> dict[str, Any]:
     return {
         "case": case,
         "links": links(case),
+        "sky": _sky(case),
         "transfer": transfer_facts(case, cells),
         "bdp": rtt * case.forward.data_rate / 8,
         "queue_share": case.forward.queue_packets * 1500 / max(rtt * case.forward.data_rate / 8, 1.0),
@@ -81,6 +172,14 @@ def _context(view: RunView, name: str) -> dict[str, Any]:
         "truth": _truth(cells),
         "measurement": case.kind is Kind.MEASUREMENT,
     }
+
+
+def _sky(case: CaseRecord) -> Markup:
+    """The parameters of the satellite segment that change over time: their whole list, once."""
+    ways = case.link.satellite.forward.impairments, case.link.satellite.return_.impairments
+    last = max((way.changes[-1].time for way in ways if way.changes), default=0.0)
+    end = max(way.changes_period for way in ways) or 1.2 * last + 1
+    return sky(case.link.satellite, end=end, title=f"Data rate, delay and loss of {case.link.name} over time")
 
 
 def _chart(view: RunView, cells: list[Cell], role: str) -> Markup:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from runner.decode.columns import CLIENT, SERVER
 from runner.diagnose.explain import Explanation, explain
-from runner.model.link import LinkParameters
+from runner.diagnose.path import LinkEvents
+from runner.model.link import NO_LINK_IMPAIRMENTS, LinkImpairments, LinkParameters
 from runner.tests.trace.tables import Ack, Frame, Packet, Stream, connection, trace
 from runner.trace.establish import facts
 from runner.trace.measure import sample
@@ -290,17 +291,24 @@ class Made:
                 self._window, self._recovery = max(self._window // 2, 2 * self.cause.packet), self._number
         self._at(self._now + self.cause.slow, self._send)
 
-    def explained(self) -> Explanation:
-        """The limits and diagnoses of the transfer."""
+    def explained(
+        self, *, events: LinkEvents | None = None, changes: LinkImpairments = NO_LINK_IMPAIRMENTS
+    ) -> Explanation:
+        """The limits and diagnoses of the transfer. `changes`: of the forward link's parameters; the packets that are
+        made do not follow them."""
         cause = self.cause
         parameters = {"initial_max_data": cause.receive_window, "initial_max_stream_data_bidi_local": 1 << 40}
         row = connection(client_transport_parameters=json.dumps(parameters), alpn="hq-interop")
         client, server = (trace(sorted(side, key=lambda packet: packet.time), row) for side in (self.far, self.near))
-        forward = LinkParameters(data_rate=cause.data_rate, delay=cause.delay, queue_packets=cause.queue, loss=0.0)
+        forward = LinkParameters(
+            data_rate=cause.data_rate, delay=cause.delay, queue_packets=cause.queue, loss=0.0, impairments=changes
+        )
         back = LinkParameters(data_rate=2_000_000, delay=cause.delay, queue_packets=cause.queue, loss=0.0)
         if cause.advertised:
             forward = LinkParameters(data_rate=cause.advertised, delay=0.0, queue_packets=0, loss=0.0)
             back = LinkParameters(data_rate=cause.advertised // 4, delay=0.0, queue_packets=0, loss=0.0)
         trace_facts = facts(client, server)
         numbers = sample(client, server, trace_facts, file_sizes=(cause.size,), forward=forward, return_=back)
-        return explain(Transfer(Recording(client, server)), trace_facts, numbers, forward=forward, return_=back)
+        return explain(
+            Transfer(Recording(client, server)), trace_facts, numbers, forward=forward, return_=back, events=events
+        )

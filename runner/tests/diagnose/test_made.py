@@ -1,17 +1,22 @@
 """Diagnoses of transfers that `made.py` makes: the expected diagnosis follows from the settings."""
 
+import struct
 from dataclasses import replace
 from functools import partial
 from operator import eq
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from runner.decode.columns import CLIENT
 from runner.diagnose.explain import DETECTORS
 from runner.diagnose.limits import longest
-from runner.diagnose.path import first_cover
+from runner.diagnose.path import LinkEvents, first_cover, link_events
+from runner.model.link import LinkChange, LinkImpairments
 from runner.model.result import Limit
 from runner.tests.diagnose.made import Cause, Made
+from runner.tests.trace.tables import EPOCH_NS
 
 CLEAN = Cause(cap=300_000)
 CAUSES = {
@@ -225,3 +230,42 @@ def test_the_first_range_that_covers_a_point_counts() -> None:
 def test_the_longest_run_is_found() -> None:
     assert longest(np.array([True, False, True, True, False, True])) == (2, 4)
     assert longest(np.zeros(3, dtype=bool)) == (0, 0)
+
+
+def test_the_packet_log_names_handovers_and_grants(tmp_path: Path) -> None:
+    """Records as the simulator writes them: two packets of the server are lost in a handover, and one of two packets of
+    the client waits 0.6 s for its grant."""
+    record = struct.Struct("<QIIBBHHH")
+    rows = [
+        (0.10, 1, 1, 0), (0.10, 2, 1, 0), (0.11, 1, 1, 3), (0.70, 2, 1, 11), (0.70, 2, 1, 3),
+        (1.00, 3, 0, 0), (1.00, 3, 0, 10), (1.00, 4, 0, 0), (1.01, 4, 0, 10),
+    ]  # fmt: skip
+    log = b"".join(record.pack(round(1e9 * at), number, 0, way, event, 0, 1200, 0) for at, number, way, event in rows)
+    path = tmp_path / "packets.bin"
+    path.write_bytes(b"BPLINK1\n" + (7_000_000_000).to_bytes(8, "little") + log)
+    events = link_events(path)
+    assert events is not None
+    assert [times.tolist() for times in events.handover] == [[], [8_000_000_000, 8_010_000_000]]
+    assert events.granted[CLIENT].tolist() == [7_700_000_000]
+    assert events.waited[CLIENT].tolist() == pytest.approx([0.6])
+    path.write_bytes(b"BPLINK1\n" + bytes(9))
+    assert link_events(path) is None
+
+
+def test_handovers_grants_and_fades_are_named() -> None:
+    made = Made(CLEAN)
+    lost = EPOCH_NS + np.array([900_000_000, 950_000_000, 2_000_000_000])
+    events = LinkEvents(
+        handover=(lost[:1], lost),
+        granted=(EPOCH_NS + np.array([800_000_000]), np.empty(0, dtype=np.int64)),
+        waited=(np.array([0.55]), np.empty(0)),
+    )
+    fall = LinkImpairments(
+        changes=(LinkChange(0.0, CLEAN.delay, CLEAN.data_rate), LinkChange(1.0, CLEAN.delay, 2_000_000))
+    )
+    told = {each.code: each.sentence for each in made.explained(events=events, changes=fall).diagnoses}
+    assert told["handover"] == "2 handovers (at 0.9, 2.0 s) lost 3 packets of the server and 1 of the client."
+    assert told["waited-for-grant"].endswith("in the median, at most 550 ms.")
+    assert told["fade"].startswith("The link's data rate fell from 8 Mbit/s at 1.1 s to 2 Mbit/s, and did not")
+    passing = replace(fall, changes=(*fall.changes, LinkChange(1.5, 0.2, 2_000_000)))
+    assert not {each.code for each in made.explained(changes=passing).diagnoses} & {"handover", "fade"}

@@ -2,8 +2,9 @@
 """Measures a lane's link from inside, with only the rights of a stack's endpoint.
 
 `measure.py server` echoes UDP on port 443 and sends a flow to each client that requests a flow. `measure.py client`
-takes a JSON object in CLIENT_PARAMS, with `echoes`, `rate` (bit/s of IP bytes), `ip_length` (bytes) and `count`
-(packets of the flow). It writes `rtt_samples_s` and `flow` (the result of `traffic.receive`) to /logs/measured.json.
+takes a JSON object in CLIENT_PARAMS, with `echoes`, `rate` (bit/s of IP bytes), `ip_length` (bytes), `count` (packets
+of the flow), `ecn` (their ECN field) and `each` (whether to record every packet). It writes `rtt_samples_s` and `flow`
+(the result of `traffic.receive`) to /logs/measured.json.
 """
 
 import json
@@ -45,7 +46,9 @@ def serve() -> None:
             elif data.startswith(FLOW) and (address, data) not in answered:
                 answered.add((address, data))
                 wanted = json.loads(data.removeprefix(FLOW))
-                traffic.send(address[0], FLOW_PORT, wanted["rate"], wanted["ip_length"], wanted["count"])
+                traffic.send(
+                    address[0], FLOW_PORT, wanted["rate"], wanted["ip_length"], wanted["count"], ecn=wanted["ecn"]
+                )
 
 
 def round_trips(sock: socket.socket, count: int) -> list[float]:
@@ -79,7 +82,9 @@ def ask(parameters: dict[str, Any]) -> None:
         sock.connect(SERVER)
         samples = round_trips(sock, parameters["echoes"])
         flow: dict[str, Any] = {}
-        receiver = threading.Thread(target=lambda: flow.update(traffic.receive(FLOW_PORT, 10.0, 2.0, socket.AF_INET)))
+        receiver = threading.Thread(
+            target=lambda: flow.update(traffic.receive(FLOW_PORT, 10.0, 2.0, socket.AF_INET, each=parameters["each"]))
+        )
         receiver.start()
         time.sleep(0.2)
         for _ in range(ATTEMPTS):
