@@ -559,7 +559,9 @@ def _course(
     """The values of one parameter over time, as steps: each holds until the next. Of too many values only the worst of
     each few neighbours remains."""
     changes = [change for change in way.impairments.changes if change.time <= end]
-    steps = [(0.0, float(getattr(way, key))), *((change.time, float(getattr(change, key))) for change in changes)]
+    steps = [(change.time, float(getattr(change, key))) for change in changes]
+    if not changes or changes[0].time > 0:
+        steps.insert(0, (0.0, float(getattr(way, key))))
     every = -(-len(steps) // _STEPS)
     groups = (steps[at : at + every] for at in range(0, len(steps), every))
     return [(group[0][0], worst(value for _, value in group)) for group in groups]
