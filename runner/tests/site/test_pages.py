@@ -10,6 +10,7 @@ from rich.console import Console
 
 from lab.run_folders import case, measured, rare_run, recorded_run, run, variants_run, vias_run
 from runner.compare.rankings import Share
+from runner.model.link import LinkChange, LinkImpairments, LinkParameters, SegmentRecord
 from runner.model.result import DirectionTruth, Finding, LinkTruth, Outcome, PublicVerdict, Result
 from runner.model.run import Job, Kind
 from runner.site import charts, headlines, render
@@ -121,6 +122,37 @@ def test_a_scenario_sums_the_link_s_truth_and_orders_its_stacks(tmp_path: Path) 
     assert page.context["truth"]["jobs"] == 3  # type: ignore[union-attr]
     empty = [one for one in scenarios.pages(view) if one.path == "scenarios/transfer.html"]
     assert len(empty) == 1
+
+
+def test_the_scoreboard_holds_the_paths_of_the_draft_against_its_targets(tmp_path: Path) -> None:
+    name = "goodput@ietf-small"
+    asked = case(name, iterations=3)
+    cases = {name: replace(asked, link=replace(asked.link, name="ietf-small"))}
+    order = tuple(Job(server="a", client="a", case=name, iteration=number) for number in (1, 2, 3))
+    folder = RunFolder.create(tmp_path / "run", run("run", cases, order))
+    for job in order:
+        sample = replace(measured(8e6), first_2_mb=2.0 + job.iteration / 10, first_10_mb=12.0)
+        result = replace(Result.of(job, Outcome.SUCCEEDED), sample=sample, limits={"congestion window": 1.0})
+        folder.save_result(result)
+    (page,) = [one for one in scenarios.pages(view_of(folder)) if one.path == scenarios.SCOREBOARD]
+    assert isinstance(page, Page)
+    ((client, server, _, (path,)),) = page.context["rows"]
+    first, second, third = path.times
+    assert (client, server, third) == ("a", "a", None)
+    assert (first.time.median, first.met, second.time.median, second.met) == (2.2, True, 12.0, False)
+    assert path.reason == "congestion window 100%"
+    pages = [one.path for one in scenarios.pages(view_of(measured_run(tmp_path / "other")))]
+    assert scenarios.SCOREBOARD not in pages
+
+
+def test_a_link_over_time_shows_its_handovers() -> None:
+    changes = (LinkChange(0.0, 0.02, 8_000_000), LinkChange(4.0, 0.02, 8_000_000, 1.0, handover=True))
+    way = LinkParameters(data_rate=9_000_000, delay=0.03, queue_packets=9, loss=0.0)
+    assert not charts.sky(SegmentRecord(forward=way, return_=way), end=9.0, title="steady")
+    moving = replace(way, impairments=LinkImpairments(changes=(*changes, LinkChange(4.5, 0.05, 2_000_000))))
+    drawn = charts.sky(SegmentRecord(forward=moving, return_=way), end=9.0, title="moving")
+    assert drawn.count("<title>handover, 4.00 to 4.50 s</title>") == 3
+    assert drawn.count("loss (%)") == 1
 
 
 def test_a_case_that_moves_little_tells_of_no_goodput(tmp_path: Path) -> None:

@@ -271,6 +271,17 @@ def test_steady_state_leaves_start_and_tail_out() -> None:
     assert measure(trace(packets), None).steady_state_efficiency == pytest.approx(8 * 2300 / (3.22 - 2.4) / 1e6)
 
 
+def test_the_times_of_the_first_megabytes_count_new_bytes() -> None:
+    times = ((0.5, 0), (1.0, 0), (2.0, 1), (3.0, 2))  # the second packet repeats the bytes of the first
+    packets = [Packet(0.0, CLIENT, 0, type="initial")]
+    packets += [
+        Packet(time, SERVER, number, (Stream(0, 1_000_000 * block, 1_000_000, fin=block == 2),))
+        for number, (time, block) in enumerate(times)
+    ]
+    sample = measure(trace(packets), None)
+    assert (sample.first_2_mb, sample.first_10_mb, sample.first_100_mb) == (2.0, None, None)
+
+
 def test_the_first_flight_is_what_left_before_an_ack_of_it_could_have_come() -> None:
     flight = facts(*captures()).first_flight
     assert flight is not None
