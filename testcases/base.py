@@ -12,7 +12,7 @@ from runner.model.facts import PacketPlace, TraceFacts
 from runner.model.link import AdvertisedLink, Link
 from runner.model.result import Evidence, Finding, LinkTruth
 from runner.model.run import CaseRecord, ClientKind, Kind
-from runner.model.stack import HTTP09, OVER_TCP, WIRE_NAMES, Role
+from runner.model.stack import HTTP09, OVER_TCP, WIRE_NAMES, Role, same_fields
 from runner.units import MIB
 
 
@@ -212,29 +212,14 @@ class Case:
 
     def record(self) -> CaseRecord:
         """The declaration with its link, as `run.json` stores it."""
-        return CaseRecord(
-            name=self.name,
-            case=self.name,
-            declared=self.declared,
-            abbreviation=self.abbreviation,
-            kind=self.kind,
-            description=self.description,
-            link=self.link.record(),
-            wire_names={role.value: self.wire(role) for role in Role},
-            file_sizes=self.files,
-            timeout=self.timeout,
-            iterations=self.iterations,
-            host=self.host,
-            name_length=self.name_length,
-            chain_length=self.chain_length,
-            chain_bytes=self.chain_bytes,
-            client=self.client,
-            alpn="" if self.client is ClientKind.STACK else self.protocols[0],
-            encrypted=self.encrypted,
-            origins=self.origins,
-            warm=self.warm,
-            beside=self.beside,
-        )
+        changed = {
+            "case": self.name,
+            "link": self.link.record(),
+            "wire_names": {role.value: self.wire(role) for role in Role},
+            "file_sizes": self.files,
+            "alpn": "" if self.client is ClientKind.STACK else self.protocols[0],
+        }
+        return CaseRecord(**(same_fields(CaseRecord, self) | changed))
 
 
 MEASURED_FILE = 10 * MIB  # the size in every measurement of the public runner and of the thesis (docs/references.md)

@@ -38,13 +38,6 @@ def needs_two_datagrams(case: CaseEvidence) -> Iterator[Finding]:
         yield proven(finding, *(hello.places[0] for hello in hellos if hello.places))
 
 
-def arrived_out_of_order(case: CaseEvidence) -> Iterator[Finding]:
-    """In at least one connection, the second part of the ClientHello arrived before the first part."""
-    hellos = [connection.client_hello for connection in case.facts.connections if connection.client_hello is not None]
-    if not any(hello.out_of_order for hello in hellos if hello.datagrams > 1):
-        yield hits.missed("a ClientHello whose later part arrives first", f"none of {len(hellos)}")
-
-
 CASE = Case(
     name="postquantum",
     abbreviation="PQ",

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from runner.campaign.schedule import Rests, Schedule, lack_of_space
+from runner.campaign.schedule import Pauses, Schedule, lack_of_space
 from runner.compare.stats import median_iteration
 from runner.errors import BentpipeError, BudgetError, HostRefusedError, LaneError, SetupError
 from runner.files import beneath, compress_logs, remove_tree
@@ -24,7 +24,7 @@ from runner.model.result import Artifacts, EndpointRecord, Evidence, Finding, Ou
 from runner.model.run import Job, Pause, Retention
 from runner.model.stack import Role
 from runner.places.place import Concurrency
-from runner.plan.jobs import FIRST_CASE, gated, without_run
+from runner.plan.jobs import FIRST_CASE, prevented, without_run
 from runner.store import runs
 from runner.store.runs import RunFolder
 from testcases.base import Case
@@ -88,7 +88,7 @@ class Execution:
                 return None
 
     def _run(self, job: Job, lane: int) -> Result | None:
-        if refusal := gated(job, self.handshakes):
+        if refusal := prevented(job, self.handshakes):
             self.schedule.leave(job)
             skipped = without_run(job, Outcome.SKIPPED, refusal)
             self.folder.save_result(skipped)
@@ -281,7 +281,7 @@ class Campaign:
         schedule = Schedule(
             run=self.folder.run,
             width=self.width,
-            rests=Rests(self.folder.path, self.deployment, self.pause),
+            pauses=Pauses(self.folder.path, self.deployment, self.pause),
             observer=self.observer,
             stopped=self._stop,
             clock=self.clock,

@@ -95,7 +95,7 @@ class Rest:
 
 
 @dataclass
-class Rests:
+class Pauses:
     """Decides whether lanes may start jobs. Not thread-safe."""
 
     folder: Path  # the run's folder: its file system must have space
@@ -133,7 +133,7 @@ class Schedule:
 
     run: Run
     width: Concurrency
-    rests: Rests
+    pauses: Pauses
     observer: Observer
     stopped: threading.Event
     clock: Callable[[], float] = time.monotonic
@@ -176,7 +176,7 @@ class Schedule:
     def _queue_of(self, job: Job) -> deque[Job]:
         if self._waits(job):
             return self._waiting
-        lane = self.rests.deployment.lane_of(job)
+        lane = self.pauses.deployment.lane_of(job)
         return self._shared if lane is None else self._own[lane]
 
     def _count(self, job: Job) -> None:
@@ -266,7 +266,7 @@ class Schedule:
 
     def _resting(self, lane: int) -> bool:
         """True when `lane` starts no job now. Each new reason is reported to the observer."""
-        rest = self.rests.look(lane)
+        rest = self.pauses.look(lane)
         if rest.new:
             self.report("paused", message=rest.reason)
         return bool(rest.reason)

@@ -93,7 +93,7 @@ class CheckedCell:
         return Outcome.SUCCEEDED if count(self.decided).successes > self.failures else Outcome.ERROR
 
     @property
-    def excused(self) -> bool:
+    def tolerated(self) -> bool:
         """True when the case failed, but not more often than chance allows."""
         return self.outcome is Outcome.SUCCEEDED and self.failures > 0
 

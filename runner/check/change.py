@@ -71,8 +71,8 @@ class Change:
     def rates(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Successes and attempts of base and of head. When head itself causes a failure, failures of base that the peer
         caused count as successes: otherwise they would hide the new failure."""
-        excused = self._peers_fault if any(map(self._own_fault, self.decided[1])) else lambda _: False
-        good = sum(result.outcome is _GOOD or excused(result) for result in self.decided[0])
+        tolerated = self._peers_fault if any(map(self._own_fault, self.decided[1])) else lambda _: False
+        good = sum(result.outcome is _GOOD or tolerated(result) for result in self.decided[0])
         good_after = sum(result.outcome is _GOOD for result in self.decided[1])
         return (good, len(self.decided[0])), (good_after, len(self.decided[1]))
 

@@ -48,7 +48,7 @@ from runner.model.run import Job, Kind, Retention, Run
 from runner.model.stack import HTTP3, OVER_QUIC, WIRE_NAMES, Implementation, Role
 from runner.places.guests.processes import require_memory
 from runner.places.lane_job import EndpointSpec
-from runner.places.place import Concurrency, Ground, concurrency, open_ground
+from runner.places.place import Concurrency, OpenPlace, concurrency, open_place
 from runner.plan.catalog import Catalog, Selection, load_catalog
 from runner.plan.jobs import LOGS, cannot_talk, new_run, run_path
 from runner.plan.options import CheckOptions
@@ -119,7 +119,7 @@ _SIGNS = {
 }
 _BY_THE_PEER = "Failed by the fault of the peer: this does not count against the image"
 _RULES = "Broken MUSTs (§)"
-_EXCUSED = f"Failed in some iterations, but in fewer than {HELD} of {MOST}: this does not count against the image"
+_TOLERATED = f"Failed in some iterations, but in fewer than {HELD} of {MOST}: this does not count against the image"
 UNKNOWN_URL = "https://example.org/your-project"
 
 
@@ -344,14 +344,14 @@ class Report:
 
     def groups(self) -> list[tuple[str, list[CellPlace]]]:
         """Cells with findings to print, by heading; empty groups are left out."""
-        by_title: dict[str, list[CellPlace]] = {"Failed": [], _BY_THE_PEER: [], _EXCUSED: [], "Not decided": []}
+        by_title: dict[str, list[CellPlace]] = {"Failed": [], _BY_THE_PEER: [], _TOLERATED: [], "Not decided": []}
         for place, cell in self.cells.items():
             if cell.outcome is Outcome.FAILED:
                 by_title["Failed" if self.is_charged(place) else _BY_THE_PEER].append(place)
             elif cell.outcome is Outcome.ERROR:
                 by_title["Not decided"].append(place)
-            elif cell.excused:
-                by_title[_EXCUSED].append(place)
+            elif cell.tolerated:
+                by_title[_TOLERATED].append(place)
         return [(title, places) for title, places in by_title.items() if places]
 
     def _markdown_findings(self, place: CellPlace) -> list[str]:
@@ -416,7 +416,7 @@ def cell_text(cell: CheckedCell) -> str:
     """The sign of a cell with its goodput, its code or its rate of success."""
     sign, result = _SIGNS[cell.outcome] + ("°" if cell.shown.without_keys else ""), cell.shown
     tried = f"{count(cell.decided)}" if cell.rate else ""
-    if cell.excused:
+    if cell.tolerated:
         return f"≈ {tried}"
     if cell.outcome in (Outcome.FAILED, Outcome.ERROR):
         return " ".join(filter(None, (sign, code_of(result), tried)))
@@ -434,7 +434,7 @@ def fix_of(cell: CheckedCell, finding: Finding, role: Role) -> str:
 
 
 def _junit_entry(cell: CheckedCell, role: Role, *, nothing: bool, is_open: bool) -> JUnitEntry:
-    """A cell that says nothing about the image is an error only when it leaves the check open. An excused cell passes
+    """A cell that says nothing about the image is an error only when it leaves the check open. A tolerated cell passes
     with a note."""
     tags = {
         Outcome.FAILED: "failure",
@@ -445,7 +445,7 @@ def _junit_entry(cell: CheckedCell, role: Role, *, nothing: bool, is_open: bool)
     text = findings_text(findings, lambda finding: fix_of(cell, finding, role))
     tag = ("error" if is_open else "skipped") if nothing else tags.get(cell.outcome)
     if tag is None:
-        return JUnitEntry(text=f"{cell.rate}\n{text}" if cell.excused else "", seconds=seconds)
+        return JUnitEntry(text=f"{cell.rate}\n{text}" if cell.tolerated else "", seconds=seconds)
     words = ["not decided"] if cell.outcome is Outcome.ERROR else ["the peer's fault"] if nothing else []
     words += [f"{finding.code}: {finding.actual}" for finding in findings[:1]] or [cell.outcome.value]
     words += [cell.rate] if cell.rate else []
@@ -596,16 +596,16 @@ class _Check:
         )
         if self._subject.clock == REAL and (load := busy()):
             self._say(load)
-        with folder.locked(), open_ground(folder.run, self._width, self._say) as ground:
+        with folder.locked(), open_place(folder.run, self._width, self._say) as opened:
             try:
-                self._run_all(entry, ground)
+                self._run_all(entry, opened)
             finally:
                 self.problems += self._output_problems()
 
-    def _run_all(self, entry: Implementation, ground: Ground) -> None:
+    def _run_all(self, entry: Implementation, opened: OpenPlace) -> None:
         first = self._jobs(entry, tuple(case for case in self._cases if case in FIRST_CASES), peers=1)
-        self.problems += self._probe(first, ground)
-        self._execute(first, entry, ground)
+        self.problems += self._probe(first, opened)
+        self._execute(first, entry, opened)
         able = self._able()
         for role in entry.roles:
             if role in able and not able[role]:
@@ -624,7 +624,7 @@ class _Check:
             # Measurements come last, because fewer lanes may be open during measurements.
             cases = self._catalog.cases
             jobs.sort(key=lambda job: (cases[job.case].kind is Kind.MEASUREMENT, -cases[job.case].timeout))
-            self._execute(jobs, entry, ground)
+            self._execute(jobs, entry, opened)
 
     def _entry(self, roles: tuple[Role, ...], able: Mapping[Role, frozenset[str]]) -> Implementation:
         """The subject as a stack. `able`: the first cases that each role passed; empty before they run."""
@@ -661,13 +661,13 @@ class _Check:
         )
         return with_clock(run, self._subject.clock)
 
-    def _probe(self, jobs: list[Job], ground: Ground) -> list[Problem]:
+    def _probe(self, jobs: list[Job], opened: OpenPlace) -> list[Problem]:
         """Run the image with an unknown TESTCASE. A local build needs no probe: its script exits with 127."""
         if self._subject.facts is None:
             return []
-        if ground.unprobed:
-            self._say(ground.unprobed)
-        answers = ground.probe(self._run(), self._path / "compliance.json", jobs)
+        if opened.unprobed:
+            self._say(opened.unprobed)
+        answers = opened.probe(self._run(), self._path / "compliance.json", jobs)
         reasons = {role: reason for (name, role), reason in answers.items() if name == self._subject.name}
         return list(of_probe(reasons))
 
@@ -675,7 +675,7 @@ class _Check:
         assert self._folder is not None, "_open() comes first"
         return self._folder.run
 
-    def _execute(self, jobs: list[Job], entry: Implementation, ground: Ground) -> None:
+    def _execute(self, jobs: list[Job], entry: Implementation, opened: OpenPlace) -> None:
         assert self._folder is not None, "_open() comes first"
         record, now = self._run(), self._record(entry)
         self._folder.save_run(replace(record, protocols={**record.protocols, **now.protocols}))
@@ -685,7 +685,7 @@ class _Check:
                 cases=self._catalog.cases,
                 todo=tuple(jobs),
                 verdicts_without_run={},
-                deployment=ground.deployment(self._run(), self._subject.specs()),
+                deployment=opened.deployment(self._run(), self._subject.specs()),
                 width=self._width,
                 retention=Retention.FAILED,
                 observer=watch,
@@ -809,7 +809,7 @@ def _cases_table(report: Report, columns: list[tuple[Role, str]]) -> Table:
 
 def _style(report: Report, place: CellPlace) -> str:
     cell = report.cells.get(place)
-    if cell is None or cell.excused or report.says_nothing(place):
+    if cell is None or cell.tolerated or report.says_nothing(place):
         return "yellow"
     return STYLES[cell.outcome][1]
 

@@ -42,7 +42,7 @@ from runner.model.result import Outcome, Result
 from runner.model.run import ClientKind, Job, Kind, Retention
 from runner.model.stack import OVER_QUIC, Implementation, Role
 from runner.places.guests.processes import SavedImages, require_memory
-from runner.places.place import Ground, concurrency, open_ground
+from runner.places.place import OpenPlace, concurrency, open_place
 from runner.plan.catalog import Catalog, Selection, load_catalog, named, split
 from runner.plan.jobs import FIRST_CASE, LOGS, new_run, run_path, verdicts_without_run
 from runner.plan.options import BuildOptions
@@ -80,15 +80,7 @@ class ImageSource(ABC):
         """Facts about an image. Raises UsageError when it is not here."""
 
     @abstractmethod
-    def ready(
-        self,
-        stacks: Sequence[Implementation],
-        clock: str,
-        *,
-        assume_yes: bool,
-        extra_cas: Path | None,
-        console: Console,
-    ) -> Ready:
+    def ready(self, stacks: Sequence[Implementation], options: BuildOptions, console: Console) -> Ready:
         """Make everything ready for jobs of `stacks`. Raises SetupError."""
 
 
@@ -110,17 +102,14 @@ class EngineImages(ImageSource):
     def facts(self, image: str) -> ImageFacts:
         return image_facts(engine.connect(), image)
 
-    def ready(
-        self,
-        stacks: Sequence[Implementation],
-        clock: str,
-        *,
-        assume_yes: bool,
-        extra_cas: Path | None,
-        console: Console,
-    ) -> Ready:
-        guests = clock != REAL
-        return prepare(stacks, assume_yes=assume_yes, extra_cas=extra_cas, console=console, guests=guests)
+    def ready(self, stacks: Sequence[Implementation], options: BuildOptions, console: Console) -> Ready:
+        return prepare(
+            stacks,
+            assume_yes=options.yes,
+            extra_cas=options.extra_cas,
+            console=console,
+            guests=options.clock != REAL,
+        )
 
 
 class ArchivedImages(ImageSource):
@@ -162,18 +151,10 @@ class ArchivedImages(ImageSource):
             version=labels.get(VERSION_LABEL, ""),
         )
 
-    def ready(
-        self,
-        stacks: Sequence[Implementation],
-        clock: str,
-        *,
-        assume_yes: bool,  # noqa: ARG002 - nothing is installed
-        extra_cas: Path | None,  # noqa: ARG002 - nothing is fetched
-        console: Console,  # noqa: ARG002
-    ) -> Ready:
-        if clock != VIRTUAL:
+    def ready(self, stacks: Sequence[Implementation], options: BuildOptions, console: Console) -> Ready:  # noqa: ARG002
+        if options.clock != VIRTUAL:
             raise UsageError(
-                f"--clock {clock}: jobs without Docker run in virtual time; leave out --clock or --rootless."
+                f"--clock {options.clock}: jobs without Docker run in virtual time; leave out --clock or --rootless."
             )
         return ready_without_engine(stacks, self.saved)
 
@@ -220,13 +201,13 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
         )
     stacks = [catalog.implementations[peer] for peer in peers]
 
-    def ready(clock: str) -> Ready:
+    def ready(options: BuildOptions) -> Ready:
         try:
-            if clock != REAL:
+            if options.clock != REAL:
                 require_memory(width.all)  # before the guests' kernel is built, which takes minutes
-            return source.ready(stacks, clock, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
+            return source.ready(stacks, options, err)
         except SetupError as error:
-            if clock != REAL:
+            if options.clock != REAL:
                 raise GuestsUnavailableError(f"This host can't run virtual time: {error}") from error
             raise
 
@@ -248,7 +229,7 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
         raise UsageError(f"--run {path} already has a comparison: choose another name.")
     if options.clock != REAL:
         try:
-            return TwoBuilds(comparison, ready(options.clock), out).run()
+            return TwoBuilds(comparison, ready(options), out).run()
         except GuestsUnavailableError as error:
             if source.only_virtual:
                 raise SetupError(f"{error} Jobs in lanes need Docker; leave out --rootless.") from error
@@ -256,7 +237,7 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
             for side in SIDES:
                 remove_tree(path, side)
             comparison = replace(comparison, options=replace(comparison.options, clock=REAL))
-    return TwoBuilds(comparison, ready(REAL), out).run()
+    return TwoBuilds(comparison, ready(comparison.options), out).run()
 
 
 def _peers(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
@@ -330,7 +311,7 @@ class TwoBuilds:
             with ExitStack() as stack:
                 for folder in self._folders.values():
                     stack.enter_context(folder.locked())
-                self._run_all(first, stack.enter_context(self._ground()))
+                self._run_all(first, stack.enter_context(self._opened()))
         changes = self.changes()
         return ChangeReport(
             name=self._name,
@@ -348,29 +329,29 @@ class TwoBuilds:
         )
 
     @contextmanager
-    def _ground(self) -> Iterator[Ground]:
+    def _opened(self) -> Iterator[OpenPlace]:
         with ExitStack() as stack:
             try:
-                ground = stack.enter_context(
-                    open_ground(self._folders[HEAD].run, self._width, self._say, self._plan.source.saved)
+                opened = stack.enter_context(
+                    open_place(self._folders[HEAD].run, self._width, self._say, self._plan.source.saved)
                 )
             except (LaneError, SetupError) as error:
                 if self._options.clock == REAL:
                     raise
                 raise GuestsUnavailableError(f"This host can't run virtual time: {error}") from error
-            yield ground
+            yield opened
 
-    def _run_all(self, first: Sequence[Job], ground: Ground) -> None:
-        self._probe(first, ground)
+    def _run_all(self, first: Sequence[Job], opened: OpenPlace) -> None:
+        self._probe(first, opened)
         for jobs in (
             [job for job in first if job.case == FIRST_CASE],
             [job for job in first if job.case != FIRST_CASE],
         ):
-            self._execute(jobs, ground)
+            self._execute(jobs, opened)
             self._require_guests()
         while more := self._further():
             self._out.print(f"{len(more)} jobs run again with each build, because their cells differ.")
-            self._execute(more, ground)
+            self._execute(more, opened)
 
     def _require_guests(self) -> None:
         """Raise GuestsUnavailableError when all jobs so far failed because of their guests."""
@@ -395,20 +376,20 @@ class TwoBuilds:
         )
         return RunFolder.create(path, replace(with_clock(run, self._options.clock), order=tuple(first)))
 
-    def _probe(self, jobs: Sequence[Job], ground: Ground) -> None:
-        """Run both images with an unknown test case, on a ground that probes images."""
+    def _probe(self, jobs: Sequence[Job], opened: OpenPlace) -> None:
+        """Run both images with an unknown test case, on a place that probes images."""
         for side, folder in self._folders.items():
-            answers = ground.probe(folder.run, folder.path / "compliance.json", jobs)
+            answers = opened.probe(folder.run, folder.path / "compliance.json", jobs)
             self._without_run[side] = verdicts_without_run(self._catalogs[side], tuple(jobs), answers)
             reasons = {role: reason for (name, role), reason in answers.items() if name == self._name}
             self._problems[side] += of_probe(reasons)
 
-    def _execute(self, jobs: Sequence[Job], ground: Ground) -> None:
+    def _execute(self, jobs: Sequence[Job], opened: OpenPlace) -> None:
         """Run the jobs with both builds: at the same time when they can't disturb each other, otherwise block by block
         in turns."""
-        for block in ground.blocks(jobs):
-            works = {side: self._campaign(side, block, ground) for side in SIDES}
-            with stopping(*works.values()), ThreadPoolExecutor(len(SIDES) if ground.runs_at_once else 1) as pool:
+        for block in opened.blocks(jobs):
+            works = {side: self._campaign(side, block, opened) for side in SIDES}
+            with stopping(*works.values()), ThreadPoolExecutor(len(SIDES) if opened.runs_at_once else 1) as pool:
                 for side, results in zip(SIDES, pool.map(Campaign.execute, works.values()), strict=True):
                     self.results[side] |= results
             if any(work.stopped for work in works.values()):
@@ -417,7 +398,7 @@ class TwoBuilds:
                     f"Stopped after {done} jobs of the comparison; they are in {self._plan.path}."
                 )
 
-    def _campaign(self, side: str, jobs: Sequence[Job], ground: Ground) -> Campaign:
+    def _campaign(self, side: str, jobs: Sequence[Job], opened: OpenPlace) -> Campaign:
         folder = self._folders[side]
         order = dict.fromkeys((*folder.run.order, *jobs))
         folder.save_run(replace(folder.run, order=tuple(order)))
@@ -426,7 +407,7 @@ class TwoBuilds:
             cases=self._plan.catalog.cases,
             todo=tuple(jobs),
             verdicts_without_run={job: result for job, result in self._without_run[side].items() if job in jobs},
-            deployment=ground.deployment(folder.run, {}),
+            deployment=opened.deployment(folder.run, {}),
             width=self._width,
             # When two results differ, the captures of both builds are useful, also of the build that succeeded.
             retention=Retention.ALL if any(job.iteration > 1 for job in jobs) else Retention.FAILED,

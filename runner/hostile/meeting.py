@@ -40,7 +40,7 @@ from runner.model.run import CaseRecord, Job
 from runner.model.stack import Implementation, Role
 from runner.places.guests.processes import require_memory
 from runner.places.lane_job import EndpointSpec
-from runner.places.place import Concurrency, Ground, concurrency, open_ground
+from runner.places.place import Concurrency, OpenPlace, concurrency, open_place
 from runner.plan.catalog import Catalog, Selection, load_catalog, split
 from runner.plan.jobs import LOGS, new_run
 from runner.plan.options import StackOptions
@@ -207,10 +207,10 @@ class Meeting:
         folder = RunFolder.create(self.path, self._run)
         with (
             folder.locked(),
-            open_ground(self._run, width, lambda text: self._out.print(text, soft_wrap=True)) as ground,
+            open_place(self._run, width, lambda text: self._out.print(text, soft_wrap=True)) as opened,
             ThreadPoolExecutor(width.all, thread_name_prefix="flights") as pool,
         ):
-            for part in pool.map(lambda pair: self._batch(ground, *pair), zip(jobs, todo, strict=True)):
+            for part in pool.map(lambda pair: self._batch(opened, *pair), zip(jobs, todo, strict=True)):
                 self.results += part
                 done = f"{self._stack.name}: {len(self.results)} of {planned} flights done"
                 self._out.print(done, soft_wrap=True, markup=False)
@@ -246,12 +246,12 @@ class Meeting:
             timeout=60 + _FLIGHT_SECONDS * max(_CHUNKS.values()),
         )
 
-    def _batch(self, ground: Ground, job: Job, batch: Batch) -> list[FlightResult]:
+    def _batch(self, opened: OpenPlace, job: Job, batch: Batch) -> list[FlightResult]:
         """Run a batch. When the server crashes, another server goes on with the flights that are left."""
         left, results = batch.flights, list[FlightResult]()
         for restart in range(_MOST_RESTARTS):
             part = replace(job, iteration=job.iteration + 1000 * restart)
-            new = self._run_flights(ground, part, replace(batch, flights=left))
+            new = self._run_flights(opened, part, replace(batch, flights=left))
             results += new
             done = {result.flight for result in new}
             left = tuple(flight for flight in left if flight.name not in done)
@@ -264,7 +264,7 @@ class Meeting:
         order = [flight.name for flight in batch.flights]
         return sorted(results, key=lambda result: order.index(result.flight))
 
-    def _run_flights(self, ground: Ground, job: Job, batch: Batch) -> list[FlightResult]:
+    def _run_flights(self, opened: OpenPlace, job: Job, batch: Batch) -> list[FlightResult]:
         folder = self.path / job.path
         names = {"FLIGHTS": " ".join(flight.name for flight in batch.flights)}
         peer_role = Role.CLIENT if batch.role is Role.SERVER else Role.SERVER
@@ -276,7 +276,7 @@ class Meeting:
                 environment=names | {"SECONDS_EACH": str(_CLIENT_SECONDS)},
             )
         try:
-            evidence = ground.deployment(self._run, specs).run(job, folder, attempt=1)
+            evidence = opened.deployment(self._run, specs).run(job, folder, attempt=1)
         except LaneError as error:
             self._out.print(f"{job}: {error}", soft_wrap=True, markup=False)
             return []

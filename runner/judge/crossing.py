@@ -39,10 +39,6 @@ class Ends:
     server_initial: int | None
 
     @property
-    def tuple_(self) -> tuple[bytes, int, bytes, int]:
-        return self.client, self.client_port, self.server, self.server_port
-
-    @property
     def initials(self) -> tuple[int | None, int | None]:
         return self.client_initial, self.server_initial
 

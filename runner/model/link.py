@@ -749,7 +749,7 @@ class LinkPlan:
     ends: datetime | None  # the end of the last job; None: the plan never fits into the budgets
     first_day: int  # number of jobs until a budget ends the run for the first time
     broken: str  # the budget that ends the run first, "day" or "month"; empty: the budgets are large enough
-    rests: bool  # True: quiet hours interrupt the plan
+    pauses: bool  # True: quiet hours interrupt the plan
     calls: int  # number of necessary calls of `run`: a used-up budget ends a call
 
     @property
@@ -768,7 +768,7 @@ class LinkPlan:
                     f"{holds} now, then the run ends. Continue it with the same command, {self.calls - 1} times, until "
                     f"{_moment(self.ends)}; or {how}."
                 )
-        if self.rests and self.ends is not None:
+        if self.pauses and self.ends is not None:
             hours = " and ".join(link.quiet_hours)
             yield f"{name}: if it begins now, its jobs pause in the quiet hours {hours} and end {_moment(self.ends)}."
 

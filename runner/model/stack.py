@@ -3,8 +3,9 @@
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import Any
 
 from runner.units import format_size
 
@@ -21,6 +22,12 @@ class Box(StrEnum):
 
 
 BOXES = (Box.TERMINAL, Box.GATEWAY)
+
+
+def same_fields(kind: type, source: object) -> dict[str, Any]:
+    """The values of `source` for the fields of the dataclass `kind` that have the same names. Lists become tuples."""
+    values = {field.name: vars(source)[field.name] for field in fields(kind) if field.name in vars(source)}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -264,18 +264,18 @@ def place_of(choice: Choice, clock: str, saved: SavedImages | None = None) -> Pl
     return GuestPlace(saved) if clock == VIRTUAL else LanePlace()
 
 
-# The ground on which the jobs of a check or a comparison run: lanes of this host, or guests in virtual time.
+# The open place where the jobs of a check or a comparison run: lanes of this host, or guests in virtual time.
 
 Say = Callable[[str], None]
 
 
-class Ground(ABC):
+class OpenPlace(ABC):
     """A place for jobs that several runs share. Each run has its own deployment there."""
 
     runs_at_once: bool
     """True when two runs can run at the same time without disturbing each other."""
     unprobed: str
-    """Reason why images are not probed on this ground. Empty when they are probed."""
+    """Reason why images are not probed here. Empty when they are probed."""
 
     @abstractmethod
     def deployment(self, run: Run, specs: Mapping[tuple[str, Role], EndpointSpec]) -> Deployment:
@@ -292,7 +292,7 @@ class Ground(ABC):
 
 
 @dataclass(frozen=True)
-class LaneGround(Ground):
+class OpenLanes(OpenPlace):
     """Lanes of this host, in real time."""
 
     lanes: Lanes
@@ -311,7 +311,7 @@ class LaneGround(Ground):
 
 
 @dataclass(frozen=True)
-class GuestGround(Ground):
+class OpenGuests(OpenPlace):
     """Guests, in virtual time, whose images are not probed."""
 
     host: GuestHost
@@ -330,13 +330,13 @@ class GuestGround(Ground):
 
 
 @contextmanager
-def open_ground(run: Run, width: Concurrency, say: Say, saved: SavedImages | None = None) -> Iterator[Ground]:
-    """The ground for the clock of `run`. `say` is called with a sentence when the engine stops answering, and when it
-    answers again. `saved`: images from archives, for guests without an engine."""
+def open_place(run: Run, width: Concurrency, say: Say, saved: SavedImages | None = None) -> Iterator[OpenPlace]:
+    """The open place for the clock of `run`. `say` is called with a sentence when the engine stops answering, and
+    when it answers again. `saved`: images from archives, for guests without an engine."""
     if run.clock == REAL:
         with Lanes.open(run.name, lanes=width.all, say=say) as lanes:
-            yield LaneGround(lanes)
+            yield OpenLanes(lanes)
     else:
         scratch = LOGS / ".guests"
         with GuestHost.open(run.name, Setting.of(run), lanes=width.all, scratch=scratch, saved=saved) as host:
-            yield GuestGround(host)
+            yield OpenGuests(host)

@@ -17,7 +17,18 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 import testcases
 from runner.errors import SetupError, UsageError
 from runner.model.run import CaseRecord, ClientKind, Kind, name_problem
-from runner.model.stack import BOXES, FLOWS_OVER_TCP, FORMS, NO_VIA, Box, Implementation, Knob, Middlebox, Role
+from runner.model.stack import (
+    BOXES,
+    FLOWS_OVER_TCP,
+    FORMS,
+    NO_VIA,
+    Box,
+    Implementation,
+    Knob,
+    Middlebox,
+    Role,
+    same_fields,
+)
 from runner.paths import IMPLEMENTATIONS, ROOT
 from runner.units import UNPRINTABLE
 from testcases.base import Case
@@ -274,22 +285,7 @@ def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementati
 def load_middleboxes(path: Path = IMPLEMENTATIONS) -> dict[str, Middlebox]:
     """The middleboxes by name. Raises UsageError as `load_implementations` does."""
     return {
-        name: Middlebox(
-            name=name,
-            image=entry.image,
-            url=entry.url,
-            version=entry.version,
-            build=entry.build,
-            note=entry.note,
-            boxes=tuple(entry.boxes),
-            splits=tuple(entry.splits),
-            splits_quic=tuple(entry.splits_quic),
-            carries=tuple(entry.carries),
-            encrypts=entry.encrypts,
-            link_port=entry.link_port,
-            poses_as_server=entry.poses_as_server,
-            knobs=tuple(entry.knobs),
-        )
+        name: Middlebox(**(same_fields(Middlebox, entry) | {"name": name, "knobs": tuple(entry.knobs)}))
         for name, entry in _read(path).middleboxes.items()
     }
 
@@ -463,25 +459,18 @@ def _bound(where: str, path: Path, entry: _Entry | _Middlebox, ours: Collection[
 
 def _implementation(name: str, entry: _Entry) -> Implementation:
     control, window = entry.congestion_controllers, entry.initial_window
+    shared = same_fields(Implementation, entry) | {
+        "name": name,
+        "cases": {role: tuple(names) for role, names in entry.cases.items()},
+        "initial_window": window.packets if window else None,
+    }
     return Implementation(
-        name=name,
-        image=entry.image,
-        build=entry.build,
-        withdrawn=entry.withdrawn,
-        note=entry.note,
-        url=entry.url,
-        version=entry.version,
-        language=entry.language,
-        roles=tuple(entry.roles),
-        kind=entry.kind,
-        speaks=tuple(entry.speaks),
-        cases={role: tuple(names) for role, names in entry.cases.items()},
+        **shared,
         congestion_control=control.default if control else "",
         congestion_controls=tuple(control.options) if control else (),
         congestion_implemented=tuple(control.implemented) if control else (),
         congestion_source=control.source if control else "",
         hystart=control.hystart if control else None,
-        initial_window=window.packets if window else None,
         initial_window_settable=window.settable if window else False,
     )
 

@@ -12,7 +12,7 @@ from runner.errors import UsageError
 from runner.files import beneath
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
-from runner.model.stack import TRANSPORTS, Implementation, Role, transport_of
+from runner.model.stack import TRANSPORTS, Implementation, Middlebox, Role, same_fields, transport_of
 from runner.paths import HOME, VERSION
 from runner.plan.catalog import Catalog, Selection, iterations_of
 from runner.store.runs import RunFolder
@@ -58,7 +58,7 @@ def fits(catalog: Catalog, cases: Mapping[str, CaseRecord], job: Job) -> bool:
     return client_stack.kind == client.value and server_stack.kind == client.server
 
 
-def gate(job: Job) -> Job:
+def handshake_of(job: Job) -> Job:
     """The job that must succeed before `job` is run."""
     return replace(job, case=FIRST_CASE, link="", iteration=1)
 
@@ -69,9 +69,9 @@ def cannot_talk(handshake: Result) -> bool:
     return handshake.outcome is Outcome.FAILED and handshake.delivered is False
 
 
-def gated(job: Job, done: Mapping[Job, Result]) -> Finding | None:
+def prevented(job: Job, done: Mapping[Job, Result]) -> Finding | None:
     """A finding with the reason why `job` is skipped: the handshake of its pair failed. None when the job may run."""
-    before = done.get(gate(job))
+    before = done.get(handshake_of(job))
     if job.case == FIRST_CASE or before is None or not cannot_talk(before):
         return None
     why = f"{before.findings[0].code}: {before.findings[0].actual}" if before.findings else before.outcome.value
@@ -90,7 +90,7 @@ def remaining(order: Iterable[Job], done: Mapping[Job, Result], retry: frozenset
 
     def reopened(job: Job) -> bool:
         codes = [finding.code for finding in done[job].findings]
-        return FIRST_CASE_FAILED in codes and (gate(job) in left or gated(job, done) is None)
+        return FIRST_CASE_FAILED in codes and (handshake_of(job) in left or prevented(job, done) is None)
 
     return tuple(job for job in order if job in left or reopened(job))
 
@@ -233,36 +233,17 @@ def _implementations(
     image_digests: Mapping[str, str],
 ) -> dict[str, ImplementationRecord]:
     beside = [name for case in cases for name in case.beside_stacks]
-    stacks = {
-        name: ImplementationRecord(
-            name=name,
-            version=entry.version,
-            url=entry.url,
-            image=entry.image,
-            language=entry.language,
-            congestion_control=entry.congestion_control,
-            initial_window=entry.initial_window,
-            image_id=image_ids.get(entry.variant_of or name, ""),
-            image_digest=image_digests.get(entry.variant_of or name, ""),
-            variant_of=entry.variant_of,
-            parameters=entry.parameters,
+    named = (*selection.servers, *selection.clients, *beside)
+    entries: list[Implementation | Middlebox] = [catalog.middleboxes[via] for via in selection.vias if via]
+    entries += [entry for name, entry in catalog.implementations.items() if name in named]
+    return {
+        entry.name: ImplementationRecord(
+            **same_fields(ImplementationRecord, entry),
+            image_id=image_ids.get(entry.variant_of or entry.name, ""),
+            image_digest=image_digests.get(entry.variant_of or entry.name, ""),
         )
-        for name, entry in catalog.implementations.items()
-        if name in (*selection.servers, *selection.clients, *beside)
+        for entry in entries  # qpep is a stack and a middlebox: the stack's entry stays
     }
-    boxes = {
-        box.name: ImplementationRecord(
-            name=box.name,
-            version=box.version,
-            url=box.url,
-            image=box.image,
-            image_id=image_ids.get(box.variant_of or box.name, ""),
-            variant_of=box.variant_of,
-            parameters=box.parameters,
-        )
-        for box in (catalog.middleboxes[via] for via in selection.vias if via)
-    }
-    return boxes | stacks
 
 
 def no_wider(stored: Run, selected: Run) -> Run:

@@ -30,7 +30,7 @@ from runner.model.link import (
     Segment,
 )
 from runner.model.run import Pause
-from runner.model.stack import Role
+from runner.model.stack import Role, same_fields
 from runner.paths import HOME, LINKS_FILE
 from runner.plan.catalog import Number, Truth, Whole, read_as
 from runner.plan.link_traces import LinkTrace, read_mahimahi, read_trace, with_trace
@@ -243,29 +243,14 @@ def _link(where: str, name: str, entry: _Link, hosts: dict[str, RemoteHost]) -> 
     day, month = entry.budget_per_day, entry.budget_per_month
     if day is not None and month is not None and day > month:
         raise UsageError(f"{where}: budget_per_day is larger than budget_per_month.")
-    return RealLink(
-        name=name,
-        client=client,
-        server=server,
-        forward_rate=entry.forward_rate,
-        return_rate=entry.return_rate,
-        interface=entry.interface,
-        server_interface=entry.server_interface,
-        server_addresses=tuple(entry.server_addresses),
-        families=tuple(sorted(set(entry.families))),
-        udp_port=entry.udp_port,
-        probe_port=entry.probe_port,
-        provider=entry.provider,
-        tariff=entry.tariff,
-        budget_day=day,
-        budget_month=month,
-        quiet_hours=tuple(entry.quiet_hours),
-        ssh_over_link=entry.ssh_over_link,
-        abbreviation=entry.abbreviation,
-        timeout=entry.timeout,
-        iterations=entry.iterations,
-        comment=entry.comment,
-    )
+    changed = {
+        "client": client,
+        "server": server,
+        "families": tuple(sorted(set(entry.families))),
+        "budget_day": day,
+        "budget_month": month,
+    }
+    return RealLink(name=name, **(same_fields(RealLink, entry) | changed))
 
 
 def _require_addresses(where: str, entry: _Link) -> None:

@@ -91,11 +91,6 @@ def charge_of(mode: str, path: Path) -> str:
     return _MEASURE_ONLY if mode == MEASURED else ""
 
 
-def mode_of(charge: str) -> str:
-    """The mode to which a recorded charge belongs."""
-    return {"": NO_CPU_MODEL, _MEASURE_ONLY: MEASURED}.get(charge, CALIBRATED)
-
-
 # The clock of a run: real, virtual, or a clock for each case.
 
 _BUSY = 1.5  # processes that run or wait, per core: at twice this load, a matrix took twice as long as on an idle host

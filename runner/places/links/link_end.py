@@ -133,9 +133,9 @@ class Way:
     forwards: bool
 
 
-class Station:
+class LinkEnd:
     """The part of a job on one host, whose endpoint is in the host's own network. `guard` must be called first. The
-    station is removed by `discard`, by its watchdog, or by the next sweep."""
+    end is removed by `discard`, by its watchdog, or by the next sweep."""
 
     captures = 1  # number of captures on this host
     families: tuple[int, ...] = (4, 6)  # address families over which jobs cross the link
@@ -199,7 +199,7 @@ class Station:
         return ("endpoint", "side")
 
     def guard(self, life: float) -> None:
-        """Start the watchdog. It removes this station and itself after `life` seconds, or after LEASE_SECONDS without a
+        """Start the watchdog. It removes this end and itself after `life` seconds, or after LEASE_SECONDS without a
         call of `beat`."""
         watchdog = self._watchdog
         spec = ContainerSpec(
@@ -389,7 +389,7 @@ class Station:
             raise LaneError("no-side", f"There is no side container at the {self.role.value}.")
         return self._collected.counted(self.engine.archive(self.side.container, path, limit=limit))
 
-    def path_of(self, endpoint: Endpoint, path: str) -> str:  # noqa: ARG002 - for stations with several endpoints
+    def path_of(self, endpoint: Endpoint, path: str) -> str:  # noqa: ARG002 - for ends with several endpoints
         """The path in the side container of the folder `path` of an endpoint."""
         return path
 
@@ -399,7 +399,7 @@ class Station:
         return iter(())
 
     def output(self, endpoint: Endpoint) -> str:
-        """The output of an endpoint of this station that its log still has."""
+        """The output of an endpoint of this end that its log still has."""
         return self.engine.printed(endpoint.running.container) if endpoint.running is not None else ""
 
     def discard(self) -> None:
@@ -412,7 +412,7 @@ class Station:
             self.engine.remove(container)
 
 
-# A station whose endpoint has its own network, as in lanes, behind a router that may hold a box.
+# An end whose endpoint has its own network, as in lanes, behind a router that may hold a box.
 #
 # client ── lan0 router sat0 ── bridge of Docker, host ══ link ══ host, bridge of Docker ── sat0 router wan0 ── server
 #
@@ -426,28 +426,18 @@ _OFFLOADS = "tx off tso off gso off gro off"
 _WIRED_SECONDS = 60.0  # longest time for the wiring, which takes a second on an idle host
 
 
-class RoutedStation(Station):
+class RoutedEnd(LinkEnd):
     """Call `open_network` after `start_side`."""
 
     captures = 2
     families = (4,)
 
-    def __init__(
-        self,
-        engine: Engine,
-        host: RemoteHost | None,
-        bell: Bell,
-        *,
-        endpoint: Endpoint,
-        name: str,
-        collected: CollectedOfJob,
-        way: Way,
-        box: Endpoint | None = None,
-    ) -> None:
-        super().__init__(engine, host, bell, endpoint=endpoint, name=name, collected=collected, way=way, box=box)
-        self._place = Box.TERMINAL if endpoint.role is Role.CLIENT else Box.GATEWAY
-        self._inner: Watched | None = None
-        self._router: Watched | None = None
+    _inner: Watched | None = None
+    _router: Watched | None = None
+
+    @property
+    def _place(self) -> Box:
+        return Box.TERMINAL if self.role is Role.CLIENT else Box.GATEWAY
 
     @property
     def volumes(self) -> tuple[Volume, ...]:

@@ -17,7 +17,7 @@ from runner.model.stack import Box, Role
 from runner.places.experiment import SERVER_READY_SECONDS, Endpoint, Experiment, Step, downloads_quota
 from runner.places.lane_job import LaneJob
 from runner.places.lanes.lane import together
-from runner.places.links.link_end import CONTRACT_PORT, CollectedOfJob, RoutedStation, Station, Way
+from runner.places.links.link_end import CONTRACT_PORT, CollectedOfJob, LinkEnd, RoutedEnd, Way
 from runner.places.links.reach import (
     PROBE_BYTES,
     ProbeExchange,
@@ -71,14 +71,14 @@ class RealExperiment(Experiment):
         self._link, self._certificates = link, certificates
         self._fingerprints = certificates.fingerprints
         self._box_keys = {f"/keys/{name}": content for name, content in box_keys.items()}
-        kind = station_kind(job)
+        kind = end_kind(job)
         self._to = reach.of(kind.host_name(host))
         self._hosts = reach.hosts()
         if self._to.family not in kind.families:
             raise LaneError("no-address", f"{link.name} has no IPv4, over which middleboxes and TCP cross a real link.")
         name = f"{prefix}-{secrets.token_hex(3)}"
 
-        def station(endpoint: Endpoint, at: RemoteHost | None, box: Box) -> Station:
+        def end(endpoint: Endpoint, at: RemoteHost | None, box: Box) -> LinkEnd:
             return kind(
                 engines[Role(endpoint.role.value)],
                 at,
@@ -90,9 +90,9 @@ class RealExperiment(Experiment):
                 box=self._boxes.get(box),
             )
 
-        self._at_client = station(self._client, link.client, Box.TERMINAL)
-        self._at_server = station(self._server, link.server, Box.GATEWAY)
-        self._stations = (self._at_client, self._at_server)
+        self._at_client = end(self._client, link.client, Box.TERMINAL)
+        self._at_server = end(self._server, link.server, Box.GATEWAY)
+        self._ends = (self._at_client, self._at_server)
         self._printed: dict[str, str] = {}
         self._exchanges: list[ProbeExchange] = []
         self._over = threading.Event()
@@ -114,14 +114,14 @@ class RealExperiment(Experiment):
         number = 0
         while not self._over.wait(_BEAT_SECONDS):
             number += 1
-            for station in self._stations:
-                station.beat(number)
+            for end in self._ends:
+                end.beat(number)
 
     def discard(self) -> None:
         """Remove everything of this job from both hosts. Raises LaneError when a host can't be reached."""
         self._over.set()
         try:
-            together(self._pool, *(station.discard for station in self._stations))
+            together(self._pool, *(end.discard for end in self._ends))
         finally:
             self._pool.shutdown(wait=False)
 
@@ -133,9 +133,9 @@ class RealExperiment(Experiment):
         token, probe = secrets.token_hex(16), str(link.probe_port)
         common = (str(round(life)), token, probe)
         with self._stages.stage("watchdogs"):
-            for station in self._stations:
-                station.find_images()
-            together(self._pool, *(lambda member=member: member.guard(life) for member in self._stations))
+            for end in self._ends:
+                end.find_images()
+            together(self._pool, *(lambda member=member: member.guard(life) for member in self._ends))
             threading.Thread(target=self._beat, name="beat", daemon=True).start()
         with self._stages.stage("captures and probes"):
             interfaces, filter_text = self._interfaces(), self._at_client.capture_filter
@@ -147,7 +147,7 @@ class RealExperiment(Experiment):
         with self._stages.stage("networks"):
             together(
                 self._pool,
-                *(lambda member=member: member.open_network(life=life, token=token) for member in self._stations),
+                *(lambda member=member: member.open_network(life=life, token=token) for member in self._ends),
             )
         with self._stages.stage("endpoints"):
             together(
@@ -172,10 +172,10 @@ class RealExperiment(Experiment):
                 raise LaneError(LINK_DOWN, f"{self._link.name}: none of {sent} probes was answered before the transfer")
             self._bell.wait(lambda: False, timeout=BASELINE_SECONDS)
 
-    def _create(self, station: Station, quotas: Mapping[str, int]) -> None:
+    def _create(self, end: LinkEnd, quotas: Mapping[str, int]) -> None:
         certificates = {f"/certs/{name}": content for name, content in self._certificates.files().items()}
-        server = station.role is Role.SERVER
-        station.create_endpoint(
+        server = end.role is Role.SERVER
+        end.create_endpoint(
             files=certificates,
             hosts=self._hosts,
             volumes=(self._served.www(self._job.files),) if server else (),
@@ -183,10 +183,10 @@ class RealExperiment(Experiment):
             quota=sum(quotas.values()),
         )
         posing = certificates if self._job.topology.poses_as_server else {}
-        station.create_box({**self._box_keys, **posing}, quota=quotas["/box"])
+        end.create_box({**self._box_keys, **posing}, quota=quotas["/box"])
 
     def _box_ready(self, box: Box) -> bool:
-        return self._station_of(self._boxes[box]).box_ready()
+        return self._end_of(self._boxes[box]).box_ready()
 
     def _answers_quic(self) -> bool:
         return self._at_server.wait_until_ready(timeout=SERVER_READY_SECONDS)
@@ -195,10 +195,10 @@ class RealExperiment(Experiment):
         return self._at_server.listens(port)
 
     def _last_lines(self, endpoint: Endpoint) -> str:
-        return "\n".join(self._station_of(endpoint).output(endpoint).splitlines()[-_LINES:])
+        return "\n".join(self._end_of(endpoint).output(endpoint).splitlines()[-_LINES:])
 
-    def _station_of(self, endpoint: Endpoint) -> Station:
-        return next(station for station in self._stations if endpoint in station.endpoints)
+    def _end_of(self, endpoint: Endpoint) -> LinkEnd:
+        return next(end for end in self._ends if endpoint in end.endpoints)
 
     def _run_client(self) -> None:
         client, server, side = self._client.watched, self._server.watched, self._at_client.side
@@ -217,8 +217,8 @@ class RealExperiment(Experiment):
                 self._client.stopped_by_us |= broken()
                 self._client.timed_out = not self._client.stopped_by_us
                 client.kill()
-            for station in self._stations:
-                station.require_side()
+            for end in self._ends:
+                end.require_side()
             self._require_boxes()
 
     def _require_boxes(self) -> None:
@@ -232,10 +232,10 @@ class RealExperiment(Experiment):
         self._bell.wait(lambda: False, timeout=BASELINE_SECONDS + 1.5 * (self._to.rtt or 0.0))
 
     def _stop_sides(self) -> None:
-        printed = [station.stop_side() for station in self._stations]
+        printed = [end.stop_side() for end in self._ends]
         dropped = [_DROPPED.findall(text) for text in printed]
-        for station, text, counts in zip(self._stations, printed, dropped, strict=True):
-            if len(counts) < station.captures:
+        for end, text, counts in zip(self._ends, printed, dropped, strict=True):
+            if len(counts) < end.captures:
                 raise LaneError("captures-died", "A capture ended before its time.", printed=text[-2000:])
         self._capture_drops = sum(int(count) for counts in dropped for count in counts)
 
@@ -247,21 +247,21 @@ class RealExperiment(Experiment):
             lambda: self._copy_capture(self._at_server, "right.pcap"),
             self._copy_probes,
             *(lambda endpoint=endpoint: self._copy_printed(endpoint) for endpoint in self._endpoints),
-            *(lambda station=station: self._copy_endpoint_captures(station) for station in self._stations),
+            *(lambda end=end: self._copy_endpoint_captures(end) for end in self._ends),
             self._compare_downloads,
         )
 
-    def _copy_capture(self, station: Station, name: str) -> None:
-        blocks = station.archive("/side/capture.pcap", limit=CAPTURE_LIMIT)
+    def _copy_capture(self, end: LinkEnd, name: str) -> None:
+        blocks = end.archive("/side/capture.pcap", limit=CAPTURE_LIMIT)
         path = self._job.folder / "sim" / name
         collect.extract_file(blocks, path, budget=CAPTURE_LIMIT)
-        where = station.role.value
+        where = end.role.value
         require_datagrams(path, where=where, interface=self._interfaces()[where])
 
-    def _copy_endpoint_captures(self, station: Station) -> None:
-        role = station.role.value
+    def _copy_endpoint_captures(self, end: LinkEnd) -> None:
+        role = end.role.value
         path = self._job.folder / role / f"{role}.pcap"
-        for blocks in station.endpoint_captures(limit=CAPTURE_LIMIT):
+        for blocks in end.endpoint_captures(limit=CAPTURE_LIMIT):
             collect.extract_file(blocks, path, budget=CAPTURE_LIMIT)
 
     def _way(self) -> Way:
@@ -285,13 +285,13 @@ class RealExperiment(Experiment):
         self._exchanges = settled(parse(path.read_text(errors="replace")))
 
     def _copy_printed(self, endpoint: Endpoint) -> None:
-        self._printed[endpoint.role.value] = self._station_of(endpoint).output(endpoint)
+        self._printed[endpoint.role.value] = self._end_of(endpoint).output(endpoint)
         self._copy_logs(endpoint)
 
     def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
-        station = self._station_of(endpoint)
+        end = self._end_of(endpoint)
         limit = downloads_quota(self._expected) if path == "/downloads" else self._job.limits.logs
-        return station.archive(station.path_of(endpoint, path), limit=limit)
+        return end.archive(end.path_of(endpoint, path), limit=limit)
 
     def _outputs(self) -> dict[str, str]:
         return dict(sorted(self._printed.items()))
@@ -325,7 +325,7 @@ class RealExperiment(Experiment):
         )
 
 
-def station_kind(job: LaneJob) -> type[Station]:
-    """The class of a job's stations. The endpoints need their own networks for a middlebox, and for TCP, because a
+def end_kind(job: LaneJob) -> type[LinkEnd]:
+    """The class of a job's ends. The endpoints need their own networks for a middlebox, and for TCP, because a
     host's network card would join TCP segments before they are captured."""
-    return RoutedStation if job.topology.middlebox is not None or job.server_port is not None else Station
+    return RoutedEnd if job.topology.middlebox is not None or job.server_port is not None else LinkEnd

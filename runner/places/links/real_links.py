@@ -34,7 +34,7 @@ from runner.places.lane_job import lane_job
 from runner.places.links import reach
 from runner.places.links.hosts import RemoteEngine
 from runner.places.links.link_end import Collected
-from runner.places.links.link_experiment import BASELINE_SECONDS, CLIENT_START, RealExperiment, station_kind
+from runner.places.links.link_experiment import BASELINE_SECONDS, CLIENT_START, RealExperiment, end_kind
 from runner.places.links.reach import PROBE_BYTES, probe_period
 from runner.places.supervised import TOOLS, Bell, Served
 from runner.store.runs import save_evidence, write_atomically
@@ -472,7 +472,7 @@ class RealLinks(Deployment):
     def _measured(self, opened: _Open, job: Job, folder: Path) -> Evidence:
         """Run a job without checking the budget, and remove its containers and volumes from its hosts."""
         case = self._run.case(job)
-        port = station_kind(lane_job(self._run, job, folder)).url_port(opened.link.udp_port)
+        port = end_kind(lane_job(self._run, job, folder)).url_port(opened.link.udp_port)
         spec = lane_job(self._run, job, folder, port=port)
         experiment = RealExperiment(
             spec,
@@ -587,13 +587,13 @@ def _walk(link: RealLink, shares: list[_Share], ledger: Ledger, now: datetime) -
         ends=None,
         first_day=len(shares),
         broken="",
-        rests=False,
+        pauses=False,
         calls=1,
     )
     moment, day, month = now, day + FIND_BYTES, month + FIND_BYTES
     for number, (size, seconds) in enumerate(shares):
         rested = _after_quiet(link, moment)
-        plan, moment = replace(plan, rests=plan.rests or rested > moment), rested
+        plan, moment = replace(plan, pauses=plan.pauses or rested > moment), rested
         while span := _exceeded(link, day + size, month + size):
             if not plan.broken:
                 plan = replace(plan, broken=span, first_day=number)

@@ -171,14 +171,16 @@ def wait_for_server(address: str, port: int) -> None:
             return
 
 
-def open_gate(address: str) -> socket.socket:
+def open_listener(address: str) -> socket.socket:
     """Open the port for which clients wait."""
-    gate = socket.socket()
-    gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    gate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # a job of another link may use the port on this host
-    gate.bind((address, READY_PORT))
-    gate.listen(16)
-    return gate
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(
+        socket.SOL_SOCKET, socket.SO_REUSEPORT, 1
+    )  # a job of another link may use the port on this host
+    listener.bind((address, READY_PORT))
+    listener.listen(16)
+    return listener
 
 
 def await_network() -> None:
@@ -224,7 +226,7 @@ class CaptureAndProbe:
         the ready port."""
         asking = udp(family_of(address))
         asking.connect((address, port))
-        gate = open_gate("127.0.0.1")
+        listener = open_listener("127.0.0.1")
         print("side ready", flush=True)
         number, due = 0, time.monotonic()
         with open(PROBES, "w", buffering=1) as log:  # noqa: PTH123 - pathlib is slow to import
@@ -236,9 +238,9 @@ class CaptureAndProbe:
                         asking.send(HEAD.pack(token, number, now).ljust(PROBE_SIZE, b"\0"))
                     number += 1
                     due = max(due + period, time.monotonic())
-                for ready in select.select([asking, gate], [], [], max(0.0, due - time.monotonic()))[0]:
-                    if ready is gate:
-                        gate.accept()[0].close()
+                for ready in select.select([asking, listener], [], [], max(0.0, due - time.monotonic()))[0]:
+                    if ready is listener:
+                        listener.accept()[0].close()
                         continue
                     try:
                         data = asking.recv(2048)
@@ -268,10 +270,10 @@ def main(mode: str, life: str, token: str, *rest: str) -> None:
         wait_for_server(rest[1], int(rest[0]))
         return
     if mode == "router":
-        gate = open_gate("0.0.0.0")
+        listener = open_listener("0.0.0.0")
         print("side ready", flush=True)
         while True:
-            gate.accept()[0].close()
+            listener.accept()[0].close()
     if mode == "server":
         require_free(int(rest[0]), int(rest[3]))
     if mode == "inner":

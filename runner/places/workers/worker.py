@@ -102,11 +102,11 @@ def pack(folder: Path) -> bytes:
     return content
 
 
-def unpack(archive: BinaryIO, parcel: OrderResult, folder: Path) -> None:
+def unpack(archive: BinaryIO, order_result: OrderResult, folder: Path) -> None:
     """Fill the empty `folder` from an archive. Raises LaneError unless the archive is complete and contains only files
     that a job may have."""
     content = archive.read(LARGEST + 1)
-    if len(content) != parcel.size or hashlib.sha256(content).hexdigest() != parcel.sha256:
+    if len(content) != order_result.size or hashlib.sha256(content).hexdigest() != order_result.sha256:
         sentence = f"The archive of a worker has {len(content)} B; its size or checksum differs from the announced one."
         raise LaneError("archive-broken", sentence)
     try:
@@ -265,7 +265,7 @@ class Host:
         self._stopped = threading.Event()
 
     def execute(self, order: Order) -> OrderResult:
-        """Run one job. Errors are in the parcel."""
+        """Run one job. Errors are in the result."""
         folder = Path(tempfile.mkdtemp(prefix="job-", dir=self._scratch))
         self.running.add(order.key)
         try:
@@ -292,10 +292,10 @@ class Host:
 
     def _packed(self, order: Order, folder: Path) -> OrderResult:
         content = pack(folder)
-        parcel = OrderResult(host=self.facts, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+        order_result = OrderResult(host=self.facts, size=len(content), sha256=hashlib.sha256(content).hexdigest())
         if order.store:
-            return replace(parcel, place=put(order.store, archive_name(order.key), content))
-        return replace(parcel, archive=content)
+            return replace(order_result, place=put(order.store, archive_name(order.key), content))
+        return replace(order_result, archive=content)
 
     def stop(self) -> None:
         """Make running jobs end soon, because no runner waits for them any more."""

@@ -367,19 +367,19 @@ class Workers(Deployment):
         for _ in range(_DELIVERIES):
             member = self._take(job)
             try:
-                parcel = self._deliver(job, member, attempt)
+                order_result = self._deliver(job, member, attempt)
             finally:
                 with self._state:
                     self._roster.give_back(member)
                     self._state.notify_all()
-            if parcel is None:
+            if order_result is None:
                 continue
-            if parcel.error is not None and parcel.error["code"] == "stopped":
+            if order_result.error is not None and order_result.error["code"] == "stopped":
                 continue  # the worker was ended
-            if parcel.error is not None:
-                self._learn(member.name, f"{parcel.error['code']}: {parcel.error['message']}")
-                raise LaneError(parcel.error["code"], f"{member.name}: {parcel.error['message']}")
-            self._unpack(parcel, folder)
+            if order_result.error is not None:
+                self._learn(member.name, f"{order_result.error['code']}: {order_result.error['message']}")
+                raise LaneError(order_result.error["code"], f"{member.name}: {order_result.error['message']}")
+            self._unpack(order_result, folder)
             return
         raise LaneError("worker-lost", f"{_DELIVERIES} workers, one after the other, were lost while they had the job.")
 
@@ -411,17 +411,21 @@ class Workers(Deployment):
                 if member.gone:
                     future.cancel(force=True)
                     return None
-            parcel: OrderResult = future.result(_PATIENCE)
+            order_result: OrderResult = future.result(_PATIENCE)
         except LaneError:
             raise
-        except Exception:  # Dask has a dozen errors for a lost connection; a worker's own errors are in parcels
+        except Exception:  # Dask has a dozen errors for a lost connection; a worker's own errors are in order results
             self._stopped.wait(_LOOK)
             return None
-        return parcel
+        return order_result
 
-    def _unpack(self, parcel: OrderResult, folder: Path) -> None:
+    def _unpack(self, order_result: OrderResult, folder: Path) -> None:
         try:
-            unpack(take(self._store, parcel.place) if parcel.place else io.BytesIO(parcel.archive), parcel, folder)
+            unpack(
+                take(self._store, order_result.place) if order_result.place else io.BytesIO(order_result.archive),
+                order_result,
+                folder,
+            )
         except LaneError:
             remove_tree(folder.parent, folder.name)
             folder.mkdir()

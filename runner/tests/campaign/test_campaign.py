@@ -24,7 +24,7 @@ from runner.paths import ROOT
 from runner.places.place import Concurrency
 from runner.plan import jobs
 from runner.plan.catalog import Catalog
-from runner.plan.jobs import gate, remaining
+from runner.plan.jobs import handshake_of, remaining
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import execute, recorded_run
 from runner.tests.replay import Replay
@@ -163,7 +163,7 @@ def test_a_failed_handshake_skips_the_pairs_other_cases(tmp_path: Path, catalog:
         retention=Retention("all"),
     )
     results = work.execute()
-    assert results[gate(more)].findings[0].code == "client-exit"
+    assert results[handshake_of(more)].findings[0].code == "client-exit"
     assert results[more].outcome is Outcome.SKIPPED
     assert results[more].findings[0].actual == "client-exit: exit code 1"
     assert folder.results()[more] == results[more]

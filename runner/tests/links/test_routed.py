@@ -21,7 +21,7 @@ from runner.inputs.inputs import path_keys
 from runner.model.stack import Box, Role
 from runner.places.experiment import Endpoint
 from runner.places.lane_job import EndpointLimits, EndpointSpec
-from runner.places.links.link_end import Collected, RoutedStation, Way
+from runner.places.links.link_end import Collected, RoutedEnd, Way
 from runner.places.network import CLIENT4, RIGHT4, SERVER4, box_environment
 from runner.places.supervised import TOOLS, Bell
 from runner.store import collect
@@ -35,7 +35,7 @@ _ASK = "import socket; s = socket.create_connection(('server4', 443), 10); n = 0
 
 
 class Two:
-    """A client's and a server's station on one engine; the client's finds the server's at the bridge's address."""
+    """A client's and a server's end on one engine; the client's finds the server's at the bridge's address."""
 
     def __init__(self, *, forwards: bool, box: str | None = None) -> None:
         self.name = f"bentpipe-{secrets.token_hex(4)}"
@@ -45,18 +45,18 @@ class Two:
         subnet = client.networks.get("bridge").attrs["IPAM"]["Config"][0]["Subnet"]
         bridge = str(next(ipaddress.ip_network(subnet).hosts()))
         way = Way(gateway=bridge, terminal="192.0.2.1", port=24443, server_port=443, forwards=forwards)
-        self.server = self._station(Role.SERVER, Box.GATEWAY, box, way)
-        self.client = self._station(Role.CLIENT, Box.TERMINAL, box, way)
-        self.stations = (self.server, self.client)
+        self.server = self._end(Role.SERVER, Box.GATEWAY, box, way)
+        self.client = self._end(Role.CLIENT, Box.TERMINAL, box, way)
+        self.ends = (self.server, self.client)
 
-    def _station(self, role: Role, place: Box, box: str | None, way: Way) -> RoutedStation:
+    def _end(self, role: Role, place: Box, box: str | None, way: Way) -> RoutedEnd:
         spec = EndpointSpec(image=TOOLS, entrypoint=("sleep", "100"))
         boxed = None
         if box is not None:
             environment = {**box_environment(), "QLOGDIR": "/logs/qlog/"}
             requested = EndpointSpec(image=box, entrypoint=("/run_box.sh",), environment=environment, devices=(TUN,))
             boxed = Endpoint(place, requested, EndpointLimits())
-        return RoutedStation(
+        return RoutedEnd(
             self.engine,
             None,
             Bell(threading.Event()),
@@ -71,27 +71,27 @@ class Two:
         """Both networks; with boxes, these too, until they say that they carry traffic."""
         keys = {f"/keys/{name}": content for name, content in path_keys().items()}
         common, last = ("120", "00" * 16, "24445", "lo", "udp port 9"), {"server": ("24446",), "client": ("::1", "1")}
-        for station in self.stations:
-            station.find_images()
-            station.guard(LIFE)
-            role = station.role.value
+        for end in self.ends:
+            end.find_images()
+            end.guard(LIFE)
+            role = end.role.value
             quotas = {"/logs": MIB, "/downloads": MIB, "/box": 16 * MIB}
-            station.start_side((role, *common, *last[role]), quotas=quotas)
-            station.open_network(life=LIFE, token="00" * 16)
-            station.create_endpoint(files={}, hosts=(), quota=MIB)
-            station.create_box(keys, quota=16 * MIB)
-            for endpoint in station.endpoints:
+            end.start_side((role, *common, *last[role]), quotas=quotas)
+            end.open_network(life=LIFE, token="00" * 16)
+            end.create_endpoint(files={}, hosts=(), quota=MIB)
+            end.create_box(keys, quota=16 * MIB)
+            for endpoint in end.endpoints:
                 endpoint.start()
-        for station in self.stations:
+        for end in self.ends:
             deadline = time.monotonic() + 30
-            while not station.box_ready():
-                assert time.monotonic() < deadline, station.output(station.endpoints[-1])
+            while not end.box_ready():
+                assert time.monotonic() < deadline, end.output(end.endpoints[-1])
         return self
 
-    def execute(self, station: RoutedStation, script: str) -> tuple[int, str]:
+    def execute(self, end: RoutedEnd, script: str) -> tuple[int, str]:
         """Run Python in the endpoint, which alone knows the names of the hosts."""
-        assert station.endpoint.running is not None
-        return self.engine.execute(station.endpoint.running.container, ["python3", "-c", script])
+        assert end.endpoint.running is not None
+        return self.engine.execute(end.endpoint.running.container, ["python3", "-c", script])
 
     def transfer(self) -> tuple[tuple[int, str], tuple[int, str]]:
         """Serve bytes over TCP and fetch them. Returns what server and client printed, each with its exit code."""
@@ -131,10 +131,10 @@ def test_tcp_crosses_translated_and_the_captures_show_what_each_end_said(tmp_pat
         # The server sees an address of the way, and not the one that the client has in its own network.
         assert served[0] == 0 and not served[1].startswith("193.167.")
         assert two.execute(two.client, "import socket; socket.create_connection(('sim', 57832), 5)")[0] == 0
-        for station in two.stations:
-            station.stop_side()
-            path = tmp_path / f"{station.role.value}.pcap"
-            [capture] = station.endpoint_captures(limit=16 * MIB)
+        for end in two.ends:
+            end.stop_side()
+            path = tmp_path / f"{end.role.value}.pcap"
+            [capture] = end.endpoint_captures(limit=16 * MIB)
             collect.extract_file(capture, path, budget=16 * MIB)
             packets = [packet for packet in read_packets(path)[1] if packet.protocol == TCP]
             assert sum(packet.payload for packet in packets) >= SIZE

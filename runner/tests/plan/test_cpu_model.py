@@ -10,7 +10,7 @@ from runner.errors import UsageError
 from runner.model.deployment import REAL, VIRTUAL
 from runner.plan import run_clock
 from runner.plan.options import CALIBRATED, MEASURED, NO_CPU_MODEL
-from runner.plan.run_clock import CpuModel, charge_of, host_cpu, mode_of
+from runner.plan.run_clock import CpuModel, charge_of, host_cpu
 from runner.store.runs import RunFolder
 from runner.tests.guests.test_description import run_of
 
@@ -31,12 +31,6 @@ def test_a_model_survives_its_file_and_gives_the_kernel_four_numbers(tmp_path: P
     MODEL.save(path)
     assert CpuModel.load(path) == MODEL
     assert charge_of(CALIBRATED, path) == "1500,500,90,4000"
-
-
-def test_each_charge_tells_its_mode(tmp_path: Path) -> None:
-    MODEL.save(tmp_path / "model")
-    for mode in (NO_CPU_MODEL, CALIBRATED, MEASURED):
-        assert mode_of(charge_of(mode, tmp_path / "model")) == mode
 
 
 def test_a_missing_a_broken_and_a_foreign_model_are_one_sentence(tmp_path: Path) -> None:

@@ -14,7 +14,16 @@ from runner.model.run import CaseRecord, Job, job_seed
 from runner.model.stack import Role
 from runner.plan import jobs as runs
 from runner.plan.catalog import Catalog, Selection, load_catalog, load_implementations
-from runner.plan.jobs import FIRST_CASE, FIRST_CASE_FAILED, declared_unsupported, gate, gated, jobs, protocol, remaining
+from runner.plan.jobs import (
+    FIRST_CASE,
+    FIRST_CASE_FAILED,
+    declared_unsupported,
+    handshake_of,
+    jobs,
+    prevented,
+    protocol,
+    remaining,
+)
 
 
 @pytest.fixture(scope="module")
@@ -224,28 +233,28 @@ def test_handshakes_come_first_even_when_shuffled(catalog: Catalog) -> None:
 def test_a_pair_that_fails_the_handshake_is_asked_nothing_else() -> None:
     job = Job(server="a", client="b", case="sat", iteration=2)
     finding = Finding(code="timeout", requirement="r", expected="e", actual="still running")
-    failed = replace(result(gate(job), Outcome.FAILED), findings=(finding,), delivered=False)
-    refusal = gated(job, {gate(job): failed})
+    failed = replace(result(handshake_of(job), Outcome.FAILED), findings=(finding,), delivered=False)
+    refusal = prevented(job, {handshake_of(job): failed})
     assert refusal is not None
     assert (refusal.code, refusal.actual) == (FIRST_CASE_FAILED, "timeout: still running")
     for outcome in (Outcome.SUCCEEDED, Outcome.ERROR, Outcome.UNSUPPORTED):
-        assert gated(job, {gate(job): result(gate(job), outcome)}) is None
-    assert gated(job, {}) is None
-    assert gated(gate(job), {gate(job): failed}) is None
+        assert prevented(job, {handshake_of(job): result(handshake_of(job), outcome)}) is None
+    assert prevented(job, {}) is None
+    assert prevented(handshake_of(job), {handshake_of(job): failed}) is None
 
 
 @pytest.mark.parametrize(("delivered", "refused"), [(True, False), (False, True), (None, False)])
 def test_a_pair_that_gets_its_file_is_asked_on(delivered: bool | None, refused: bool) -> None:
-    """Whatever `handshake` found, such as Retry or a flood of output: the gate is a file that arrived."""
+    """Whatever `handshake` found, such as Retry or a flood of output: the file must arrive."""
     job = Job(server="s", client="c", case="goodput", iteration=1)
     finding = Finding(code="output-flood", requirement="r", expected="e", actual="a")
-    failed = replace(Result.of(gate(job), Outcome.FAILED, finding), delivered=delivered)
-    assert (gated(job, {gate(job): failed}) is not None) == refused
+    failed = replace(Result.of(handshake_of(job), Outcome.FAILED, finding), delivered=delivered)
+    assert (prevented(job, {handshake_of(job): failed}) is not None) == refused
 
 
 def test_what_was_skipped_is_asked_again_once_its_handshake_is() -> None:
     job = Job(server="a", client="b", case="sat", iteration=1)
-    first = gate(job)
+    first = handshake_of(job)
     refusal = Finding(code=FIRST_CASE_FAILED, requirement="r", expected="e", actual="a")
     skipped = replace(result(job, Outcome.SKIPPED), findings=(refusal,))
     done = {first: replace(result(first, Outcome.FAILED), delivered=False), job: skipped}

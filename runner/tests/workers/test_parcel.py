@@ -23,13 +23,13 @@ from runner.plan.options import MatrixOptions
 RECORDED = RECORDINGS / "quinn_quinn" / "lossy" / "1"
 
 
-def parcel(archive: bytes) -> OrderResult:
+def order_result(archive: bytes) -> OrderResult:
     return OrderResult(host={}, archive=archive, size=len(archive), sha256=hashlib.sha256(archive).hexdigest())
 
 
 def opened(archive: bytes, folder: Path, text: OrderResult | None = None) -> None:
     folder.mkdir()
-    unpack(io.BytesIO(archive), text or parcel(archive), folder)
+    unpack(io.BytesIO(archive), text or order_result(archive), folder)
 
 
 def test_a_folder_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_folder_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_an_archive_that_was_cut_anywhere_is_refused(tmp_path: Path) -> None:
     archive = pack(RECORDED)
-    text = parcel(archive)
+    text = order_result(archive)
     for number, end in enumerate([0, 1, len(archive) // 2, len(archive) - 1]):
         with pytest.raises(LaneError, match="archive of a worker"):
             opened(archive[:end], tmp_path / f"with-{number}", text)
