@@ -1,5 +1,6 @@
 """The tables of real captures are, row by row, what tshark reads."""
 
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ from runner.tests.decode.tshark import tshark
 OWN = Path(__file__).parent / "recordings"
 SHARED = Path(__file__).parent.parent / "recordings"
 
-CAPTURES = sorted([*OWN.glob("*/left.pcap"), *SHARED.glob("*/*/1/sim/*.pcap")])
+# Both captures of a job have nearly the same packets. One job is read at its left side, the next at its right side.
+JOBS = sorted(folder for folder in SHARED.glob("*/*/1/sim") if (folder / "left.pcap").exists())
+CAPTURES = [
+    *sorted(OWN.glob("*/left.pcap")),
+    *(job / side for job, side in zip(JOBS, cycle(("left.pcap", "right.pcap")))),
+]
 
 
 # How many packets tshark 4.0 can't open, and we can. Every other packet must be the same in both.
