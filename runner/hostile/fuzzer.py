@@ -232,7 +232,7 @@ def row_text(found: Found, name: str) -> str:
         "level": "SHOULD",
         "then": right,
     }
-    lines = [f"{key} = {json.dumps(value)}" for key, value in row.items()]
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in row.items()]
     return "\n".join(["", f'["{name}"]', *lines, ""])
 
 

@@ -20,7 +20,7 @@ from runner.site.front_data import standing
 from runner.site.pages import Asset, modules
 from runner.site.pair import draw_cells
 from runner.site.view import MARKER, Key, Manifest, RunView, StoredRun, digest, files_digest, levels_of
-from runner.site.writer import BADGES, LATEST, RESERVED, ROBUSTNESS, TONIGHT, WEB, Writer, every
+from runner.site.writer import BADGES, LATEST, REPORTS, RESERVED, ROBUSTNESS, TONIGHT, WEB, Writer, every
 from runner.store.runs import RunFolder
 
 
@@ -209,7 +209,11 @@ class _Site:
         results = newest_results(newest.path.parent / "checks")
         self.writer.site_page("runs.html", "runs.html", view, {"every": runs, "hostile": bool(results)})
         if results:
-            self.writer.site_page(ROBUSTNESS, "robustness.html", view, robustness(results))
+            page = robustness(results)
+            self.writer.site_page(ROBUSTNESS, "robustness.html", view, page)
+            for name, report in page["reports"].items():
+                self.writer.file(f"{REPORTS}/{name}", report)
+            self.writer.keep_only(REPORTS, set(page["reports"]))
         else:
             (self.writer.root / ROBUSTNESS).unlink(missing_ok=True)
         self.writer.file("atom.xml", exports.document(runs))
@@ -255,6 +259,8 @@ SIGNS = {"passed": "✓", "failed": "✗", "note": "≈", "error": "?", "inappli
 STYLES = {"passed": "succeeded", "failed": "failed", "error": "error"}
 """Verdict → class of the style sheet; the others are drawn as unsupported."""
 _RESULTS = "*/hostile.json"
+_TOLD = ("failed", "note", "error")  # verdicts with an entry below the table
+_REPORT = "hostile.md"
 
 
 def newest_results(folder: Path) -> dict[str, dict[str, Any]]:
@@ -267,8 +273,14 @@ def newest_results(folder: Path) -> dict[str, dict[str, Any]]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if isinstance(stack, str) and isinstance(flights, dict) and isinstance(results, list):
-            newest[stack] = {**read, "folder": path.parent.name}
+            newest[stack] = {**read, "folder": path.parent.name, "path": path.parent}
     return newest
+
+
+def reports(newest: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+    """Name of a file → the report of a stack, which can be pasted into its issue tracker."""
+    files = {f"{stack}.md": read["path"] / _REPORT for stack, read in newest.items() if re.fullmatch(r"[\w.-]+", stack)}
+    return {name: path.read_bytes() for name, path in files.items() if path.is_file()}
 
 
 def robustness(newest: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -285,12 +297,16 @@ def robustness(newest: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     for name, flight in flights.items():
         row = [cells.get((stack, role, name)) for stack, role in columns]
         rfc = " ".join(str(flight.get("section", "")).split()[:2])
-        by_rfc.setdefault(rfc, []).append({"name": name, "flight": flight, "cells": row})
+        verdicts = " ".join(sorted({str(cell.get("verdict")) for cell in row if cell}))
+        by_rfc.setdefault(rfc, []).append({"name": name, "flight": flight, "cells": row, "verdicts": verdicts})
     return {
         "columns": columns,
         "groups": sorted(by_rfc.items(), key=lambda group: int("0" + group[0].removeprefix("RFC ").strip())),
         "findings": list(_findings(newest, flights)),
+        "sections": sorted({str(flight.get("section", "")) for flight in flights.values()}),
+        "reports": reports(newest),
         "totals": [_total(cells, stack, role) for stack, role in columns],
+        "told": _TOLD,
         "verdict_signs": SIGNS,
         "styles": STYLES,
     }
@@ -306,8 +322,20 @@ def _total(cells: Mapping[tuple[str, str, str], Mapping[str, Any]], stack: str, 
 def _findings(
     newest: Mapping[str, Mapping[str, Any]], flights: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[tuple[str, Mapping[str, Any], Mapping[str, Any], str]]:
-    """Stack, result, flight and folder of each result that failed."""
-    for stack, read in sorted(newest.items()):
-        for result in read["results"]:
-            if isinstance(result, dict) and result.get("verdict") == "failed":
-                yield stack, result, flights.get(str(result.get("flight")), {}), f"{read['folder']}/{result.get('job')}"
+    """Stack, result, flight and the command that shows the packets, of each result that did not pass."""
+    for verdict in _TOLD:
+        for stack, read in sorted(newest.items()):
+            for result in read["results"]:
+                if isinstance(result, dict) and result.get("verdict") == verdict:
+                    yield stack, result, flights.get(str(result.get("flight")), {}), _command(read, result)
+
+
+def _command(read: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """The command that shows the packets of a result; nothing when it has none."""
+    numbers = [
+        int(number) for name in ("sent", "answers") for number in result.get(name) or () if str(number).isdigit()
+    ]
+    end = "right" if result.get("role") == "server" else "left"
+    capture = f"logs/checks/{read['folder']}/{result.get('job')}/sim/{end}.pcapng"
+    shown = ",".join(map(str, numbers))
+    return f"tshark -r {capture} -Y 'frame.number in {{{shown}}}' -V" if numbers else ""

@@ -36,8 +36,9 @@ BADGES = "badges"
 LATEST = "latest"  # a page for each stack; the public runner's page also loads the newest result.json from here
 TONIGHT = "tonight.html"
 ROBUSTNESS = "robustness.html"
+REPORTS = "robustness"  # folder of the stacks' reports
 SITE_FILES = ("index.html", "runs.html", TONIGHT, ROBUSTNESS, "atom.xml", "logs.json", MARKER)
-RESERVED = (STATIC, BADGES, LATEST, *SITE_FILES)
+RESERVED = (STATIC, BADGES, LATEST, REPORTS, *SITE_FILES)
 """Names that the site's folder uses itself. No run may have one of these names."""
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from runner.hostile.flight_verdicts import FAILED, PASSED, FlightResult
-from runner.site.site import newest_results, robustness
+from runner.site.site import newest_results, reports, robustness
 from runner.site.writer import _environment
 
 _FLIGHTS = {
@@ -41,9 +41,18 @@ def test_the_page_has_a_column_for_each_role_and_every_failure_with_its_packets(
     run = SimpleNamespace(bentpipe_version="1")
     text = _environment().get_template("robustness.html").render({**places, "run": run, **context})
     assert "H3_ID_ERROR &lt;b&gt;" in text and "one/a/b/1" in text and "✗" in text and "✓" in text
+    assert 'href="#quick-client-h3-goaway-higher"' in text and 'id="quick-client-h3-goaway-higher"' in text
+    assert "frame.number in {7}" in text and 'data-section="RFC 9114 §5.2"' in text
 
 
 def test_the_newest_results_of_a_stack_count(tmp_path: Path) -> None:
     _store(tmp_path / "b", "quick", FlightResult(flight="unknown-frame", role="server", verdict=FAILED, seen="old"))
     _store(tmp_path / "a", "quick", FlightResult(flight="unknown-frame", role="server", verdict=PASSED, seen="new"))
     assert newest_results(tmp_path)["quick"]["results"][0]["seen"] == "new"
+
+
+def test_a_report_of_a_stack_with_a_strange_name_is_no_file(tmp_path: Path) -> None:
+    for folder, stack in (("one", "quick"), ("two", "../quick")):
+        _store(tmp_path / folder, stack)
+        (tmp_path / folder / "hostile.md").write_text("# report")
+    assert reports(newest_results(tmp_path)) == {"quick.md": b"# report"}
