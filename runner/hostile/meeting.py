@@ -82,7 +82,7 @@ meet() {
     echo "end $code" > /dev/udp/server4/9
     return $code
 }
-meet honest "$@" || meet honest "$@" || exit $code
+SECONDS_EACH=20 meet honest "$@" || SECONDS_EACH=20 meet honest "$@" || exit $code
 for flight in $FLIGHTS; do meet $flight "$@"; done
 """
 
