@@ -317,7 +317,8 @@ class Flow:
 
 @dataclass(slots=True)
 class Datagrams:
-    """UDP datagrams of a capture as parallel columns, one entry per datagram in file order."""
+    """UDP datagrams of a capture as parallel columns, one entry per datagram, in the order of time, or in file order
+    when the clock was set back."""
 
     data: Data
     """The bytes of the file; `start` and `end` are positions in it."""
@@ -340,6 +341,8 @@ class Datagrams:
     snapped: int = 0
     link_types: set[int] = field(default_factory=set)
     first_time_ns: int | None = None
+    backwards_ns: int = 0
+    """How far the time of a datagram is before that of an earlier datagram in the file, at most."""
     skipped: dict[str, int] = field(default_factory=dict)
     """Reason why UDP packets are not among the datagrams → number of packets."""
     not_udp: Counter[str] = field(default_factory=Counter)
@@ -357,6 +360,11 @@ class Datagrams:
         """Count UDP packets that are not read, by reason."""
         if count:
             self.skipped[why] = self.skipped.get(why, 0) + count
+
+
+LATE_RECORD_NS = 100_000_000
+"""A record that is written so late was delayed by the recorder: cards with several queues and several CPUs cause it.
+Records that are later show that the clock was set back."""
 
 
 def read_datagrams(file: CaptureFile, *, tunnels: bool = False) -> Datagrams:
@@ -391,6 +399,10 @@ class _Reader:
             pieces.append(self._piece(np.arange(first, min(first + _ROWS, result.records))))
             release(self._data)
         columns = np.concatenate(pieces, axis=1)
+        times = records.time_ns[columns[0]]
+        result.backwards_ns = int((np.maximum.accumulate(times) - times).max(initial=0))
+        if 0 < result.backwards_ns <= LATE_RECORD_NS:
+            columns = columns[:, np.argsort(times, kind="stable")]
         row, *_ = columns
         result.record, result.time_ns = row + 1, records.time_ns[row]
         _, result.flow, result.start, result.end, result.payload_length, result.ip_length, result.ecn = columns

@@ -335,6 +335,8 @@ class CaptureMeta:
     """Number of packets that the kernel dropped during the capture; None when this number is unknown."""
     first_time_ns: int | None
     decoder_version: int
+    backwards_ns: int = 0
+    """How far the time of a datagram is before that of an earlier datagram in the file, at most; 0 in older tables."""
     skipped_udp: dict[str, int] = field(default_factory=dict)
     """Reason why UDP packets were not read as QUIC → number of packets."""
     fragment_sources: dict[str, int] = field(default_factory=dict)

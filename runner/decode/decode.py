@@ -351,6 +351,7 @@ def _decode(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None, *
         truncated=file.truncated,
         kernel_drops=file.kernel_drops if kernel_drops is None else kernel_drops,
         first_time_ns=datagrams.first_time_ns,
+        backwards_ns=datagrams.backwards_ns,
         decoder_version=DECODER_VERSION,
         skipped_udp=_skipped(datagrams, selected),
         fragment_sources=dict(datagrams.fragment_sources.most_common(MOST_SOURCES)),

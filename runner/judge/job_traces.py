@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 
+from runner.decode.capture import LATE_RECORD_NS
 from runner.decode.columns import CLIENT, FRAGMENTS, NULL, SERVER, CaptureMeta, Trace
 from runner.decode.decode import cached_decode, job_checks, load_tables, on_server_clock
 from runner.decode.tcp.tcp import cached_decode_tcp
@@ -213,6 +214,8 @@ def unrecorded(
             found += _against_the_truth(recording, vantage, truth, crossed, late)
         elif lack := _without_a_truth(recording, vantage, end, evidence):
             found.append(lack)
+        if (back := vantage.trace.meta.backwards_ns) > LATE_RECORD_NS:
+            found.append(f"the clock of the capture at the {vantage.role} was set back by {back / 1e9:.1f} s")
         if unsent and not found:
             whose = f"packets of the {vantage.role} that arrived at the other end"
             found.append(f"the capture at the {vantage.role} lacks {unsent} {whose}")
@@ -231,7 +234,8 @@ class _Crossed:
     def of(cls, meta: CaptureMeta) -> "_Crossed | None":
         """None when the decoder did not count the packets."""
         if not meta.ip_packets:
-            return cls() if meta.decoder_version >= _COUNTS else None
+            counted = meta.decoder_version >= _COUNTS and meta.link_type in ("", "ETHERNET")
+            return cls() if counted else None
         crossed = cls()
         for addresses, packets in meta.ip_packets.items():
             source, _, destination = addresses.partition(" ")

@@ -17,7 +17,7 @@ from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result
 from runner.plan.catalog import Catalog, load_catalog
 from runner.store.runs import load_evidence
-from runner.tests.decode.rewrite import read, write_pcap
+from runner.tests.decode.rewrite import RAW, read, write_pcap
 from runner.tests.judge.key_logs import (
     CUTS,
     JOB,
@@ -235,6 +235,36 @@ def test_a_record_that_stands_twice_blames_nobody(catalog: Catalog, recorded: Co
     result = _judge(catalog, artifacts, "retry")
     assert (result.outcome, result.violations) == (Outcome.ERROR, ())
     assert "recorded twice" in result.findings[0].actual
+
+
+def test_records_that_were_written_late_have_the_order_of_their_times(catalog: Catalog, recorded: Copy) -> None:
+    artifacts = recorded("quic-go_quinn/retry")
+    records = read(artifacts.client_capture)
+    for at in range(4, len(records) - 1, 7):
+        records[at], records[at + 1] = records[at + 1], records[at]
+    write_pcap(artifacts.client_capture, records)
+    result = _judge(catalog, artifacts, "retry")
+    assert (result.outcome, result.violations) == (Outcome.SUCCEEDED, ())
+
+
+def test_a_clock_that_was_set_back_proves_nothing(catalog: Catalog, recorded: Copy) -> None:
+    artifacts = recorded("quic-go_quinn/retry")
+    for capture in (artifacts.client_capture, artifacts.server_capture):
+        records = read(capture)
+        middle = len(records) // 2
+        later = [replace(each, time_ns=each.time_ns - 2 * 10**9) for each in records[middle:]]
+        write_pcap(capture, [*records[:middle], *later])
+    result = _judge(catalog, artifacts, "retry")
+    assert (result.outcome, result.violations) == (Outcome.ERROR, ())
+    assert "was set back by 2.0 s" in result.findings[0].actual
+
+
+def test_the_judge_reads_captures_of_any_link_type(catalog: Catalog, recorded: Copy) -> None:
+    artifacts = recorded("quic-go_quinn/retry")
+    for capture in (artifacts.client_capture, artifacts.server_capture):
+        records = [replace(each, frame=each.ip) for each in read(capture) if each.frame[12:14] == b"\x08\0"]
+        write_pcap(capture, records, link_type=RAW)
+    assert _judge(catalog, artifacts, "retry").outcome is Outcome.SUCCEEDED
 
 
 @pytest.mark.parametrize(
