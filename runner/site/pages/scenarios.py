@@ -61,10 +61,10 @@ TARGETS: dict[str, tuple[float, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Reached:
-    """The time of one pair, over one path, to one size. `met`: whether the median is within the target; None: the draft
-    has no target."""
+    """The time of one pair, over one path, to one size; None: no transfer came so far. `met`: whether the median is
+    within the target; None: the draft has no target."""
 
-    time: Summary
+    time: Summary | None
     met: bool | None
 
 
@@ -105,11 +105,15 @@ def _path_result(cells: Sequence[Cell], targets: tuple[float, ...]) -> PathResul
         return None
     times: list[Reached | None] = []
     for number, size in enumerate(_SIZES):
-        samples = [result.sample for cell in cells for result in cell.results if result.outcome is Outcome.SUCCEEDED]
-        values = [getattr(sample, f"first_{size}_mb") for sample in samples if sample is not None]
+        large = [cell for cell in cells if sum(cell.case.file_sizes) >= size * 1_000_000]
+        judged = [
+            each for cell in large for each in cell.results if each.outcome in (Outcome.SUCCEEDED, Outcome.FAILED)
+        ]
+        values = [getattr(result.sample, f"first_{size}_mb", None) for result in judged]
         summary = summarise([value for value in values if value is not None])
-        met = summary.median <= targets[number] if summary and targets else None
-        times.append(None if summary is None else Reached(time=summary, met=met))
+        within = [value is not None and bool(targets) and value <= targets[number] for value in values]
+        met = 2 * sum(within) > len(values) if targets else None
+        times.append(Reached(time=summary, met=met) if values else None)
     missed = any(time is not None and time.met is False for time in times)
     largest = max(cells, key=lambda cell: cell.case.file_sizes)
     return PathResult(
