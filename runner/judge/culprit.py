@@ -199,7 +199,13 @@ def _causes_of(end: _End) -> tuple[str, ...]:
 
 
 def _ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_End]:
-    """The closes, and the resets of responses that were not complete."""
+    """The closes, and the resets of responses that were not complete. After the time-out of the client, we stop the
+    server: what it ends then was not ended by itself."""
+    until = _death(context) if context.evidence.client.timed_out else float("inf")
+    yield from (end for end in _all_ends(connection, context) if end.role == "client" or end.time < until)
+
+
+def _all_ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_End]:
     for close in connection.closes:
         if close.time is None:
             continue
@@ -425,17 +431,23 @@ def _stopped(connection: ConnectionFacts, context: CaseEvidence) -> _Fault:
 
 
 def _client_end(connection: ConnectionFacts, context: CaseEvidence) -> float:
-    """When the client ended, in seconds of the captures. The clocks of a guest and of the host differ; then the
-    client's duration is used."""
-    client, evidence = context.evidence.client, context.evidence
+    """When the client sent nothing more, in seconds of the captures."""
+    client = context.evidence.client
     last = max((each.last.time or 0.0 for each in connection.endings.values() if each.last), default=0.0)
     if client.timed_out:
         return max(last, context.case.timeout)
+    return last if client.ended is None else max(last, _death(context))
+
+
+def _death(context: CaseEvidence) -> float:
+    """When the client's container ended, in seconds of the captures. The clocks of a guest and of the host differ; then
+    the client's duration is used."""
+    client, evidence = context.evidence.client, context.evidence
     if client.ended is None:
-        return last
+        return float("inf")
     ended = evidence.started_unix_s + client.ended - (context.facts.origin_unix_ns or 0) / 1e9
     lived = client.ended - (client.started or 0.0)
-    return max(last, ended if 0 <= ended <= lived else lived)
+    return ended if 0 <= ended <= lived else lived
 
 
 def _silent(connection: ConnectionFacts, until: float, context: CaseEvidence) -> _Fault:

@@ -1,5 +1,6 @@
 """The role at fault for a file that differs: of recorded pairs whose packets or saved files were changed."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -139,6 +140,16 @@ def test_who_closed_before_the_end_of_the_answer_is_at_fault(
     finding = _finding(catalog, artifacts)
     assert (finding.role, bool(finding.packets)) == (role, True)
     assert finding.actual.endswith(f"the {role} closed the connection when 0 of 1024 B had arrived")
+
+
+def test_a_server_that_we_stop_after_the_time_out_did_not_close_early(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = craft(catalog, recorded("quinn_quinn/handshake"), "handshake", _without_answer, _closed_by(SERVER))
+    _saved(artifacts, received=None)
+    path = artifacts.folder / "evidence.json"
+    evidence = json.loads(path.read_text())
+    evidence["client"].update(timed_out=True, ended=evidence["client"]["started"])
+    path.write_text(json.dumps(evidence))
+    assert "closed the connection" not in _finding(catalog, artifacts).actual
 
 
 def test_files_with_faults_of_both_roles_name_no_role(catalog: Catalog, recorded: Recorded) -> None:
