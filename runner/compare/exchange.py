@@ -76,10 +76,14 @@ def import_results(path: Path, target: Path) -> Imported:
     return Imported(new=len(new), known=known, replaced=len(replaced), without_evidence=missing)
 
 
+_NOT_JUDGED = (Outcome.ERROR, Outcome.SKIPPED)
+
+
 def _sorted_results(
     lines: Iterator[bytes], path: Path, run: Run, stored: Mapping[Job, Result]
 ) -> tuple[list[Result], list[Result], int]:
-    """The results of a file that are new, those that replace an error, and the number of the others."""
+    """The results of a file that are new, those that replace an error or a skipped job, and the number of the
+    others."""
     new: dict[Job, Result] = {}
     replaced, known, planned = [], 0, set(run.order)
     for number, line in enumerate(lines, 2):
@@ -92,9 +96,9 @@ def _sorted_results(
             raise UsageError(f"{where}: the job {job} has a second result.")
         if old is None:
             new[job] = result
-        elif old.outcome is Outcome.ERROR and result.outcome is not Outcome.ERROR:
+        elif old.outcome in _NOT_JUDGED and result.outcome not in _NOT_JUDGED:
             replaced.append(result)
-        elif result.outcome is not Outcome.ERROR and (old.outcome, old.sample) != (result.outcome, result.sample):
+        elif result.outcome not in _NOT_JUDGED and (old.outcome, old.sample) != (result.outcome, result.sample):
             raise UsageError(
                 f"{where}: the job {job} is {old.outcome.value} in this run and {result.outcome.value} in the file, "
                 "or has other numbers. Import the file under another name: --run NAME."

@@ -38,9 +38,10 @@ def test_a_run_that_travelled_is_the_same(tmp_path: Path) -> None:
     assert import_results(file, tmp_path / "b").known == 60
 
 
-def test_pieces_of_a_run_come_together_and_an_error_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("outcome", [Outcome.ERROR, Outcome.SKIPPED])
+def test_pieces_of_a_run_come_together_and_what_was_not_judged_is_replaced(tmp_path: Path, outcome: Outcome) -> None:
     def spoiled(job: Job, result: Result) -> Result:
-        return replace(result, outcome=Outcome.ERROR, sample=None) if job.iteration == 1 else result
+        return replace(result, outcome=outcome, sample=None) if job.iteration == 1 else result
 
     folder(tmp_path / "a", spoiled, servers=("quinn", "kwik"))
     other = folder(tmp_path / "a2", same, servers=("kwik", "mvfst"), change=lambda run: replace(run, seed=7))
@@ -57,7 +58,7 @@ def test_pieces_of_a_run_come_together_and_an_error_is_replaced(tmp_path: Path) 
     whole = RunFolder.open(tmp_path / "a")
     assert whole.run.servers == ("quinn", "kwik", "mvfst")
     assert set(whole.run.order) == set(whole.results())
-    assert [job.server for job, result in whole.results().items() if result.outcome is Outcome.ERROR] == ["quinn"] * 2
+    assert [job.server for job, result in whole.results().items() if result.outcome is outcome] == ["quinn"] * 2
 
 
 @pytest.mark.parametrize(
