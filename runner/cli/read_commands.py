@@ -402,8 +402,8 @@ def import_(path: Path, name: str | None) -> None:
     target = run_path(name or path.name.split(".")[0])
     done = import_results(path, target)
     out.print(
-        f"{target.name}: {format_count(done.new, 'new result')}, {done.replaced} in place of an error or a skipped job, "
-        f"{done.known} known before. {format_count(done.without_evidence, 'job')} without packets on this host: "
+        f"{target.name}: {format_count(done.new, 'new result')}, {done.replaced} in place of an error or a skipped "
+        f"job, {done.known} known before. {format_count(done.without_evidence, 'job')} without packets on this host: "
         "they can be shown and compared, and not judged again."
     )
 
