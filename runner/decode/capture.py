@@ -362,6 +362,7 @@ class Datagrams:
             self.skipped[why] = self.skipped.get(why, 0) + count
 
 
+_TICK_NS = 1000  # a smaller step back is no order: interfaces of one file may count in µs and in ns
 LATE_RECORD_NS = 100_000_000
 """A record that is written so late was delayed by the recorder: cards with several queues and several CPUs cause it.
 Records that are later show that the clock was set back."""
@@ -401,7 +402,7 @@ class _Reader:
         columns = np.concatenate(pieces, axis=1)
         times = records.time_ns[columns[0]]
         result.backwards_ns = int((np.maximum.accumulate(times) - times).max(initial=0))
-        if 0 < result.backwards_ns <= LATE_RECORD_NS:
+        if _TICK_NS <= result.backwards_ns <= LATE_RECORD_NS:
             columns = columns[:, np.argsort(times, kind="stable")]
         row, *_ = columns
         result.record, result.time_ns = row + 1, records.time_ns[row]
