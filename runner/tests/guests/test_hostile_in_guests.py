@@ -77,8 +77,9 @@ def test_the_same_seed_gives_the_same_packets(lanes: GuestHost, ask: Ask) -> Non
     assert hashes("one") == hashes("other")
 
 
-def test_a_client_that_spins_is_named(lanes: GuestHost, ask: Ask) -> None:
-    evidence = lanes.run(ask(client="burn", timeout=5))
+@pytest.mark.parametrize("client", ["burn", "poll-clock"])
+def test_a_client_that_spins_is_named(lanes: GuestHost, ask: Ask, client: str) -> None:
+    evidence = lanes.run(ask(client=client, timeout=5))
     assert evidence.error["code"] == "spins"
     assert "client" in evidence.error["message"], "whose process it is"
 

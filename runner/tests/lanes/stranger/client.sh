@@ -22,6 +22,7 @@ case $TESTCASE in
     fetch6) fetch server6 ;;
     hang) sleep infinity ;;
     burn) while true; do :; done ;;
+    poll-clock) while true; do : $EPOCHREALTIME; done ;;
     exit) exit 3 ;;
     die-slowly) sleep 4; fetch ;;
     flood-output) exec yes ;;
