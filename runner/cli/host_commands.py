@@ -183,9 +183,11 @@ def accept(address: str) -> None:
 
 @worker.command("join")
 @click.argument("address")
-@click.option("--lanes", type=click.IntRange(1, 64), help="Number of jobs at the same time. [one for each core]")
+@click.option(
+    "--lanes", "number", type=click.IntRange(1, 64), help="Number of jobs at the same time. [one for each core]"
+)
 @options_of(JobOptions, ("yes",))
-def join(options: JobOptions, address: str, lanes: int | None) -> None:
+def join(options: JobOptions, address: str, number: int | None) -> None:
     """Run jobs of the scheduler at ADDRESS until Ctrl-C.
 
     ADDRESS is tls://HOST:PORT. `worker tls://HOST:PORT` is a short form of `worker join tls://HOST:PORT`.
@@ -197,7 +199,7 @@ def join(options: JobOptions, address: str, lanes: int | None) -> None:
     at = Address.parse(address)
     invitation = accepted(LOGS, at, _token())
     use_dask()
-    number = lanes or len(os.sched_getaffinity(0))
+    number = number or len(os.sched_getaffinity(0))
     setup.require(examine_host())
     setup.connect(assume_yes=options.yes, console=out)
 

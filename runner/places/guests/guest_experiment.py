@@ -362,7 +362,7 @@ class Setting:
 
     epoch: int
     charge: str = ""
-    spin_cpu_s: float = 60.0  # most CPU seconds in which less than 0.3 s of virtual time pass
+    spin_cpu_s: float = 60.0  # most CPU seconds with less than 5 ms of virtual time for each
     silence_s: float = 120.0  # most seconds of this host without progress of virtual time or CPU time
     host_s: float = 3600.0  # most seconds of this host for the whole job
     memory: int = _MEMORY * MIB  # most bytes of memory, without /logs and /downloads
@@ -495,7 +495,7 @@ class GuestExperiment:
     def _error(self, ended: Ended, report: GuestReport, outputs: Mapping[str, str]) -> dict[str, str]:
         """Code and message of the most informative error of the job; empty without an error."""
         if ended.how == "spins":
-            used = f"used {ended.spin_s:.0f} s of CPU while less than 0.3 s passed"
+            used = f"used {ended.spin_s:.0f} s of CPU while hardly any time passed"
             return {
                 "code": "spins",
                 "message": f"the process {ended.spinner} {used}: it runs in a loop that does not sleep",

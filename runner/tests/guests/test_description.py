@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,12 @@ def described(*, seed: int = 3) -> list[tuple[str, tuple[str, ...]]]:
     return records(describe_job(job(seed=seed), disks, "/disks"))
 
 
+def document(outcome: list[tuple[str, tuple[str, ...]]], role: str) -> dict[str, Any]:
+    """The parameters of the link in the namespace `role`."""
+    texts = [fields[2] for name, fields in outcome if name == "file" and fields[:2] == (role, "/parameters.json")]
+    return json.loads(texts[0])  # type: ignore[no-any-return]
+
+
 def test_a_pair_gets_the_world_of_a_lane() -> None:
     outcome = described()
     names = [name for name, _ in outcome]
@@ -66,7 +73,8 @@ def test_a_pair_gets_the_world_of_a_lane() -> None:
     assert processes["client"][:4] == ("client", "client", "client", "101")
     assert "CLIENT_PARAMS=a\nb c" in processes["client"], "free text keeps its lines"
     assert "ROLE=server" in processes["server"]
-    assert json.loads(processes["sim"][-1])["ready_port"] == 57832
+    assert processes["sim"][-1] == "@/parameters.json"
+    assert document(outcome, "sim")["ready_port"] == 57832
     hosts = next(fields[2] for name, fields in outcome if name == "file" and fields[:2] == ("client", "/etc/hosts"))
     assert "193.167.100.100\tserver4\n" in hosts and "fd00:cafe:cafe:100::100\tserver46\n" in hosts
     settings = {fields[0]: fields[1] for name, fields in outcome if name == "set"}
@@ -105,7 +113,7 @@ def test_middleboxes_stand_where_they_stand_in_lanes() -> None:
     binds = {fields[:2] for fields in of_kind["bind"]}
     assert {("terminal", "/keys"), ("gateway", "/keys"), ("terminal", "/certs"), ("gateway", "/certs")} <= binds
     assert not {("client", "/keys"), ("server", "/keys")} & binds
-    seeds = [json.loads(processes[role][-1])["seed"] for role in ("sim", "ground")]
+    seeds = [document(outcome, role)["seed"] for role in ("sim", "ground")]
     assert len(set(seeds)) == 2, "two segments lose different packets"
     assert of_kind["ready"] == [("tcp", "server", "", "443")]
     assert of_kind["listen"] == [("terminal", "57832")]
