@@ -347,6 +347,9 @@ class _Judgement:
         for answer, what in seen.items():
             if answer in right:
                 return self._ending(PASSED, what)
+        if "unread" in then and status and continued and self._finished(0) and self.role is Role.SERVER:
+            # All of the request had arrived, so no STOP_SENDING is due from a server that reads no further.
+            return self._ending(NOTE, f"status {status}", "perhaps it left the rest of the request unread")
         wants_error = not self.flight.tolerates
         if (streams and wants_stream and not self._finished(0)) or ((text or streams) and ended and wants_error):
             # It noticed the violation, and told so with another code.

@@ -72,6 +72,7 @@ _ROOM = 1200  # bytes of a datagram
 _PTO = 0.2  # seconds until unacknowledged frames are sent again; doubled each time
 _ID = 8  # bytes of this endpoint's connection IDs
 _TRANSPORT_PARAMETERS = 57  # the TLS extension (RFC 9001 §8.2)
+_ALPN = 16
 _ALTERING = (
     "parameters",
     "messages",
@@ -288,7 +289,11 @@ class Peer:
 
     def _edit(self, message: bytes) -> bytes:
         text = self.flight.get("messages", {}).get(_MESSAGES.get(message[0], ""))
-        return message if text is None else self._value(text, message=message)
+        edited: bytes = message if text is None else self._value(text, message=message)
+        if text is not None and message[0] == 1 and edited == words.without(message, _ALPN):
+            assert self._tls is not None
+            self._tls._alpn_protocols = None  # else TLS breaks off the handshake that the server has to end
+        return edited
 
     def _set_keys(self, direction: tls.Direction, epoch: tls.Epoch, suite: tls.CipherSuite, secret: bytes) -> None:
         space, sends = _EPOCHS[epoch], direction == tls.Direction.ENCRYPT

@@ -26,7 +26,7 @@ ROWS: dict[str, dict[str, Any]] = importlib.import_module("endpoint").rows()
 FLIGHTS = load_flights()
 _STEP = 0.001  # seconds from one endpoint to the other
 _LONGEST = 12.0
-_ADDRESS = ("10.0.0.2", 40000)
+ADDRESS = ("10.0.0.2", 40000)
 _FILES = certificates().files()
 
 Lose = Callable[[bytes], bool]
@@ -45,7 +45,7 @@ class Tested:
         else:
             configuration.verify_mode = 0
             self.quic = connection(configuration=configuration)
-            self.quic.connect(_ADDRESS, now=0.0)
+            self.quic.connect(ADDRESS, now=0.0)
         self.role, self.alpn = role, alpn
         self.http: H3Connection | None = None
         self.exit_code = 1
@@ -112,16 +112,16 @@ def meet(
         tested.work()
         if client or tested.quic._network_paths:
             for data, to in tested.quic.datagrams_to_send(now):
-                records.append(_record(now, data, from_client=client, port=_ADDRESS[1] if client else to[1]))
+                records.append(_record(now, data, from_client=client, port=ADDRESS[1] if client else to[1]))
                 peer.receive(data, now + _STEP)
         moved, peer.outbox = peer.outbox, []
         now += _STEP
         for data, elsewhere in moved:
             if not lose(data):
-                port = _ADDRESS[1] + elsewhere
+                port = ADDRESS[1] + elsewhere
                 records.append(_record(now, data, from_client=not client, port=port))
                 if not elsewhere or tested.quic._network_paths:
-                    tested.quic.receive_datagram(data, (_ADDRESS[0], port), now)
+                    tested.quic.receive_datagram(data, (ADDRESS[0], port), now)
         if not moved:
             if peer.done:
                 break
@@ -138,7 +138,7 @@ def meet(
     return judge_flights([FLIGHTS[name]], role, log=log, capture=capture, key_logs=[folder / "keys.log"])
 
 
-def _record(now: float, data: bytes, *, from_client: bool, port: int = _ADDRESS[1]) -> Record:
+def _record(now: float, data: bytes, *, from_client: bool, port: int = ADDRESS[1]) -> Record:
     """An Ethernet frame with the datagram, as in a lane. `port`: the client's."""
     ends = [(b"\x0a\0\0\1", port), (b"\x0a\0\0\2", 443)]
     (source, source_port), (target, target_port) = ends if from_client else reversed(ends)

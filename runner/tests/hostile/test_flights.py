@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aioquic.h3.connection import H3Connection
 from aioquic.quic.connection import QuicConnection, QuicConnectionError
 
 from runner.errors import UsageError
@@ -11,7 +12,7 @@ from runner.hostile.flight_verdicts import ERROR, FAILED, NOTE, PASSED, UNSUPPOR
 from runner.hostile.flights import PAGE, load_flights, page
 from runner.hostile.meeting import exit_code, markdown, select_flights
 from runner.model.stack import Role
-from runner.tests.hostile.in_memory import FLIGHTS, ROWS, meet
+from runner.tests.hostile.in_memory import ADDRESS, FLIGHTS, ROWS, meet
 
 # What aioquic 1.7.2 does right: each kind of flight, in both roles.
 _RIGHT = """parameter-ack-delay-exponent-21 parameter-retry-source-wrong finished-wrong stream-in-initial no-frame
@@ -136,6 +137,62 @@ def test_a_server_that_answers_too_much_or_elsewhere_fails(tmp_path: Path, name:
     assert _one(meet(name, Role.SERVER, tmp_path)).verdict == PASSED
     result = _one(meet(name, Role.SERVER, tmp_path, connection=_Generous))
     assert result.verdict == FAILED, result
+
+
+class _Padding(QuicConnection):
+    """Sends 1200 bytes for a challenge, however small its datagram was."""
+
+    def _handle_path_challenge_frame(self, context: Any, frame_type: int, buf: Any) -> None:
+        super()._handle_path_challenge_frame(context, frame_type, buf)
+        context.network_path.is_validated = True
+
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]:
+        sent = super().datagrams_to_send(now)
+        return [(data + bytes(1200 - len(data)) if to[1] != ADDRESS[1] else data, to) for data, to in sent]
+
+
+class _Measuring(QuicConnection):
+    """Sends 1472 bytes to the port of a probe once its own challenge there was answered, which validates the port."""
+
+    _probe: bytes = b""
+
+    def _handle_path_response_frame(self, *args: Any) -> None:
+        super()._handle_path_response_frame(*args)
+        self._probe = bytes(1472)
+
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]:
+        sent = super().datagrams_to_send(now)
+        sent += [(self._probe, (ADDRESS[0], ADDRESS[1] + 1))] if self._probe else []
+        self._probe = b""
+        return sent
+
+
+def test_an_answer_to_a_small_probe_is_small(tmp_path: Path) -> None:
+    for right in (QuicConnection, _Measuring):
+        assert _one(meet("path-probe-small", Role.SERVER, tmp_path, connection=right)).verdict == PASSED
+    result = _one(meet("path-probe-small", Role.SERVER, tmp_path, connection=_Padding))
+    assert (result.verdict, result.seen.endswith("bytes for 36")) == (FAILED, True), result
+
+
+def test_a_server_may_leave_the_rest_of_a_request_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(H3Connection, "_check_content_length", lambda *_: None)
+    result = _one(meet("h3-content-length-too-large", Role.SERVER, tmp_path))
+    assert (result.verdict, result.seen) == (NOTE, "status 200"), result
+    assert _one(meet("h3-content-length-too-large", Role.CLIENT, tmp_path)).verdict == FAILED
+
+
+class _AnyProtocol(QuicConnection):
+    """Needs no ALPN."""
+
+    def _initialize(self, *args: Any) -> None:
+        super()._initialize(*args)
+        self.tls._alpn_protocols = None
+
+
+def test_a_server_that_negotiates_no_protocol_gets_the_whole_handshake(tmp_path: Path) -> None:
+    assert _one(meet("alpn-missing", Role.SERVER, tmp_path)).verdict == PASSED
+    result = _one(meet("alpn-missing", Role.SERVER, tmp_path, connection=_AnyProtocol))
+    assert result.verdict == FAILED and result.accepted, result
 
 
 class _Leaving(QuicConnection):
