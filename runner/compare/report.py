@@ -29,7 +29,7 @@ from runner.model.result import Outcome, Result
 from runner.model.run import Job
 from runner.model.stack import NO_VIA
 from runner.store.runs import RunFolder
-from runner.units import format_data_rate
+from runner.units import format_count, format_data_rate
 
 # Compares the middleboxes of one run with a reference middlebox, separately for each pair and case. Jobs of the same
 # iteration that ran shortly after each other had the same weather on a real link, so their times are compared as
@@ -320,7 +320,8 @@ def vias_renderable(reference: str, changes: Sequence[ViaChange]) -> Group:
 
 def history_renderable(past: History, *, everything: bool) -> Group:
     """The changed and the flaky cells, for a rich console. With `everything`: all cells."""
-    amount = f"{len(past.runs)} runs, {len(past.trends)} cells in the cases of the newest"
+    cells = format_count(len(past.trends), "cell")
+    amount = f"{format_count(len(past.runs), 'run')}, {cells} in the cases of the newest"
     parts: list[Any] = [f"[bold]{amount}[/bold]: {escape(', '.join(past.runs))}"]
     parts += [f"[dim]left out: {escape(name)}. {escape(why)}[/dim]" for name, why in past.left_out]
     if len(past.runs) < (least := least_runs()):

@@ -342,7 +342,7 @@ class Datagrams:
     link_types: set[int] = field(default_factory=set)
     first_time_ns: int | None = None
     backwards_ns: int = 0
-    """How far the time of a datagram is before that of an earlier datagram in the file, at most."""
+    """The largest step back in time from one datagram of the file to a later one."""
     skipped: dict[str, int] = field(default_factory=dict)
     """Reason why UDP packets are not among the datagrams → number of packets."""
     not_udp: Counter[str] = field(default_factory=Counter)

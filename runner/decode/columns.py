@@ -336,7 +336,7 @@ class CaptureMeta:
     first_time_ns: int | None
     decoder_version: int
     backwards_ns: int = 0
-    """How far the time of a datagram is before that of an earlier datagram in the file, at most; 0 in older tables."""
+    """The largest step back in time from one datagram of the file to a later one; 0 in older tables."""
     skipped_udp: dict[str, int] = field(default_factory=dict)
     """Reason why UDP packets were not read as QUIC → number of packets."""
     fragment_sources: dict[str, int] = field(default_factory=dict)

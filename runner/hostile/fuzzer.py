@@ -66,7 +66,7 @@ class Found:
 
 
 def answer_of(result: FlightResult | None) -> str:
-    """What the endpoint did, in a word; empty when nothing can be said."""
+    """One word for the answer of the endpoint; empty without a known answer."""
     if result is None or result.verdict in (ERROR, INAPPLICABLE, UNSUPPORTED):
         return ""
     if result.crashed or "hung" in result.seen:
@@ -112,7 +112,7 @@ def _asking(row: Row, role: Role) -> Row:
 
 
 def _findings(name: str, row: Row, answers: Answers) -> Iterator[Found]:
-    """What is remarkable in the answers to a flight."""
+    """The findings in the answers to a flight."""
     said = {stack: answer for stack, results in answers.items() if (answer := answer_of(results.get(name)))}
     usual, count = Counter(said.values()).most_common(1)[0] if said else ("", 0)
     for stack, answer in said.items():
@@ -197,7 +197,7 @@ def _changed(rng: Random, text: str) -> str:
 
 
 def _variants(rng: Random, node: ast.AST) -> list[ast.expr]:
-    """What a node can become."""
+    """The nodes that can replace a node."""
     if isinstance(node, ast.Name):
         return [ast.Name(other) for group in _ALIKE if node.id in group for other in sorted(group - {node.id})]
     value = node.value if isinstance(node, ast.Constant) else None
