@@ -1,7 +1,8 @@
 """CPU weights: images that are not trusted get less CPU time than the harness's own containers."""
 
 import os
-import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,15 +38,15 @@ def test_endpoints_are_not_in_the_cgroup_with_the_highest_weight(
     """A client that computed on all cores once left the runner no CPU time: a job of 20 s took 566 s."""
     if engine.info()["CgroupDriver"] != "cgroupfs":
         pytest.skip("systemd manages the cgroups")
-    job = threading.Thread(target=lambda: lanes.run(ask(client="hang", timeout=4)))
-    job.start()
     parents: dict[str, str] = {}
-    while job.is_alive() and "client" not in parents:
-        for container in containers_of(engine, run="tests"):
-            with suppress(NotFound):
-                about = engine.api.inspect_container(container["Id"])
-                if about["State"]["Running"]:
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(lanes.run, ask(client="hang", timeout=4))
+        while not job.done():
+            for container in containers_of(engine, run="tests"):
+                with suppress(NotFound):
+                    about = engine.api.inspect_container(container["Id"])
                     parents[container["Labels"]["bentpipe.role"]] = about["HostConfig"]["CgroupParent"]
-    job.join()
+            time.sleep(0.1)
+        job.result()
     assert parents["client"] == parents["server"] == f"/{FOREIGN}"
     assert parents["sim"] == parents["client-holder"] == parents["plumber"] == f"/{OWN}"
