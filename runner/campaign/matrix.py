@@ -292,7 +292,8 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         timeout_scale=choice.timeout_scale,
         records=choice.records,
     )
-    with Session.open(path, run_clock.with_clock(new_run, clock, cpu_charge=charge), options) as session:
+    dated = run_clock.with_clock(new_run, clock, cpu_charge=charge, stacks=choice.catalog.implementations)
+    with Session.open(path, dated, options) as session:
         session.announce(out)
         for name, part in run_clock.parts(session.folder.run, session.todo):
             if name == REAL and not choice.real and (load := run_clock.busy()):

@@ -23,7 +23,7 @@ from runner.errors import UsageError
 from runner.model.deployment import REAL, VIRTUAL, estimate
 from runner.model.result import Outcome, Result
 from runner.model.run import Job, Run
-from runner.model.stack import HTTP09, Role
+from runner.model.stack import HTTP09, Implementation, Role
 from runner.plan import jobs, run_clock
 from runner.plan.catalog import split
 from runner.plan.jobs import LEDGER
@@ -85,7 +85,7 @@ def plan_(options: MatrixOptions) -> None:
         f"{len(unsupported)} more are declared as unsupported."
     )
     if not choice.real:
-        out.print(_clock_sentence(run, todo, options.clock), soft_wrap=True)
+        out.print(_clock_sentence(run, todo, options.clock, choice.catalog.implementations), soft_wrap=True)
     for sentence in (*_other_protocols(run, todo), *choice.doubts):
         out.print(sentence, soft_wrap=True)
     if choice.real:
@@ -98,11 +98,11 @@ def plan_(options: MatrixOptions) -> None:
                 out.print(sentence, soft_wrap=True)
 
 
-def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None) -> str:
+def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None, stacks: Mapping[str, Implementation]) -> str:
     """A sentence with the time that the jobs take with each clock; the selected clock comes first."""
     cores = len(os.sched_getaffinity(0))
     guests = estimate(todo, run.cases).guest_seconds / cores
-    parts = dict(run_clock.parts(run_clock.with_clock(run, AUTO), todo))
+    parts = dict(run_clock.parts(run_clock.with_clock(run, AUTO, stacks=stacks), todo))
     waiting, binding = (estimate(parts.get(name, ()), run.cases) for name in (VIRTUAL, REAL))
     mixed = waiting.guest_seconds / cores + binding.seconds
     times = {

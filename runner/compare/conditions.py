@@ -35,7 +35,8 @@ def differences(before: Run, after: Run) -> dict[str, list[str]]:
         "case": [sentence for name, old, new in shared for sentence in _case(name, old, new)],
         "seed": list(_seed(before, after)),
         "host": list(_host(before.host, after.host)),
-        "clock": [sentence for name, _, _ in shared for sentence in _clock(name, before, after)],
+        "clock": [sentence for name, _, _ in shared for sentence in _clock(name, before, after)]
+        + list(_cell_clocks(before, after)),
     }
     return {topic: sentences for topic, sentences in differing.items() if sentences}
 
@@ -104,6 +105,15 @@ def _clock(case: str, before: Run, after: Run) -> Iterator[str]:
         yield f"{case}: {old} time before, {new} time after; in virtual time computing takes no time."
     elif old != "real" and before.guest.get("charge") != after.guest.get("charge"):
         yield f"{case}: CPU charge {_charge(before)} before, {_charge(after)} after."
+
+
+def _cell_clocks(before: Run, after: Run) -> Iterator[str]:
+    """A sentence for each cell with a clock of its own, when the cases have the same clock."""
+    for cell in sorted((before.clocks.keys() | after.clocks.keys()) & before.cells.keys() & after.cells.keys()):
+        case = before.cells[cell][0].case_link
+        old, new = before.clock_of(case, cell), after.clock_of(case, cell)
+        if old != new and before.clock_of(case) == after.clock_of(case):
+            yield f"{cell}: {old} time before, {new} time after."
 
 
 def _charge(run: Run) -> str:

@@ -1,6 +1,7 @@
 """Links, declared, emulated or real: segments with two directions, impairments, tariff, topology, observations. SI
 units."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -420,6 +421,26 @@ class LinkParameters:
     def has_chance(self) -> bool:
         """True when the seed decides what happens to a packet."""
         return bool(self.loss or self.impairments.have_chance)
+
+    def steps(self, begin: float) -> Iterator[tuple[float, float, int]]:
+        """Start, end and data rate of each time with one data rate, from `begin` seconds after the link's first packet
+        on. The last end is infinity."""
+        start, rate = begin, self.data_rate
+        for change in self.impairments.changes:
+            if change.time > start:
+                yield start, change.time, rate
+                start = change.time
+            rate = change.data_rate
+        yield start, math.inf, rate
+
+    def mean_rate(self, begin: float, end: float) -> float:
+        """The mean data rate in bit/s between these times, in seconds after the link's first packet. It is the data
+        rate itself when nothing changes."""
+        if not self.impairments.changes or end <= begin:
+            return float(self.data_rate)
+        return sum((min(stop, end) - start) * rate for start, stop, rate in self.steps(begin) if start < end) / (
+            end - begin
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

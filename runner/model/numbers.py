@@ -159,7 +159,8 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         shown_in="%",
         group=DATA_RATE,
         formula="η = goodput / data rate of the forward link",
-        note="Thesis eq. 4.2. The data rate counts IP packets, so headers keep η a little below 100 %.",
+        note="Thesis eq. 4.2. The data rate counts IP packets, so headers keep η a little below 100 %. On a link whose "
+        "data rate changes, it is the mean in the time of the goodput.",
         since=2,
     ),
     Number(
@@ -190,7 +191,8 @@ PAIR_NUMBERS: tuple[Number, ...] = (
         group=DATA_RATE,
         formula="η_ss = delivery rate of ideal loss-free doubling from the observed initial window / data rate of the "
         "forward link",
-        note="RFC 9002 §7.3.1. No sender with slow start can exceed this bound on this link with this file size.",
+        note="RFC 9002 §7.3.1. No sender with slow start can exceed this bound on this link with this file size. On a "
+        "link whose data rate changes, the doubling meets the rates of its time.",
     ),
     Number(
         key="efficiency_of_bound",

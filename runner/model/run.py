@@ -230,7 +230,7 @@ class Run:
     order: tuple[Job, ...]
     options: dict[str, str] = field(default_factory=dict)
     clock: str = "real"  # real, virtual, or auto: each case has its own clock
-    clocks: dict[str, str] = field(default_factory=dict)  # with clock auto: real or virtual, by case
+    clocks: dict[str, str] = field(default_factory=dict)  # with clock auto: real or virtual, by case or by `Job.cell`
     guest: dict[str, str] = field(default_factory=dict)  # in virtual time: kernel, epoch, charge
     protocols: dict[str, str] = field(default_factory=dict)  # ALPN by `Job.cell`, when it isn't the case's ALPN
     vias: tuple[str, ...] = ("",)  # names of middleboxes; an empty name: no middlebox
@@ -257,9 +257,10 @@ class Run:
         old = self.old_folders.get(job.cell)
         return job.path if old is None else Path(old) / str(job.iteration)
 
-    def clock_of(self, case: str) -> str:
-        """The clock of a case. All jobs of a case have the same clock, so that no summary mixes both clocks."""
-        return self.clocks.get(case, self.clock)
+    def clock_of(self, case: str, cell: str = "") -> str:
+        """The clock of a case, or of one cell of the case. A cell has its own clock when the verdicts of one of its
+        stacks differ by clock."""
+        return self.clocks.get(cell) or self.clocks.get(case, self.clock)
 
     def protocol(self, job: Job) -> str:
         """The ALPN that is requested from the job's endpoints."""

@@ -300,7 +300,10 @@ def extend_run(folder: RunFolder, selected: Run) -> Run:
         protocols={**stored.protocols, **selected.protocols},
         vias=_union(stored.vias, selected.vias),
         middleboxes={**selected.middleboxes, **stored.middleboxes},
-        clocks={**selected.clocks, **stored.clocks},
+        clocks={  # a cell that the run has keeps its clock, so that no summary mixes both clocks
+            **{name: clock for name, clock in selected.clocks.items() if name not in stored.cells},
+            **stored.clocks,
+        },
     )
 
 

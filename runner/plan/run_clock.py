@@ -3,9 +3,10 @@ calibrated with lanes of this host."""
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -13,6 +14,7 @@ from runner.errors import UsageError
 from runner.files import read_regular
 from runner.model.deployment import REAL, VIRTUAL, best_clock
 from runner.model.run import CaseRecord, Job, Run
+from runner.model.stack import Implementation, Role
 from runner.plan.jobs import LOGS
 from runner.plan.options import AUTO, CALIBRATED, MEASURED, NO_CPU_MODEL
 from runner.store.runs import RunFolder
@@ -129,11 +131,20 @@ def charge(clock: str, cpu_model: str | None, stored: RunFolder | None) -> str:
     return charge_of(cpu_model or NO_CPU_MODEL, CPU_MODEL)
 
 
-def with_clock(run: Run, clock: str, *, cpu_charge: str = "") -> Run:
-    """Return `run` with this clock; for `auto`, with a clock for each case."""
+def with_clock(
+    run: Run, clock: str, *, cpu_charge: str = "", stacks: Mapping[str, Implementation] = MappingProxyType({})
+) -> Run:
+    """Return `run` with this clock; for `auto`, with a clock for each case, and real time for cells of stacks whose
+    verdicts differ in virtual time. `stacks`: the stacks by name."""
     if clock == REAL:
         return run
-    clocks = {name: _best_clock(case) for name, case in run.cases.items()} if clock == AUTO else {}
+    clocks = {}
+    if clock == AUTO:
+        clocks = {name: _best_clock(case) for name, case in run.cases.items()}
+        real = {(name, role) for name, stack in stacks.items() for role in stack.real_time}
+        for cell, (job, *_) in run.cells.items():
+            if clocks[job.case_link] == VIRTUAL and real & {(job.server, Role.SERVER), (job.client, Role.CLIENT)}:
+                clocks[cell] = REAL
     return replace(run, clock=clock, clocks=clocks, guest={"epoch": str(EPOCH), "charge": cpu_charge})
 
 
@@ -157,5 +168,5 @@ def busy() -> str:
 def parts(run: Run, todo: Sequence[Job]) -> Iterator[tuple[str, tuple[Job, ...]]]:
     """The jobs of each clock. Virtual time comes first: its jobs are cheap, and the handshakes are among them."""
     for clock in (VIRTUAL, REAL):
-        if jobs := tuple(job for job in todo if run.clock_of(job.case_link) == clock):
+        if jobs := tuple(job for job in todo if run.clock_of(job.case_link, job.cell) == clock):
             yield clock, jobs

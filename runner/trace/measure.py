@@ -1,6 +1,7 @@
 """Computes the numbers of one iteration from its recording, by the formulas of `runner.model.numbers`."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,35 +100,50 @@ class Bound:
     line: Line
 
 
-def rate_bound(*, file_size: int, data_rate: float) -> Bound:
-    """The bound of a link that is full from the first byte to the last, without headers. `file_size` in bytes,
-    `data_rate` in bit/s."""
-    time = 8 * file_size / data_rate
-    return Bound(time=time, efficiency=1.0, line=((0.0, 0.0), (time, float(file_size))))
+def rate_bound(*, file_size: int, way: LinkParameters, begin: float = 0.0) -> Bound:
+    """The bound of a link that is full from the first byte to the last, without headers. `file_size` in bytes. `begin`:
+    the time when the link gets the first byte, in seconds after its first packet."""
+    line = [(0.0, 0.0), *_carried(way, begin, file_size)]
+    return Bound(time=line[-1][0], efficiency=1.0, line=tuple(line))
 
 
-def slow_start_bound(*, file_size: int, data_rate: float, rtt: float, initial_window: int) -> Bound:
+def _carried(way: LinkParameters, begin: float, size: float) -> Iterator[tuple[float, float]]:
+    """The points (seconds after `begin`, bytes) at which the data rate changes while `size` bytes cross a full link,
+    and the point at which all have crossed. That time is infinity when the link stops for ever."""
+    carried = 0.0
+    for start, stop, rate in way.steps(begin):
+        if carried + rate / 8 * (stop - start) >= size if rate else carried >= size:
+            yield start - begin + (8 * (size - carried) / rate if rate else 0.0), size
+            return
+        carried += rate / 8 * (stop - start) if rate else 0.0
+        yield stop - begin, carried
+
+
+def slow_start_bound(
+    *, file_size: int, way: LinkParameters, rtt: float, initial_window: int, begin: float = 0.0
+) -> Bound:
     """The bound of ideal slow start (RFC 9002 §7.3.1), without loss, headers and limits of the receiver.
 
     RTT round k begins k RTTs after the first byte and carries `initial_window` · 2^k bytes at the link's data rate. As
     soon as a window fills a round, data flows without a gap. `efficiency` is the mean data rate between the first byte
-    and the last, divided by `data_rate`. Sizes in bytes, `data_rate` in bit/s, `rtt` in seconds. Raises ValueError
-    when a value is not positive; only `rtt` may be 0.
+    and the last, divided by the mean data rate of the link in that time. Sizes in bytes, `rtt` in seconds; `begin` as
+    in `rate_bound`. Raises ValueError when a value is not positive; only `rtt` may be 0.
     """
-    if file_size <= 0 or data_rate <= 0 or rtt < 0 or initial_window <= 0:
+    if file_size <= 0 or way.data_rate <= 0 or rtt < 0 or initial_window <= 0:
         raise ValueError("file size, data rate and initial window must be positive, the RTT at least 0")
-    byte_rate = data_rate / 8
-    begin, sent, window = 0.0, 0.0, float(initial_window)
+    now, sent, window = 0.0, 0.0, float(initial_window)
     line = [(0.0, 0.0)]
-    while window < byte_rate * rtt and sent + window < file_size:
-        sent += window
-        line.append((begin + window / byte_rate, sent))
-        begin += rtt
-        line.append((begin, sent))
-        window *= 2
-    time = begin + (file_size - sent) / byte_rate
-    line.append((time, float(file_size)))
-    return Bound(time=time, efficiency=file_size / byte_rate / time, line=tuple(line))
+    while sent + window < file_size:
+        points = list(_carried(way, begin + now, window))
+        if points[-1][0] >= rtt:
+            break
+        line += [(now + time, sent + size) for time, size in points]
+        sent, now, window = sent + window, now + rtt, 2 * window
+        line.append((now, sent))
+    line += [(now + time, sent + size) for time, size in _carried(way, begin + now, file_size - sent)]
+    time = line[-1][0]
+    efficiency = 8 * file_size / time / way.mean_rate(begin, begin + time) if math.isfinite(time) else 0.0
+    return Bound(time=time, efficiency=efficiency, line=(*line[:-1], (time, float(file_size))))
 
 
 _STEADY_FROM, _STEADY_TO = 0.50, 0.95  # parts of the response's bytes
@@ -152,17 +168,18 @@ def sample(
     file_size = sum(file_sizes)
     first_1rtt, last_1rtt = _server_1rtt(recording)
     ttfb, ttlb, complete = _reception(transfer, file_sizes)
-    steady = _steady_goodput(transfer) if complete else None
     rtts = rtt_samples(recording.server).rtt if recording.server else np.empty(0)
     rtt_min = float(rtts.min()) if len(rtts) else None
     delays = one_way_delays(recording) if recording.one_clock else np.empty(0)
     window, flight = transfer.initial_window_bytes, facts.first_flight
     sent, unique, retransmitted, spurious = _sent(transfer)
+    rtt = forward.delay + return_.delay or rtt_min  # a real link has no configured delay
+    bound = _slow_start(file_size, forward, rtt, window, ttfb)
     measured = Sample(
         file_size=file_size,
         definitions=DEFINITIONS,
-        slow_start_bound=_slow_start(file_size, forward, return_, rtt_min, window),
-        steady_state_efficiency=steady / forward.data_rate if steady is not None else None,
+        slow_start_bound=bound.efficiency if bound is not None else None,
+        steady_state_efficiency=_steady_efficiency(transfer, forward) if complete else None,
         first_server_1rtt=first_1rtt,
         last_server_1rtt=last_1rtt,
         handshake_time=_earliest(connection.handshake_confirmed for connection in facts.connections),
@@ -183,7 +200,15 @@ def sample(
         data_packets=_data_packets(transfer),
         lost_packets=_lost_packets(transfer),
     )
-    return (_with_goodput(measured, forward) if complete else measured).completed(forward.data_rate)
+    whole = (_with_goodput(measured, forward) if complete else measured).completed(_link_rate(measured, forward))
+    if bound is not None and whole.delivery_rate is not None:
+        whole = replace(whole, efficiency_of_bound=whole.delivery_rate * bound.time / (8 * file_size))
+    return whole
+
+
+def _link_rate(sample: Sample, forward: LinkParameters) -> float:
+    """The mean data rate of the forward link, in bit/s, until the last new byte arrived."""
+    return forward.mean_rate(0.0, sample.ttlb - forward.delay) if sample.ttlb is not None else forward.data_rate
 
 
 def _with_goodput(sample: Sample, forward: LinkParameters) -> Sample:
@@ -191,11 +216,12 @@ def _with_goodput(sample: Sample, forward: LinkParameters) -> Sample:
     first, last = sample.first_server_1rtt, sample.last_server_1rtt
     if first is None or last is None or last <= first:
         return sample
-    goodput, exact = 8 * sample.file_size / (last - first), forward.data_rate * (1 - forward.loss)
+    data_rate = forward.mean_rate(first - forward.delay, last - forward.delay)
+    goodput, exact = 8 * sample.file_size / (last - first), data_rate * (1 - forward.loss)
     return replace(
         sample,
         goodput=goodput,
-        efficiency=goodput / forward.data_rate,
+        efficiency=goodput / data_rate if data_rate else None,
         efficiency_exact=goodput / exact if exact else None,
     )
 
@@ -234,7 +260,7 @@ def renewed(old: Sample, client_side: Trace, forward: LinkParameters) -> Sample:
     if first is None or last is None or last <= first:
         return old
     known = replace(old, definitions=DEFINITIONS, first_server_1rtt=first, last_server_1rtt=last)
-    return _with_goodput(known, forward).completed(forward.data_rate)
+    return _with_goodput(known, forward).completed(_link_rate(known, forward))
 
 
 def _earliest(times: Iterable[float | None]) -> float | None:
@@ -277,27 +303,31 @@ def _first_bytes(transfer: Transfer) -> dict[str, float | None]:
     return {f"first_{size}_mb": seconds(int(times[at])) for size, at in sizes.items() if at < len(arrived)}
 
 
-def _steady_goodput(transfer: Transfer) -> float | None:
-    """The goodput in bit/s between the times when 50 % and 95 % of the response's bytes had arrived."""
+def _steady_efficiency(transfer: Transfer, forward: LinkParameters) -> float | None:
+    """Goodput divided by the link's mean data rate, between the times when 50 % and 95 % of the response's bytes had
+    arrived."""
     received = transfer.received
     if received is None:
         return None
     arrived = np.cumsum(received.new)
     first, last = (int(np.searchsorted(arrived, share * arrived[-1])) for share in (_STEADY_FROM, _STEADY_TO))
-    time = (received.time_ns[last] - received.time_ns[first]) / 1e9
-    return float(8 * (arrived[last] - arrived[first]) / time) if time > 0 else None
+    begin, end = (transfer.recording.seconds(int(received.time_ns[index])) for index in (first, last))
+    if begin is None or end is None or end <= begin:
+        return None
+    rate = forward.mean_rate(begin - forward.delay, end - forward.delay)
+    return float(8 * (arrived[last] - arrived[first]) / (end - begin) / rate) if rate else None
 
 
 def _slow_start(
-    file_size: int, forward: LinkParameters, return_: LinkParameters, rtt_min: float | None, window: int | None
-) -> float | None:
-    """The efficiency of the slow-start bound. A real link has no configured delay, so its smallest measured RTT is
-    used."""
-    rtt = forward.delay + return_.delay or rtt_min
-    if not window or rtt is None or file_size <= 0:
+    file_size: int, forward: LinkParameters, rtt: float | None, window: int | None, ttfb: float | None
+) -> Bound | None:
+    """The slow-start bound of a transfer whose first byte arrived after `ttfb` seconds; None when the link stopped for
+    ever."""
+    if not window or rtt is None or ttfb is None or file_size <= 0:
         return None
-    bound = slow_start_bound(file_size=file_size, data_rate=forward.data_rate, rtt=rtt, initial_window=window)
-    return bound.efficiency
+    begin = ttfb - forward.delay
+    bound = slow_start_bound(file_size=file_size, way=forward, rtt=rtt, initial_window=window, begin=begin)
+    return bound if bound.efficiency else None
 
 
 def _sent(transfer: Transfer) -> tuple[int | None, int | None, int | None, int | None]:

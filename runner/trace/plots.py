@@ -189,9 +189,9 @@ def _bounds(
     size = sample.file_size
     if begin is not None and size > 0:
         delay = forward.delay or sample.one_way_delay_median or 0.0
-        ideal = _shift(rate_bound(file_size=size, data_rate=forward.data_rate).line, begin, delay)
+        ideal = _shift(rate_bound(file_size=size, way=forward, begin=begin).line, begin, delay)
         if rtt is not None and window:
-            bound = slow_start_bound(file_size=size, data_rate=forward.data_rate, rtt=rtt, initial_window=window)
+            bound = slow_start_bound(file_size=size, way=forward, rtt=rtt, initial_window=window, begin=begin)
             slow_start = _shift(bound.line, begin, delay)
     return {
         "forward_rate": forward.data_rate,
@@ -215,7 +215,10 @@ def _request_at_server(transfer: Transfer, request: float | None, return_: LinkP
 
 
 def _shift(line: Line, begin: float, delay: float) -> list[list[float]]:
-    return [[round(begin, 6), 0], *([round(begin + delay + time, 6), round(size)] for time, size in line)]
+    return [
+        [round(begin, 6), 0],
+        *([round(begin + delay + time, 6), round(size)] for time, size in line if math.isfinite(time)),
+    ]
 
 
 def _spark(transfer: Transfer, origin: int) -> list[list[int]]:

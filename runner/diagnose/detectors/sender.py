@@ -246,13 +246,16 @@ _OF_SERVER = (Limit.CONGESTION_WINDOW, Limit.PACING, Limit.UNKNOWN)
 
 def detect_rate_collapse(course: Course) -> Iterator[Diagnosis]:
     """Report when the rate is below 40 % of the highest earlier rate for at least 5 RTTs and 10 % of the time, and in
-    that time the limit was the server itself or is unknown. The rate must also be below 60 % of the rate that a server
-    has left when it halves its rate for each RTT with losses."""
+    that time the limit was the server itself or is unknown. On a link whose data rate changes, the share of the link
+    must have fallen as far. The rate must also be below 60 % of the rate that a server has left when it halves its rate
+    for each RTT with losses."""
     slices, view = course.slices, course.view
-    rate = slices.around(slices.utilisation, slices.per_window)
-    highest = np.maximum.accumulate(rate)
+    carried = view.capacity.bits(slices.edges[:-1], slices.edges[1:]) / np.diff(slices.edges)
+    used = slices.around(slices.utilisation, slices.per_window)
+    rate = slices.around(slices.utilisation * carried, slices.per_window)
+    highest, most_used = np.maximum.accumulate(rate), np.maximum.accumulate(used)
     own = slices.inside(span for span in course.spans if span.limit in _OF_SERVER)
-    low = own & (rate < _FELL_TO * highest) & (highest >= _LEAST_REACHED)
+    low = own & (rate < _FELL_TO * highest) & (used < _FELL_TO * most_used) & (most_used >= _LEAST_REACHED)
     first, last = longest(low)
     start, end = float(slices.edges[first]), float(slices.edges[last])
     if end - start < max(_LEAST_RTTS * slices.window, _RATE_COLLAPSE_LEAST_SHARE * course.duration):
@@ -260,11 +263,9 @@ def detect_rate_collapse(course: Course) -> Iterator[Diagnosis]:
     high = float(slices.middle[int(rate[: first + 1].argmax())])
     if _explained(course, high, start, rate[first:last] / highest[first]):
         return
-    if _kept_low(course, start, end, float(highest[first] * view.capacity.rate[0])):
+    if _kept_low(course, start, end, float(highest[first])):
         return
-    before, during = (
-        round(float(value) * float(view.capacity.rate[0])) for value in (highest[first], rate[first:last].mean())
-    )
+    before, during = round(float(highest[first])), round(float(rate[first:last].mean()))
     yield Diagnosis(
         code="rate-collapse",
         sentence=f"The data rate fell from {format_data_rate(before)} to {format_data_rate(during)} for "

@@ -81,7 +81,7 @@ def part_of(run: Run, job: Job) -> Run:
         implementations={name: entry for name, entry in run.implementations.items() if name in names},
         middleboxes={name: box for name, box in run.middleboxes.items() if name == job.via},
         protocols={cell: name for cell, name in run.protocols.items() if cell == job.cell},
-        clocks={job.case_link: run.clock_of(job.case_link)},
+        clocks={job.case_link: run.clock_of(job.case_link, job.cell)},
         old_folders={},
     )
 
@@ -214,7 +214,9 @@ class OwnLanes:
         with self._lock:
             if self._stopped:
                 raise LaneError("stopped", "The worker was stopped before the job began.")
-            return self._guest_deployment(run) if run.clock_of(job.case_link) == VIRTUAL else self._in_lanes(run)
+            return (
+                self._guest_deployment(run) if run.clock_of(job.case_link, job.cell) == VIRTUAL else self._in_lanes(run)
+            )
 
     def _in_lanes(self, run: Run) -> Deployment:
         if self._lanes is None:

@@ -269,3 +269,12 @@ def test_handovers_grants_and_fades_are_named() -> None:
     assert told["fade"].startswith("The link's data rate fell from 8 Mbit/s at 1.1 s to 2 Mbit/s, and did not")
     passing = replace(fall, changes=(*fall.changes, LinkChange(1.5, 0.2, 2_000_000)))
     assert not {each.code for each in made.explained(changes=passing).diagnoses} & {"handover", "fade"}
+
+
+def test_a_server_that_does_not_follow_a_rise_of_the_links_rate_did_not_collapse() -> None:
+    rise = LinkImpairments(changes=(LinkChange(1.5, CLEAN.delay, 5 * CLEAN.data_rate),))
+    capped = Made(Cause(cap=150_000, size=3_000_000)).explained(changes=rise)
+    assert capped.limits[Limit.CONGESTION_WINDOW] > 0.5
+    assert "rate-collapse" not in {diagnosis.code for diagnosis in capped.diagnoses}
+    collapsed = Made(replace(CLEAN, collapse=1.0)).explained(changes=rise)
+    assert "rate-collapse" in {diagnosis.code for diagnosis in collapsed.diagnoses}

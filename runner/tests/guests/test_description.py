@@ -20,6 +20,7 @@ from runner.places.lane_job import EndpointSpec, LaneJob
 from runner.places.network import network_script
 from runner.plan import run_clock
 from runner.plan.catalog import Catalog
+from runner.plan.jobs import extend_run
 from runner.store.runs import RunFolder
 
 LINK = LinkParameters(data_rate=10_000_000, delay=0.3, queue_packets=25, loss=0.01)
@@ -236,6 +237,27 @@ def test_auto_gives_each_case_a_clock_of_its_own(catalog: Catalog) -> None:
     ]
     [sentence] = differences(run, run_of("virtual", catalog))["clock"]
     assert sentence.startswith("sat: real time before, virtual time after")
+
+
+def test_auto_runs_pairs_of_a_stack_whose_verdicts_differ_by_clock_in_real_time(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    assert {name for name, stack in catalog.implementations.items() if stack.real_time} == {"kwik"}
+    jobs = [Job(server=s, client=c, case="satloss", iteration=1) for s, c in (("kwik", "quinn"), ("quinn", "kwik"))]
+    plan = replace(run_of("real", catalog), order=tuple(jobs))
+    run = run_clock.with_clock(plan, "auto", stacks=catalog.implementations)
+    assert [(name, [job.server for job in part]) for name, part in run_clock.parts(run, jobs)] == [
+        ("virtual", ["quinn"]),
+        ("real", ["kwik"]),
+    ]
+    before = run_clock.with_clock(plan, "auto")
+    assert differences(before, run)["clock"] == ["kwik_quinn/satloss: virtual time before, real time after."]
+    extended = extend_run(RunFolder.create(tmp_path / "run", before), run)
+    assert [job.server for _, part in run_clock.parts(extended, jobs) for job in part] == ["kwik", "quinn"], (
+        "a cell that a run has keeps its clock"
+    )
+    virtual = run_clock.with_clock(plan, "virtual", stacks=catalog.implementations)
+    assert [name for name, _ in run_clock.parts(virtual, jobs)] == ["virtual"]
 
 
 def test_one_clock_for_all_cases_is_that_of_each(catalog: Catalog) -> None:
