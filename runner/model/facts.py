@@ -137,7 +137,8 @@ class Ending:
     """Number of the peer's ack-eliciting packets that arrived after this packet."""
     first_unanswered: PacketPlace | None
     unacknowledged: tuple[PacketPlace, ...]
-    """The first datagrams with ack-eliciting packets of the endpoint for which no ACK arrived."""
+    """The first datagrams with ack-eliciting packets of the endpoint for which no ACK arrived, and that the endpoint
+    did not replace: a lost packet whose stream data were sent again doesn't count."""
     resets: Mapping[int, PacketPlace | None] = field(default_factory=dict)
     """Stream ID → the first RESET_STREAM of the endpoint."""
     stops: Mapping[int, PacketPlace | None] = field(default_factory=dict)

@@ -36,7 +36,18 @@ from runner.trace.handshake import (
     version_negotiations,
 )
 from runner.trace.measure import ack_eliciting, first_flight
-from runner.trace.recording import APPLICATION, ROLES, Bools, Ints, Recording, Scope, Vantage, integer_parameter, values
+from runner.trace.recording import (
+    APPLICATION,
+    ROLES,
+    Bools,
+    Ints,
+    Recording,
+    Scope,
+    Vantage,
+    integer_parameter,
+    new_bytes,
+    values,
+)
 from runner.trace.streams import Streams, Transfer, credit_excess, limits_raised, max_streams, requests, used_up
 
 # How each endpoint's part of a connection ended: its last packet, packets without an answer, data without credit.
@@ -61,10 +72,12 @@ def _ending(scope: Scope, vantage: Vantage, sender: int) -> Ending:
     eliciting = ack_eliciting(vantage)
     arrived = np.flatnonzero(scope.mine(packets, 1 - sender) & eliciting)
     unanswered = arrived if last is None else arrived[times[arrived] > times[last]]
-    waiting = sent[eliciting[sent] & ~_acknowledged(scope, vantage, sender)[sent]]
+    acknowledged = _acknowledged(scope, vantage, sender)
+    waiting = sent[eliciting[sent] & ~acknowledged[sent]]
     if (vantage.ack_space[np.flatnonzero(scope.mine(vantage.ack_frames, 1 - sender))] == APPLICATION).any():
         # The peer may have discarded its Handshake keys before it acknowledged every packet (RFC 9001 §4.9.2).
         waiting = waiting[vantage.packet_space[waiting] == APPLICATION]
+    waiting = waiting[~_replaced(scope, vantage, sender, waiting, acknowledged)]
     return Ending(
         last=None if last is None else place(vantage, last),
         unanswered=len(unanswered),
@@ -100,6 +113,27 @@ def _acknowledged(scope: Scope, vantage: Vantage, sender: int) -> Bools:
                 change[np.searchsorted(numbers, acknowledged["last"], side="right")] -= 1
         done[mine] = np.cumsum(change[:-1]) > 0
     return done
+
+
+def _replaced(scope: Scope, vantage: Vantage, sender: int, waiting: Ints, acknowledged: Bools) -> Bools:
+    """Per 1-RTT packet of `waiting`: whether it counts as lost, because a packet with a higher number is acknowledged,
+    and the sender sent all its stream data again (RFC 9002 §6.1, RFC 9000 §13.3)."""
+    packets, frames = vantage.packets, vantage.stream_frames
+    number, application = packets["packet_number"], vantage.packet_space == APPLICATION
+    highest = number[acknowledged & application & scope.mine(packets, sender)].max(initial=NULL)
+    lost = application[waiting] & (number[waiting] < highest)
+    mine = np.flatnonzero(scope.mine(frames, sender))
+    carrier, stream = frames["packet"][mine], frames["stream_id"][mine]
+    begin, fin = frames["offset"][mine], frames["fin"][mine] == 1
+    end, sent = begin + frames["length"][mine], vantage.packet_time[carrier]
+    for place in np.flatnonzero(lost):
+        for each in np.flatnonzero(carrier == waiting[place]):
+            later = (stream == stream[each]) & (sent > sent[each])
+            ended = bool(fin[later].any()) or not fin[each]
+            later &= (begin < end[each]) & (end > begin[each])
+            again = new_bytes(np.maximum(begin[later], begin[each]), np.minimum(end[later], end[each])).sum()
+            lost[place] &= ended and bool(again == end[each] - begin[each])
+    return lost
 
 
 def _by_stream(scope: Scope, vantage: Vantage, sender: int, name: str) -> dict[int, PacketPlace | None]:

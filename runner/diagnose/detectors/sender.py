@@ -250,7 +250,7 @@ def detect_rate_collapse(course: Course) -> Iterator[Diagnosis]:
     must have fallen as far. The rate must also be below 60 % of the rate that a server has left when it halves its rate
     for each RTT with losses."""
     slices, view = course.slices, course.view
-    carried = view.capacity.bits(slices.edges[:-1], slices.edges[1:]) / np.diff(slices.edges)
+    carried = view.capacity.bits(slices.edges[:-1], slices.edges[1:]) / np.maximum(np.diff(slices.edges), 1e-9)
     used = slices.around(slices.utilisation, slices.per_window)
     rate = slices.around(slices.utilisation * carried, slices.per_window)
     highest, most_used = np.maximum.accumulate(rate), np.maximum.accumulate(used)

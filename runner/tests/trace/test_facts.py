@@ -134,3 +134,19 @@ def test_an_application_close_that_is_masked_in_handshake_packets_is_no_transpor
     real = Packet(0.1, CLIENT, 2, (Frame("application_close", 0x1D, 7),))
     assert closes(masked, real, real, other) == [("client", True, 7), ("server", False, 0x0A)]
     assert closes(masked) == [("client", False, 0x0C)]
+
+
+def test_a_lost_packet_whose_data_were_sent_again_waits_for_no_acknowledgment() -> None:
+    def waiting(*packets: Packet) -> list[float | None]:
+        first = Packet(0.0, CLIENT, 0, type="initial")
+        ending = facts(trace([first, *packets]), None).connections[0].endings["client"]
+        return [place.time for place in ending.unacknowledged]
+
+    request, again = (Packet(time, CLIENT, number, (Stream(0, 0, 20, fin=True),)) for time, number in ((1, 0), (2, 1)))
+    acknowledged = Packet(3, SERVER, 0, (Ack(((1, 1),)),))
+    assert waiting(request, again) == [1, 2]
+    assert waiting(request, again, acknowledged) == []
+    assert waiting(replace(request, frames=(Stream(0, 0, 30, fin=True),)), again, acknowledged) == [1]
+    assert waiting(request, replace(again, frames=(Stream(0, 0, 20),)), acknowledged) == [1], "FIN is missing"
+    assert waiting(request, replace(again, frames=(Frame("ping", 1),)), acknowledged) == [1]
+    assert waiting(replace(request, frames=(Frame("ping", 1),)), again, acknowledged) == []
