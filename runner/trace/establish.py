@@ -121,7 +121,7 @@ def _replaced(scope: Scope, vantage: Vantage, sender: int, waiting: Ints, acknow
     packets, frames = vantage.packets, vantage.stream_frames
     number, application = packets["packet_number"], vantage.packet_space == APPLICATION
     highest = number[acknowledged & application & scope.mine(packets, sender)].max(initial=NULL)
-    lost = application[waiting] & (number[waiting] < highest)
+    lost: Bools = application[waiting] & (number[waiting] < highest)
     mine = np.flatnonzero(scope.mine(frames, sender))
     carrier, stream = frames["packet"][mine], frames["stream_id"][mine]
     begin, fin = frames["offset"][mine], frames["fin"][mine] == 1
