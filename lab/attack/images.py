@@ -24,8 +24,7 @@ from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Retention, Run, host_facts
 from runner.paths import VERSION
 from runner.places.guests import guests, processes
-from runner.places.lanes.lanes import Emulated
-from runner.places.place import Concurrency
+from runner.places.place import Concurrency, GuestPlace, LanePlace
 from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.run_clock import with_clock
 from runner.store.runs import RunFolder, load_evidence
@@ -100,12 +99,9 @@ def attack_images(
     path = scratch / ("images" if clock == REAL else f"images-{clock}")
     known = (path / "run.json").is_file()
     folder = RunFolder.open(path) if known else RunFolder.create(path, with_clock(_run(path, catalog, every), clock))
-    place = (
-        Emulated.open(folder.run, lanes=1)
-        if clock == REAL
-        else guests.Guests.open(folder.run, lanes=1, scratch=scratch / ".guests")
-    )
-    with place as deployment:
+    place = LanePlace() if clock == REAL else GuestPlace(scratch=scratch / ".guests")
+    with place.open(folder.run, Concurrency.fixed(1)):
+        deployment = place.deployment(folder.run)
         usual = _usual_violations(folder, catalog, deployment)
         left = [
             (role, name, *jobs)
@@ -129,9 +125,9 @@ def _attack_weak_guest(tally: Tally, scratch: Path, catalog: Catalog) -> None:
     with (
         patch.object(processes, "IMAGE", _WEAK_GUEST),
         patch.object(guests, "IMAGE", _WEAK_GUEST),
-        guests.Guests.open(folder.run, lanes=1, scratch=scratch / ".guests") as deployment,
+        GuestPlace(scratch=scratch / ".guests").open(folder.run, Concurrency.fixed(1)) as place,
     ):
-        _execute(folder, catalog, deployment, job)
+        _execute(folder, catalog, place.deployment(folder.run), job)
     marks = path / job.path / role / "escaped.txt"
     reached = marks.read_text(errors="replace") if marks.is_file() else ""
     tally.of_kind(

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -20,7 +21,7 @@ from runner.model.result import Artifacts, Evidence, Outcome, Result
 from runner.model.run import Job, Retention, Run
 from runner.model.stack import Implementation
 from runner.places.guests.processes import SavedImages
-from runner.places.place import Place, place_of
+from runner.places.place import Place, Say, place_of
 from runner.plan import jobs as runs
 from runner.plan import run_clock
 from runner.plan.choice import Choice
@@ -268,8 +269,9 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     choice = chosen(options, stored)
     for sentence in choice.doubts:
         out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
-    place = _place(choice, clock, options, saved)
-    place.require(choice)
+    say = partial(out.print, soft_wrap=True, markup=False)
+    place = _place(choice, clock, options, saved, say)
+    place.refuse(choice)
     place.width(options.lanes)
     if saved is not None:
         ready = ready_without_engine(_images(choice), saved)
@@ -300,15 +302,16 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
                 out.print(load, soft_wrap=True, markup=False)
             if len(part) < len(session.todo):
                 out.print(f"{format_count(len(part), 'job')} in {name} time:")
-            _execute(session, choice, part, place if name == clock else _place(choice, name, options, saved), out=out)
+            where = place if name == clock else _place(choice, name, options, saved, say)
+            _execute(session, choice, part, where, out=out)
     results = session.results()
     session.show(results, out)
     return results
 
 
-def _place(choice: Choice, clock: str, options: MatrixOptions, saved: SavedImages | None) -> Place:
+def _place(choice: Choice, clock: str, options: MatrixOptions, saved: SavedImages | None, say: Say) -> Place:
     """Where the jobs of `clock` run."""
-    local = place_of(choice, clock, saved)
+    local = place_of(clock, links=choice.real, say=say, saved=saved)
     if options.on is None:
         if options.store:
             raise UsageError("--store is only for workers: add --on, or leave out --store.")
@@ -352,19 +355,21 @@ def _images(choice: Choice) -> list[Implementation]:
 
 def _execute(session: Session, choice: Choice, todo: tuple[Job, ...], place: Place, *, out: Console) -> None:
     """Open the place, then run the jobs there."""
-    options, width = session.options, place.width(session.options.lanes)
-    with place.open(session.folder, todo, width, out) as opened, RunWatch(out) as watch:
-        for (name, role), reason in opened.not_compliant.items():
-            out.print(f"[yellow]{name} as {role.value} does not keep the contract: {reason}[/yellow]")
-        campaign = Campaign(
-            folder=session.folder,
-            cases=choice.catalog.cases,
-            todo=todo,
-            verdicts_without_run=runs.verdicts_without_run(choice.catalog, todo, opened.not_compliant),
-            deployment=opened.deployment,
-            width=width,
-            retention=Retention(options.keep_captures),
-            observer=watch,
-            pause=options.parsed_pause(),
-        )
-        work_off(campaign)
+    folder, options, width = session.folder, session.options, place.width(session.options.lanes)
+    with place.open(folder.run, width):
+        not_compliant = place.probe(folder.run, folder.path / "compliance.json", todo)
+        with RunWatch(out) as watch:
+            for (name, role), reason in not_compliant.items():
+                out.print(f"[yellow]{name} as {role.value} does not keep the contract: {reason}[/yellow]")
+            campaign = Campaign(
+                folder=folder,
+                cases=choice.catalog.cases,
+                todo=todo,
+                verdicts_without_run=runs.verdicts_without_run(choice.catalog, todo, not_compliant),
+                deployment=place.deployment(folder.run),
+                width=width,
+                retention=Retention(options.keep_captures),
+                observer=watch,
+                pause=options.parsed_pause(),
+            )
+            work_off(campaign)

@@ -46,9 +46,8 @@ from runner.model.deployment import REAL, estimate
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Job, Kind, Retention, Run
 from runner.model.stack import HTTP3, OVER_QUIC, WIRE_NAMES, Implementation, Role
-from runner.places.guests.processes import require_memory
 from runner.places.lane_job import EndpointSpec
-from runner.places.place import Concurrency, OpenPlace, concurrency, open_place
+from runner.places.place import Concurrency, Place, place_of
 from runner.plan.catalog import Catalog, Selection, load_catalog
 from runner.plan.jobs import LOGS, cannot_talk, new_run, run_path
 from runner.plan.options import CheckOptions
@@ -464,9 +463,8 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
     catalog = load_catalog(options.implementations)
     if options.clock != REAL and options.commands:
         raise UsageError("--clock virtual: a local build runs in real time only. Name an image, or leave out --clock.")
-    width = concurrency(options.lanes, options.clock)
-    if options.clock != REAL:
-        require_memory(width.all)  # before the kernel of guests is built, which takes minutes
+    where = place_of(options.clock, say=partial(out.print, soft_wrap=True, markup=False))
+    width = where.width(options.lanes)
     peers = select_peers(catalog, options.peers)
     cases = select_cases(catalog, options.cases)
     image = options.image if options.image is not None else "local"
@@ -484,7 +482,9 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
         LOGS / "checks" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}" if options.run is None else run_path(options.run)
     )
     subject = _Subject(name=name, facts=facts, commands=options.commands, clock=options.clock)
-    work = _Check(catalog=catalog, subject=subject, peers=peers, cases=cases, path=path, width=width, out=out)
+    work = _Check(
+        catalog=catalog, subject=subject, peers=peers, cases=cases, path=path, where=where, width=width, out=out
+    )
     interrupted = ""
     if any(problem.fatal for problem in problems):
         path.mkdir(parents=True, exist_ok=True)
@@ -566,6 +566,7 @@ class _Check:
         peers: tuple[str, ...],
         cases: tuple[str, ...],
         path: Path,
+        where: Place,
         width: Concurrency,
         out: Console,
     ) -> None:
@@ -576,9 +577,10 @@ class _Check:
         self._peers = peers
         self._cases = cases
         self._path = path
+        self._where = where
         self._width = width
         self._out = out
-        self._say = partial(out.print, soft_wrap=True, markup=False)
+        self._say = where.say
         self._catalog = catalog
         self._folder: RunFolder | None = None
 
@@ -596,16 +598,16 @@ class _Check:
         )
         if self._subject.clock == REAL and (load := busy()):
             self._say(load)
-        with folder.locked(), open_place(folder.run, self._width, self._say) as opened:
+        with folder.locked(), self._where.open(folder.run, self._width):
             try:
-                self._run_all(entry, opened)
+                self._run_all(entry)
             finally:
                 self.problems += self._output_problems()
 
-    def _run_all(self, entry: Implementation, opened: OpenPlace) -> None:
+    def _run_all(self, entry: Implementation) -> None:
         first = self._jobs(entry, tuple(case for case in self._cases if case in FIRST_CASES), peers=1)
-        self.problems += self._probe(first, opened)
-        self._execute(first, entry, opened)
+        self.problems += self._probe(first)
+        self._execute(first, entry)
         able = self._able()
         for role in entry.roles:
             if role in able and not able[role]:
@@ -624,7 +626,7 @@ class _Check:
             # Measurements come last, because fewer lanes may be open during measurements.
             cases = self._catalog.cases
             jobs.sort(key=lambda job: (cases[job.case].kind is Kind.MEASUREMENT, -cases[job.case].timeout))
-            self._execute(jobs, entry, opened)
+            self._execute(jobs, entry)
 
     def _entry(self, roles: tuple[Role, ...], able: Mapping[Role, frozenset[str]]) -> Implementation:
         """The subject as a stack. `able`: the first cases that each role passed; empty before they run."""
@@ -661,13 +663,13 @@ class _Check:
         )
         return with_clock(run, self._subject.clock)
 
-    def _probe(self, jobs: list[Job], opened: OpenPlace) -> list[Problem]:
+    def _probe(self, jobs: list[Job]) -> list[Problem]:
         """Run the image with an unknown TESTCASE. A local build needs no probe: its script exits with 127."""
         if self._subject.facts is None:
             return []
-        if opened.unprobed:
-            self._say(opened.unprobed)
-        answers = opened.probe(self._run(), self._path / "compliance.json", jobs)
+        if self._where.unprobed:
+            self._say(self._where.unprobed)
+        answers = self._where.probe(self._run(), self._path / "compliance.json", jobs)
         reasons = {role: reason for (name, role), reason in answers.items() if name == self._subject.name}
         return list(of_probe(reasons))
 
@@ -675,7 +677,7 @@ class _Check:
         assert self._folder is not None, "_open() comes first"
         return self._folder.run
 
-    def _execute(self, jobs: list[Job], entry: Implementation, opened: OpenPlace) -> None:
+    def _execute(self, jobs: list[Job], entry: Implementation) -> None:
         assert self._folder is not None, "_open() comes first"
         record, now = self._run(), self._record(entry)
         self._folder.save_run(replace(record, protocols={**record.protocols, **now.protocols}))
@@ -685,7 +687,7 @@ class _Check:
                 cases=self._catalog.cases,
                 todo=tuple(jobs),
                 verdicts_without_run={},
-                deployment=opened.deployment(self._run(), self._subject.specs()),
+                deployment=self._where.deployment(self._run(), self._subject.specs()),
                 width=self._width,
                 retention=Retention.FAILED,
                 observer=watch,

@@ -7,11 +7,12 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
@@ -41,8 +42,8 @@ from runner.model.deployment import REAL, VIRTUAL, Progress
 from runner.model.result import Outcome, Result
 from runner.model.run import ClientKind, Job, Kind, Retention
 from runner.model.stack import OVER_QUIC, Implementation, Role
-from runner.places.guests.processes import SavedImages, require_memory
-from runner.places.place import OpenPlace, concurrency, open_place
+from runner.places.guests.processes import SavedImages
+from runner.places.place import Concurrency, Place, place_of
 from runner.plan.catalog import Catalog, Selection, load_catalog, named, split
 from runner.plan.jobs import FIRST_CASE, LOGS, new_run, run_path, verdicts_without_run
 from runner.plan.options import BuildOptions
@@ -178,7 +179,7 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
     """
     source = EngineImages() if options.rootless is None else ArchivedImages(options.rootless)
     catalog = source.catalog(options.implementations)
-    width = concurrency(options.lanes, options.clock)
+    Concurrency.parse(options.lanes)  # an invalid value is refused before anything is built
     peers, cases = _peers(catalog, options.peers), select_cases(catalog, options.cases)
     for case in cases:
         record = catalog.cases[case].record()
@@ -201,15 +202,16 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
         )
     stacks = [catalog.implementations[peer] for peer in peers]
 
-    def ready(options: BuildOptions) -> Ready:
+    def run(comparison: _Comparison) -> ChangeReport:
+        options = comparison.options
+        place = place_of(options.clock, saved=source.saved, say=partial(out.print, soft_wrap=True, markup=False))
         try:
-            if options.clock != REAL:
-                require_memory(width.all)  # before the guests' kernel is built, which takes minutes
-            return source.ready(stacks, options, err)
+            width, ready = place.width(options.lanes), source.ready(stacks, options, err)
         except SetupError as error:
             if options.clock != REAL:
                 raise GuestsUnavailableError(f"This host can't run virtual time: {error}") from error
             raise
+        return TwoBuilds(comparison, ready, place, width, out).run()
 
     name = subject_name(stack, images[HEAD], peers)
     path = run_path(options.run) if options.run else LOGS / "ci" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}"
@@ -229,7 +231,7 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
         raise UsageError(f"--run {path} already has a comparison: choose another name.")
     if options.clock != REAL:
         try:
-            return TwoBuilds(comparison, ready(options), out).run()
+            return run(comparison)
         except GuestsUnavailableError as error:
             if source.only_virtual:
                 raise SetupError(f"{error} Jobs in lanes need Docker; leave out --rootless.") from error
@@ -237,7 +239,7 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
             for side in SIDES:
                 remove_tree(path, side)
             comparison = replace(comparison, options=replace(comparison.options, clock=REAL))
-    return TwoBuilds(comparison, ready(comparison.options), out).run()
+    return run(comparison)
 
 
 def _peers(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
@@ -272,7 +274,7 @@ class _Comparison:
 class TwoBuilds:
     """The jobs of one comparison and their results, by build."""
 
-    def __init__(self, plan: _Comparison, ready: Ready, out: Console) -> None:
+    def __init__(self, plan: _Comparison, ready: Ready, place: Place, width: Concurrency, out: Console) -> None:
         self.results: dict[str, dict[Job, Result]] = {side: {} for side in SIDES}
         self._plan, self._options = plan, plan.options
         self._name, self._ready, self._out = plan.name, ready, out
@@ -287,12 +289,11 @@ class TwoBuilds:
             )
             for side, facts in plan.facts.items()
         }
-        self._width = concurrency(self._options.lanes, self._options.clock)
+        self._place, self._width = place, width
         self._catalogs = {
             side: replace(plan.catalog, implementations={**plan.catalog.implementations, plan.name: entry})
             for side, entry in self._entries.items()
         }
-        self._say = partial(out.print, soft_wrap=True, markup=False)
         self._folders: dict[str, RunFolder] = {}
         self._problems: dict[str, list[Problem]] = {side: list(of_image(plan.facts[side])) for side in SIDES}
         self._without_run: dict[str, dict[Job, Result]] = {side: {} for side in SIDES}
@@ -311,7 +312,8 @@ class TwoBuilds:
             with ExitStack() as stack:
                 for folder in self._folders.values():
                     stack.enter_context(folder.locked())
-                self._run_all(first, stack.enter_context(self._opened()))
+                self._open(stack)
+                self._run_all(first)
         changes = self.changes()
         return ChangeReport(
             name=self._name,
@@ -328,30 +330,25 @@ class TwoBuilds:
             url=self._options.url,
         )
 
-    @contextmanager
-    def _opened(self) -> Iterator[OpenPlace]:
-        with ExitStack() as stack:
-            try:
-                opened = stack.enter_context(
-                    open_place(self._folders[HEAD].run, self._width, self._say, self._plan.source.saved)
-                )
-            except (LaneError, SetupError) as error:
-                if self._options.clock == REAL:
-                    raise
-                raise GuestsUnavailableError(f"This host can't run virtual time: {error}") from error
-            yield opened
+    def _open(self, stack: ExitStack) -> None:
+        try:
+            stack.enter_context(self._place.open(self._folders[HEAD].run, self._width))
+        except (LaneError, SetupError) as error:
+            if self._options.clock == REAL:
+                raise
+            raise GuestsUnavailableError(f"This host can't run virtual time: {error}") from error
 
-    def _run_all(self, first: Sequence[Job], opened: OpenPlace) -> None:
-        self._probe(first, opened)
+    def _run_all(self, first: Sequence[Job]) -> None:
+        self._probe(first)
         for jobs in (
             [job for job in first if job.case == FIRST_CASE],
             [job for job in first if job.case != FIRST_CASE],
         ):
-            self._execute(jobs, opened)
+            self._execute(jobs)
             self._require_guests()
         while more := self._further():
             self._out.print(f"{len(more)} jobs run again with each build, because their cells differ.")
-            self._execute(more, opened)
+            self._execute(more)
 
     def _require_guests(self) -> None:
         """Raise GuestsUnavailableError when all jobs so far failed because of their guests."""
@@ -376,20 +373,22 @@ class TwoBuilds:
         )
         return RunFolder.create(path, replace(with_clock(run, self._options.clock), order=tuple(first)))
 
-    def _probe(self, jobs: Sequence[Job], opened: OpenPlace) -> None:
+    def _probe(self, jobs: Sequence[Job]) -> None:
         """Run both images with an unknown test case, on a place that probes images."""
         for side, folder in self._folders.items():
-            answers = opened.probe(folder.run, folder.path / "compliance.json", jobs)
+            answers = self._place.probe(folder.run, folder.path / "compliance.json", jobs)
             self._without_run[side] = verdicts_without_run(self._catalogs[side], tuple(jobs), answers)
             reasons = {role: reason for (name, role), reason in answers.items() if name == self._name}
             self._problems[side] += of_probe(reasons)
 
-    def _execute(self, jobs: Sequence[Job], opened: OpenPlace) -> None:
-        """Run the jobs with both builds: at the same time when they can't disturb each other, otherwise block by block
+    def _execute(self, jobs: Sequence[Job]) -> None:
+        """Run the jobs with both builds: at the same time when they can't disturb each other, otherwise case by case
         in turns."""
-        for block in opened.blocks(jobs):
-            works = {side: self._campaign(side, block, opened) for side in SIDES}
-            with stopping(*works.values()), ThreadPoolExecutor(len(SIDES) if opened.runs_at_once else 1) as pool:
+        at_once = self._place.runs_at_once
+        for _, block in groupby(jobs, key=lambda job: "" if at_once else job.case):
+            todo = tuple(block)
+            works = {side: self._campaign(side, todo) for side in SIDES}
+            with stopping(*works.values()), ThreadPoolExecutor(len(SIDES) if at_once else 1) as pool:
                 for side, results in zip(SIDES, pool.map(Campaign.execute, works.values()), strict=True):
                     self.results[side] |= results
             if any(work.stopped for work in works.values()):
@@ -398,16 +397,16 @@ class TwoBuilds:
                     f"Stopped after {done} jobs of the comparison; they are in {self._plan.path}."
                 )
 
-    def _campaign(self, side: str, jobs: Sequence[Job], opened: OpenPlace) -> Campaign:
+    def _campaign(self, side: str, jobs: tuple[Job, ...]) -> Campaign:
         folder = self._folders[side]
         order = dict.fromkeys((*folder.run.order, *jobs))
         folder.save_run(replace(folder.run, order=tuple(order)))
         return Campaign(
             folder=folder,
             cases=self._plan.catalog.cases,
-            todo=tuple(jobs),
+            todo=jobs,
             verdicts_without_run={job: result for job, result in self._without_run[side].items() if job in jobs},
-            deployment=opened.deployment(folder.run, {}),
+            deployment=self._place.deployment(folder.run),
             width=self._width,
             # When two results differ, the captures of both builds are useful, also of the build that succeeded.
             retention=Retention.ALL if any(job.iteration > 1 for job in jobs) else Retention.FAILED,

@@ -194,7 +194,7 @@ def join(options: JobOptions, address: str, number: int | None) -> None:
 
     The first call reads the invitation from the standard input. Later calls use the stored invitation.
     """
-    from runner.places.workers.worker import Deployments, OwnLanes, take_part
+    from runner.places.workers.worker import Deployments, OwnPlaces, take_part
 
     at = Address.parse(address)
     invitation = accepted(LOGS, at, _token())
@@ -209,7 +209,7 @@ def join(options: JobOptions, address: str, number: int | None) -> None:
     scratch = LOGS / ".workers" / "guests"  # disks of guests; only one process may use this folder
 
     def open_host() -> AbstractContextManager[Deployments]:
-        return OwnLanes.open(lanes=number, scratch=scratch, say=say)
+        return OwnPlaces.open(lanes=number, scratch=scratch, say=say)
 
     # Slurm and systemd end a worker by SIGTERM. The handler raises an exception, so that the worker can remove its
     # containers first.

@@ -38,9 +38,8 @@ from runner.model.link import Direction, Link, Queue
 from runner.model.result import Artifacts, Evidence
 from runner.model.run import CaseRecord, Job
 from runner.model.stack import Implementation, Role
-from runner.places.guests.processes import require_memory
 from runner.places.lane_job import EndpointSpec
-from runner.places.place import Concurrency, OpenPlace, concurrency, open_place
+from runner.places.place import Concurrency, Place, place_of
 from runner.plan.catalog import Catalog, Selection, load_catalog, split
 from runner.plan.jobs import LOGS, new_run
 from runner.plan.options import StackOptions
@@ -133,9 +132,8 @@ def meet_all(
     flights = select_flights(listed, split(options.cases))
     catalog = load_catalog(options.implementations)
     stacks = [(_stack(catalog, named), roles) for named, roles in tested.items()]
-    width = concurrency(options.lanes, options.clock)
-    if options.clock != REAL:
-        require_memory(width.all)
+    place = place_of(options.clock, say=lambda text: out.print(text, soft_wrap=True))
+    width = place.width(options.lanes)
     own = [*(stack for stack, _ in stacks if stack.build is not None), PEER]
     ready = prepare(own, assume_yes=options.yes, extra_cas=options.extra_cas, console=err, guests=options.clock != REAL)
     started = time.strftime("%Y-%m-%dT%H%M%S")
@@ -152,7 +150,7 @@ def meet_all(
             rows=rows,
             out=out,
         )
-        meeting.meet(flights, roles, width)
+        meeting.meet(flights, roles, place, width)
         yield meeting
 
 
@@ -196,7 +194,9 @@ class Meeting:
         self._flights: list[HostileFlight] = []
         self.results: list[FlightResult] = []
 
-    def meet(self, flights: Iterable[HostileFlight], roles: Sequence[Role], width: Concurrency) -> list[FlightResult]:
+    def meet(
+        self, flights: Iterable[HostileFlight], roles: Sequence[Role], place: Place, width: Concurrency
+    ) -> list[FlightResult]:
         """Run all flights, several jobs at the same time. Returns the results in the order of the list."""
         self._flights = list(flights)
         todo = list(batches(self._flights, roles))
@@ -207,10 +207,10 @@ class Meeting:
         folder = RunFolder.create(self.path, self._run)
         with (
             folder.locked(),
-            open_place(self._run, width, lambda text: self._out.print(text, soft_wrap=True)) as opened,
+            place.open(self._run, width),
             ThreadPoolExecutor(width.all, thread_name_prefix="flights") as pool,
         ):
-            for part in pool.map(lambda pair: self._batch(opened, *pair), zip(jobs, todo, strict=True)):
+            for part in pool.map(lambda pair: self._batch(place, *pair), zip(jobs, todo, strict=True)):
                 self.results += part
                 done = f"{self._stack.name}: {len(self.results)} of {planned} flights done"
                 self._out.print(done, soft_wrap=True, markup=False)
@@ -246,12 +246,12 @@ class Meeting:
             timeout=60 + _FLIGHT_SECONDS * max(_CHUNKS.values()),
         )
 
-    def _batch(self, opened: OpenPlace, job: Job, batch: Batch) -> list[FlightResult]:
+    def _batch(self, place: Place, job: Job, batch: Batch) -> list[FlightResult]:
         """Run a batch. When the server crashes, another server goes on with the flights that are left."""
         left, results = batch.flights, list[FlightResult]()
         for restart in range(_MOST_RESTARTS):
             part = replace(job, iteration=job.iteration + 1000 * restart)
-            new = self._run_flights(opened, part, replace(batch, flights=left))
+            new = self._run_flights(place, part, replace(batch, flights=left))
             results += new
             done = {result.flight for result in new}
             left = tuple(flight for flight in left if flight.name not in done)
@@ -264,7 +264,7 @@ class Meeting:
         order = [flight.name for flight in batch.flights]
         return sorted(results, key=lambda result: order.index(result.flight))
 
-    def _run_flights(self, opened: OpenPlace, job: Job, batch: Batch) -> list[FlightResult]:
+    def _run_flights(self, place: Place, job: Job, batch: Batch) -> list[FlightResult]:
         folder = self.path / job.path
         names = {"FLIGHTS": " ".join(flight.name for flight in batch.flights)}
         peer_role = Role.CLIENT if batch.role is Role.SERVER else Role.SERVER
@@ -276,7 +276,7 @@ class Meeting:
                 environment=names | {"SECONDS_EACH": str(_CLIENT_SECONDS)},
             )
         try:
-            evidence = opened.deployment(self._run, specs).run(job, folder, attempt=1)
+            evidence = place.deployment(self._run, specs).run(job, folder, attempt=1)
         except LaneError as error:
             self._out.print(f"{job}: {error}", soft_wrap=True, markup=False)
             return []

@@ -1,32 +1,30 @@
-"""The place where the jobs of one call run, its clock, and how many jobs run at the same time."""
+"""Places where jobs run, and how many jobs run there at the same time."""
 
+import json
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
-
-from rich.console import Console
+from types import MappingProxyType
+from typing import Protocol, Self
 
 from runner.errors import UsageError
 from runner.model.deployment import REAL, VIRTUAL, Deployment
 from runner.model.link import RealLink
-from runner.model.result import LinkTruth, Result
-from runner.model.run import Job, Kind, Run
+from runner.model.result import Evidence, LinkTruth, Result
+from runner.model.run import ClientKind, Job, Kind, Run
 from runner.model.stack import Role
 from runner.places.guests.guest_experiment import Setting
-from runner.places.guests.guests import GuestHost, Guests
+from runner.places.guests.guests import GuestHost
 from runner.places.guests.processes import SavedImages, require_memory
-from runner.places.lane_job import EndpointSpec
-from runner.places.lanes.lanes import Emulated, Lanes
+from runner.places.lane_job import LaneJob, Specs, lane_job
+from runner.places.lanes.lanes import Lanes
 from runner.plan.choice import Choice
 from runner.plan.jobs import LEDGER, LOGS
-from runner.store.runs import RunFolder
+from runner.store.runs import write_atomically
 from runner.units import format_size
 
 # The number of open lanes: fixed, or `auto`, which starts with few lanes and follows the simulator's lateness.
@@ -122,28 +120,53 @@ def _lateness(truth: LinkTruth) -> float:
     return max(truth.lateness_p99, truth.receive_lateness_p99)
 
 
-def concurrency(lanes: str, clock: str) -> Concurrency:
-    """The number of jobs that run at the same time. `auto` means one guest for each core: a guest uses one core."""
-    if lanes == "auto" and clock == VIRTUAL:
-        return Concurrency.fixed(len(os.sched_getaffinity(0)))
-    return Concurrency.parse(lanes)
+# Places where jobs run: lanes of this host, guests, the hosts of real links, and workers (`runner.places.workers`).
+
+Say = Callable[[str], None]
+Problems = Mapping[tuple[str, Role], str]  # the reasons why stacks break the contract, by name and role
+_NO_SPECS: Specs = MappingProxyType({})
 
 
-# Places where the jobs of a run can run: lanes of this host, guests, the hosts of real links.
+class JobHost(Protocol):
+    """Lanes or guests of this host."""
+
+    def run(self, job: LaneJob) -> Evidence:
+        """Run a job in a free lane or guest, and fill its folder. Raises LaneError."""
+        ...
+
+    def stop(self) -> None:
+        """Make running jobs end soon."""
+        ...
 
 
-class Opened(NamedTuple):
-    """A place that is ready for jobs. `not_compliant`: the reasons why stacks break the contract, by name and role."""
+class HostDeployment(Deployment):
+    """The jobs of one run in lanes or guests of this host."""
 
-    deployment: Deployment
-    not_compliant: Mapping[tuple[str, Role], str]
+    def __init__(self, run: Run, host: JobHost, specs: Specs) -> None:
+        self._run = run
+        self._host = host
+        self._specs = specs
+
+    def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed
+        """Run `job`. Raises LaneError when the harness can't run it."""
+        return self._host.run(lane_job(self._run, job, folder, specs=self._specs))
+
+    def stop(self) -> None:
+        """Make running jobs end soon, of all runs on this host."""
+        self._host.stop()
 
 
+@dataclass(kw_only=True)
 class Place(ABC):
-    """The place where the jobs of one call run."""
+    """A place where jobs run. `refuse` and `width` need nothing. The other methods need an open place; several runs may
+    share it. `say` is called with a sentence for each step, and when an engine stops answering."""
+
+    say: Say = lambda _: None
+    runs_at_once = False  # True: two runs can run here at the same time without disturbing each other
+    unprobed = ""  # why images are not probed here; empty: they are probed
 
     @abstractmethod
-    def require(self, choice: Choice) -> None:
+    def refuse(self, choice: Choice) -> None:
         """Raise UsageError for a choice that can't run here."""
 
     @abstractmethod
@@ -151,45 +174,90 @@ class Place(ABC):
         """The number of jobs that run at the same time, for a value of `--lanes`. Raises UsageError, and SetupError
         when this host has too little memory for them."""
 
-    def probe(self, folder: RunFolder, todo: tuple[Job, ...], out: Console) -> Mapping[tuple[str, Role], str]:  # noqa: ARG002
-        """Probe the images of `todo` here, before their jobs go to other hosts. Returns the reasons why images break
-        the contract, by name and role; empty for a place that doesn't probe images."""
-        return {}
+    @abstractmethod
+    def open(self, run: Run, width: Concurrency) -> AbstractContextManager[Self]:
+        """Make the place ready for the jobs of `run`, and remove leftovers of killed runners. Remove everything of this
+        runner at the end."""
 
     @abstractmethod
-    def open(
-        self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console
-    ) -> AbstractContextManager[Opened]:
-        """Make the place ready for the jobs of `todo`; at the end remove everything. Prints each step."""
+    def deployment(self, run: Run, specs: Specs = _NO_SPECS) -> Deployment:
+        """The deployment for the jobs of `run`. `specs`: endpoints that aren't plain images, by stack and role; the
+        environment of a job is added to their environment."""
+
+    def probe(self, run: Run, record: Path, jobs: Iterable[Job]) -> Problems:
+        """The reasons why stacks of `jobs` break the contract. Each image is probed once per role in a lane of this
+        host; the file `record` (JSON, by image id) stores the results for later calls."""
+        return LanePlace(say=self.say).probe(run, record, jobs)
 
 
-class LanePlace(Place):
-    """Lanes of this host, in real time. They refuse no choice."""
+@dataclass(kw_only=True)
+class HostPlace(Place):
+    """A place on this host."""
 
-    def require(self, choice: Choice) -> None:
+    _host: JobHost | None = None
+
+    def deployment(self, run: Run, specs: Specs = _NO_SPECS) -> HostDeployment:
+        assert self._host is not None, "the place is open"
+        return HostDeployment(run, self._host, specs)
+
+    def stop(self) -> None:
+        """Make running jobs end soon."""
+        if self._host is not None:
+            self._host.stop()
+
+
+@dataclass(kw_only=True)
+class LanePlace(HostPlace):
+    """Lanes of this host, in real time."""
+
+    _host: Lanes | None = None
+
+    def refuse(self, choice: Choice) -> None:
         """Lanes run every choice of emulated links."""
 
     def width(self, lanes: str) -> Concurrency:
         return Concurrency.parse(lanes)
 
-    def probe(self, folder: RunFolder, todo: tuple[Job, ...], out: Console) -> Mapping[tuple[str, Role], str]:
-        with self.open(folder, todo, Concurrency.fixed(1), out) as opened:
-            return opened.not_compliant
-
     @contextmanager
-    def open(self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console) -> Iterator[Opened]:
-        say = partial(out.print, soft_wrap=True, markup=False)
-        with Emulated.open(folder.run, lanes=width.all, say=say) as lanes:
-            yield Opened(lanes, lanes.probe(folder.path / "compliance.json", todo))
+    def open(self, run: Run, width: Concurrency) -> Iterator[Self]:
+        with Lanes.open(run.name, lanes=width.all, say=self.say) as self._host:
+            yield self
+
+    def probe(self, run: Run, record: Path, jobs: Iterable[Job]) -> Problems:
+        """As in `Place`. A place that is not open opens one lane meanwhile."""
+        # The downloader, the browser and the origin of this project have another contract.
+        stack_jobs = [job for job in jobs if run.case(job).client is ClientKind.STACK]
+        endpoints = {(job.server, Role.SERVER) for job in stack_jobs} | {
+            (job.client, Role.CLIENT) for job in stack_jobs
+        }
+        known: dict[str, dict[str, object]] = json.loads(record.read_bytes()) if record.is_file() else {}
+        problems = {}
+        with nullcontext(self._host) if self._host else Lanes.open(run.name, lanes=1, say=self.say) as lanes:
+            for name, role in sorted(endpoints):
+                stack = run.implementations[name]
+                key = (
+                    f"{stack.variant_of or name}/{role.value}/{stack.image_id}"  # a variant has the image of its stack
+                )
+                if key not in known:
+                    answer = lanes.probe(stack.image, role)
+                    known[key] = {"exit_code": answer.exit_code, "seconds": answer.seconds, "problem": answer.problem}
+                    write_atomically(record, json.dumps(known, indent=1, sort_keys=True).encode())
+                if problem := str(known[key]["problem"]):
+                    problems[name, role] = problem
+        return problems
 
 
-@dataclass(frozen=True)
-class GuestPlace(Place):
-    """Guests, in virtual time. They don't probe images. `saved`: images from archives, for a host without an engine."""
+@dataclass(kw_only=True)
+class GuestPlace(HostPlace):
+    """Guests, in virtual time. `saved`: images from archives, for a host without an engine. `scratch`: a folder for
+    running jobs and for disks."""
 
     saved: SavedImages | None = None
+    scratch: Path = LOGS / ".guests"
+    runs_at_once = True
+    unprobed = "The probe with an unknown test case (exit code 127) runs in real time only."
 
-    def require(self, choice: Choice) -> None:
+    def refuse(self, choice: Choice) -> None:
         for record in choice.records.values():
             if record.beside:
                 raise UsageError(
@@ -197,24 +265,30 @@ class GuestPlace(Place):
                 )
 
     def width(self, lanes: str) -> Concurrency:
-        width = concurrency(lanes, VIRTUAL)
+        """`auto` means one guest for each core: a guest uses one core."""
+        width = Concurrency.fixed(len(os.sched_getaffinity(0))) if lanes == "auto" else Concurrency.parse(lanes)
         require_memory(width.all)  # before the kernel of guests is built, which takes minutes
         return width
 
     @contextmanager
-    def open(self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console) -> Iterator[Opened]:  # noqa: ARG002
-        with Guests.open(folder.run, lanes=width.all, scratch=LOGS / ".guests", saved=self.saved) as guests:
-            yield Opened(guests, {})
+    def open(self, run: Run, width: Concurrency) -> Iterator[Self]:
+        setting, scratch = Setting.of(run), self.scratch
+        with GuestHost.open(run.name, setting, lanes=width.all, scratch=scratch, saved=self.saved) as self._host:
+            yield self
+
+    def probe(self, run: Run, record: Path, jobs: Iterable[Job]) -> Problems:  # noqa: ARG002 - see `unprobed`
+        return {}
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class LinkPlace(Place):
-    """The hosts of real links. Each link is a lane. Images are probed in a lane of this host."""
+    """The hosts of real links. Each link is a lane."""
 
     links: tuple[RealLink, ...]
     clock: str
+    _deployment: Deployment | None = None
 
-    def require(self, choice: Choice) -> None:
+    def refuse(self, choice: Choice) -> None:
         if self.clock != REAL:
             raise UsageError(f"--clock {self.clock}: a real link runs in real time; leave out --clock or --link.")
         for name in filter(None, choice.selection.vias):
@@ -234,109 +308,30 @@ class LinkPlace(Place):
         return Concurrency.fixed(len(self.links))
 
     @contextmanager
-    def open(self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console) -> Iterator[Opened]:  # noqa: ARG002
+    def open(self, run: Run, width: Concurrency) -> Iterator[Self]:  # noqa: ARG002 - each link is a lane
         from runner.places.links.real_links import RealLinks  # noqa: PLC0415 - SSH is slow to import
 
-        not_compliant = LanePlace().probe(folder, todo, out)
-        say, shipping = partial(out.print, soft_wrap=True, markup=False), _Shipping(out)
-        with RealLinks.open(folder.run, self.links, ledger=LEDGER, say=say, report=shipping.report) as links:
-            yield Opened(links, not_compliant)
+        last = ""
+
+        def report(image: str, sent: int, size: int) -> None:
+            """Print the progress of an image that is sent to a host, in steps of 10 %."""
+            nonlocal last
+            tenth = f"  {image}: {10 * sent // max(1, size) * 10} % of {format_size(size)}"
+            if tenth != last:
+                self.say(tenth)
+                last = tenth
+
+        with RealLinks.open(run, self.links, ledger=LEDGER, say=self.say, report=report) as self._deployment:
+            yield self
+
+    def deployment(self, run: Run, specs: Specs = _NO_SPECS) -> Deployment:  # noqa: ARG002 - opened for one run
+        assert self._deployment is not None, "the place is open"
+        return self._deployment
 
 
-@dataclass
-class _Shipping:
-    """Prints the progress of an image that is sent to a host, in steps of 10 %."""
-
-    out: Console
-    _last: str = field(default="")
-
-    def report(self, image: str, sent: int, size: int) -> None:
-        tenth = f"  {image}: {10 * sent // max(1, size) * 10} % of {format_size(size)}"
-        if tenth != self._last:
-            self.out.print(tenth, soft_wrap=True)
-            self._last = tenth
-
-
-def place_of(choice: Choice, clock: str, saved: SavedImages | None = None) -> Place:
-    """The place for the jobs of `clock`. `saved`: images from archives, for virtual time without Docker."""
-    if choice.real:
-        return LinkPlace(choice.real, clock)
-    return GuestPlace(saved) if clock == VIRTUAL else LanePlace()
-
-
-# The open place where the jobs of a check or a comparison run: lanes of this host, or guests in virtual time.
-
-Say = Callable[[str], None]
-
-
-class OpenPlace(ABC):
-    """A place for jobs that several runs share. Each run has its own deployment there."""
-
-    runs_at_once: bool
-    """True when two runs can run at the same time without disturbing each other."""
-    unprobed: str
-    """Reason why images are not probed here. Empty when they are probed."""
-
-    @abstractmethod
-    def deployment(self, run: Run, specs: Mapping[tuple[str, Role], EndpointSpec]) -> Deployment:
-        """The deployment for the jobs of `run`. `specs`: endpoints that aren't plain images; only
-        lanes can run a local build."""
-
-    @abstractmethod
-    def probe(self, run: Run, path: Path, jobs: Sequence[Job]) -> Mapping[tuple[str, Role], str]:
-        """Why images of `jobs` break the contract, by name and role. `path`: the file that stores the results."""
-
-    @abstractmethod
-    def blocks(self, jobs: Sequence[Job]) -> list[list[Job]]:
-        """Divide the jobs into blocks. Runs that disturb each other take turns after each block."""
-
-
-@dataclass(frozen=True)
-class OpenLanes(OpenPlace):
-    """Lanes of this host, in real time."""
-
-    lanes: Lanes
-    runs_at_once = False
-    unprobed = ""
-
-    def deployment(self, run: Run, specs: Mapping[tuple[str, Role], EndpointSpec]) -> Deployment:
-        return Emulated(run, self.lanes, specs)
-
-    def probe(self, run: Run, path: Path, jobs: Sequence[Job]) -> Mapping[tuple[str, Role], str]:
-        return Emulated(run, self.lanes, {}).probe(path, jobs)
-
-    def blocks(self, jobs: Sequence[Job]) -> list[list[Job]]:
-        """One block for each case."""
-        return [list(block) for _, block in groupby(jobs, key=lambda job: job.case)]
-
-
-@dataclass(frozen=True)
-class OpenGuests(OpenPlace):
-    """Guests, in virtual time, whose images are not probed."""
-
-    host: GuestHost
-    runs_at_once = True
-    unprobed = "The probe with an unknown test case (exit code 127) runs in real time only."
-
-    def deployment(self, run: Run, specs: Mapping[tuple[str, Role], EndpointSpec]) -> Deployment:
-        return Guests(run, self.host, specs)
-
-    def probe(self, run: Run, path: Path, jobs: Sequence[Job]) -> Mapping[tuple[str, Role], str]:  # noqa: ARG002
-        return {}
-
-    def blocks(self, jobs: Sequence[Job]) -> list[list[Job]]:
-        """One block with all jobs."""
-        return [list(jobs)] if jobs else []
-
-
-@contextmanager
-def open_place(run: Run, width: Concurrency, say: Say, saved: SavedImages | None = None) -> Iterator[OpenPlace]:
-    """The open place for the clock of `run`. `say` is called with a sentence when the engine stops answering, and
-    when it answers again. `saved`: images from archives, for guests without an engine."""
-    if run.clock == REAL:
-        with Lanes.open(run.name, lanes=width.all, say=say) as lanes:
-            yield OpenLanes(lanes)
-    else:
-        scratch = LOGS / ".guests"
-        with GuestHost.open(run.name, Setting.of(run), lanes=width.all, scratch=scratch, saved=saved) as host:
-            yield OpenGuests(host)
+def place_of(clock: str, *, links: tuple[RealLink, ...] = (), say: Say, saved: SavedImages | None = None) -> Place:
+    """The place for jobs of `clock`. `links`: the real links of the jobs. `saved`: images from archives, for virtual
+    time without Docker."""
+    if links:
+        return LinkPlace(links=links, clock=clock, say=say)
+    return GuestPlace(say=say, saved=saved) if clock == VIRTUAL else LanePlace(say=say)

@@ -6,19 +6,15 @@ import queue
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import MappingProxyType
 
 from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
 from runner.engine.engine import Owner, connect, remove_own, sweep
 from runner.errors import LaneError
 from runner.files import locked_folder, own_folder, remove_abandoned
-from runner.model.deployment import Deployment
 from runner.model.result import Evidence
-from runner.model.run import Job, Run
-from runner.model.stack import Role
 from runner.places.guests.guest_experiment import GuestExperiment, Setting
 from runner.places.guests.processes import (
     IMAGE,
@@ -31,7 +27,7 @@ from runner.places.guests.processes import (
     open_launcher,
     require_memory,
 )
-from runner.places.lane_job import EndpointSpec, LaneJob, lane_job
+from runner.places.lane_job import LaneJob
 from runner.places.supervised import start_watchdog
 
 _DISKS = "images"
@@ -118,32 +114,3 @@ def _containers(name: str, prefix: str, work: Path) -> Iterator[tuple[Launcher, 
             remove_own(engine, {LABEL_LANES: prefix})
         finally:
             engine.close()
-
-
-class Guests(Deployment):
-    """A deployment whose jobs run in guests, in virtual time. Construct with `open`."""
-
-    def __init__(
-        self, run: Run, host: GuestHost, specs: Mapping[tuple[str, Role], EndpointSpec] = MappingProxyType({})
-    ) -> None:
-        """`specs`: as in `Emulated.open`, without `binds`."""
-        self._run = run
-        self._host = host
-        self._specs = specs
-
-    @classmethod
-    @contextmanager
-    def open(cls, run: Run, *, lanes: int, scratch: Path, saved: SavedImages | None = None) -> Iterator["Guests"]:
-        """Run up to `lanes` jobs at the same time. Removes leftovers of killed runners at the start and everything of
-        this runner at the end. `saved`: images from archives, which need no engine.
-        """
-        with GuestHost.open(run.name, Setting.of(run), lanes=lanes, scratch=scratch, saved=saved) as host:
-            yield cls(run, host)
-
-    def run(self, job: Job, folder: Path, *, attempt: int) -> Evidence:  # noqa: ARG002 - every attempt has the same seed
-        """Run `job` in a guest. Raises LaneError when the harness can't run it."""
-        return self._host.run(lane_job(self._run, job, folder, specs=self._specs))
-
-    def stop(self) -> None:
-        """Make running jobs end soon."""
-        self._host.stop()

@@ -25,8 +25,7 @@ from runner.model.deployment import VIRTUAL, Deployment
 from runner.model.result import Artifacts
 from runner.model.run import Job, Run, host_facts
 from runner.places.guests.guest_experiment import Setting
-from runner.places.guests.guests import GuestHost, Guests
-from runner.places.lanes.lanes import Emulated, Lanes
+from runner.places.place import Concurrency, GuestPlace, HostPlace, LanePlace
 from runner.places.workers.cluster import Address, Invitation, source_digest, worker
 from runner.store import runs
 from runner.store.collect import extract
@@ -182,27 +181,24 @@ def clean(url: str, prefix: str) -> None:
 _OWNER = "worker"  # label of containers, instead of a run's name
 
 
-class OwnLanes:
+class OwnPlaces:
     """Lanes and guests of this host. They are opened for the first job that needs them, because the runner must bring
-    the images first.
-    Construct with `open`.
-    """
+    the images first. Construct with `open`."""
 
     images = True
 
     def __init__(self, stack: ExitStack, *, lanes: int, scratch: Path, say: Callable[[str], None]) -> None:
         self._stack = stack
-        self._number = lanes
+        self._width = Concurrency.fixed(lanes)
         self._scratch = scratch
         self._say = say
-        self._lanes: Lanes | None = None
-        self._guests: dict[Setting, GuestHost] = {}
+        self._places: dict[Setting | None, HostPlace] = {}  # guests by their setting; None: lanes
         self._lock = threading.Lock()
         self._stopped = False
 
     @classmethod
     @contextmanager
-    def open(cls, *, lanes: int, scratch: Path, say: Callable[[str], None]) -> Iterator["OwnLanes"]:
+    def open(cls, *, lanes: int, scratch: Path, say: Callable[[str], None]) -> Iterator["OwnPlaces"]:
         """Run up to `lanes` jobs at the same time. Removes leftovers of killed workers at the start and everything of
         this worker at the end."""
         with ExitStack() as stack:
@@ -211,37 +207,26 @@ class OwnLanes:
     def deployment(self, run: Run, job: Job) -> Deployment:
         """The deployment for a job: lanes or guests, depending on the clock of its case. Raises LaneError or SetupError
         when it can't be opened."""
+        setting = Setting.of(run) if run.clock_of(job.case_link, job.cell) == VIRTUAL else None
         with self._lock:
             if self._stopped:
                 raise LaneError("stopped", "The worker was stopped before the job began.")
-            return (
-                self._guest_deployment(run) if run.clock_of(job.case_link, job.cell) == VIRTUAL else self._in_lanes(run)
-            )
-
-    def _in_lanes(self, run: Run) -> Deployment:
-        if self._lanes is None:
-            self._lanes = self._stack.enter_context(Lanes.open(_OWNER, lanes=self._number, say=self._say))
-        return Emulated(run, self._lanes, {})
-
-    def _guest_deployment(self, run: Run) -> Deployment:
-        setting = Setting.of(run)
-        if setting not in self._guests:
-            opened = GuestHost.open(_OWNER, setting, lanes=self._number, scratch=self._scratch)
-            self._guests[setting] = self._stack.enter_context(opened)
-        return Guests(run, self._guests[setting])
+            if setting not in self._places:
+                place = GuestPlace(scratch=self._scratch, say=self._say) if setting else LanePlace(say=self._say)
+                self._stack.enter_context(place.open(replace(run, name=_OWNER), self._width))
+                self._places[setting] = place
+            return self._places[setting].deployment(run)
 
     def stop(self) -> None:
         """Make running jobs end soon, and start no more jobs."""
         with self._lock:
             self._stopped = True
-            if self._lanes is not None:
-                self._lanes.stop()
-            for guests in self._guests.values():
-                guests.stop()
+            for place in self._places.values():
+                place.stop()
 
 
 class Deployments(Protocol):
-    """Gives each job its deployment: `OwnLanes`, or a replay of recorded jobs. `images`: True when jobs need
+    """Gives each job its deployment: `OwnPlaces`, or a replay of recorded jobs. `images`: True when jobs need
     images of this host's engine.
     """
 

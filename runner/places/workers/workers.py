@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Self
 
 import docker
 from docker.errors import DockerException, ImageNotFound
-from rich.console import Console
 
 from runner.engine import engine
 from runner.errors import LaneError, SetupError, UsageError, first_line
@@ -29,13 +29,13 @@ from runner.model.deployment import VIRTUAL, Deployment
 from runner.model.result import Outcome, Result, another_attempt_helps
 from runner.model.run import Job, Kind, Run
 from runner.places.guests.processes import IMAGE as GUEST
-from runner.places.place import Concurrency, Opened, Place
+from runner.places.lane_job import Specs
+from runner.places.place import Concurrency, Place, Problems
 from runner.places.supervised import TOOLS
 from runner.places.workers.cluster import LANE, Address, Invitation, accepted, security, source_digest, use_dask
 from runner.places.workers.worker import Order, OrderResult, clean, introduce, part_of, run_order, take, tell, unpack
 from runner.plan.choice import Choice
 from runner.plan.jobs import LOGS
-from runner.store.runs import RunFolder
 from runner.units import format_size
 
 # Lists the workers and chooses a worker for each job. It uses no network. Its owner calls it under a lock, because
@@ -572,9 +572,9 @@ class WorkerWidth(Concurrency):
             self.workers.learn(result)
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class WorkerPlace(Place):
-    """The workers of the scheduler at `address`. Images are probed in a lane of this host.
+    """The workers of the scheduler at `address`.
 
     `local`: the place that would run these jobs without workers. `store`: a URL that runner and workers share.
     """
@@ -584,6 +584,7 @@ class WorkerPlace(Place):
     invitation: Invitation
     spread: Spread
     store: str
+    _workers: Workers | None = None
 
     @classmethod
     def at(cls, local: Place, url: str, *, spread: str, store: str) -> "WorkerPlace":
@@ -591,14 +592,16 @@ class WorkerPlace(Place):
         address = Address.parse(url)
         invitation = accepted(LOGS, address, None)
         use_dask()
-        return cls(local, address, invitation, Spread(spread), store)
+        return cls(
+            local=local, address=address, invitation=invitation, spread=Spread(spread), store=store, say=local.say
+        )
 
-    def require(self, choice: Choice) -> None:
+    def refuse(self, choice: Choice) -> None:
         if choice.real:
             raise UsageError(
                 f"--on: the hosts of a real link are fixed, and {choice.real[0].name} is real: leave out --on."
             )
-        self.local.require(choice)
+        self.local.refuse(choice)
 
     def width(self, lanes: str) -> Concurrency:
         if lanes != "1":
@@ -606,12 +609,17 @@ class WorkerPlace(Place):
         return WorkerWidth(most=_FEWEST, _open={})
 
     @contextmanager
-    def open(self, folder: RunFolder, todo: tuple[Job, ...], width: Concurrency, out: Console) -> Iterator[Opened]:
-        not_compliant = self.local.probe(folder, todo, out)
-        say = partial(out.print, soft_wrap=True, markup=False)
+    def open(self, run: Run, width: Concurrency) -> Iterator[Self]:
         with Workers.open(
-            folder.run, self.address, self.invitation, spread=self.spread, url=self.store, say=say
-        ) as workers:
+            run, self.address, self.invitation, spread=self.spread, url=self.store, say=self.say
+        ) as self._workers:
             assert isinstance(width, WorkerWidth), "it comes from `width` above"
-            width.follow(workers)
-            yield Opened(workers, not_compliant)
+            width.follow(self._workers)
+            yield self
+
+    def deployment(self, run: Run, specs: Specs = MappingProxyType({})) -> Deployment:  # noqa: ARG002 - opened for one run
+        assert self._workers is not None, "the place is open"
+        return self._workers
+
+    def probe(self, run: Run, record: Path, jobs: Iterable[Job]) -> Problems:
+        return self.local.probe(run, record, jobs)

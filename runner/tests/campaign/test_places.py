@@ -17,7 +17,7 @@ def _require(catalog: Catalog, *vias: str) -> None:
     options = MatrixOptions(
         servers=("origin",), clients=("downloader",), cases=("download",), vias=vias, links_file=Path("/nowhere")
     )
-    LinkPlace((LINK,), REAL).require(choose(options, catalog, None))
+    LinkPlace(links=(LINK,), clock=REAL).refuse(choose(options, catalog, None))
 
 
 @pytest.mark.parametrize("via", ["none", "plain", "openvpn", "wireguard", "qpep", "qpep,none"])

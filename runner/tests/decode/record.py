@@ -14,7 +14,7 @@ from lab.records import select
 from runner.engine.engine import connect
 from runner.images.images import image_ids
 from runner.model.run import Job
-from runner.places.lanes.lanes import Emulated
+from runner.places.place import Concurrency, LanePlace
 from runner.plan import jobs as runs
 from runner.plan.catalog import load_catalog
 from runner.units import KIB
@@ -58,11 +58,11 @@ def main() -> None:
         Path("recordings"), catalog, selection, seed=3, shuffled=False, image_ids=images, timeout_scale=1.0
     )
     run = replace(run, cases=cases, order=jobs)
-    with tempfile.TemporaryDirectory() as scratch, Emulated.open(run, lanes=1) as lanes:
+    with tempfile.TemporaryDirectory() as scratch, LanePlace().open(run, Concurrency.fixed(1)) as place:
         for job in jobs:
             folder = Path(scratch) / "-".join(job.path.parts)
             folder.mkdir()
-            evidence = lanes.run(job, folder, attempt=1)
+            evidence = place.deployment(run).run(job, folder, attempt=1)
             _keep(folder, HERE / f"{job.client}_{job.case}")
             print(f"{job}: client exit code {evidence.client.exit_code}")
 

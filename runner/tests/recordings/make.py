@@ -21,7 +21,7 @@ from runner.model.result import Artifacts
 from runner.model.run import CaseRecord, Job, Run
 from runner.model.stack import Variant
 from runner.paths import ROOT
-from runner.places.lanes.lanes import Emulated
+from runner.places.place import Concurrency, HostDeployment, LanePlace
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, load_catalog, load_implementations
 from runner.plan.variants import RequestedVariants, place
@@ -145,9 +145,9 @@ def main(*names: str) -> None:
     need."""
     run = _run()
     bad = {one.name: HERE / one.path / "1" for one in BAD}
-    with tempfile.TemporaryDirectory() as scratch, Emulated.open(run, lanes=1) as lanes:
+    with tempfile.TemporaryDirectory() as scratch, LanePlace().open(run, Concurrency.fixed(1)) as place:
         for job in (job for job in run.order if not names or job.case in names):
-            folder = _record(lanes, run, job, Path(scratch))
+            folder = _record(place.deployment(run), run, job, Path(scratch))
             target = bad.get(job.case, HERE / job.path)
             shutil.rmtree(target, ignore_errors=True)
             for name in KEPT_BAD if job.case in bad else KEPT:
@@ -156,7 +156,7 @@ def main(*names: str) -> None:
                     shutil.copy(folder / name, target / name)
 
 
-def _record(lanes: Emulated, run: Run, job: Job, scratch: Path) -> Path:
+def _record(lanes: HostDeployment, run: Run, job: Job, scratch: Path) -> Path:
     """The folder of the first attempt that was not disturbed, or of the last attempt."""
     for attempt in range(1, ATTEMPTS + 1):
         folder = scratch / f"{'-'.join(job.path.parts)}-{attempt}"
