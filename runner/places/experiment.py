@@ -1,4 +1,4 @@
-"""The base of experiments in lanes and over real links: timed steps, endpoints, evidence even when an image fails."""
+"""The base of experiments in lanes, in guests and over real links: endpoints, their files, timed steps, evidence."""
 
 import threading
 import time
@@ -6,21 +6,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from docker.errors import APIError
 
-from runner.engine.containers import FOREIGN, OWN, BoundedLayer, ContainerSpec, Engine, Usage, Volume
+from runner.engine.containers import FOREIGN, OWN, BoundedLayer, ContainerSpec, ContainerState, Engine, Usage, Volume
 from runner.errors import LaneError
 from runner.inputs.inputs import ServedFile
 from runner.model.result import Artifacts, EndpointRecord, Evidence, FileRecord, InterfaceChange
 from runner.model.stack import BesideRole, Box, Role
 from runner.places.lane_job import EndpointLimits, EndpointSpec, LaneJob
-from runner.places.lanes.lane import LaneBase
+from runner.places.lanes.lane import Lane
 from runner.places.supervised import STOPPED, Bell, Served, Supervised, Watched
 from runner.store import collect
+from runner.store.collect import Expected
 from runner.store.runs import save_evidence
 from runner.units import MIB, format_size
 
@@ -262,6 +264,8 @@ class Endpoint:
         self._began = 0.0
         self._pressure: float | None = None
         self._engine: Engine | None = None  # the engine of the lane
+        self._final: ContainerState | None = None  # without a container
+        self._flooded = False
         self._layer: BoundedLayer | None = None
         named = role.role if isinstance(role, BesideRole) else role
         self.environment = {**spec.environment, "ROLE": named.value}
@@ -277,7 +281,7 @@ class Endpoint:
         self._declared = tuple(config.get("Volumes") or ())
         self._read_only = not writable_root and (config.get("Labels") or {}).get(READ_ONLY_LABEL) == "true"
 
-    def create(self, lane: LaneBase, served: tuple[Volume, ...]) -> None:
+    def create(self, lane: Lane, served: tuple[Volume, ...]) -> None:
         """Create the container in its lane, with the lane's volumes and the volumes `served`, without starting it.
         Raises LaneError `<role>-not-started` when the engine refuses the image, for example without an entry point."""
         role = self.role.value
@@ -296,6 +300,10 @@ class Endpoint:
         """Use `running`, whose container was created with the specification that `container` returned. After its start,
         its root file system is watched."""
         self._engine, self.running = engine, running
+
+    def note_end(self, image_id: str, final: ContainerState, *, flooded: bool) -> None:
+        """Note the end of an endpoint that has no container. `flooded`: killed because it printed too much."""
+        self._image_id, self._final, self._flooded = image_id, final, flooded
 
     def container(self, volumes: tuple[Volume, ...], *, quota: int, host: Mapping[str, Any]) -> ContainerSpec:
         """The specification of the container. `quota`: bytes that the endpoint may write to its volumes, which count as
@@ -408,7 +416,9 @@ class Endpoint:
         began = job_began + self.clock_ahead
         if self._layer is not None and self._layer.is_full:
             self._note_full_root()
-        final = self.running.final if self.running is not None else None
+        final, flooded = self._final, self._flooded
+        if self.running is not None:
+            final, flooded = self.running.final, self.running.flooded
         return EndpointRecord(
             image=self._spec.image,
             image_id=self._image_id,
@@ -416,7 +426,7 @@ class Endpoint:
             timed_out=self.timed_out,
             oom_killed=final.oom_killed if final is not None else False,
             stopped_by_us=self.stopped_by_us,
-            output_flooded=self.running is not None and self.running.flooded,
+            output_flooded=flooded,
             started=final.started - began if final is not None and final.started is not None else None,
             ended=final.ended - began if final is not None and final.ended is not None else None,
             environment=self.environment,
@@ -429,7 +439,7 @@ class Endpoint:
         )
 
 
-# The base of experiments in lanes and over real links: timed steps, and evidence even when an image fails.
+# The base of all experiments: the endpoints' files and output, and the evidence.
 
 SERVER_READY_SECONDS = 10.0
 SERVER_GRACE_SECONDS = 10.0
@@ -453,25 +463,10 @@ def downloads_quota(files: tuple[ServedFile, ...]) -> int:
 class Experiment(ABC):
     """A job while it runs. `run` is called once."""
 
-    listen_look = 0.05  # seconds between two checks whether the server listens on TCP
-
-    def __init__(
-        self,
-        job: LaneJob,
-        *,
-        served: Served,
-        pool: Executor,
-        bell: Bell,
-        others: Sequence[Endpoint] = (),
-    ) -> None:
+    def __init__(self, job: LaneJob, others: Sequence[Endpoint] = ()) -> None:
         """`others`: endpoints in addition to client, server and boxes."""
         self._job = job
-        self._served = served
         self._fingerprints: tuple[str, ...] = ()  # of the server's certificates
-        self._pool = pool
-        self._bell = bell
-        self._expected = job.required_files
-        self._stages = Stages()
         self._artifacts = Artifacts(job.folder)
         self._client = Endpoint(Role.CLIENT, job.client, job.limits)
         self._server = Endpoint(Role.SERVER, job.server, job.limits)
@@ -483,10 +478,97 @@ class Experiment(ABC):
         self._capture_drops: int | None = None
         self._error: dict[str, str] = {}
 
+    @abstractmethod
     def run(self) -> Evidence:
         """Run the job and write its folder, `evidence.json` last."""
+
+    @abstractmethod
+    def _links(self) -> Sequence[str]:
+        """The folders of the links' captures and truth."""
+
+    @abstractmethod
+    def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
+        """A folder of the endpoint's volumes as tar. Raises LaneError."""
+
+    @abstractmethod
+    def _required_files(self) -> Mapping[str, Expected]:
+        """Size and digest of the files that the client must have at the end, by name."""
+
+    @abstractmethod
+    def _outputs(self) -> dict[str, str]:
+        """The output of the containers, by folder of the job."""
+
+    def _make_folders(self) -> None:
         for name in (*(endpoint.role.value for endpoint in self._endpoints), *self._links()):
             (self._job.folder / name).mkdir(parents=True, exist_ok=True)
+
+    def _compare_downloads(self) -> None:
+        quota = downloads_quota(self._job.required_files)
+        archive = self._archive(self._client, "/downloads")
+        downloads = collect.compare(archive, self._required_files(), budget=2 * quota)
+        self._files, self._extra = downloads.files, downloads.extra
+        if downloads.occupied > quota - _ALMOST_FULL:
+            self._client.volumes_full.append("/downloads")
+
+    def _copy_logs(self, endpoint: Endpoint) -> None:
+        """Copy /logs of an endpoint to the job's folder; the endpoint's record lists the files that were left out."""
+        archive, folder = self._archive(endpoint, "/logs"), self._job.folder / endpoint.role.value
+        done = collect.extract(archive, folder, reserved=frozenset((_OUTPUT,)))
+        endpoint.skipped += done.skipped
+        if done.occupied > self._job.limits.logs - _ALMOST_FULL:
+            endpoint.volumes_full.append("/logs")
+
+    def _write_outputs(self) -> None:
+        outputs = self._outputs()
+        for name, text in outputs.items():
+            (self._job.folder / name / _OUTPUT).write_text(text)
+        self._artifacts.output_log.write_text(collect.merge_outputs(list(outputs.items())))
+
+    def _record(self, began: float, wall: float, stages: dict[str, float]) -> Evidence:
+        """The evidence of a job that began at `began`, in seconds since 1970, and took `wall` seconds."""
+        client = self._client.record(began)
+        transfer = client.ended - client.started if client.started is not None and client.ended is not None else 0.0
+        missing = tuple(
+            FileRecord(name=file.name, size=file.size, received=None, equal=False) for file in self._job.required_files
+        )
+        return Evidence(
+            started_unix_s=began,
+            wall_s=wall,
+            transfer_s=transfer,
+            stages_s=stages,
+            client=client,
+            server=self._server.record(began),
+            boxes={box.value: endpoint.record(began) for box, endpoint in self._boxes.items()},
+            via=self._job.topology.middlebox,
+            certificates=self._fingerprints,
+            content_seed=self._job.content_seed,
+            server_ready=self._server_ready,
+            files=self._files or missing,
+            extra_files=self._extra,
+            capture_drops=self._capture_drops,
+            error=self._error,
+        )
+
+
+# The base of experiments in lanes and over real links: timed steps, and evidence even when an image fails.
+
+
+class TimedExperiment(Experiment):
+    """A job in containers, in real time."""
+
+    listen_look = 0.05  # seconds between two checks whether the server listens on TCP
+
+    def __init__(
+        self, job: LaneJob, *, served: Served, pool: Executor, bell: Bell, others: Sequence[Endpoint] = ()
+    ) -> None:
+        super().__init__(job, others)
+        self._served = served
+        self._pool = pool
+        self._bell = bell
+        self._stages = Stages()
+
+    def run(self) -> Evidence:
+        self._make_folders()
         with self._noting_errors():
             self._open()
             if self._start_server():
@@ -508,10 +590,6 @@ class Experiment(ABC):
             yield
         except LaneError as error:
             self._error = self._error or error.record()
-
-    def _links(self) -> Sequence[str]:
-        """The folders of the links' captures and truth."""
-        return ("sim",)
 
     def _start_server(self) -> bool:
         """Start the middlebox, then the server. Returns True when a client can be run against it. Raises LaneError when
@@ -597,63 +675,17 @@ class Experiment(ABC):
     def _is_open(self) -> bool:
         """True when there are containers from which steps can collect."""
 
-    @abstractmethod
-    def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
-        """A folder of the endpoint's volumes as tar. Raises LaneError."""
+    def _required_files(self) -> Mapping[str, Expected]:
+        return self._served.expected(self._job.required_files)
 
     @abstractmethod
     def _last_lines(self, endpoint: Endpoint) -> str:
         """The last lines that the endpoint printed, for an error message."""
 
-    @abstractmethod
-    def _outputs(self) -> dict[str, str]:
-        """The output of the containers, by folder of the job."""
-
-    def _compare_downloads(self) -> None:
-        quota = downloads_quota(self._expected)
-        archive, expected = self._archive(self._client, "/downloads"), self._served.expected(self._expected)
-        downloads = collect.compare(archive, expected, budget=2 * quota)
-        self._files, self._extra = downloads.files, downloads.extra
-        if downloads.occupied > quota - _ALMOST_FULL:
-            self._client.volumes_full.append("/downloads")
-
-    def _copy_logs(self, endpoint: Endpoint) -> None:
-        """Copy /logs of an endpoint to the job's folder; the endpoint's record lists the files that were left out."""
-        archive, folder = self._archive(endpoint, "/logs"), self._job.folder / endpoint.role.value
-        done = collect.extract(archive, folder, reserved=frozenset((_OUTPUT,)))
-        endpoint.skipped += done.skipped
-        if done.occupied > self._job.limits.logs - _ALMOST_FULL:
-            endpoint.volumes_full.append("/logs")
-
-    def _write_outputs(self) -> None:
-        outputs = self._outputs()
-        for name, text in outputs.items():
-            (self._job.folder / name / _OUTPUT).write_text(text)
-        self._artifacts.output_log.write_text(collect.merge_outputs(list(outputs.items())))
-
     def _evidence(self) -> Evidence:
-        began = self._stages.began_unix
-        client = self._client.record(began)
-        transfer = client.ended - client.started if client.started is not None and client.ended is not None else 0.0
-        missing = tuple(
-            FileRecord(name=file.name, size=file.size, received=None, equal=False) for file in self._expected
-        )
-        return Evidence(
-            started_unix_s=began,
-            wall_s=self._stages.wall(),
-            transfer_s=transfer,
-            stages_s=self._stages.seconds,
-            client=client,
-            server=self._server.record(began),
-            boxes={box.value: endpoint.record(began) for box, endpoint in self._boxes.items()},
-            via=self._job.topology.middlebox,
-            certificates=self._fingerprints,
-            content_seed=self._job.content_seed,
-            server_ready=self._server_ready,
-            files=self._files or missing,
-            extra_files=self._extra,
-            capture_drops=self._capture_drops,
-            host_steal=self._stages.steal(),
-            cpu_pressure=self._stages.pressure(),
-            error=self._error,
+        stages = self._stages
+        return replace(
+            self._record(stages.began_unix, stages.wall(), stages.seconds),
+            host_steal=stages.steal(),
+            cpu_pressure=stages.pressure(),
         )

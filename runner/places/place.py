@@ -17,8 +17,7 @@ from runner.model.link import RealLink
 from runner.model.result import Evidence, LinkTruth, Result
 from runner.model.run import ClientKind, Job, Kind, Run
 from runner.model.stack import Role
-from runner.places.guests.guest_experiment import Setting
-from runner.places.guests.guests import GuestHost
+from runner.places.guests.guests import GuestHost, Setting
 from runner.places.guests.processes import SavedImages, require_memory
 from runner.places.lane_job import LaneJob, Specs, lane_job
 from runner.places.lanes.lanes import Lanes

@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class LaneSegment:
     """One simulated segment of a lane's link. `role` is part of the names of its containers and its volume, and it is
     the name of its folder in the job's folder."""
 
-    def __init__(self, lane: "LaneBase", role: str) -> None:
+    def __init__(self, lane: "Lane", role: str) -> None:
         self.role = role
         self.volume = Volume(name=f"{lane.name}-{role}-logs", path=LOGS)
         self._lane = lane
@@ -184,7 +184,7 @@ _DROPPED_BY_KERNEL = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILI
 class EndCapture:
     """A capture of one job at eth0 of `role`; the file is `<role>.pcap`."""
 
-    def __init__(self, lane: "LaneBase", role: str) -> None:
+    def __init__(self, lane: "Lane", role: str) -> None:
         self.role = role
         self._lane = lane
         self._running: Supervised | None = None
@@ -313,34 +313,66 @@ def accepts(table: str, port: int) -> bool:
     return any(int(digits, 16) == port for digits in _LISTENS.findall(table))
 
 
-class LaneBase:
-    """A lane is prepared, used by one thread for one job at a time, and in any case removed by `discard`. Each of
-    `roles` has a namespace and /logs of `logs` bytes. `downloads`: bytes of /downloads by role. Each of `segments` is a
-    simulated link with a capture at both ends. `captured`: roles at which packets are captured, too.
-    """
+# One lane: wired namespaces, simulated segments between them, captures. Making holders and namespaces takes most of a
+# job's set-up time, so a lane without routers serves several jobs. For each job, the cables with their addresses and
+# routes are made again, and the volumes are emptied. Then the lane is compared with its first state. If a job has left
+# anything, the lane gets new holders.
 
-    def __init__(
-        self,
-        engine: Engine,
-        pool: Executor,
-        bell: Bell,
-        *,
-        name: str,
-        roles: Sequence[str],
-        segments: Sequence[str],
-        captured: Sequence[str] = (),
-        logs: int,
-        downloads: Mapping[str, int],
-    ) -> None:
+READY_FILE = "/logs/ready"
+_PORT_SECONDS = 10.0
+_READY_LOOK = 1.0  # seconds that one command in a holder waits for a file
+# A socket without a peer in /proc/net/udp. The holder's own socket, which sends packets to the server, has a peer.
+LOCAL_PORT = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 ", re.MULTILINE)
+
+
+def look_for(file: str) -> list[str]:
+    """A command that exits with 0 as soon as the file exists, and with 1 when it doesn't exist after a second."""
+    rounds = round(_READY_LOOK / 0.05)
+    return ["sh", "-c", f"for _ in $(seq {rounds}); do [ -e {file} ] && exit 0; sleep 0.05; done; exit 1"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The properties that are fixed when a lane is prepared: a part of a job's topology (see Topology), and quotas in
+    bytes. Lanes of the same shape are interchangeable."""
+
+    logs: int
+    downloads: tuple[tuple[str, int], ...]  # quota of /downloads by role
+    ask_server: bool  # True: the holder reports when the server is ready
+    nodes: tuple[str, ...]
+    segments: tuple[str, ...]
+    hops: tuple[Hop, ...]
+    captured: tuple[str, ...] = ()  # `captured_endpoints`
+    controllers: tuple[tuple[str, str], ...] = ()  # TCP's congestion controller by role
+
+    @property
+    def routed(self) -> bool:
+        """True when there are routers at both ends of the link."""
+        return TERMINAL in self.nodes
+
+    @property
+    def serves_again(self) -> bool:
+        """True when a lane of this shape can serve another job. A lane with routers can't, because no check finds
+        what a middlebox leaves behind in the network."""
+        return not self.routed
+
+
+class Lane:
+    """A lane for jobs of one shape. It is prepared, used by one thread for one job at a time, and removed in any case
+    by `discard`. Each node of the shape has a namespace and /logs; each segment is a simulated link with a capture at
+    both ends."""
+
+    def __init__(self, engine: Engine, pool: Executor, bell: Bell, *, name: str, shape: Shape) -> None:
         self.name = name
         self.engine = engine
         self.pool = pool
         self.bell = bell
-        self.segments = tuple(LaneSegment(self, role) for role in segments)
-        self._volumes = {role: {Volume(name=f"{name}-{role}-logs", path="/logs"): logs} for role in roles}
-        for role, quota in downloads.items():
+        self.shape = shape
+        self.segments = tuple(LaneSegment(self, role) for role in shape.segments)
+        self._volumes = {role: {Volume(name=f"{name}-{role}-logs", path="/logs"): shape.logs} for role in shape.nodes}
+        for role, quota in shape.downloads:
             self._volumes[role][Volume(name=f"{name}-{role}-downloads", path="/downloads")] = quota
-        self.end_captures = tuple(EndCapture(self, role) for role in captured)
+        self.end_captures = tuple(EndCapture(self, role) for role in shape.captured)
         self._containers: list[str] = []  # containers of the job
         self._staying: list[str] = []
         self._holders: dict[str, Holder] = {}
@@ -348,6 +380,9 @@ class LaneBase:
         self._preparing = threading.Lock()
         self._prepared = False
         self._failure: LaneError | None = None
+        self._new = ""  # state of the namespaces before the first job
+        self._used = self._fit = False
+        self._wirings = count()
 
     def prepare(self, plumber: Holder) -> None:
         """Start the holders and wire their namespaces, unless this was done in the background. Raises LaneError."""
@@ -362,10 +397,6 @@ class LaneBase:
             except LaneError as error:
                 self._failure = error
                 raise
-
-    def _make(self, plumber: Holder) -> None:
-        self._hold_all()
-        self._run_script(plumber, self._script(self._pids))
 
     def _hold_all(self) -> None:
         together(
@@ -383,14 +414,6 @@ class LaneBase:
         holder = self.hold(role, self._holder(role))
         if role in tuple(Role):
             begin_watch(holder)
-
-    def _holder(self, role: str) -> ContainerSpec:
-        """The holder of an endpoint's namespace and volumes."""
-        raise NotImplementedError
-
-    def _script(self, pids: dict[str, int]) -> str:
-        """The script that wires the lane. `pids`: the process ids of the holders by role."""
-        raise NotImplementedError
 
     def volumes(self, role: str) -> tuple[Volume, ...]:
         """The volumes of `role`: /logs and, for a client, /downloads. Their files exist as long as the holder."""
@@ -468,16 +491,12 @@ class LaneBase:
         """The output of simulators and captures."""
         return "".join(segment.output() for segment in self.segments)
 
-    def _remove_joined(self) -> None:
-        """Remove the containers of the job."""
-        self._remove(self._containers)
-
     def _remove(self, containers: list[str]) -> None:
         together(self.pool, *(lambda container=container: self.engine.remove(container) for container in containers))
         containers.clear()
 
     def _remove_all(self) -> None:
-        self._remove_joined()
+        self._remove(self._containers)
         self._remove(self._staying)
         self._holders = {}
         for volumes in (*self._volumes.values(), [segment.volume for segment in self.segments]):
@@ -488,71 +507,6 @@ class LaneBase:
         """Remove every container and volume of the lane. Raises LaneError when one can't be removed."""
         with self._preparing:
             self._remove_all()
-
-
-# One lane: wired namespaces, simulated segments between them, captures. Making holders and namespaces takes most of a
-# job's set-up time, so a lane without routers serves several jobs. For each job, the cables with their addresses and
-# routes are made again, and the volumes are emptied. Then the lane is compared with its first state. If a job has left
-# anything, the lane gets new holders.
-
-READY_FILE = "/logs/ready"
-_PORT_SECONDS = 10.0
-_READY_LOOK = 1.0  # seconds that one command in a holder waits for a file
-# A socket without a peer in /proc/net/udp. The holder's own socket, which sends packets to the server, has a peer.
-LOCAL_PORT = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 ", re.MULTILINE)
-
-
-def look_for(file: str) -> list[str]:
-    """A command that exits with 0 as soon as the file exists, and with 1 when it doesn't exist after a second."""
-    rounds = round(_READY_LOOK / 0.05)
-    return ["sh", "-c", f"for _ in $(seq {rounds}); do [ -e {file} ] && exit 0; sleep 0.05; done; exit 1"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """The properties that are fixed when a lane is prepared: a part of a job's topology (see Topology), and quotas in
-    bytes. Lanes of the same shape are interchangeable."""
-
-    logs: int
-    downloads: tuple[tuple[str, int], ...]  # quota of /downloads by role
-    ask_server: bool  # True: the holder reports when the server is ready
-    nodes: tuple[str, ...]
-    segments: tuple[str, ...]
-    hops: tuple[Hop, ...]
-    captured: tuple[str, ...] = ()  # `captured_endpoints`
-    controllers: tuple[tuple[str, str], ...] = ()  # TCP's congestion controller by role
-
-    @property
-    def routed(self) -> bool:
-        """True when there are routers at both ends of the link."""
-        return TERMINAL in self.nodes
-
-    @property
-    def serves_again(self) -> bool:
-        """True when a lane of this shape can serve another job. A lane with routers can't, because no check finds
-        what a middlebox leaves behind in the network."""
-        return not self.routed
-
-
-class Lane(LaneBase):
-    """A lane for jobs of one shape."""
-
-    def __init__(self, engine: Engine, pool: Executor, bell: Bell, *, name: str, shape: Shape) -> None:
-        super().__init__(
-            engine,
-            pool,
-            bell,
-            name=name,
-            roles=shape.nodes,
-            segments=shape.segments,
-            captured=shape.captured,
-            logs=shape.logs,
-            downloads=dict(shape.downloads),
-        )
-        self.shape = shape
-        self._new = ""  # state of the namespaces before the first job
-        self._used = self._fit = False
-        self._wirings = count()
 
     def release(self, *, fit: bool) -> None:
         """Release the lane after a job; `prepare` renews it. When the lane isn't `fit`, it gets new holders."""
@@ -575,7 +529,7 @@ class Lane(LaneBase):
 
     def _renew(self, plumber: Holder) -> bool:
         """Renew a used lane. Returns False when it differs from a new lane."""
-        self._remove_joined()
+        self._remove(self._containers)
         for segment in self.segments:
             segment.renew()
         self._holders[SERVER].forget()

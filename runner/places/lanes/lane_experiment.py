@@ -11,7 +11,7 @@ from runner.inputs import inputs
 from runner.model.link import CLIENT, SERVER, TERMINAL, LinkParameters, LinkRecord, Topology
 from runner.model.result import EndpointRecord, Evidence, InterfaceChangeKind
 from runner.model.stack import BesideRole, Box, Role
-from runner.places.experiment import SERVER_READY_SECONDS, Endpoint, Experiment, Step, downloads_quota
+from runner.places.experiment import SERVER_READY_SECONDS, Endpoint, Step, TimedExperiment, downloads_quota
 from runner.places.lane_job import (
     LOGS,
     EndpointLimits,
@@ -107,7 +107,7 @@ def shape_of(job: LaneJob) -> Shape:
     )
 
 
-class LaneExperiment(Experiment):
+class LaneExperiment(TimedExperiment):
     """A job while it runs. `run` is called once."""
 
     def __init__(self, job: LaneJob, lane: Lane, served: Served, plumber: Holder) -> None:

@@ -4,7 +4,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from runner.inputs.inputs import Certificates
 from runner.model.link import LINK_DOWN, RealLink, RealLinkEvidence, RemoteHost
 from runner.model.result import Evidence
 from runner.model.stack import Box, Role
-from runner.places.experiment import SERVER_READY_SECONDS, Endpoint, Experiment, Step, downloads_quota
+from runner.places.experiment import SERVER_READY_SECONDS, Endpoint, Step, TimedExperiment, downloads_quota
 from runner.places.lane_job import LaneJob
 from runner.places.lanes.lane import together
 from runner.places.links.link_end import CONTRACT_PORT, CollectedOfJob, LinkEnd, RoutedEnd, Way
@@ -44,7 +44,7 @@ _DROPPED = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)
 _PROBES = 16 * MIB  # most bytes of the file with the probes' times
 
 
-class RealExperiment(Experiment):
+class RealExperiment(TimedExperiment):
     """A job while it runs. `run` is called once; `discard` removes everything that is left on the hosts."""
 
     listen_look = 0.25  # longer than in lanes, because SSH may use the link
@@ -96,6 +96,9 @@ class RealExperiment(Experiment):
         self._printed: dict[str, str] = {}
         self._exchanges: list[ProbeExchange] = []
         self._over = threading.Event()
+
+    def _links(self) -> Sequence[str]:
+        return ("sim",)
 
     def _steps(self) -> list[Step]:
         return [
@@ -290,7 +293,7 @@ class RealExperiment(Experiment):
 
     def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
         end = self._end_of(endpoint)
-        limit = downloads_quota(self._expected) if path == "/downloads" else self._job.limits.logs
+        limit = downloads_quota(self._job.required_files) if path == "/downloads" else self._job.limits.logs
         return end.archive(end.path_of(endpoint, path), limit=limit)
 
     def _outputs(self) -> dict[str, str]:

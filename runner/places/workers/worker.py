@@ -24,7 +24,7 @@ from runner.files import locked_folder, own_folder, remove_abandoned
 from runner.model.deployment import VIRTUAL, Deployment
 from runner.model.result import Artifacts
 from runner.model.run import Job, Run, host_facts
-from runner.places.guests.guest_experiment import Setting
+from runner.places.guests.guests import Setting
 from runner.places.place import Concurrency, GuestPlace, HostPlace, LanePlace
 from runner.places.workers.cluster import Address, Invitation, source_digest, worker
 from runner.store import runs

@@ -7,8 +7,7 @@ import docker
 import pytest
 
 from runner.images.images import ImageState, images_of, state
-from runner.places.guests.guest_experiment import Setting
-from runner.places.guests.guests import GuestHost
+from runner.places.guests.guests import GuestHost, Setting
 from runner.places.guests.processes import IMAGE
 from runner.plan.run_clock import EPOCH
 from runner.tests.lanes.conftest import ask, engine, stranger

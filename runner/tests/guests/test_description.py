@@ -14,7 +14,7 @@ from runner.inputs import inputs
 from runner.model.link import LinkParameters, LinkRecord, Topology
 from runner.model.run import Job, Run
 from runner.model.stack import BOXES, Middlebox
-from runner.places.guests.guest_experiment import Description, describe_job, read_report
+from runner.places.guests.guests import Description, describe_job, read_report
 from runner.places.guests.processes import Disk, owner
 from runner.places.lane_job import EndpointSpec, LaneJob
 from runner.places.network import network_script

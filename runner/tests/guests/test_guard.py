@@ -12,8 +12,7 @@ import docker
 import pytest
 
 from runner.model.result import Evidence, another_attempt_helps
-from runner.places.guests.guest_experiment import Setting
-from runner.places.guests.guests import GuestHost
+from runner.places.guests.guests import GuestHost, Setting
 from runner.places.lane_job import EndpointLimits, LaneJob
 from runner.plan.run_clock import EPOCH
 from runner.tests.lanes.conftest import Ask, containers_of

@@ -13,8 +13,7 @@ from docker.models.containers import Container
 
 from runner.errors import LaneError
 from runner.paths import ROOT
-from runner.places.guests.guest_experiment import Setting
-from runner.places.guests.guests import GuestHost
+from runner.places.guests.guests import GuestHost, Setting
 from runner.places.guests.processes import IMAGE
 from runner.tests.lanes.conftest import Ask, containers_of, made_by
 
