@@ -288,28 +288,10 @@ def _parent(client: docker.DockerClient, progress: Callable[[str], None]) -> str
 
 
 def _pull(client: docker.DockerClient, tag: str) -> bool:
-    """Pull `tag`; False when the registry refuses or sends nothing.
-
-    The engine has no time limit for a pull. So a thread reads its events; when no events come, the thread is abandoned.
-    """
-    events: queue.Queue[bool | None] = queue.Queue()
-
-    def listen() -> None:
-        try:
-            for event in client.api.pull(tag, stream=True, decode=True):
-                events.put(False if "error" in event else None)
-            events.put(True)
-        except (DockerException, OSError):
-            events.put(False)
-
-    threading.Thread(target=listen, daemon=True).start()
-    while True:
-        try:
-            outcome = events.get(timeout=_PULL_SILENCE_SECONDS)
-        except queue.Empty:
-            return False
-        if outcome is not None:
-            return outcome and _has(client, tag)
+    """Pull `tag`; False when the registry refuses or sends nothing."""
+    repository, name = parse_repository_tag(tag)
+    events = _events(client, repository, name or "latest", _PULL_SILENCE_SECONDS)
+    return not any("error" in event for event in events) and _has(client, tag)
 
 
 def _bootstrap(client: docker.DockerClient, progress: Callable[[str], None]) -> None:

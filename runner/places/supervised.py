@@ -529,9 +529,10 @@ class Served:
 LEASE_SECONDS = 60.0  # seconds without a sign of life, after which the runner counts as dead
 _SIGN_SECONDS = 5.0  # seconds between signs of life
 _READY_SECONDS = 10.0
-_SCRIPT = Path(__file__).parent / "scripts" / "lane_watchdog.py"
+SCRIPTS = Path(__file__).parent / "scripts"
+_SCRIPT = SCRIPTS / "watchdog.py"
 _NO_WATCHDOG = "no-watchdog"
-_PLACE = "/lane_watchdog.py"
+_WATCHDOG = "/watchdog.py"
 _WATCHDOG_MEMORY = 64 * MIB
 
 
@@ -549,6 +550,41 @@ def start_watchdog(engine: Engine, prefix: str, stop: threading.Event) -> str:
     return ""
 
 
+def _of_runner(prefix: str) -> str:
+    """The filter that finds the containers and volumes of one runner."""
+    return f"label={LABEL_LANES}={prefix}"
+
+
+def create_watchdog(
+    engine: Engine, name: str, which: str, *, lease: float, path: Path, life: float | None = None
+) -> str:
+    """Create the container `name` with scripts/watchdog.py, without starting it. `which`: the filter that finds what it
+    removes. `lease`: seconds without a sign of life. `path`: the engine's socket on its host. `life`: the most seconds
+    of a job on another host, where the watchdog has no stdin. Returns its id."""
+    arguments = (str(lease), which, name, *(() if life is None else (str(round(life)),)))
+    spec = ContainerSpec(
+        image=TOOLS,
+        role=WATCHDOG_ROLE,
+        command=("/usr/bin/python3", "-ISB", _WATCHDOG, *arguments),
+        stdin=life is None,
+        host={
+            "network_mode": "none",
+            "binds": [f"{path}:/docker.sock"],
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges", "label=disable"],  # else SELinux forbids the socket
+            "pids_limit": 16,
+            **bounded(_WATCHDOG_MEMORY),
+            # It survives its own death and a restart of the engine, which stops all other containers without removing
+            # them.
+            "restart_policy": {"Name": "unless-stopped"},
+            "log_config": {"Type": "none", "Config": {}},
+        },
+    )
+    container = engine.create(name, spec)
+    engine.put(container, "/", {_WATCHDOG.lstrip("/"): _SCRIPT.read_bytes()}, mode=0o555)
+    return container
+
+
 def start_process(prefix: str, stop: threading.Event) -> None:
     """Start a process of this host that does the same as the container of `Watchdog`. It runs without the engine.
 
@@ -559,7 +595,7 @@ def start_process(prefix: str, stop: threading.Event) -> None:
     if path is None or not path.exists():
         return
     process = subprocess.Popen(
-        (sys.executable, "-ISB", _SCRIPT, f"{LABEL_LANES}={prefix}", path.absolute()),
+        (sys.executable, "-ISB", _SCRIPT, _of_runner(prefix), path.absolute()),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -585,29 +621,11 @@ class Watchdog:
 
     def __init__(self, engine: Engine, prefix: str, stop: threading.Event) -> None:
         """`stop`: set when the runner ends normally."""
-        name = f"{prefix}-{WATCHDOG_ROLE}"
         path = host_engine.socket_path() or host_engine.SOCKET
-        spec = ContainerSpec(
-            image=TOOLS,
-            role=WATCHDOG_ROLE,
-            command=("/usr/bin/python3", "-ISB", _PLACE, str(LEASE_SECONDS), f"{LABEL_LANES}={prefix}", name),
-            stdin=True,
-            host={
-                "network_mode": "none",
-                "binds": [f"{path}:/docker.sock"],
-                "cap_drop": ["ALL"],
-                "security_opt": ["no-new-privileges", "label=disable"],  # else SELinux forbids the socket
-                "pids_limit": 16,
-                **bounded(_WATCHDOG_MEMORY),
-                # It survives its own death and a restart of the engine, which stops all other containers without
-                # removing them.
-                "restart_policy": {"Name": "unless-stopped"},
-                "log_config": {"Type": "none", "Config": {}},
-            },
-        )
         self._engine = engine
-        self._container = engine.create(name, spec)
-        engine.put(self._container, "/", {_PLACE.lstrip("/"): _SCRIPT.read_bytes()}, mode=0o555)
+        self._container = create_watchdog(
+            engine, f"{prefix}-{WATCHDOG_ROLE}", _of_runner(prefix), lease=LEASE_SECONDS, path=path
+        )
         self._bell = Bell(stop)
         self._resident = Resident(engine, self._container, self._bell)
         self._stop = stop

@@ -1,6 +1,7 @@
 """The hosts of real links over SSH, and their Docker Engines."""
 
 import contextlib
+import functools
 import logging
 import select
 import shutil
@@ -23,7 +24,7 @@ from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
 from runner.engine.client import BoundedDockerClient
-from runner.engine.containers import ContainerSpec, ContainerState, Engine
+from runner.engine.containers import ContainerSpec, Engine
 from runner.errors import HostRefusedError, LaneError, SetupError
 from runner.model.link import RemoteHost
 from runner.places.lanes.lanes import PATIENCE_SECONDS
@@ -471,49 +472,6 @@ class RemoteEngine(Engine):
         tries: list[LaneError] = []
         return self._patiently(make)
 
-    def start(self, container: str) -> None:
-        self._patiently(lambda: super(RemoteEngine, self).start(container))
-
-    def signal(self, container: str, name: str) -> bool:
-        return self._patiently(lambda: super(RemoteEngine, self).signal(container, name))
-
-    def state(self, container: str) -> ContainerState:
-        return self._patiently(lambda: super(RemoteEngine, self).state(container))
-
-    def layer_size(self, container: str) -> int:
-        return self._patiently(lambda: super(RemoteEngine, self).layer_size(container))
-
-    def wait(self, container: str) -> None:
-        self._patiently(lambda: super(RemoteEngine, self).wait(container))
-
-    def printed(self, container: str) -> str:
-        return self._patiently(lambda: super(RemoteEngine, self).printed(container))
-
-    def execute(self, container: str, command: list[str]) -> tuple[int, str]:
-        """Run a command, and run it again when the connection is lost."""
-        return self._patiently(lambda: super(RemoteEngine, self).execute(container, command))
-
-    def put(self, container: str, path: str, files: Mapping[str, bytes], *, mode: int = 0o444) -> None:
-        self._patiently(lambda: super(RemoteEngine, self).put(container, path, files, mode=mode))
-
-    def remove(self, container: str) -> None:
-        self._patiently(lambda: super(RemoteEngine, self).remove(container))
-
-    def create_volume(self, name: str, *, role: str, quota: int | None = None) -> None:
-        self._patiently(lambda: super(RemoteEngine, self).create_volume(name, role=role, quota=quota))
-
-    def remove_volume(self, name: str) -> None:
-        self._patiently(lambda: super(RemoteEngine, self).remove_volume(name))
-
-    def labelled_containers(self) -> list[tuple[str, dict[str, str]]]:
-        return self._patiently(super().labelled_containers)
-
-    def watched(self) -> frozenset[str]:
-        return self._patiently(super().watched)
-
-    def labelled_volumes(self) -> list[tuple[str, dict[str, str]]]:
-        return self._patiently(super().labelled_volumes)
-
     def archive(self, container: str, path: str, *, limit: int | None = None) -> Generator[bytes, None, None]:
         """A folder of a container as tar. All of it is fetched before the first block is yielded, so that the call can
         be repeated. The tar ends after `limit` bytes of files, or after LARGEST_ARCHIVE; the reader then reports that a
@@ -535,6 +493,27 @@ class RemoteEngine(Engine):
             file.seek(0)
             while block := file.read(_ARCHIVE_BLOCK):
                 yield block
+
+
+# The calls that may be repeated after the connection was lost.
+_REPEATED = (
+    *("start", "signal", "state", "layer_size", "wait", "printed", "execute", "put", "remove"),
+    *("create_volume", "remove_volume", "labelled_containers", "watched", "labelled_volumes"),
+)
+
+
+def _repeating(name: str) -> Callable[..., Any]:
+    call = getattr(Engine, name)
+
+    @functools.wraps(call)
+    def patient(self: RemoteEngine, *arguments: Any, **options: Any) -> Any:
+        return self._patiently(lambda: call(self, *arguments, **options))
+
+    return patient
+
+
+for _name in _REPEATED:
+    setattr(RemoteEngine, _name, _repeating(_name))
 
 
 def _lost(error: LaneError) -> bool:

@@ -1,23 +1,44 @@
-"""One job over a real link, from the watchdogs to the evidence. The evidence is written in any case."""
+"""One job over a real link, from the watchdogs to the evidence, and its part on each of the two hosts: endpoint,
+router, side container, volumes, copied bytes."""
 
+import contextlib
+import errno
 import re
 import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from runner.engine.containers import Engine
-from runner.errors import LaneError
+from runner.engine.containers import ContainerSpec, Engine, Volume
+from runner.errors import HostRefusedError, LaneError
 from runner.inputs.inputs import Certificates
-from runner.model.link import LINK_DOWN, RealLink, RealLinkEvidence, RemoteHost
+from runner.model.link import (
+    CLIENT,
+    GATEWAY,
+    LINK_DOWN,
+    SERVER,
+    TERMINAL,
+    Hop,
+    RealLink,
+    RealLinkEvidence,
+    RemoteHost,
+)
 from runner.model.result import Evidence
 from runner.model.stack import Box, Role
-from runner.places.experiment import SERVER_READY_SECONDS, Endpoint, Step, TimedExperiment, downloads_quota
+from runner.places.experiment import (
+    CAPABILITIES,
+    SERVER_READY_SECONDS,
+    Endpoint,
+    Step,
+    TimedExperiment,
+    downloads_quota,
+)
 from runner.places.lane_job import LaneJob
-from runner.places.lanes.lane import together
-from runner.places.links.link_end import CONTRACT_PORT, CollectedOfJob, LinkEnd, RoutedEnd, Way
+from runner.places.lanes.lane import accepts, look_for, together
 from runner.places.links.reach import (
     PROBE_BYTES,
     ProbeExchange,
@@ -28,9 +49,514 @@ from runner.places.links.reach import (
     require_datagrams,
     settled,
 )
-from runner.places.supervised import CAPTURE_LIMIT, Bell, Served
+from runner.places.network import (
+    CLIENT_HOSTS,
+    CLIENT_NETWORK4,
+    LANE6,
+    RIGHT4,
+    RIGHT6,
+    SERVER4,
+    SERVER_HOSTS,
+    SERVER_NETWORK4,
+    cables,
+    hosts_file,
+    routes,
+    routes_via,
+    wiring_script,
+)
+from runner.places.supervised import (
+    CAPTURE_LIMIT,
+    NAMESPACE_SETTINGS,
+    ROUTER_SETTINGS,
+    SCRIPTS,
+    TOOLS,
+    Bell,
+    Served,
+    Watched,
+    bounded,
+    create_watchdog,
+    plumber,
+)
 from runner.store import collect
-from runner.units import MIB
+from runner.units import MIB, format_size
+
+# Counts the bytes that jobs copy from other hosts: a hostile host must not fill this host's disk.
+
+MOST_OF_JOB = 2048 * MIB  # most bytes of one job; a transfer of 100 MB with four captures needs a fifth of it
+MOST_OF_RUN = 100 * 1024 * MIB  # most bytes of one call
+
+
+class Collected:
+    """The bytes of one call, over all of its links. Thread-safe."""
+
+    def __init__(self, *, most_of_job: int = MOST_OF_JOB, most_of_run: int = MOST_OF_RUN) -> None:
+        self._most_of_job, self._most_of_run = most_of_job, most_of_run
+        self._lock = threading.Lock()
+        self._run = 0
+
+    def job(self) -> "CollectedOfJob":
+        """A counter for a job that begins now. Raises HostRefusedError when the call has reached its limit."""
+        if self._run >= self._most_of_run:
+            raise HostRefusedError(
+                f"This call has copied {format_size(self._run)} from other hosts, and its limit is "
+                f"{format_size(self._most_of_run)}: look at the files that the jobs left there; the same command then "
+                "continues the run."
+            )
+        return CollectedOfJob(self, self._most_of_job)
+
+    def add(self, size: int) -> None:
+        """Count bytes of any job."""
+        with self._lock:
+            self._run += size
+
+
+class CollectedOfJob:
+    """The bytes of one job, from both of its hosts. Thread-safe."""
+
+    def __init__(self, run: Collected, most: int) -> None:
+        self._run, self._left = run, most
+        self._most = most
+        self._lock = threading.Lock()
+
+    def counted(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yields and counts the blocks. Raises LaneError `collected-limit` when the job has copied too much."""
+        for block in blocks:
+            self._run.add(len(block))
+            with self._lock:
+                self._left -= len(block)
+            if self._left < 0:
+                raise LaneError("collected-limit", f"The job left more than {format_size(self._most)} on its hosts.")
+            yield block
+
+
+# The part of a job on one host of a real link: endpoint, side container, volumes, and their watchdog.
+
+CONTRACT_PORT = 443  # the UDP port on which every server listens
+_SIDE = "/side/side.py"
+_PYTHON = ("/usr/bin/python3", "-ISB")
+LEASE_SECONDS = 90  # seconds without a sign of life; the runner may lose the connection to a host for a minute
+_READY_SECONDS = 20.0
+_LOOK_SECONDS = 0.25
+_ENDED = "side ended"  # the line that scripts/capture_and_probe.py prints after SIGTERM
+# The script of images would treat the host's first two addresses as addresses of a lane, and change the host's routes.
+SETUP_SCRIPT = b"#!/bin/sh\n# A real link: the host has its routes already.\nmkdir -p /logs/qlog\n"
+_SIDE_MEMORY = 1024 * MIB  # bytes
+_CUBIC = "cubic"  # the same on all hosts: their defaults may differ
+_WIRINGS = 5000  # numbers of the cable's interfaces, above those that Docker uses
+_BOX_LOGS = "/box"  # path of the box's /logs in the side container
+_OFFLOADS = "tx off tso off gso off gro off"
+_WIRED_SECONDS = 60.0  # longest time for the wiring, which takes a second on an idle host
+LOG = {"Type": "json-file", "Config": {"max-size": "8m", "max-file": "2"}}
+QUIET = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "2"}}
+
+SIDE_RIGHTS: dict[str, Any] = {
+    "cap_drop": ["ALL"],
+    "cap_add": ["NET_RAW", "SETUID", "SETGID", "NET_BIND_SERVICE"],  # for `tcpdump -Z root` and low ports
+    "security_opt": ["no-new-privileges"],
+    "pids_limit": 64,
+    **bounded(_SIDE_MEMORY),
+    "ulimits": [{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
+    "log_config": QUIET,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """The way of the traffic over the link. `gateway`: the address of the server's host. `terminal`: the client's
+    address as the server's host sees it. `port`: the TCP and UDP port of the server's host. `server_port`: the port on
+    which the server listens in its own network. `forwards`: True when no box takes the traffic; then routers translate
+    the server's address.
+    """
+
+    gateway: str
+    terminal: str
+    port: int
+    server_port: int
+    forwards: bool
+
+
+class LinkEnd:
+    """The part of a job on one host. `guard` must be called first, and `open_network` after `start_side`. The end is
+    removed by `discard`, by its watchdog, or by the next sweep.
+
+    The endpoint is in the host's own network. The endpoint of a routed end has its own network, as in lanes, behind a
+    router that may hold a box:
+
+        client ── lan0 router sat0 ── Docker's bridge ══ link ══ Docker's bridge ── sat0 router wan0 ── server
+
+    Then endpoints have the addresses of lanes. The host's routes and interfaces stay unchanged: the router is an
+    ordinary container on Docker's bridge, which translates its address and publishes the gateway's port.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        host: RemoteHost | None,
+        bell: Bell,
+        *,
+        endpoint: Endpoint,
+        name: str,
+        collected: CollectedOfJob,
+        way: Way,
+        routed: bool,
+        box: Endpoint | None = None,
+    ) -> None:
+        """`box`: the middlebox's container at this end, if any; only a routed end may have one."""
+        self.engine = engine
+        self._collected = collected
+        self._way = way
+        self.endpoint = endpoint
+        self.role = endpoint.role
+        self.name = f"{name}-{self.role.value}"
+        self.side: Watched | None = None
+        self._host = host.name if host is not None else "this host"
+        self._docker_socket = host.docker_socket if host is not None else "/var/run/docker.sock"
+        self._bell = bell
+        self._containers: list[str] = []
+        self._boxes = (box,) if box is not None else ()
+        self._routed = routed
+        self._inner: Watched | None = None  # keeps the network of a routed end's endpoint, and captures in it
+        self._router: Watched | None = None
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The endpoint and the box of this host."""
+        return (self.endpoint, *self._boxes)
+
+    @property
+    def captures(self) -> int:
+        """The number of captures on this host."""
+        return 2 if self._routed else 1
+
+    @property
+    def _endpoint_volumes(self) -> tuple[Volume, ...]:
+        """/logs and, for a client, /downloads. Their files exist as long as the side container."""
+        names = ("logs", "downloads") if self.role is Role.CLIENT else ("logs",)
+        return tuple(Volume(name=f"{self.name}-{name}", path=f"/{name}") for name in names)
+
+    @property
+    def _volumes(self) -> tuple[Volume, ...]:
+        """The endpoint's volumes, and /logs of the box."""
+        boxes = (Volume(name=f"{self.name}-box-logs", path=_BOX_LOGS) for _ in self._boxes)
+        return (*self._endpoint_volumes, *boxes)
+
+    def find_images(self) -> None:
+        """Look up the ids of the images on this host. Raises LaneError when an image is missing."""
+        for endpoint in self.endpoints:
+            endpoint.find(self.engine, writable_root=True)
+
+    def beat(self, number: int) -> None:
+        """Send the watchdog a sign of life. A failure is ignored, because the next sign follows soon."""
+        with contextlib.suppress(LaneError):
+            Engine.put(self.engine, self._watchdog, "/", {"beat": str(number).encode()})
+
+    @property
+    def _watchdog(self) -> str:
+        return f"{self.name}-watchdog"
+
+    def guard(self, life: float) -> None:
+        """Start the watchdog. It removes this end and itself after `life` seconds, or after LEASE_SECONDS without a
+        call of `beat`."""
+        which, path = f"name={self.name}-", Path(self._docker_socket)
+        watchdog = create_watchdog(self.engine, self._watchdog, which, lease=LEASE_SECONDS, path=path, life=life)
+        self._containers.append(watchdog)
+        self.engine.start(watchdog)
+
+    def _make(self, name: str, spec: ContainerSpec, files: Mapping[str, bytes], *, mode: int = 0o555) -> str:
+        container = self.engine.create(name, spec)
+        self._containers.append(container)
+        self.engine.put(container, "/", {path.lstrip("/"): content for path, content in files.items()}, mode=mode)
+        return container
+
+    def start_side(self, arguments: tuple[str, ...], *, quotas: Mapping[str, int]) -> None:
+        """Start capture and probe, with arguments for scripts/capture_and_probe.py. Returns when both work. Quotas in
+        bytes."""
+        for volume in self._volumes:
+            self.engine.create_volume(volume.name, role=self.role.value, quota=quotas[volume.path])
+        self.side = self._tools("side", arguments, host={**SIDE_RIGHTS, "network_mode": "host"}, volumes=self._volumes)
+        self._await(self.side, ("listening on", "side ready"), "Capture and probe")
+
+    def _tools(
+        self,
+        part: str,
+        arguments: tuple[str, ...],
+        *,
+        host: Mapping[str, Any],
+        volumes: tuple[Volume, ...] = (),
+        ports: tuple[tuple[int, str], ...] = (),
+    ) -> Watched:
+        """Start a container that runs scripts/capture_and_probe.py."""
+        spec = ContainerSpec(
+            image=TOOLS,
+            role=f"{self.role.value}-{part}",
+            command=(*_PYTHON, _SIDE, *arguments),
+            volumes=volumes,
+            ports=ports,
+            host=host,
+        )
+        container = self._make(f"{self.name}-{part}", spec, {_SIDE: (SCRIPTS / "capture_and_probe.py").read_bytes()})
+        running = Watched(self.engine, container, self._bell)
+        running.start()
+        return running
+
+    @property
+    def capture_filter(self) -> str:
+        """The filter of the captures on the link. A middlebox may send TCP over the link."""
+        return f"{'' if self._routed else 'udp '}port {self._way.port}"
+
+    @property
+    def _place(self) -> Box:
+        return Box.TERMINAL if self.role is Role.CLIENT else Box.GATEWAY
+
+    def open_network(self, *, life: float, token: str) -> None:
+        """Make and connect the networks of endpoint and router, and start the capture at the endpoint; only of a routed
+        end. Raises LaneError."""
+        if not self._routed:
+            return
+        arguments = (str(round(life)), token)
+        self._inner = self._tools(
+            "inner",
+            ("inner", *arguments),
+            host={
+                **SIDE_RIGHTS,
+                "network_mode": "none",
+                "sysctls": NAMESPACE_SETTINGS,
+            },
+        )
+        published = {f"{self._way.port}/{protocol}": self._way.port for protocol in ("tcp", "udp")}
+        at_gateway = self._place is Box.GATEWAY
+        self._router = self._tools(
+            "router",
+            ("router", *arguments),
+            host={
+                **SIDE_RIGHTS,
+                "network_mode": "bridge",
+                "sysctls": ROUTER_SETTINGS,
+                "port_bindings": published if at_gateway else {},
+            },
+            ports=((self._way.port, "tcp"), (self._way.port, "udp")) if at_gateway else (),
+        )
+        address = self._wire()
+        ends = (address, self._way.gateway) if self._place is Box.TERMINAL else (self._way.terminal, address)
+        for box in self._boxes:
+            box.environment |= dict(zip(("TERMINAL_ADDRESS", "GATEWAY_ADDRESS"), ends, strict=True))
+            box.environment["LINK_PORT"] = str(self._way.port)
+        self._await(self._inner, ("listening on", "side ready"), "The capture")
+
+    def _wire(self) -> str:
+        """Connect the endpoint's network to the router. Returns the router's address on Docker's bridge."""
+        pids = [self.engine.state(holder.container).pid for holder in (self._inner, self._router) if holder is not None]
+        script = wiring(self._place, pids[0], pids[1], self._way)
+        rights = plumber()
+        host = {**rights.host, "network_mode": "host", "log_config": QUIET}
+        spec = replace(rights, command=("sh", "-c", script), stdin=False, host=host)
+        running = Watched(self.engine, self._make(f"{self.name}-plumber", spec, {}), self._bell)
+        running.start()
+        self._bell.wait(lambda: running.ended, timeout=_WIRED_SECONDS)
+        printed = self.engine.printed(running.container).strip()
+        if running.final is None or running.final.exit_code != 0:
+            raise LaneError("not-wired", f"The networks at the {self.role.value} could not be wired.", printed=printed)
+        return printed.splitlines()[-1]
+
+    def create_box(self, files: Mapping[str, bytes], *, quota: int) -> None:
+        """Create the container of the box, if there is a box, without starting it. `files`: files of the box, such as
+        its keys. `quota`: bytes that it may write to its volume."""
+        for box in self._boxes:
+            assert self._router is not None, "open_network() comes first"
+            host = {"network_mode": f"container:{self._router.container}", "log_config": LOG}
+            logs = replace(self._volumes[-1], path="/logs")
+            container = self._make(f"{self.name}-box", box.container((logs,), quota=quota, host=host), files)
+            box.join(self.engine, Watched(self.engine, container, self._bell))
+
+    def box_ready(self) -> bool:
+        """True when the box has reported that it forwards traffic, or when there is no box; waits for a second at
+        most."""
+        assert self.side is not None, "start_side() comes first"
+        look = look_for(f"{_BOX_LOGS}/ready")
+        return all(self.engine.execute(self.side.container, look)[0] == 0 for _ in self._boxes)
+
+    def _await(self, side: Watched, words: tuple[str, ...], subject: str) -> str:
+        """Wait until a container has printed all of `words`. Returns its output."""
+        waited = 0.0
+        while waited < _READY_SECONDS:
+            printed = self.engine.printed(side.container)
+            if all(word in printed for word in words):
+                return printed
+            if side.ended:
+                break
+            self._bell.wait(lambda: side.ended, timeout=_LOOK_SECONDS)
+            waited += _LOOK_SECONDS
+        last_words = self._last_words(side)
+        raise LaneError("side-failed", f"{subject} at the {self.role.value} failed.", printed=last_words or "no output")
+
+    def _last_words(self, side: Watched) -> str:
+        """Why capture and probe ended, or the end of their output; empty when the container doesn't exist."""
+        try:
+            if self.engine.state(side.container).exit_code == errno.ENOSPC:
+                return f"the disk of {self._host} is full: make room on it, then resume the run."
+            return " ".join(self.engine.printed(side.container).splitlines()[-4:])
+        except LaneError:
+            return ""
+
+    def require_side(self) -> None:
+        """Raises LaneError `side-died` when capture and probe have ended: the host has then ended the endpoint, too."""
+        if self.side is None or self.engine.state(self.side.container).exit_code is not None:
+            last_words = self._last_words(self.side) if self.side is not None else ""
+            if not last_words or _ENDED in last_words:  # another program killed or ended it
+                last_words = "was Docker restarted?"
+            raise LaneError(
+                "side-died", f"Capture and probe at the {self.role.value} ended before the job.", printed=last_words
+            )
+
+    def stop_side(self) -> str:
+        """End all captures and the probe; their volumes stay. Returns their output."""
+        printed = ""
+        for side in filter(None, (self.side, self._inner)):
+            self.engine.signal(side.container, "SIGTERM")
+            printed += self._await(side, (_ENDED,), "A capture")
+        return printed
+
+    def create_endpoint(
+        self,
+        *,
+        files: Mapping[str, bytes],
+        hosts: tuple[str, ...],
+        volumes: tuple[Volume, ...] = (),
+        udp_port: int = CONTRACT_PORT,
+        quota: int,
+    ) -> None:
+        """Create the endpoint's container, without starting it. `quota`: bytes that it may write to its volumes, which
+        count as its memory. `hosts`: its host names, `name:address`; a routed end has the names of lanes. When
+        `udp_port` is not the port of the contract, a server without a router is in Docker's bridge network, which
+        publishes the port.
+        """
+        ports: tuple[tuple[int, str], ...] = ()
+        host: dict[str, Any] = {"log_config": LOG}
+        if self._routed:
+            assert self._inner is not None, "open_network() comes first"
+            host |= {"network_mode": f"container:{self._inner.container}"}
+            named = hosts_file(CLIENT_HOSTS if self.role is Role.CLIENT else SERVER_HOSTS).encode()
+            files = {"/etc/hosts": named, **files}
+        else:
+            # In the host's network namespace, the endpoint has no rights to change the network.
+            own = [*hosts, "sim:127.0.0.1"]
+            host |= {"network_mode": "host", "extra_hosts": own, "cap_add": list(CAPABILITIES)}
+            files = {"/setup.sh": SETUP_SCRIPT, **files}
+            if self.role is Role.SERVER and udp_port != CONTRACT_PORT:
+                host |= {"network_mode": "bridge", "port_bindings": {f"{CONTRACT_PORT}/udp": udp_port}}
+                ports = ((CONTRACT_PORT, "udp"),)
+        spec = self.endpoint.container((*self._endpoint_volumes, *volumes), quota=quota, host=host)
+        container = self._make(f"{self.name}-endpoint", replace(spec, ports=ports), files)
+        self.endpoint.join(self.engine, Watched(self.engine, container, self._bell))
+
+    @property
+    def _inside(self) -> Watched:
+        """The container in the endpoint's network from which the endpoint is looked at."""
+        inside = self._inner or self.side
+        assert inside is not None, "the network is made first"
+        return inside
+
+    def listens(self, port: int) -> bool:
+        """True when a process in the endpoint's network accepts TCP on `port`."""
+        return accepts(self.engine.execute(self._inside.container, ["cat", "/proc/net/tcp", "/proc/net/tcp6"])[1], port)
+
+    def wait_until_ready(self, *, timeout: float) -> bool:
+        """True when the server answers over QUIC within `timeout` seconds."""
+        port, address = (CONTRACT_PORT, SERVER4) if self._routed else (self._way.port, self._way.gateway)
+        deadline = time.monotonic() + timeout
+        while (left := deadline - time.monotonic()) > 0:
+            command = [*_PYTHON, _SIDE, "ready", str(max(1, round(left))), "00", str(port), address]
+            # The exit code decides, because the engine may lose the output of a very short command.
+            if self.engine.execute(self._inside.container, command)[0] == 0:
+                return True
+        return False
+
+    def archive(self, path: str, *, limit: int) -> Iterator[bytes]:
+        """A folder of the volumes, or a file of the side container, as tar, at most `limit` bytes."""
+        if self.side is None:
+            raise LaneError("no-side", f"There is no side container at the {self.role.value}.")
+        return self._collected.counted(self.engine.archive(self.side.container, path, limit=limit))
+
+    def path_of(self, endpoint: Endpoint, path: str) -> str:
+        """The path in the side container of the folder `path` of an endpoint."""
+        return _BOX_LOGS if endpoint in self._boxes else path
+
+    def endpoint_captures(self, *, limit: int) -> Iterator[Iterator[bytes]]:
+        """The capture in the endpoint's own network, if it has one, as a tar of one pcap file of at most `limit` bytes.
+        Raises LaneError without a capture."""
+        if self._routed and self._inner is None:
+            raise LaneError("no-side", f"There is no capture at the {self.role.value}.")
+        for inner in filter(None, (self._inner,)):
+            yield self._collected.counted(self.engine.archive(inner.container, "/side/capture.pcap", limit=limit))
+
+    def output(self, endpoint: Endpoint) -> str:
+        """The output of an endpoint of this end that its log still has."""
+        return self.engine.printed(endpoint.running.container) if endpoint.running is not None else ""
+
+    def discard(self) -> None:
+        """Remove everything; the watchdog is removed last. Raises LaneError when the engine refuses."""
+        for container in reversed(self._containers[1:]):
+            self.engine.remove(container)
+        for volume in self._volumes:
+            self.engine.remove_volume(volume.name)
+        for container in self._containers[:1]:
+            self.engine.remove(container)
+
+
+def wiring(place: Box, inner: int, router: int, way: Way) -> str:
+    """A shell script that connects an endpoint's network to its router; its last line is the router's address.
+
+    It runs in the host's own network and sees the processes of the host. `inner` and `router` are processes in the two
+    networks.
+    """
+    inside = f"nsenter --net=/proc/{router}/ns/net"
+    hop: Hop = (CLIENT, TERMINAL) if place is Box.TERMINAL else (GATEWAY, SERVER)
+    pids = {CLIENT: inner, TERMINAL: router} if place is Box.TERMINAL else {SERVER: inner, GATEWAY: router}
+    # The client may have any address: without a box, the server sees the address of the client's host.
+    far = {SERVER: routes_via(RIGHT4, RIGHT6, LANE6, "default", controller=_CUBIC)}
+    by_role = {role: far.get(role, of_role) for role, of_role in routes([hop], {}).items()}
+    return "\n".join(
+        (
+            "set -eu",
+            f"gateway=$({inside} ip -4 route show default | cut -d' ' -f3)",
+            f"address=$({inside} ip -4 -o address show eth0 | sed 's/.*inet \\([0-9.]*\\).*/\\1/')",
+            f"peer=$({inside} ip -o link show eth0 | sed 's/.*@if\\([0-9]*\\):.*/\\1/')",
+            'ours=$(ip -o link | sed -n "s/^$peer: \\([^@:]*\\).*/\\1/p")',
+            # Offloads are off at both ends of Docker's cable, so that captures show the packets of the link.
+            f"ethtool -K $ours {_OFFLOADS}",
+            f"{inside} ip link set eth0 down",
+            f"{inside} ip link set eth0 name sat0",
+            f"{inside} ip link set sat0 up",
+            f"{inside} ip route add default via $gateway dev sat0 congctl {_CUBIC}",
+            f"{inside} ethtool -K sat0 {_OFFLOADS}",
+            wiring_script(pids, cables([hop]), by_role, before=_WIRINGS),
+            f"{inside} sh -euc '{_crossing(place, way)}'",
+            "echo $address",
+        )
+    )
+
+
+def _crossing(place: Box, way: Way) -> str:
+    """Shell commands for the router. Without a box that takes the traffic, the router translates addresses and forwards
+    the traffic; otherwise it drops traffic that would bypass the box."""
+    if not way.forwards:  # no packet may bypass the box without encryption
+        return f"ip route add blackhole {SERVER_NETWORK4 if place is Box.TERMINAL else CLIENT_NETWORK4}"
+    ports = "meta l4proto { tcp, udp } th dport"
+    if place is Box.TERMINAL:
+        rules = _chain("there", "prerouting", f"iifname lan0 ip daddr {SERVER4} {ports} {way.server_port}"
+                       f" dnat to {way.gateway}:{way.port}")  # fmt: skip
+        rules += _chain("back", "postrouting", "oifname sat0 masquerade")
+    else:
+        rules = _chain("here", "prerouting", f"iifname sat0 {ports} {way.port} dnat to {SERVER4}:{way.server_port}")
+    return f'echo "table ip crossing {{ {rules} }}" | nft -f -'
+
+
+def _chain(name: str, hook: str, rule: str) -> str:
+    priority = "dstnat" if hook == "prerouting" else "srcnat"
+    return f"chain {name} {{ type nat hook {hook} priority {priority}; {rule}; }}; "
+
+
+# One job over a real link. The evidence is written in any case.
 
 CLIENT_START = "client start"  # from this stage on, files may cross the link
 BASELINE_SECONDS = 3.0  # seconds before and after the transfer in which the link carries only probes
@@ -71,15 +597,15 @@ class RealExperiment(TimedExperiment):
         self._link, self._certificates = link, certificates
         self._fingerprints = certificates.fingerprints
         self._box_keys = {f"/keys/{name}": content for name, content in box_keys.items()}
-        kind = end_kind(job)
-        self._to = reach.of(kind.host_name(host))
+        routed = is_routed(job)
+        self._to = reach.of("server4" if routed else host)
         self._hosts = reach.hosts()
-        if self._to.family not in kind.families:
+        if routed and self._to.family != 4:
             raise LaneError("no-address", f"{link.name} has no IPv4, over which middleboxes and TCP cross a real link.")
         name = f"{prefix}-{secrets.token_hex(3)}"
 
         def end(endpoint: Endpoint, at: RemoteHost | None, box: Box) -> LinkEnd:
-            return kind(
+            return LinkEnd(
                 engines[Role(endpoint.role.value)],
                 at,
                 bell,
@@ -87,6 +613,7 @@ class RealExperiment(TimedExperiment):
                 name=name,
                 collected=collected,
                 way=self._way(),
+                routed=routed,
                 box=self._boxes.get(box),
             )
 
@@ -328,7 +855,12 @@ class RealExperiment(TimedExperiment):
         )
 
 
-def end_kind(job: LaneJob) -> type[LinkEnd]:
-    """The class of a job's ends. The endpoints need their own networks for a middlebox, and for TCP, because a
-    host's network card would join TCP segments before they are captured."""
-    return RoutedEnd if job.topology.middlebox is not None or job.server_port is not None else LinkEnd
+def is_routed(job: LaneJob) -> bool:
+    """True when the endpoints need their own networks: for a middlebox, and for TCP, because a host's network card
+    would join TCP segments before they are captured."""
+    return job.topology.middlebox is not None or job.server_port is not None
+
+
+def url_port(job: LaneJob, link: RealLink) -> int:
+    """The server's UDP port in URLs: a router translates the port of the link."""
+    return CONTRACT_PORT if is_routed(job) else link.udp_port

@@ -17,8 +17,7 @@ import numpy as np
 from runner.engine.containers import ContainerSpec, ContainerState, Engine
 from runner.errors import LaneError
 from runner.model.link import Clock, Probing, RealLink
-from runner.places.links.link_end import SCRIPTS
-from runner.places.supervised import TOOLS, Bell
+from runner.places.supervised import SCRIPTS, TOOLS, Bell
 
 # Finds an address of the server's host that the client's host reaches over the link: all addresses are probed.
 

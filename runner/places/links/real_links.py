@@ -33,8 +33,7 @@ from runner.model.stack import Box, Role
 from runner.places.lane_job import lane_job
 from runner.places.links import reach
 from runner.places.links.hosts import RemoteEngine
-from runner.places.links.link_end import Collected
-from runner.places.links.link_experiment import BASELINE_SECONDS, CLIENT_START, RealExperiment, end_kind
+from runner.places.links.link_experiment import BASELINE_SECONDS, CLIENT_START, Collected, RealExperiment, url_port
 from runner.places.links.reach import PROBE_BYTES, probe_period
 from runner.places.supervised import TOOLS, Bell, Served
 from runner.store.runs import save_evidence, write_atomically
@@ -472,7 +471,7 @@ class RealLinks(Deployment):
     def _measured(self, opened: _Open, job: Job, folder: Path) -> Evidence:
         """Run a job without checking the budget, and remove its containers and volumes from its hosts."""
         case = self._run.case(job)
-        port = end_kind(lane_job(self._run, job, folder)).url_port(opened.link.udp_port)
+        port = url_port(lane_job(self._run, job, folder), opened.link)
         spec = lane_job(self._run, job, folder, port=port)
         experiment = RealExperiment(
             spec,

@@ -128,7 +128,7 @@ def test_what_dead_runners_left_without_a_watchdog_is_swept_and_nothing_else(
     child = _child_at_work(engine, tmp_path)
     (watchdog,) = containers_of(engine, run="tests-child", role="watchdog")
     engine.api.remove_container(watchdog["Id"], force=True)
-    (process,) = (other for other in family(child.pid) if b"lane_watchdog" in command_line(other))
+    (process,) = (other for other in family(child.pid) if b"watchdog.py" in command_line(other))
     os.kill(process, signal.SIGKILL)
     lanes.sweep()
     assert len(made_by(engine, "tests-child")) > 7, "its owner lives"

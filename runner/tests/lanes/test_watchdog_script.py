@@ -13,7 +13,7 @@ import pytest
 
 from runner.places import supervised
 
-SCRIPT = Path(supervised.__file__).parent / "scripts" / "lane_watchdog.py"
+SCRIPT = Path(supervised.__file__).parent / "scripts" / "watchdog.py"
 LEASE, MORE_TIME = 0.5, 20.0
 _WATCH = f"""
 import runpy, sys
@@ -84,7 +84,7 @@ def test_a_runner_that_stays_silent_is_dead(engine: tuple[Path, threading.Event]
 
 def test_a_container_that_the_engine_is_removing_is_left_to_it(engine: tuple[Path, threading.Event]) -> None:
     script = runpy.run_path(str(SCRIPT))
-    paths = script["EngineSocket"](str(engine[0])).left_over("lanes=lane", "lane-watchdog")
+    paths = script["EngineSocket"](str(engine[0])).left_over("label=lanes=lane", "lane-watchdog")
     assert paths == ["containers/1?force=1&v=1", "volumes/logs?force=1"]
 
 

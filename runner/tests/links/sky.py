@@ -14,7 +14,7 @@ from lab.testbed.hosts import Host, free_number, lacking
 from runner.engine.containers import LABEL_RUN
 from runner.errors import SetupError
 from runner.model.link import LinkParameters
-from runner.places.links.link_end import CONTRACT_PORT
+from runner.places.links.link_experiment import CONTRACT_PORT
 from runner.tests.links.satellite import INTERFACE, Satellite
 
 LINK = "lab"

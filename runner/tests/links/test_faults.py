@@ -18,7 +18,7 @@ from runner.errors import LaneError, SetupError
 from runner.model.result import Outcome, Result
 from runner.paths import ROOT
 from runner.places.links.hosts import HOST_LOST
-from runner.places.links.link_end import LEASE_SECONDS
+from runner.places.links.link_experiment import LEASE_SECONDS
 from runner.places.links.real_links import FIND_BYTES, Ledger, expected_volume
 from runner.plan.catalog import Catalog
 from runner.plan.jobs import LEDGER

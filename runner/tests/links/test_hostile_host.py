@@ -22,7 +22,7 @@ from runner.engine.containers import Engine
 from runner.errors import HostRefusedError, LaneError
 from runner.places.links import hosts as remote_engine
 from runner.places.links.hosts import RemoteEngine
-from runner.places.links.link_end import Collected
+from runner.places.links.link_experiment import Collected
 from runner.units import MIB
 
 BLOCK = bytes(MIB)

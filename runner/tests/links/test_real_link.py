@@ -19,10 +19,9 @@ from runner.model.link import LINK_DOWN, LinkParameters
 from runner.model.result import Outcome
 from runner.model.stack import Role
 from runner.places.links.hosts import RemoteEngine
-from runner.places.links.link_end import SCRIPTS
 from runner.places.links.reach import clock, parse
 from runner.places.links.real_links import Shipping
-from runner.places.supervised import TOOLS
+from runner.places.supervised import SCRIPTS, TOOLS
 from runner.plan.catalog import Catalog
 from runner.tests.links.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
 from runner.tests.links.satellite import INTERFACE, Satellite

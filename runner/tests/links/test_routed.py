@@ -21,7 +21,7 @@ from runner.inputs.inputs import path_keys
 from runner.model.stack import Box, Role
 from runner.places.experiment import Endpoint
 from runner.places.lane_job import EndpointLimits, EndpointSpec
-from runner.places.links.link_end import Collected, RoutedEnd, Way
+from runner.places.links.link_experiment import Collected, LinkEnd, Way
 from runner.places.network import CLIENT4, RIGHT4, SERVER4, box_environment
 from runner.places.supervised import TOOLS, Bell
 from runner.store import collect
@@ -49,14 +49,14 @@ class Two:
         self.client = self._end(Role.CLIENT, Box.TERMINAL, box, way)
         self.ends = (self.server, self.client)
 
-    def _end(self, role: Role, place: Box, box: str | None, way: Way) -> RoutedEnd:
+    def _end(self, role: Role, place: Box, box: str | None, way: Way) -> LinkEnd:
         spec = EndpointSpec(image=TOOLS, entrypoint=("sleep", "100"))
         boxed = None
         if box is not None:
             environment = {**box_environment(), "QLOGDIR": "/logs/qlog/"}
             requested = EndpointSpec(image=box, entrypoint=("/run_box.sh",), environment=environment, devices=(TUN,))
             boxed = Endpoint(place, requested, EndpointLimits())
-        return RoutedEnd(
+        return LinkEnd(
             self.engine,
             None,
             Bell(threading.Event()),
@@ -65,6 +65,7 @@ class Two:
             collected=Collected().job(),
             box=boxed,
             way=way,
+            routed=True,
         )
 
     def open(self) -> "Two":
@@ -88,7 +89,7 @@ class Two:
                 assert time.monotonic() < deadline, end.output(end.endpoints[-1])
         return self
 
-    def execute(self, end: RoutedEnd, script: str) -> tuple[int, str]:
+    def execute(self, end: LinkEnd, script: str) -> tuple[int, str]:
         """Run Python in the endpoint, which alone knows the names of the hosts."""
         assert end.endpoint.running is not None
         return self.engine.execute(end.endpoint.running.container, ["python3", "-c", script])
@@ -161,6 +162,6 @@ def test_nothing_crosses_where_the_boxes_do_not_carry_it() -> None:
 
 
 def test_a_network_that_cannot_be_wired_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.places.links.link_end._OFFLOADS", "nonsense on")
+    monkeypatch.setattr("runner.places.links.link_experiment._OFFLOADS", "nonsense on")
     with pytest.raises(LaneError, match="The networks at the server could not be wired"), opened(forwards=True):
         pass

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner.places.links.link_end import SCRIPTS
+from runner.places.supervised import SCRIPTS
 
 TOKEN = "5a" * 16
 SIDE = (sys.executable, "-ISB", str(SCRIPTS / "capture_and_probe.py"))

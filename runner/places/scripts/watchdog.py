@@ -1,12 +1,16 @@
 """Removes every container and volume of a runner that has died, through the engine's socket.
 
-    lane_watchdog.py LEASE LABEL OWN_NAME      in a container; LABEL as name=value
-    lane_watchdog.py LABEL SOCKET              as a process of the host, which ends when nothing is left
+    watchdog.py LEASE FILTER OWN_NAME          in a container; FILTER as label=NAME=VALUE or name=BEGINNING
+    watchdog.py LEASE FILTER OWN_NAME LIFE     in a container on another host than the runner
+    watchdog.py FILTER SOCKET                  as a process of the host, which ends when nothing is left
 
 The runner is dead when standard input ends. For the container, the runner also counts as dead when no byte has come
 from standard input for LEASE seconds, although the engine answers: the host may have lost power. The bytes come through
 the engine, which passes them on late when the host is overloaded. So the runner gets more time after the engine has
 answered.
+
+On another host, the runner is dead, or has no connection, when the content of the file /beat has not changed for LEASE
+seconds. Everything is also removed after LIFE seconds. After a restart of the engine both times begin again.
 
 The engine starts the container again after the container or the engine was killed. Standard input then doesn't end
 until a living runner has attached to it again, which takes seconds. So the lease is shorter.
@@ -30,6 +34,7 @@ PATIENCE_OF_PROCESS = 600.0  # seconds to wait for an engine; nothing starts the
 GRACE = 5.0  # seconds in which a runner that ends normally removes everything itself
 MORE_TIME = 20.0  # seconds for a byte after the engine has answered; the runner sends a byte every 5 seconds
 LEASE_AGAIN = 15.0  # most seconds of the lease after the container was started again
+BEAT = Path("/beat")
 STARTED = Path("/started")  # exists when the container was started before
 REMOVALS = 8  # most things that are removed at the same time: the engine can take a minute for one of them
 CALM = 3.0  # seconds without anything to remove before the end: the engine may still work on a call of the runner
@@ -56,9 +61,10 @@ class EngineSocket:
         except (OSError, IndexError, ValueError):
             return 0, b""
 
-    def listed(self, kind: str, label: str) -> list[dict[str, Any]] | None:
-        """Containers or volumes with the label, as the engine lists them; None when it doesn't answer."""
-        words = quote(json.dumps({"label": [label]}))
+    def listed(self, kind: str, which: str) -> list[dict[str, Any]] | None:
+        """Containers or volumes that the filter finds, as the engine lists them; None when it doesn't answer."""
+        key, _, value = which.partition("=")
+        words = quote(json.dumps({key: [value]}))
         status, body = self.ask("GET", f"{kind}?filters={words}" + ("&all=1" if kind.startswith("containers") else ""))
         if status != 200:
             return None
@@ -66,12 +72,12 @@ class EngineSocket:
         things: list[dict[str, Any]] = answer if kind.startswith("containers") else answer["Volumes"] or []
         return things
 
-    def left_over(self, label: str, watchdog: str) -> list[str] | None:
+    def left_over(self, which: str, watchdog: str) -> list[str] | None:
         """API paths of the containers and volumes that still exist; None when the engine doesn't answer. The container
         `watchdog` is left out, and so are containers that the engine is already removing: after the death of
         containerd, Docker 20.10 can leave them in this state until its restart, and this program would wait for
         them."""
-        containers, volumes = self.listed("containers/json", label), self.listed("volumes", label)
+        containers, volumes = self.listed("containers/json", which), self.listed("volumes", which)
         if containers is None or volumes is None:
             return None
         others = [
@@ -90,13 +96,31 @@ def watch(engine: EngineSocket, lease: float, more_time: float = MORE_TIME) -> N
             return
 
 
-def remove_all(engine: EngineSocket, label: str, watchdog: str, patience: float) -> None:
+def beat() -> bytes:
+    """The last sign of life of a runner on another host."""
+    try:
+        return BEAT.read_bytes()
+    except OSError:
+        return b""
+
+
+def watch_from_afar(lease: float, life: float) -> None:
+    """Return when the lease or the life is over."""
+    began = renewed = time.monotonic()
+    last = beat()
+    while time.monotonic() < min(began + life, renewed + lease):
+        time.sleep(1)
+        if (now := beat()) != last:
+            last, renewed = now, time.monotonic()
+
+
+def remove_all(engine: EngineSocket, which: str, watchdog: str, patience: float) -> None:
     """Remove what is left over, until nothing is left for some seconds. Exits when the engine doesn't answer for
     `patience` seconds."""
     removals: dict[str, threading.Thread] = {}
     answered = busy = time.monotonic()
     while time.monotonic() < busy + CALM:
-        paths = engine.left_over(label, watchdog)
+        paths = engine.left_over(which, watchdog)
         removals = {path: removal for path, removal in removals.items() if removal.is_alive()}
         for path in paths or ():
             if path not in removals and len(removals) < REMOVALS:
@@ -111,24 +135,27 @@ def remove_all(engine: EngineSocket, label: str, watchdog: str, patience: float)
         time.sleep(0.3)
 
 
-def run_in_container(lease: float, label: str, watchdog: str) -> None:
+def run_in_container(lease: float, which: str, watchdog: str, life: str = "") -> None:
     """Watch, remove everything, and at last the own container `watchdog`."""
     engine = EngineSocket(SOCKET)
     print("watchdog ready" if engine.ask("GET", "_ping")[0] == 200 else "watchdog without an engine", flush=True)
-    again = STARTED.exists()
-    STARTED.touch()
-    watch(engine, min(lease, LEASE_AGAIN) if again else lease)
-    remove_all(engine, label, watchdog, PATIENCE)
+    if life:
+        watch_from_afar(lease, float(life))
+    else:
+        again = STARTED.exists()
+        STARTED.touch()
+        watch(engine, min(lease, LEASE_AGAIN) if again else lease)
+    remove_all(engine, which, watchdog, PATIENCE)
     while True:
         engine.ask("DELETE", f"containers/{watchdog}?force=1&v=1")
         time.sleep(5)
 
 
-def run_as_process(label: str, path: str) -> None:
+def run_as_process(which: str, path: str) -> None:
     """Wait for the runner's death, and remove everything through the engine's socket `path`."""
     sys.stdin.buffer.read()
     time.sleep(GRACE)
-    remove_all(EngineSocket(path), label, "", PATIENCE_OF_PROCESS)
+    remove_all(EngineSocket(path), which, "", PATIENCE_OF_PROCESS)
 
 
 if __name__ == "__main__":
