@@ -29,10 +29,9 @@ from runner.errors import BentpipeError
 from runner.model.deployment import VIRTUAL
 from runner.model.result import EndpointRecord
 from runner.model.stack import Role
-from runner.plan import run_clock
-from runner.plan.jobs import run_path
+from runner.plan import jobs
+from runner.plan.jobs import CpuModel, host_cpu, run_path
 from runner.plan.options import MEASURED, MatrixOptions
-from runner.plan.run_clock import CpuModel, host_cpu
 from runner.store.runs import RunFolder, load_evidence
 
 STACKS = ("quinn", "quic-go", "aioquic")
@@ -137,7 +136,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=3)
     parser.add_argument("--lanes", help="a stored run in real time")
     parser.add_argument("--guests", help="a stored run in virtual time with --cpu-model measured")
-    parser.add_argument("--write", type=Path, default=run_clock.CPU_MODEL)
+    parser.add_argument("--write", type=Path, default=jobs.CPU_MODEL)
     arguments = parser.parse_args()
     if bool(arguments.lanes) != bool(arguments.guests):
         parser.exit(2, "--lanes and --guests: name both runs, or neither.\n")

@@ -23,8 +23,8 @@ import paramiko
 from paramiko.common import AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
 from lab.attack.verdicts import Finding, Tally, Verdict, resident
-from runner.engine import client as engine_client
 from runner.engine import containers
+from runner.engine import containers as engine_client
 from runner.engine.containers import ContainerSpec
 from runner.errors import BentpipeError
 from runner.model.link import RemoteHost

@@ -26,7 +26,7 @@ from runner.paths import VERSION
 from runner.places.guests import guests, processes
 from runner.places.place import Concurrency, GuestPlace, LanePlace
 from runner.plan.catalog import Catalog, load_catalog
-from runner.plan.run_clock import with_clock
+from runner.plan.jobs import with_clock
 from runner.store.runs import RunFolder, load_evidence
 from runner.units import MIB
 

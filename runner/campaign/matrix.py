@@ -23,7 +23,6 @@ from runner.model.stack import Implementation
 from runner.places.guests.processes import SavedImages
 from runner.places.place import Place, Say, place_of
 from runner.plan import jobs as runs
-from runner.plan import run_clock
 from runner.plan.choice import Choice
 from runner.plan.jobs import remaining
 from runner.plan.options import MatrixOptions
@@ -262,8 +261,8 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     """Run the selected jobs that have no result yet. Returns all results of the selection, also of earlier calls."""
     path = runs.run_path(options.name)
     stored = RunFolder.stored(path)
-    clock = run_clock.chosen(options.clock, stored)
-    charge = run_clock.charge(clock, options.cpu_model, stored)
+    clock = runs.chosen_clock(options.clock, stored)
+    charge = runs.charge_of_run(clock, options.cpu_model, stored)
     options.parsed_pause()  # an invalid value is refused before anything is built
     saved = _saved(options, clock)
     choice = chosen(options, stored)
@@ -294,11 +293,11 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         timeout_scale=choice.timeout_scale,
         records=choice.records,
     )
-    dated = run_clock.with_clock(new_run, clock, cpu_charge=charge, stacks=choice.catalog.implementations)
+    dated = runs.with_clock(new_run, clock, cpu_charge=charge, stacks=choice.catalog.implementations)
     with Session.open(path, dated, options) as session:
         session.announce(out)
-        for name, part in run_clock.parts(session.folder.run, session.todo):
-            if name == REAL and not choice.real and (load := run_clock.busy()):
+        for name, part in runs.parts_by_clock(session.folder.run, session.todo):
+            if name == REAL and not choice.real and (load := runs.busy()):
                 out.print(load, soft_wrap=True, markup=False)
             if len(part) < len(session.todo):
                 out.print(f"{format_count(len(part), 'job')} in {name} time:")

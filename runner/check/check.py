@@ -49,9 +49,8 @@ from runner.model.stack import HTTP3, OVER_QUIC, WIRE_NAMES, Implementation, Rol
 from runner.places.lane_job import EndpointSpec
 from runner.places.place import Concurrency, Place, place_of
 from runner.plan.catalog import Catalog, Selection, load_catalog
-from runner.plan.jobs import LOGS, cannot_talk, new_run, run_path
+from runner.plan.jobs import LOGS, busy, cannot_talk, new_run, run_path, with_clock
 from runner.plan.options import CheckOptions
-from runner.plan.run_clock import busy, with_clock
 from runner.store.runs import RunFolder, own_logs
 from runner.terminal.printing import STYLES, RunWatch
 from runner.units import format_count, format_data_rate, format_duration, format_size

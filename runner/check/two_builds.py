@@ -45,9 +45,8 @@ from runner.model.stack import OVER_QUIC, Implementation, Role
 from runner.places.guests.processes import SavedImages
 from runner.places.place import Concurrency, Place, place_of
 from runner.plan.catalog import Catalog, Selection, load_catalog, named, split
-from runner.plan.jobs import FIRST_CASE, LOGS, new_run, run_path, verdicts_without_run
+from runner.plan.jobs import FIRST_CASE, LOGS, new_run, run_path, verdicts_without_run, with_clock
 from runner.plan.options import BuildOptions
-from runner.plan.run_clock import with_clock
 from runner.store.runs import RunFolder, load_evidence
 from runner.terminal.printing import result_line
 

@@ -49,12 +49,16 @@ err = SafeConsole(stderr=True, highlight=False)
 
 
 def options_of(
-    declared: type[T], names: Collection[str] | None = None, **changes: Mapping[str, Any]
+    declared: type[T],
+    names: Collection[str] | None = None,
+    arguments: Collection[str] = (),
+    **changes: Mapping[str, Any],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options that the dataclass `declared` has; with `names`, only these fields. The command gets them as one
-    object, its first argument. Arguments of the command with the name of a field are put there, too.
+    object, its first argument.
 
-    `changes`: other metadata or another default for this command, by field.
+    `arguments`: parameters of the command itself that are fields of this object, too; all others stay parameters of the
+    command. `changes`: other metadata or another default for this command, by field.
     """
     hints, own, common = get_type_hints(declared), fields(declared), {entry.name for entry in fields(JobOptions)}
     wanted = [entry for entry in own if "help" in entry.metadata and (names is None or entry.name in names)]
@@ -64,7 +68,7 @@ def options_of(
         @click.pass_obj
         @functools.wraps(command)
         def called(implementations: Path, /, **parsed: Any) -> None:
-            values = {entry.name: parsed.pop(entry.name) for entry in own if entry.name in parsed}
+            values = {name: parsed.pop(name) for name in (*(entry.name for entry in wanted), *arguments)}
             command(declared(implementations=implementations, **values), **parsed)
 
         for entry in reversed(wanted):

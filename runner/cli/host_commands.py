@@ -30,9 +30,9 @@ from runner.images import setup
 from runner.images import setup as examination
 from runner.images.setup import examine_host
 from runner.model.run import NightRecord, NightState
-from runner.nights.plan import NIGHT, SYSTEMD, cron_line, install, load_night, unit_names
+from runner.nights.night import NIGHT, SYSTEMD, cron_line, install, load_night, unit_names
 from runner.paths import IMPLEMENTATIONS, INSTALLED, ROOT
-from runner.places.workers.cluster import PORT, Address, Invitation, accepted, invitation_folder, schedule, use_dask
+from runner.places.workers.worker import PORT, Address, Invitation, accepted, invitation_folder, schedule, use_dask
 from runner.plan.catalog import load_catalog, load_implementations
 from runner.plan.jobs import LOGS
 from runner.plan.links import declared_links
@@ -183,11 +183,9 @@ def accept(address: str) -> None:
 
 @worker.command("join")
 @click.argument("address")
-@click.option(
-    "--lanes", "number", type=click.IntRange(1, 64), help="Number of jobs at the same time. [one for each core]"
-)
+@click.option("--lanes", type=click.IntRange(1, 64), help="Number of jobs at the same time. [one for each core]")
 @options_of(JobOptions, ("yes",))
-def join(options: JobOptions, address: str, number: int | None) -> None:
+def join(options: JobOptions, address: str, lanes: int | None) -> None:
     """Run jobs of the scheduler at ADDRESS until Ctrl-C.
 
     ADDRESS is tls://HOST:PORT. `worker tls://HOST:PORT` is a short form of `worker join tls://HOST:PORT`.
@@ -199,7 +197,7 @@ def join(options: JobOptions, address: str, number: int | None) -> None:
     at = Address.parse(address)
     invitation = accepted(LOGS, at, _token())
     use_dask()
-    number = number or len(os.sched_getaffinity(0))
+    lanes = lanes or len(os.sched_getaffinity(0))
     setup.require(examine_host())
     setup.connect(assume_yes=options.yes, console=out)
 
@@ -209,14 +207,14 @@ def join(options: JobOptions, address: str, number: int | None) -> None:
     scratch = LOGS / ".workers" / "guests"  # disks of guests; only one process may use this folder
 
     def open_host() -> AbstractContextManager[Deployments]:
-        return OwnPlaces.open(lanes=number, scratch=scratch, say=say)
+        return OwnPlaces.open(lanes=lanes, scratch=scratch, say=say)
 
     # Slurm and systemd end a worker by SIGTERM. The handler raises an exception, so that the worker can remove its
     # containers first.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _alone(scratch):
-            take_part(at, invitation, open_host, lanes=number, say=say)
+            take_part(at, invitation, open_host, lanes=lanes, say=say)
     except KeyboardInterrupt:
         out.print("This worker and its running jobs have ended.")
 

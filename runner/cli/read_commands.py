@@ -26,20 +26,23 @@ from runner.errors import UsageError
 from runner.images.setup import require_tool
 from runner.model.result import Result
 from runner.model.run import Job
-from runner.nights.plan import night_schema
+from runner.nights.night import night_schema
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, implementations_schema, load_catalog, split
 from runner.plan.choice import declaration
 from runner.plan.jobs import LOGS, run_path, stored_job
-from runner.plan.link_trace_importers import (
+from runner.plan.link_traces import (
+    LinkTrace,
     Measurement,
     add_iperf3,
     add_irtt,
     add_pings,
     add_probes,
     read_leocc,
+    read_mahimahi,
+    read_trace,
+    write_trace,
 )
-from runner.plan.link_traces import LinkTrace, read_mahimahi, read_trace, write_trace
 from runner.plan.links import emulated_links_schema, links_schema
 from runner.plan.options import JobOptions
 from runner.store import runs as store

@@ -24,7 +24,7 @@ from runner.model.deployment import REAL, VIRTUAL, estimate
 from runner.model.result import Outcome, Result
 from runner.model.run import Job, Run
 from runner.model.stack import HTTP09, Implementation, Role
-from runner.plan import jobs, run_clock
+from runner.plan import jobs
 from runner.plan.catalog import split
 from runner.plan.jobs import LEDGER
 from runner.plan.options import AUTO, SELECTION, CheckOptions, JobOptions, MatrixOptions, StackOptions
@@ -102,7 +102,7 @@ def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None, stacks: 
     """A sentence with the time that the jobs take with each clock; the selected clock comes first."""
     cores = len(os.sched_getaffinity(0))
     guests = estimate(todo, run.cases).guest_seconds / cores
-    parts = dict(run_clock.parts(run_clock.with_clock(run, AUTO, stacks=stacks), todo))
+    parts = dict(jobs.parts_by_clock(jobs.with_clock(run, AUTO, stacks=stacks), todo))
     waiting, binding = (estimate(parts.get(name, ()), run.cases) for name in (VIRTUAL, REAL))
     mixed = waiting.guest_seconds / cores + binding.seconds
     times = {
@@ -148,7 +148,7 @@ def _run_twice(options: MatrixOptions) -> bool:
     """Run everything twice with the same seed. True when all packets are the same."""
     options = replace(options, name=options.name or jobs.run_path(None).name, keep_captures="all")
     path = jobs.run_path(options.name)
-    if run_clock.chosen(options.clock, RunFolder.stored(path)) == REAL:
+    if jobs.chosen_clock(options.clock, RunFolder.stored(path)) == REAL:
         raise UsageError("--repeat-check: packets repeat only in virtual time; add --clock virtual.")
     if options.repeat_runs is not None:
         raise UsageError(
@@ -199,7 +199,7 @@ def _meet(options: StackOptions, stacks: Mapping[str, tuple[Role, ...]]) -> NoRe
 
 @main.command()
 @click.argument("image", required=False)
-@options_of(CheckOptions)
+@options_of(CheckOptions, arguments=("image",))
 def check(options: CheckOptions) -> None:
     """Check an image or a local build before you submit it.
 

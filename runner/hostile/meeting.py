@@ -41,9 +41,8 @@ from runner.model.stack import Implementation, Role
 from runner.places.lane_job import EndpointSpec
 from runner.places.place import Concurrency, Place, place_of
 from runner.plan.catalog import Catalog, Selection, load_catalog, split
-from runner.plan.jobs import LOGS, new_run
+from runner.plan.jobs import LOGS, new_run, with_clock
 from runner.plan.options import StackOptions
-from runner.plan.run_clock import with_clock
 from runner.store.runs import RunFolder, write_atomically
 
 PEER = Implementation(

@@ -23,8 +23,7 @@ from paramiko.ssh_exception import IncompatiblePeer
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from runner.engine.client import BoundedDockerClient
-from runner.engine.containers import ContainerSpec, Engine
+from runner.engine.containers import BoundedDockerClient, ContainerSpec, Engine
 from runner.errors import HostRefusedError, LaneError, SetupError
 from runner.model.link import RemoteHost
 from runner.places.lanes.lanes import PATIENCE_SECONDS

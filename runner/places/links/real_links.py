@@ -18,8 +18,7 @@ import docker
 from docker.errors import DockerException, ImageNotFound
 from requests.exceptions import RequestException
 
-from runner.engine.client import BoundedDockerClient
-from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
+from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, BoundedDockerClient, Engine
 from runner.engine.engine import Owner, connect, remove_own, sweep
 from runner.errors import BudgetError, HostRefusedError, LaneError, SetupError, UsageError
 from runner.images import images as archives

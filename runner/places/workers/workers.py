@@ -32,8 +32,24 @@ from runner.places.guests.processes import IMAGE as GUEST
 from runner.places.lane_job import Specs
 from runner.places.place import Concurrency, Place, Problems
 from runner.places.supervised import TOOLS
-from runner.places.workers.cluster import LANE, Address, Invitation, accepted, security, source_digest, use_dask
-from runner.places.workers.worker import Order, OrderResult, clean, introduce, part_of, run_order, take, tell, unpack
+from runner.places.workers.worker import (
+    LANE,
+    Address,
+    Invitation,
+    Order,
+    OrderResult,
+    accepted,
+    clean,
+    introduce,
+    part_of,
+    run_order,
+    security,
+    source_digest,
+    take,
+    tell,
+    unpack,
+    use_dask,
+)
 from runner.plan.choice import Choice
 from runner.plan.jobs import LOGS
 from runner.units import format_size

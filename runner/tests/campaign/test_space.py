@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.recordings.recordings import RECORDINGS
-from runner.campaign import schedule
-from runner.campaign.campaign import Campaign
-from runner.campaign.schedule import LEAST_FREE
+from runner.campaign import campaign
+from runner.campaign.campaign import LEAST_FREE, Campaign
 from runner.model.deployment import Observer, Progress
 from runner.model.result import Outcome
 from runner.model.run import Retention
@@ -52,7 +51,7 @@ def test_a_full_disk_pauses_the_run_and_loses_nothing(
     small_disk: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, least: int
 ) -> None:
     """The smaller limit lets jobs begin that then find no room; the other one lets none begin."""
-    monkeypatch.setattr(schedule, "LEAST_FREE", least)
+    monkeypatch.setattr(campaign, "LEAST_FREE", least)
     path = small_disk / "run"
     folder = RunFolder.create(path, recorded_run(path, catalog, iterations=20))
     done: list[int] = []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.campaign.schedule import TimeLeft
+from runner.campaign.campaign import TimeLeft
 from runner.model.run import Job
 
 # (began, ended, case, whether it counted), in s: 8 lanes for verdicts, then 2 for numbers, of which one closed at once.

@@ -9,7 +9,7 @@ import pytest
 from runner.images.images import ImageState, images_of, state
 from runner.places.guests.guests import GuestHost, Setting
 from runner.places.guests.processes import IMAGE
-from runner.plan.run_clock import EPOCH
+from runner.plan.jobs import EPOCH
 from runner.tests.lanes.conftest import ask, engine, stranger
 
 __all__ = ["ask", "engine", "stranger"]

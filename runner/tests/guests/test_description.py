@@ -18,7 +18,7 @@ from runner.places.guests.guests import Description, describe_job, read_report
 from runner.places.guests.processes import Disk, owner
 from runner.places.lane_job import EndpointSpec, LaneJob
 from runner.places.network import network_script
-from runner.plan import run_clock
+from runner.plan import jobs as plan_jobs
 from runner.plan.catalog import Catalog
 from runner.plan.jobs import extend_run
 from runner.store.runs import RunFolder
@@ -180,7 +180,7 @@ def test_a_report_that_was_cut_off_is_read_as_far_as_it_goes() -> None:
 
 def test_certificates_follow_from_seed_and_time() -> None:
     def made(seed: int) -> dict[str, bytes]:
-        return inputs.certificates(chain_length=3, seed=seed, now=run_clock.EPOCH).files()
+        return inputs.certificates(chain_length=3, seed=seed, now=plan_jobs.EPOCH).files()
 
     assert made(1) == made(1)
     assert made(1)["priv.key"] != made(2)["priv.key"]
@@ -202,17 +202,17 @@ def run_of(clock_name: str, catalog: Catalog | None = None) -> Run:
         implementations={},
         order=(),
     )
-    return run_clock.with_clock(run, clock_name)
+    return plan_jobs.with_clock(run, clock_name)
 
 
 def test_a_run_keeps_its_clock(tmp_path: Path) -> None:
     virtual = run_of("virtual")
     folder = RunFolder.create(tmp_path / "run", virtual)
     assert RunFolder.open(folder.path).run.clock == "virtual"
-    assert run_clock.chosen(None, folder) == "virtual"
-    assert run_clock.chosen(None, None) == "real"
+    assert plan_jobs.chosen_clock(None, folder) == "virtual"
+    assert plan_jobs.chosen_clock(None, None) == "real"
     with pytest.raises(UsageError, match="can't be pooled"):
-        run_clock.chosen("real", folder)
+        plan_jobs.chosen_clock("real", folder)
 
 
 def test_runs_of_two_clocks_are_compared_only_by_who_knows(catalog: Catalog) -> None:
@@ -231,7 +231,7 @@ def test_auto_gives_each_case_a_clock_of_its_own(catalog: Catalog) -> None:
         "satloss": "virtual",
     }
     jobs = [Job(server="s", client="c", case=name, iteration=1) for name in ("sat", "handshake", "satloss")]
-    assert [(name, [job.case for job in part]) for name, part in run_clock.parts(run, jobs)] == [
+    assert [(name, [job.case for job in part]) for name, part in plan_jobs.parts_by_clock(run, jobs)] == [
         ("virtual", ["handshake", "satloss"]),
         ("real", ["sat"]),
     ]

@@ -14,7 +14,7 @@ import pytest
 from runner.model.result import Evidence, another_attempt_helps
 from runner.places.guests.guests import GuestHost, Setting
 from runner.places.lane_job import EndpointLimits, LaneJob
-from runner.plan.run_clock import EPOCH
+from runner.plan.jobs import EPOCH
 from runner.tests.lanes.conftest import Ask, containers_of
 from runner.units import MIB
 

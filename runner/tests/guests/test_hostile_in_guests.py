@@ -7,7 +7,7 @@ import pytest
 
 from runner.model.result import Evidence
 from runner.places.guests.guests import GuestHost
-from runner.plan.run_clock import EPOCH
+from runner.plan.jobs import EPOCH
 from runner.tests.lanes.conftest import Ask
 from runner.tests.lanes.test_hostile import (
     test_a_client_that_exits_at_once,

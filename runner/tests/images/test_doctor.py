@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from runner.errors import SetupError
-from runner.images import kernel, setup
+from runner.images import setup
 from runner.images import setup as doctor
+from runner.images import setup as kernel
 from runner.images.images import SIMULATOR, ImageState
 from runner.model.run import Check
 from runner.paths import ROOT
@@ -86,7 +87,7 @@ def test_advice_does_not_block() -> None:
 
 def _examine_kernel(*prefix: str) -> list[Check]:
     code = (
-        "import dataclasses, json; from runner.images.kernel import examine_kernel;"
+        "import dataclasses, json; from runner.images.setup import examine_kernel;"
         "print(json.dumps([dataclasses.asdict(c) for c in examine_kernel()]))"
     )
     done = subprocess.run([*prefix, sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

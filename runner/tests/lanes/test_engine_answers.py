@@ -12,8 +12,8 @@ import pytest
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
-from runner.engine import client
-from runner.engine.client import BoundedApi
+from runner.engine import containers
+from runner.engine.containers import BoundedApi
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
@@ -48,7 +48,7 @@ def dying_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
 @pytest.mark.parametrize("head", [b"H", _HEAD + b"X-Long: "])
 def test_a_head_that_drips_for_ever_is_given_up(tmp_path: Path, head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "LONGEST_ANSWER", 0.5)
+    monkeypatch.setattr(containers, "LONGEST_ANSWER", 0.5)
     late = pytest.raises((RequestException, DockerException), match="takes too long")
     with _engine(tmp_path, itertools.chain([head], itertools.repeat(b"x")), 0.05) as url, late:
         BoundedApi(url, version="auto", timeout=10)

@@ -17,7 +17,7 @@ from typing import Any, cast
 import docker
 import pytest
 
-from runner.engine import client
+from runner.engine import containers
 from runner.engine.containers import Engine
 from runner.errors import HostRefusedError, LaneError
 from runner.places.links import hosts as remote_engine
@@ -173,7 +173,7 @@ def test_a_description_without_end_is_refused(hostile: RemoteEngine, container: 
 
 
 def test_a_description_that_drips_is_refused(hostile: RemoteEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "LONGEST_ANSWER", 0.5)
+    monkeypatch.setattr(containers, "LONGEST_ANSWER", 0.5)
     began = time.monotonic()
     with pytest.raises(LaneError, match="its answer took more than"):
         hostile.state("dripping")

@@ -22,8 +22,24 @@ from runner.errors import SetupError, UsageError
 from runner.files import locked_folder
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import NightRecord, NightState, Stage
-from runner.nights.night import NightWork, keep_within, load_records, night_folder, save_record, size_of
-from runner.nights.plan import Keep, Night, Recipient, cron_line, install, load_night, publish, service, tell, timer
+from runner.nights.night import (
+    Keep,
+    Night,
+    NightWork,
+    Recipient,
+    cron_line,
+    install,
+    keep_within,
+    load_night,
+    load_records,
+    night_folder,
+    publish,
+    save_record,
+    service,
+    size_of,
+    tell,
+    timer,
+)
 from runner.paths import ROOT
 from runner.plan.catalog import Catalog
 from runner.site import render
@@ -91,7 +107,7 @@ def test_a_killed_night_takes_its_command_along(tmp_path: Path) -> None:
     path = written(tmp_path, runs=[{"name": "wait", "options": "--pause 00:00-23:59 --case handshake"}])
     code = (
         "import sys; from pathlib import Path; from runner.nights.night import NightWork; "
-        "from runner.nights.plan import load_night; logs = Path(sys.argv[2]); "
+        "from runner.nights.night import load_night; logs = Path(sys.argv[2]); "
         "work = NightWork(night=load_night(Path(sys.argv[1])), logs=logs, site=logs / 'site', say=print); "
         "work._command(['serve', '--site', sys.argv[2], '--port', '0'], logs / 'log', None)"
     )
@@ -273,12 +289,12 @@ def test_mail_goes_through_sendmail(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     program.write_text(f"#!/bin/sh\ncat > {tmp_path}/mail\n")
     program.chmod(0o755)
     recipient = Recipient(webhook=None, mail="a@example.org", always=True)
-    monkeypatch.setattr("runner.nights.plan._SENDMAIL", str(program))
+    monkeypatch.setattr("runner.nights.night._SENDMAIL", str(program))
     tell(recipient, title="bentpipe night", lines=["sat: can be trusted"])
     mail = (tmp_path / "mail").read_text()
     assert "To: a@example.org" in mail
     assert "sat: can be trusted" in mail
-    monkeypatch.setattr("runner.nights.plan._SENDMAIL", str(tmp_path / "none"))
+    monkeypatch.setattr("runner.nights.night._SENDMAIL", str(tmp_path / "none"))
     with pytest.raises(SetupError, match="this host has no"):
         tell(recipient, title="bentpipe night", lines=[])
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runner.errors import UsageError
-from runner.nights.plan import load_night
+from runner.nights.night import load_night
 from runner.paths import ROOT
 
 RUN = {"name": "sat", "options": "--server quinn --case sat --iterations 2"}

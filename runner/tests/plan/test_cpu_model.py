@@ -8,9 +8,9 @@ import pytest
 from lab.cpu_model import Work, fit, held_out, predicted
 from runner.errors import UsageError
 from runner.model.deployment import REAL, VIRTUAL
-from runner.plan import run_clock
+from runner.plan import jobs
+from runner.plan.jobs import CpuModel, charge_of, host_cpu
 from runner.plan.options import CALIBRATED, MEASURED, NO_CPU_MODEL
-from runner.plan.run_clock import CpuModel, charge_of, host_cpu
 from runner.store.runs import RunFolder
 from runner.tests.guests.test_description import run_of
 
@@ -47,14 +47,14 @@ def test_a_missing_a_broken_and_a_foreign_model_are_one_sentence(tmp_path: Path)
 
 def test_real_time_has_no_cpu_model() -> None:
     with pytest.raises(UsageError, match="add --clock virtual"):
-        run_clock.charge(REAL, MEASURED, None)
-    assert run_clock.charge(REAL, NO_CPU_MODEL, None) == ""
+        jobs.charge_of_run(REAL, MEASURED, None)
+    assert jobs.charge_of_run(REAL, NO_CPU_MODEL, None) == ""
 
 
 def test_a_resumed_run_keeps_its_charge(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "run", run_clock.with_clock(run_of(REAL), VIRTUAL, cpu_charge="1,2,3,4"))
-    assert run_clock.charge(VIRTUAL, None, folder) == "1,2,3,4"
-    assert run_clock.charge(VIRTUAL, NO_CPU_MODEL, folder) == ""
+    folder = RunFolder.create(tmp_path / "run", jobs.with_clock(run_of(REAL), VIRTUAL, cpu_charge="1,2,3,4"))
+    assert jobs.charge_of_run(VIRTUAL, None, folder) == "1,2,3,4"
+    assert jobs.charge_of_run(VIRTUAL, NO_CPU_MODEL, folder) == ""
 
 
 def test_the_fit_finds_the_numbers_that_made_the_work() -> None:
@@ -83,4 +83,4 @@ def test_the_fit_has_no_negative_number() -> None:
 def test_a_busy_host_is_told_at_once(monkeypatch: pytest.MonkeyPatch, load: float, *, told: bool) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    assert ("virtual time" in run_clock.busy()) == told
+    assert ("virtual time" in jobs.busy()) == told

@@ -14,7 +14,7 @@ from runner.cli.group import main
 from runner.errors import UsageError
 from runner.model.link import LinkChange, LinkImpairments, LinkRecord, Topology
 from runner.places.lane_job import link_documents
-from runner.plan import link_trace_importers as importers
+from runner.plan import link_traces as importers
 from runner.plan.link_traces import opportunities, read_mahimahi, read_trace, write_trace
 from runner.plan.links import load_emulated_links, parse_link
 from runner.store.runs import to_json

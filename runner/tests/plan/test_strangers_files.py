@@ -12,7 +12,7 @@ from runner.images import images, pulling
 from runner.images import images as building
 from runner.images import images as image_facts
 from runner.images.images import Image, images_of
-from runner.nights.plan import load_night, publish
+from runner.nights.night import load_night, publish
 from runner.paths import ROOT
 from runner.plan.catalog import load_catalog
 from runner.plan.links import load_emulated_links, load_links

@@ -24,8 +24,7 @@ from runner.campaign.campaign import Campaign
 from runner.model.deployment import Deployment, Observer, Progress
 from runner.model.run import Job, Retention, Run
 from runner.paths import ROOT
-from runner.places.workers.cluster import Address, Invitation, schedule, use_dask
-from runner.places.workers.worker import take_part
+from runner.places.workers.worker import Address, Invitation, schedule, take_part, use_dask
 from runner.places.workers.workers import Workers, WorkerWidth
 from runner.plan.catalog import Selection, load_catalog
 from runner.plan.jobs import new_run, remaining

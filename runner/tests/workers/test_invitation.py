@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.places.workers.cluster import Address, Invitation, accepted, invitation_folder
+from runner.places.workers.worker import Address, Invitation, accepted, invitation_folder
 
 ADDRESS = Address(host="runner.example", port=8786)
 

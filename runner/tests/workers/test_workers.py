@@ -15,7 +15,7 @@ pytest.importorskip("distributed")
 from lab.recordings.recordings import RECORDINGS
 from runner.errors import SetupError
 from runner.model.result import Outcome
-from runner.places.workers.cluster import Address, Invitation, schedule, use_dask
+from runner.places.workers.worker import Address, Invitation, schedule, use_dask
 from runner.places.workers.workers import Spread, Workers, WorkerWidth
 from runner.plan.catalog import Catalog
 from runner.store.runs import RunFolder
