@@ -245,19 +245,19 @@ def test_auto_runs_pairs_of_a_stack_whose_verdicts_differ_by_clock_in_real_time(
     assert {name for name, stack in catalog.implementations.items() if stack.real_time} == {"kwik"}
     jobs = [Job(server=s, client=c, case="satloss", iteration=1) for s, c in (("kwik", "quinn"), ("quinn", "kwik"))]
     plan = replace(run_of("real", catalog), order=tuple(jobs))
-    run = run_clock.with_clock(plan, "auto", stacks=catalog.implementations)
-    assert [(name, [job.server for job in part]) for name, part in run_clock.parts(run, jobs)] == [
+    run = plan_jobs.with_clock(plan, "auto", stacks=catalog.implementations)
+    assert [(name, [job.server for job in part]) for name, part in plan_jobs.parts_by_clock(run, jobs)] == [
         ("virtual", ["quinn"]),
         ("real", ["kwik"]),
     ]
-    before = run_clock.with_clock(plan, "auto")
+    before = plan_jobs.with_clock(plan, "auto")
     assert differences(before, run)["clock"] == ["kwik_quinn/satloss: virtual time before, real time after."]
     extended = extend_run(RunFolder.create(tmp_path / "run", before), run)
-    assert [job.server for _, part in run_clock.parts(extended, jobs) for job in part] == ["kwik", "quinn"], (
+    assert [job.server for _, part in plan_jobs.parts_by_clock(extended, jobs) for job in part] == ["kwik", "quinn"], (
         "a cell that a run has keeps its clock"
     )
-    virtual = run_clock.with_clock(plan, "virtual", stacks=catalog.implementations)
-    assert [name for name, _ in run_clock.parts(virtual, jobs)] == ["virtual"]
+    virtual = plan_jobs.with_clock(plan, "virtual", stacks=catalog.implementations)
+    assert [name for name, _ in plan_jobs.parts_by_clock(virtual, jobs)] == ["virtual"]
 
 
 def test_one_clock_for_all_cases_is_that_of_each(catalog: Catalog) -> None:
