@@ -19,7 +19,7 @@ from runner.files import beneath, compress_logs, remove_tree
 from runner.judge.execution import transient
 from runner.judge.judges import judge_job
 from runner.judge.process import AnalysisLimitError, JudgeLimits, Judges, StoppedError, over_the_limit
-from runner.model.deployment import Deployment, Observer, Progress, Silent, estimate, waits
+from runner.model.deployment import VIRTUAL, Deployment, Observer, Progress, Silent, estimate, waits
 from runner.model.result import Artifacts, EndpointRecord, Evidence, Finding, Outcome, Result
 from runner.model.run import Job, Kind, Pause, Retention, Run
 from runner.model.stack import Role
@@ -197,7 +197,9 @@ class Schedule:
         return self._shared if lane is None else self._own[lane]
 
     def _count(self, job: Job) -> None:
-        self._time.expect(job, estimate((job,), self.run.cases).seconds)
+        cost = estimate((job,), self.run.cases)
+        virtual = self.run.clock_of(job.case_link, job.cell) == VIRTUAL
+        self._time.expect(job, cost.guest_seconds if virtual else cost.seconds)
         self._total += 1
 
     def next(self, lane: int) -> Job | None:

@@ -26,7 +26,7 @@ from runner.plan import jobs as runs
 from runner.plan.choice import Choice
 from runner.plan.jobs import remaining
 from runner.plan.options import MatrixOptions
-from runner.store.runs import RunFolder, load_evidence, own_logs
+from runner.store.runs import RunFolder, guest_pace, load_evidence, own_logs
 from runner.terminal.printing import RunWatch, markdown_matrix, print_matrix
 from runner.units import format_count, format_duration, format_size
 
@@ -126,11 +126,15 @@ class Session:
         if not self.todo:
             out.print(f"Nothing is left to run: {len(self.jobs)} jobs of {path} are done.")
             return
-        cost = estimate(self.todo, self.folder.run.cases)
+        run = self.folder.run
+        cost, seconds = estimate(self.todo, run.cases), 0.0
+        for clock, jobs in runs.parts_by_clock(run, self.todo):
+            part = estimate(jobs, run.cases, guest_pace(runs.LOGS) if clock == VIRTUAL else {})
+            seconds += part.guest_seconds if clock == VIRTUAL else part.seconds
         disk = cost.disk(self.options.keep_captures) + own_logs(runs.LOGS, self.todo, self.folder.run.cases)
         out.print(
             f"{format_count(len(self.todo), 'job')} into {path}, seed {self.folder.run.seed}, "
-            f"about {format_duration(cost.seconds)} one after the other, "
+            f"about {format_duration(seconds)} one after the other, "
             f"{format_size(disk)} on disk.",
             soft_wrap=True,
         )

@@ -28,7 +28,7 @@ from runner.plan import jobs
 from runner.plan.catalog import split
 from runner.plan.jobs import LEDGER
 from runner.plan.options import AUTO, SELECTION, CheckOptions, JobOptions, MatrixOptions, StackOptions
-from runner.store.runs import RunFolder, own_logs
+from runner.store.runs import RunFolder, guest_pace, own_logs
 from runner.terminal import printing
 from runner.units import format_count, format_duration, format_size
 
@@ -76,7 +76,8 @@ def plan_(options: MatrixOptions) -> None:
     )
     unsupported = jobs.verdicts_without_run(choice.catalog, run.order, {})
     todo = tuple(job for job in run.order if job not in unsupported)
-    out.print(printing.plan_table(run, choice.selection, todo))
+    pace = guest_pace(jobs.LOGS)
+    out.print(printing.plan_table(run, choice.selection, todo, pace))
     total, logs = estimate(todo, run.cases), own_logs(jobs.LOGS, todo, run.cases)
     out.print(
         f"\n{format_count(len(todo), 'job')}, about {format_duration(total.seconds)} with one lane; "
@@ -85,7 +86,7 @@ def plan_(options: MatrixOptions) -> None:
         f"{len(unsupported)} more are declared as unsupported."
     )
     if not choice.real:
-        out.print(_clock_sentence(run, todo, options.clock, choice.catalog.implementations), soft_wrap=True)
+        out.print(_clock_sentence(run, todo, options.clock, choice.catalog.implementations, pace), soft_wrap=True)
     for sentence in (*_other_protocols(run, todo), *choice.doubts):
         out.print(sentence, soft_wrap=True)
     if choice.real:
@@ -98,12 +99,14 @@ def plan_(options: MatrixOptions) -> None:
                 out.print(sentence, soft_wrap=True)
 
 
-def _clock_sentence(run: Run, todo: tuple[Job, ...], clock: str | None, stacks: Mapping[str, Implementation]) -> str:
+def _clock_sentence(
+    run: Run, todo: tuple[Job, ...], clock: str | None, stacks: Mapping[str, Implementation], pace: Mapping[str, float]
+) -> str:
     """A sentence with the time that the jobs take with each clock; the selected clock comes first."""
     cores = len(os.sched_getaffinity(0))
-    guests = estimate(todo, run.cases).guest_seconds / cores
+    guests = estimate(todo, run.cases, pace).guest_seconds / cores
     parts = dict(jobs.parts_by_clock(jobs.with_clock(run, AUTO, stacks=stacks), todo))
-    waiting, binding = (estimate(parts.get(name, ()), run.cases) for name in (VIRTUAL, REAL))
+    waiting, binding = (estimate(parts.get(name, ()), run.cases, pace) for name in (VIRTUAL, REAL))
     mixed = waiting.guest_seconds / cores + binding.seconds
     times = {
         VIRTUAL: f"--clock virtual: about {format_duration(guests)} on {cores} cores",

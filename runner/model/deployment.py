@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from runner.model.result import Result
@@ -112,7 +113,7 @@ class Estimate:
     """The estimated cost of a plan: time, and bytes on disk."""
 
     seconds: float  # seconds with one lane
-    guest_seconds: float  # seconds with one guest, on an idle core
+    guest_seconds: float  # seconds with one guest: on an idle core, or at the pace of earlier jobs of this host
     records: int  # bytes on disk without captures
     captures: int  # bytes of all captures
     median_captures: int  # bytes of the captures that `--keep-captures median` keeps when no job fails
@@ -122,14 +123,17 @@ class Estimate:
         return self.records + {"all": self.captures, "median": self.median_captures}.get(keep_captures, 0)
 
 
-def estimate(order: Iterable[Job], cases: Mapping[str, CaseRecord]) -> Estimate:
-    """The sums over the jobs. The time is for average stacks; a job with a slow server may take its whole time-out."""
+def estimate(
+    order: Iterable[Job], cases: Mapping[str, CaseRecord], pace: Mapping[str, float] = MappingProxyType({})
+) -> Estimate:
+    """The sums over the jobs. The time is for average stacks; a job with a slow server may take its whole time-out.
+    `pace`: how many times longer guests take, by case; under an empty name, that of the other cases."""
     seconds, guests, records, captures, median_captures = 0.0, 0.0, 0.0, 0.0, 0.0
     for job in order:
         case = cases[job.case_link]
         size = sum(case.file_sizes)
         seconds += _transfer(case) + (_REAL_OVERHEAD if case.forward.is_real else _OVERHEAD)
-        guests += _in_guest(case)
+        guests += _in_guest(case) * pace.get(job.case_link, pace.get("", 1.0))
         records += _RECORDS + size * _RECORDS_PER_BYTE + len(case.file_sizes) * _RECORDS_PER_FILE
         opened = _connections(case) * _CAPTURES_PER_CONNECTION + len(case.file_sizes) * _CAPTURES_PER_FILE
         both = size * _CAPTURES_PER_BYTE + opened

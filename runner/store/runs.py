@@ -19,9 +19,19 @@ from pydantic_core import from_json
 
 from runner.errors import UsageError
 from runner.files import beneath, foreign_entry, locked_folder, read_regular
+from runner.model.deployment import VIRTUAL, estimate
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import RESULT_SCHEMA, Artifacts, Evidence, Result, Sample
-from runner.model.run import RUN_SCHEMA, CaseRecord, ClientKind, Job, Run, iteration_problem, name_problem
+from runner.model.run import (
+    RUN_SCHEMA,
+    CaseRecord,
+    ClientKind,
+    Job,
+    Run,
+    host_facts,
+    iteration_problem,
+    name_problem,
+)
 
 # Converts documents of an older schema into documents of the next schema. Pure.
 #
@@ -549,6 +559,35 @@ def _log_sizes(logs: Path, stack: str, role: str) -> tuple[float, float]:
     base = float(min(written, default=0))
     rates = [(size - base) / whole for size, whole in zip(written, files, strict=True) if whole >= _LARGE]
     return base, sum(rates) / len(rates) if rates else 0.0
+
+
+_PACED_LEAST, _PACED_MOST = 5, 40  # results of a case that give it a pace of its own, and that are read
+
+
+def guest_pace(logs: Path) -> dict[str, float]:
+    """The time of jobs in virtual time on this host divided by their estimate, by case; under an empty name, that of
+    other cases. It comes from the newest such run below `logs`, so it includes the host's other load. Empty without
+    such a run."""
+    host = host_facts()["name"]
+    for folder in find_runs(logs, lambda _: None):
+        run = folder.run
+        if run.clock != VIRTUAL or run.host.get("name") != host:
+            continue
+        took: dict[str, list[tuple[float, float]]] = {}
+        for job in run.order:
+            if len(took.get(job.case_link, ())) >= _PACED_MOST:
+                continue
+            try:
+                spent = float(_parse_all(read_regular(folder.artifacts(job).result))["wall_s"])
+            except (OSError, ValueError, KeyError, TypeError, UsageError):
+                continue
+            if spent > 0:
+                took.setdefault(job.case_link, []).append((spent, estimate((job,), run.cases).guest_seconds))
+        groups = {name: pairs for name, pairs in took.items() if len(pairs) >= _PACED_LEAST}
+        if every := [pair for pairs in took.values() for pair in pairs]:
+            groups[""] = every
+            return {name: sum(s for s, _ in pairs) / sum(e for _, e in pairs) for name, pairs in groups.items()}
+    return {}
 
 
 def find_runs(logs: Path, skip: Callable[[str], None] | None = None) -> list[RunFolder]:

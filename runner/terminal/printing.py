@@ -237,12 +237,12 @@ def readings_table(readings: Iterable[Reading]) -> Table:
     return table
 
 
-def plan_table(run: Run, selection: Selection, todo: tuple[Job, ...]) -> Table:
-    """The jobs that will run, by case."""
+def plan_table(run: Run, selection: Selection, todo: tuple[Job, ...], pace: Mapping[str, float]) -> Table:
+    """The jobs that will run, by case. `pace`: as in `estimate`."""
     table = Table("case", "pairs", "iterations", "jobs", "one lane", "one guest", "auto", box=None)
     for name, case in run.cases.items():
         jobs = tuple(job for job in todo if job.case_link == name)
-        cost = estimate(jobs, run.cases)
+        cost = estimate(jobs, run.cases, pace)
         times = [format_duration(seconds) for seconds in (cost.seconds, cost.guest_seconds)]
         pairs, iterations = len({job.pair for job in jobs}), iterations_of(selection, case)
         counts = (str(pairs), str(iterations), str(len(jobs)))

@@ -8,6 +8,7 @@ import pytest
 from lab.recordings.recordings import RECORDINGS
 from lab.records import directed, select
 from runner.errors import UsageError
+from runner.model.deployment import estimate
 from runner.model.result import EVIDENCE_SCHEMA, RESULT_SCHEMA, Finding, Outcome, Result, Sample
 from runner.model.run import Job, Run
 from runner.plan import jobs
@@ -193,3 +194,25 @@ def test_the_debug_logs_of_earlier_jobs_count_in_the_estimate_of_disk(tmp_path: 
     assert store.own_logs(tmp_path, loud, cases) == pytest.approx(2 * 49_000_000, rel=0.02)
     assert store.own_logs(tmp_path, [replace(loud[0], case="handshake")], cases) == pytest.approx(200_000, rel=0.1)
     assert store.own_logs(tmp_path, [replace(loud[0], server="new", client="quinn")], cases) == 0
+
+
+def test_the_pace_of_guests_comes_from_the_newest_run_in_virtual_time_on_this_host(tmp_path: Path) -> None:
+    assert store.guest_pace(tmp_path) == {}
+    virtual = replace(new(tmp_path / "run"), clock="virtual")
+    case = virtual.cases["sat"] if "sat" in virtual.cases else next(iter(virtual.cases.values()))
+    order = tuple(Job(server="quinn", client="aioquic", case=case.name, iteration=number) for number in range(1, 7))
+    virtual = replace(virtual, cases={case.name: case}, order=order)
+    usual = estimate(order[:1], virtual.cases).guest_seconds
+    for name, run in (
+        ("far", replace(virtual, host={"name": "another"}, started_unix_s=3e9)),
+        ("real", replace(virtual, clock="real", started_unix_s=4e9)),
+        ("near", replace(virtual, started_unix_s=2e9)),
+    ):
+        folder = RunFolder.create(tmp_path / name, run)
+        for number, job in enumerate(order):
+            unrun = number == 5  # such as a job that a pair declares as unsupported
+            folder.save_result(replace(result(), case=job.case, iteration=number + 1, wall_s=0 if unrun else 3 * usual))
+    assert store.guest_pace(tmp_path) == {case.name: pytest.approx(3), "": pytest.approx(3)}
+    paced = estimate(order, virtual.cases, store.guest_pace(tmp_path))
+    assert paced.guest_seconds == pytest.approx(18 * usual)
+    assert estimate(order, virtual.cases, {"other": 9.0}).guest_seconds == pytest.approx(6 * usual)
