@@ -16,7 +16,7 @@ from runner.decode.capture import open_capture
 from runner.decode.columns import Integers, Trace, integers, named, words
 from runner.decode.decode import decode_capture
 from runner.decode.http3 import DynamicTable, QpackError
-from runner.hostile.flights import ALERTS, APPLICATION, GENERIC, TRANSPORT, HostileFlight, code_name
+from runner.hostile.flights import ALERTS, APPLICATION, GENERIC, TRANSPORT, VOLUMES, HostileFlight, code_name
 from runner.model.stack import Role
 
 PASSED, FAILED, NOTE, ERROR, INAPPLICABLE, UNSUPPORTED = (
@@ -303,11 +303,35 @@ class _Judgement:
         self.answers += records
         return any(self.packets.datagrams[record][1] == self._port() for record in records)
 
-    def _spoke_on(self) -> bool:
-        """Whether the endpoint sent packets other than closes, later than just after the flight."""
+    def _renewed(self) -> bool:
+        """Whether the endpoint went on, and with no connection ID that it had used as destination before."""
         packets = self.packets.trace.packets
         times = integers(self.packets.trace.datagrams["time_ns"])[integers(packets["datagram"])]
-        late: Integers = np.flatnonzero(self._of_tested(packets) & (times > self.arrived + _GRACE_NS))
+        used, late = (
+            {packets["dcid"][row].as_py() for row in np.flatnonzero(self._of_tested(packets) & when).tolist()}
+            for when in (times < self.arrived, times > self.arrived + _GRACE_NS)
+        )
+        return bool(late) and used.isdisjoint(late)
+
+    def _on_its_paths(self) -> dict[str, str]:
+        """What it did of the right answers that concern addresses and connection IDs; `too much` for a wrong volume."""
+        then, seen = self.flight.then, dict[str, str]()
+        for volume in VOLUMES.keys() & then:
+            got, sent = self._volume()
+            seen[volume if sent <= VOLUMES[volume] * got else "too much"] = f"{sent} bytes for {got}"
+        if "renewed" in then and self._renewed():
+            seen["renewed"] = "it went on with another connection ID"
+        if "there" in then and self._answered_there():
+            seen["there"] = "PATH_RESPONSE on the path of the challenge"
+        return seen
+
+    def _spoke_on(self) -> bool:
+        """Whether the endpoint sent packets other than closes, later than just after the flight. Nothing was on the way
+        when the flight is our first datagrams."""
+        packets = self.packets.trace.packets
+        times = integers(self.packets.trace.datagrams["time_ns"])[integers(packets["datagram"])]
+        since = self.arrived + _GRACE_NS if self.flight.sent.startswith("send") else self._sent_at()
+        late: Integers = np.flatnonzero(self._of_tested(packets) & (times > since))
         frames = self.packets.trace.frames
         closing = named(frames["name"], "connection_close") | named(frames["name"], "application_close")
         closes = set(integers(frames["packet"])[closing].tolist())
@@ -327,13 +351,10 @@ class _Judgement:
         seen = {f"stream {stream}": f"stream error {stream}" for stream in streams}
         if streams:
             seen["any-stream"] = f"stream error {', '.join(streams)}"
-        if "silent" in then and not self._spoke_on():
+        spoke = "silent" in then and self._spoke_on()
+        if "silent" in then and not spoke:
             seen["silent"] = text or "nothing more"
-        if "limited" in then:
-            got, sent = self._volume()
-            seen["limited" if sent <= 3 * got else "too much"] = f"{sent} bytes for {got}"
-        if "there" in then and self._answered_there():
-            seen["there"] = "PATH_RESPONSE on the path of the challenge"
+        seen |= self._on_its_paths()
         if status.startswith(("4", "5")) or ended:
             seen["refused"] = f"status {status}" if status else f"the client ended with exit code {self.exit_code}"
         if status and streams and self._finished(0) and self.role is Role.SERVER:
@@ -361,7 +382,7 @@ class _Judgement:
                 NOTE, f"the client ended with exit code {self.exit_code}", "it told so by no CONNECTION_CLOSE"
             )
         parts = [
-            seen.get("continues") or text or "the connection went silent",
+            seen.get("continues") or text or ("it sent packets" if spoke else "the connection went silent"),
             *(seen[each] for each in seen if " " in each),
         ]
         parts += [f"status {status}"] if status else []

@@ -51,7 +51,9 @@ APPLICATION = {name: code for code, name in enumerate(_APPLICATION.split(), star
 """RFC 9114 §8.1, RFC 9204 §6."""
 GENERIC = {"PROTOCOL_VIOLATION", "INTERNAL_ERROR", "internal_error", "H3_GENERAL_PROTOCOL_ERROR", "H3_INTERNAL_ERROR"}
 """Codes that an endpoint may always use instead of a specific one (RFC 9000 §11, RFC 9114 §8.1)."""
-_WORKS = {"continues", "ignored", "silent", "limited", "there"}  # answers of an endpoint that does not close
+VOLUMES = {"limited": 3.0, "smaller": 0.99, "unanswered": 0.0}
+"""Answer → most bytes that a port gets, as a multiple of those that came from there."""
+_WORKS = {"continues", "ignored", "silent", "there", "renewed", *VOLUMES}  # answers of an endpoint that does not close
 ANSWERS = {"any-error", "any-alert", "any-stream", "refused", "unread", *_WORKS}
 """Right answers other than an error code (flights.toml explains them)."""
 LEVELS = ("MUST", "SHOULD", "MAY")

@@ -284,14 +284,14 @@ def reports(newest: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
 
 
 def robustness(newest: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The variables of the page: a column for each stack in each role, a row for each flight, by RFC."""
-    columns = [(stack, role) for stack in sorted(newest) for role in ("client", "server")]
+    """The variables of the page: a column for each role of each stack, a row for each flight, by RFC."""
     cells = {
         (stack, str(result.get("role")), str(result.get("flight"))): result
         for stack, read in newest.items()
         for result in read["results"]
         if isinstance(result, dict)
     }
+    columns = sorted({key[:2] for key, result in cells.items() if result.get("verdict") != "unsupported"})
     flights = {name: flight for read in newest.values() for name, flight in read["flights"].items()}
     by_rfc: dict[str, list[dict[str, Any]]] = {}
     for name, flight in flights.items():

@@ -15,7 +15,7 @@
       row.hidden = !inSection(at) || (level !== "" && of !== level) || (verdict !== "" && !verdicts.split(" ").includes(verdict));
     }
     const shown = rows.filter((row) => !row.hidden && row.closest("tbody").id).length;
-    form.querySelector("output").textContent = `${shown} rules`;
+    form.querySelector("output").textContent = `${shown} ${shown === 1 ? "rule" : "rules"}`;
   };
   form.addEventListener("input", () => {
     const chosen = new URLSearchParams(names.map((name) => [name, form.elements[name].value.trim()]).filter(([, value]) => value));

@@ -203,6 +203,7 @@ class Peer:
         self.closed: dict[str, Any] | None = None  # what the other endpoint closed the connection with
         self.trouble = ""
         self.confirmed = self.answered = self.done = False
+        self.taken: set[int] = set()  # streams on which honest traffic sends no more
         self.requested: int | None = None  # the stream of the honest request
         self.fired: float | None = None
         self.continues: float | None = None  # when honest traffic goes on
@@ -216,7 +217,7 @@ class Peer:
         self.new_tickets: list[tls.SessionTicket] = []
         self._content, self._target, self._host, self._key_log = content, target, host, key_log
         self._patience, self._rng = patience, rng
-        self._began, self._heard, self._deadline, self._backoff = now, now, None, 0
+        self.began, self._heard, self._deadline, self._backoff = now, now, None, 0
         self._pending = list(flight.get("send", ()))
         self._ready_at: float | None = None
         self._ticket, self._tickets, self._identity = ticket, tickets, identity
@@ -397,6 +398,8 @@ class Peer:
 
     def _open(self, header: Any, packet: bytes, offset: int, now: float) -> None:
         kind = _TYPES[header.packet_type]
+        if self.confirmed and kind in (INITIAL, HANDSHAKE):
+            return
         if not self.is_client and not self.odcid:
             if kind != INITIAL:
                 return
@@ -480,7 +483,7 @@ class Peer:
         elif frame == 0x1B:
             buffer.pull_bytes(8)
         elif frame == 0x1E:
-            self.confirmed = True
+            self._confirm()
         elif frame in (0x30, 0x31):
             buffer.pull_bytes(pull() if frame == 0x31 else buffer.capacity - buffer.tell())
         else:
@@ -505,7 +508,7 @@ class Peer:
             self._reach("initial", now)
             self._reach("handshake", now)
         if not self.is_client and self._tls.state == tls.State.SERVER_POST_HANDSHAKE and not self.confirmed:
-            self.confirmed = True
+            self._confirm()
             self.spaces[ONE_RTT].queue.append(words.handshake_done())
         if self.spaces[ONE_RTT].keys.send.is_valid():
             self._reach("complete", now)
@@ -515,6 +518,13 @@ class Peer:
             self._act_as_client(now)
         else:
             self._act_as_server(now)
+
+    def _confirm(self) -> None:
+        """The handshake is confirmed: honest traffic leaves the keys before 1-RTT (RFC 9001 §4.9)."""
+        self.confirmed = True
+        for name in (INITIAL, HANDSHAKE):
+            space = self.spaces[name]
+            space.queue, space.unacked, space.owes_ack = [], {}, False
 
     def _act_as_client(self, now: float) -> None:
         if self.alpn == "h3" and self.own_uni(0) not in self.offsets and self._open_control(now):
@@ -541,7 +551,7 @@ class Peer:
             return
         if not self.answered:
             self.answered = True
-            if 0 not in self.offsets:
+            if 0 not in self.taken:
                 self.send_stream(0, self.response(), fin=True)
             self._reach("answered", now)
 
@@ -620,6 +630,8 @@ class Peer:
         """A STREAM frame with the next data of a stream."""
         offset = self.offsets.get(stream, 0)
         self.offsets[stream] = offset + len(data)
+        if fin:
+            self.taken.add(stream)
         return words.stream(stream, data, offset, fin=fin)
 
     def retire(self, sequence: int) -> bytes:
@@ -653,7 +665,14 @@ class Peer:
     def stream(self, stream: int, data: bytes = b"", offset: int = 0, **others: Any) -> bytes:
         """A STREAM frame. Honest traffic doesn't use the stream afterwards."""
         self.offsets[stream] = max(self.offsets.get(stream, 0), offset + len(data))
+        self.taken.add(stream)
         return words.stream(stream, data, offset, **others)
+
+    def reset_stream(self, stream: int, code: int, final_size: int) -> bytes:
+        """RESET_STREAM. Honest traffic doesn't use the stream afterwards."""
+        self.offsets.setdefault(stream, 0)
+        self.taken.add(stream)
+        return words.reset_stream(stream, code, final_size)
 
     def _value(self, text: str, **others: Any) -> Any:
         """The value of an expression of a flight, in the vocabulary and with the state of this connection."""
@@ -666,6 +685,7 @@ class Peer:
                 "their_uni": self.their_uni,
                 "more": self.more,
                 "stream": self.stream,
+                "reset_stream": self.reset_stream,
                 "retire_connection_id": self.retire,
                 "pieces": self.pieces,
                 "head": self.head_with(),
@@ -834,7 +854,8 @@ class Peer:
                 return
             before = len(self.outbox)
             self.emit(parts)
-            if alters and any(part.space != ONE_RTT and 0x06 in part.payload for part in parts):
+            begun = self.token or "retry_token" not in self.flight
+            if alters and begun and any(part.space != ONE_RTT and 0x06 in part.payload for part in parts):
                 self._log(now, before)
 
     def _ack_of(self, space: Space) -> bytes:
@@ -884,7 +905,7 @@ class Peer:
             "flight": self.flight.get("name", ""),
             "role": "client" if self.is_client else "server",
             "odcid": self.odcid.hex(),
-            "began": self._began,
+            "began": self.began,
             "fired": self.fired,
             "sent": self.sent,
             "confirmed": self.confirmed,

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from runner.hostile.flight_verdicts import FAILED, PASSED, FlightResult
+from runner.hostile.flight_verdicts import FAILED, PASSED, UNSUPPORTED, FlightResult
 from runner.site.site import newest_results, reports, robustness
 from runner.site.writer import _environment
 
@@ -31,11 +31,14 @@ def test_the_page_has_a_column_for_each_role_and_every_failure_with_its_packets(
         flight="h3-goaway-higher", role="client", verdict=FAILED, seen="continued", sent=(7,), job="a/b/1"
     )
     _store(tmp_path / "one", "quick", good, bad)
+    # A server alone: its roles differ from those of the first stack.
+    none = FlightResult(flight="unknown-frame", role="client", verdict=UNSUPPORTED, seen="exit code 127")
+    _store(tmp_path / "three", "server", good, none)
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "hostile.json").write_text("{")
     context = robustness(newest_results(tmp_path))
-    assert context["columns"] == [("quick", "client"), ("quick", "server")]
-    assert context["totals"] == ["0/1", "1/1"]
+    assert context["columns"] == [("quick", "client"), ("quick", "server"), ("server", "server")]
+    assert context["totals"] == ["0/1", "1/1", "1/1"]
     assert [rfc for rfc, _ in context["groups"]] == ["RFC 9000", "RFC 9114"]
     places = {"root": "", "base": "", "here": "", "folder": "run", "navigation": []}
     run = SimpleNamespace(bentpipe_version="1")
