@@ -102,8 +102,11 @@ class Session:
 
     @classmethod
     @contextmanager
-    def open(cls, path: Path, new_run: Run, options: MatrixOptions) -> Iterator["Session"]:
-        """Make, resume or extend the run folder `path`, and lock it meanwhile. Raises UsageError.
+    def open(
+        cls, path: Path, new_run: Run, options: MatrixOptions, stored: RunFolder | None = None
+    ) -> Iterator["Session"]:
+        """Make, resume or extend the run folder `path`, and lock it meanwhile. `stored`: the run that was read there.
+        Raises UsageError.
 
         A stored run is extended by `new_run` only when the options select something.
         """
@@ -111,7 +114,7 @@ class Session:
             source = None if options.reuse is None else RunFolder.open(runs.run_path(options.reuse))
             if source is not None and options.seed is None:
                 new_run = replace(new_run, seed=source.run.seed)  # losses and contents of all cells stay comparable
-            folder, jobs = _open(path, new_run, options)
+            folder, jobs = _open(path, new_run, options, stored)
             reused = 0 if source is None else take_over(folder, source)
             todo = remaining(jobs, folder.results(), frozenset(Outcome(name) for name in options.retry))
             yield cls(folder=folder, jobs=jobs, todo=todo, reused=reused, options=options)
@@ -152,9 +155,12 @@ class Session:
             print_matrix(out, results, self.folder.run)
 
 
-def _open(path: Path, new_run: Run, options: MatrixOptions) -> tuple[RunFolder, tuple[Job, ...]]:
+def _open(
+    path: Path, new_run: Run, options: MatrixOptions, stored: RunFolder | None
+) -> tuple[RunFolder, tuple[Job, ...]]:
     """Make or extend the run folder. Returns the folder and the jobs that this call selects."""
-    folder = RunFolder.stored(path)  # read under the lock: another call may have extended the run meanwhile
+    # Under the lock: another call may have made or extended the run meanwhile.
+    folder = RunFolder.stored(path) if stored is None else stored.refreshed()
     if folder is None:
         return RunFolder.create(path, new_run), new_run.order
     if options.seed is not None and options.seed != folder.run.seed:
@@ -298,7 +304,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         records=choice.records,
     )
     dated = runs.with_clock(new_run, clock, cpu_charge=charge, stacks=choice.catalog.implementations)
-    with Session.open(path, dated, options) as session:
+    with Session.open(path, dated, options, stored) as session:
         session.announce(out)
         for name, part in runs.parts_by_clock(session.folder.run, session.todo):
             if name == REAL and not choice.real and (load := runs.busy()):

@@ -10,7 +10,7 @@ from runner.model.stack import Role, transport_of
 from runner.plan.catalog import Catalog, Selection, named, split
 from runner.plan.links import EMULATED_LINKS, declared_links, is_link_text, load_links, parse_link, select_links
 from runner.plan.options import MatrixOptions
-from runner.plan.variants import CaseChanges, CaseVariant, RequestedVariants, doubts, place, with_variants_of
+from runner.plan.variants import CaseChanges, CaseVariant, doubts, place, requested_variants, with_variants_of
 from testcases.base import Case
 from testcases.measurements import measurement
 
@@ -136,24 +136,20 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
         iterations=options.iterations,
         counts=counts,
     )
-    requested = RequestedVariants.parse(options.variants, catalog, selection)
-    placed = place(catalog, selection, requested)
-    _require_jobs(placed.catalog, placed.selection, records.values())
-    _require_room_beside(placed.catalog, placed.selection, records.values())
+    variants, boxes = requested_variants(options.variants, catalog, selection)
+    catalog, selection = place(catalog, selection, variants, boxes)
+    _require_jobs(catalog, selection, records.values())
+    _require_room_beside(catalog, selection, records.values())
     used = {record.real_link.name for record in records.values() if record.real_link is not None}
     return Choice(
-        catalog=placed.catalog,
-        selection=placed.selection,
+        catalog=catalog,
+        selection=selection,
         records=records,
         real=select_links(dict(links.real), tuple(used)) if used else (),
         timeout_scale=_timeout_scale(options.timeout_scale, run),
         doubts=(
-            *(
-                sentence
-                for variant in requested.stacks
-                for sentence in doubts(variant, catalog.implementations[variant.stack])
-            ),
-            *_uncarried(placed.catalog, placed.selection, cases.values()),
+            *(sentence for variant in variants for sentence in doubts(variant, catalog.implementations[variant.stack])),
+            *_uncarried(catalog, selection, cases.values()),
         ),
     )
 

@@ -21,34 +21,28 @@ _BOX_EXAMPLE = "write NAME:KNOB=VALUE,… such as pep-split:CCA=bbr,IW=100"
 _EXAMPLE = "write STACK:NAME=VALUE,… such as quinn:CCA=bbr,IW=32"
 
 
-@dataclass(frozen=True)
-class RequestedVariants:
-    """The requested variants without repetition: the variants of stacks, and the variants of middleboxes by name."""
-
-    stacks: tuple[Variant, ...]
-    middleboxes: Mapping[str, Middlebox]
-
-    @classmethod
-    def parse(cls, texts: Iterable[str], catalog: Catalog, selection: Selection) -> "RequestedVariants":
-        """Parse the values of `--variant`. When a stack and a middlebox have the same name, the variant is made of the
-        stack or middlebox that is selected. Raises UsageError when both are selected, and for a parameter that a stack
-        or middlebox lacks.
-        """
-        stacks: dict[Variant, None] = {}
-        boxes: dict[str, Middlebox] = {}
-        for text in (variant for argument in texts for variant in sweep(argument)):
-            name = text.partition(":")[0]
-            as_box, as_stack = name in selection.vias, name in (*selection.servers, *selection.clients)
-            if as_box and as_stack:
-                raise _wrong(text, f"{name} is selected as a stack and with --via: run them in two calls.")
-            if as_box or (name in catalog.middleboxes and name not in catalog.implementations):
-                if not as_box:
-                    raise _wrong(text, f"{name} is not selected: add it to --via.")
-                box = middlebox_variant(text, catalog)
-                boxes[box.name] = box
-            else:
-                stacks[parse(text, catalog.implementations)] = None
-        return cls(tuple(stacks), boxes)
+def requested_variants(
+    texts: Iterable[str], catalog: Catalog, selection: Selection
+) -> tuple[tuple[Variant, ...], dict[str, Middlebox]]:
+    """Parse the values of `--variant`: the variants of stacks, and the variants of middleboxes by name, without
+    repetitions. When a stack and a middlebox have the same name, the variant is made of the one that is selected.
+    Raises UsageError when both are selected, and for a parameter that a stack or middlebox lacks.
+    """
+    stacks: dict[Variant, None] = {}
+    boxes: dict[str, Middlebox] = {}
+    for text in (variant for argument in texts for variant in sweep(argument)):
+        name = text.partition(":")[0]
+        as_box, as_stack = name in selection.vias, name in (*selection.servers, *selection.clients)
+        if as_box and as_stack:
+            raise _wrong(text, f"{name} is selected as a stack and with --via: run them in two calls.")
+        if as_box or (name in catalog.middleboxes and name not in catalog.implementations):
+            if not as_box:
+                raise _wrong(text, f"{name} is not selected: add it to --via.")
+            box = middlebox_variant(text, catalog)
+            boxes[box.name] = box
+        else:
+            stacks[parse(text, catalog.implementations)] = None
+    return tuple(stacks), boxes
 
 
 def middlebox_variant(text: str, catalog: Catalog) -> Middlebox:
@@ -181,23 +175,18 @@ def doubts(variant: Variant, stack: Implementation) -> list[str]:
     return [f"{variant.name}: {sentence}; results say what was applied." for sentence in sentences]
 
 
-@dataclass(frozen=True)
-class Placed:
-    """The catalogue with the variants, and the selection with each variant after its stack or middlebox."""
-
-    catalog: Catalog
-    selection: Selection
-
-
-def place(catalog: Catalog, selection: Selection, requested: RequestedVariants) -> Placed:
-    """Add each variant of a middlebox after the middlebox, and each variant of a stack after the stack.
+def place(
+    catalog: Catalog, selection: Selection, variants: Iterable[Variant], boxes: Mapping[str, Middlebox]
+) -> tuple[Catalog, Selection]:
+    """Add each variant of a middlebox after the middlebox, and each variant of a stack after the stack, to both the
+    catalogue and the selection.
 
     A variant of a stack gets the roles in which its stack is selected and in which the variant differs from the stack.
     Raises UsageError for a variant that has no such role.
     """
-    middleboxes = {**catalog.middleboxes, **requested.middleboxes}
+    middleboxes = {**catalog.middleboxes, **boxes}
     families = [via for via in selection.vias if not via or not middleboxes[via].variant_of]
-    members = dict.fromkeys((*selection.vias, *requested.middleboxes))
+    members = dict.fromkeys((*selection.vias, *boxes))
     vias = [
         member
         for base in families
@@ -206,7 +195,7 @@ def place(catalog: Catalog, selection: Selection, requested: RequestedVariants) 
     ]
     catalog = replace(catalog, middleboxes=middleboxes)
     selection = replace(selection, vias=tuple(dict.fromkeys((*vias, *members))))
-    for variant in requested.stacks:
+    for variant in variants:
         selected = {Role.SERVER: selection.servers, Role.CLIENT: selection.clients}
         roles = tuple(role for role in variant.roles if variant.stack in selected[role])
         if not roles:
@@ -221,7 +210,7 @@ def place(catalog: Catalog, selection: Selection, requested: RequestedVariants) 
             servers=_with_variant(selection.servers, variant) if Role.SERVER in roles else selection.servers,
             clients=_with_variant(selection.clients, variant) if Role.CLIENT in roles else selection.clients,
         )
-    return Placed(catalog, selection)
+    return catalog, selection
 
 
 def _with_variant(names: tuple[str, ...], variant: Variant) -> tuple[str, ...]:

@@ -236,6 +236,15 @@ def to_json(value: object, adapter: TypeAdapter[Any]) -> bytes:
     return json.dumps(document, indent=1, sort_keys=True, allow_nan=False).encode() + b"\n"
 
 
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Differs for each file that was written to `path`; None without a file."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_ino, about.st_mtime_ns
+
+
 def _load(path: Path, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -> Any:
     try:
         text = read_regular(path)
@@ -397,6 +406,7 @@ class RunFolder:
         self.path = path
         self.run = run
         self.skip = skip
+        self._stamp: tuple[int, int] | None = None  # of the `run.json` that was read
 
     @classmethod
     def create(cls, path: Path, run: Run) -> "RunFolder":
@@ -416,6 +426,7 @@ class RunFolder:
     def open(cls, path: Path, skip: Callable[[str], None] | None = None) -> "RunFolder":
         """Open a stored run. Raises UsageError when `path` contains no run, or when the run can't be read."""
         path = path if name_problem(path.name) is None else path.resolve()
+        stamp = _stamp(path / "run.json")
         if problem := name_problem(path.name):
             raise UsageError(f"{_quoted(str(path))} can't contain a run, because {problem}: rename the folder.")
         try:
@@ -423,12 +434,18 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(f"{path} contains no run: there is no run.json in it.") from error
         _check_run(str(path / "run.json"), run)
-        return cls(path, run, skip)
+        folder = cls(path, run, skip)
+        folder._stamp = stamp
+        return folder
 
     @classmethod
     def stored(cls, path: Path) -> "RunFolder | None":
         """The run in the folder `path`; None when there is none yet. Raises UsageError when it can't be read."""
         return cls.open(path) if (path / "run.json").is_file() else None
+
+    def refreshed(self) -> "RunFolder":
+        """This folder, or a new object when somebody has replaced `run.json` since it was read."""
+        return self if self._stamp == _stamp(self.path / "run.json") else RunFolder.open(self.path, self.skip)
 
     @property
     def name(self) -> str:

@@ -12,10 +12,10 @@ from lab.records import select
 from runner.errors import UsageError
 from runner.inputs.inputs import environment
 from runner.model.run import Run
-from runner.model.stack import PARAMETERS, Role, Variant
+from runner.model.stack import PARAMETERS, Middlebox, Role, Variant
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, load_cases, load_implementations
-from runner.plan.variants import RequestedVariants, doubts, parse, place, with_variants_of
+from runner.plan.variants import doubts, parse, place, requested_variants, with_variants_of
 from runner.store.runs import RunFolder
 
 STACKS = {
@@ -31,8 +31,8 @@ STACKS = {
 }
 
 
-def _parse(texts: Iterable[str], catalog: Catalog) -> RequestedVariants:
-    return RequestedVariants.parse(texts, catalog, select(catalog, cases=("sat",)))
+def _parse(texts: Iterable[str], catalog: Catalog) -> tuple[tuple[Variant, ...], dict[str, Middlebox]]:
+    return requested_variants(texts, catalog, select(catalog, cases=("sat",)))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_a_variant_is_parsed_into_an_order_of_its_own(catalog: Catalog) -> None:
     variant = parse("fast:iw=032, CCA=bbr", catalog.implementations)
     assert variant == Variant(stack="fast", parameters=(("CCA", "bbr"), ("IW", "32")))
     assert variant.name == "fast+cca=bbr+iw=32"
-    assert _parse(["fast:CCA=bbr,IW=32", "fast:IW=32,CCA=bbr"], catalog).stacks == (variant,)
+    assert _parse(["fast:CCA=bbr,IW=32", "fast:IW=32,CCA=bbr"], catalog)[0] == (variant,)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_variant_is_parsed_into_an_order_of_its_own(catalog: Catalog) -> None:
     ],
 )
 def test_values_between_slashes_are_a_variant_each(catalog: Catalog, text: str, names: list[str]) -> None:
-    assert [stack.name.partition("~")[0] for stack in _parse([text], catalog).stacks] == names
+    assert [stack.name.partition("~")[0] for stack in _parse([text], catalog)[0]] == names
 
 
 def test_a_sweep_with_a_value_missing_is_refused(catalog: Catalog) -> None:
@@ -138,8 +138,8 @@ def placed(
     catalog: Catalog, *texts: str, servers: str = "fast,fixed", clients: str = "fast"
 ) -> tuple[Catalog, tuple[str, ...], tuple[str, ...]]:
     selection = select(catalog, servers=(servers,), clients=(clients,), cases=("sat",), iterations=1)
-    outcome_now = place(catalog, selection, _parse(texts, catalog))
-    return outcome_now.catalog, outcome_now.selection.servers, outcome_now.selection.clients
+    catalog, selection = place(catalog, selection, *_parse(texts, catalog))
+    return catalog, selection.servers, selection.clients
 
 
 def test_a_variant_stands_beside_its_stack_in_the_roles_in_which_that_was_selected(catalog: Catalog) -> None:
@@ -168,11 +168,11 @@ def test_a_variant_has_the_image_and_the_claims_of_its_stack(catalog: Catalog) -
 def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_path: Path) -> None:
     selection = select(catalog, servers=("fast",), clients=("fast",), cases=("sat",), iterations=1)
     requested = _parse(["fast:IW=32,CCA=bbr", "fast:SERVER_PARAMS=-x"], catalog)
-    outcome_now = place(catalog, selection, requested)
+    grown, selection = place(catalog, selection, *requested)
     run = jobs.new_run(
         tmp_path / "run",
-        outcome_now.catalog,
-        outcome_now.selection,
+        grown,
+        selection,
         seed=1,
         shuffled=False,
         image_ids={"fast": "sha256:1"},
@@ -183,8 +183,8 @@ def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_pa
     assert stored.implementations["fast+cca=bbr+iw=32"].image_id == "sha256:1"
     again = with_variants_of(catalog, stored)
     resumed = select(again, servers=stored.servers, clients=stored.clients, cases=("sat",), iterations=1)
-    assert resumed == outcome_now.selection
-    assert again.implementations == outcome_now.catalog.implementations
+    assert resumed == selection
+    assert again.implementations == grown.implementations
     assert jobs.extend_run(folder, run) == stored
 
 
@@ -193,11 +193,11 @@ def test_going_on_asks_for_no_more_than_the_run_had(catalog: Catalog, tmp_path: 
         selection = select(
             catalog, servers=("fast,fixed",), clients=("stranger",), cases=("sat",), iterations=iterations
         )
-        outcome_now = place(catalog, selection, _parse(texts, catalog))
+        grown, selection = place(catalog, selection, *_parse(texts, catalog))
         return jobs.new_run(
             tmp_path / "run",
-            outcome_now.catalog,
-            outcome_now.selection,
+            grown,
+            selection,
             seed=1,
             shuffled=False,
             image_ids={},

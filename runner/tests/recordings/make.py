@@ -24,7 +24,7 @@ from runner.paths import ROOT
 from runner.places.place import Concurrency, HostDeployment, LanePlace
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, load_catalog, load_implementations
-from runner.plan.variants import RequestedVariants, place
+from runner.plan.variants import place
 from runner.units import KIB
 
 HERE = Path(__file__).parent
@@ -127,11 +127,11 @@ def _run() -> Run:
     selection = select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
     variants = dict.fromkeys((*VARIANTS, *(variant for bad in BAD for variant in _sinners(bad).values())))
-    placed = place(catalog, selection, RequestedVariants(tuple(variants), {}))
+    catalog, selection = place(catalog, selection, variants, {})
     run = jobs.new_run(
         Path("recordings"),
-        placed.catalog,
-        placed.selection,
+        catalog,
+        selection,
         seed=2,
         shuffled=False,
         image_ids=images,
