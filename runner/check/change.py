@@ -64,7 +64,7 @@ class Change:
     @cached_property
     def decided(self) -> tuple[tuple[Result, ...], tuple[Result, ...]]:
         """The iterations of base and of head that have a verdict."""
-        before, after = (tuple(result for result in side if has_verdict(result)) for side in (self.base, self.head))
+        before, after = (tuple(result for result in build if has_verdict(result)) for build in (self.base, self.head))
         return before, after
 
     @cached_property
@@ -88,8 +88,8 @@ class Change:
         if not self.measured:
             return [], []
         before, after = (
-            [result.sample.ttlb for result in side if result.outcome is _GOOD and result.sample and result.sample.ttlb]
-            for side in self.decided
+            [result.sample.ttlb for result in build if result.outcome is _GOOD and result.sample and result.sample.ttlb]
+            for build in self.decided
         )
         return before, after
 
@@ -129,7 +129,7 @@ class Change:
     @property
     def further(self) -> int:
         """The number of iterations that both builds must run next."""
-        if any(sum(not has_verdict(result) for result in side) >= TRIES for side in (self.base, self.head)):
+        if any(sum(not has_verdict(result) for result in build) >= TRIES for build in (self.base, self.head)):
             return 0
         if not all(self.decided):
             codes = {code_of(result) for result in (*self.base, *self.head) if result.outcome is Outcome.ERROR}
@@ -166,16 +166,16 @@ class Change:
     @property
     def _other_reason(self) -> bool:
         before, after = self.decided
-        reasons = [{reason(result) for result in side} for side in (before, after)]
+        reasons = [{reason(result) for result in build} for build in (before, after)]
         return self.rates[1][0] == 0 and reasons[0].isdisjoint(reasons[1])
 
     @property
     def shown(self) -> Result:
         """The iteration that represents the cell: the first of head (of base for a better cell) that did not succeed,
         otherwise the first iteration of all."""
-        side = self.base if self.state is CellState.BETTER else self.head
+        build = self.base if self.state is CellState.BETTER else self.head
         return next(
-            (result for result in side if result.outcome is not _GOOD and has_verdict(result)),
+            (result for result in build if result.outcome is not _GOOD and has_verdict(result)),
             (*self.head, *self.base)[0],
         )
 
@@ -215,9 +215,12 @@ def _group_p(group: Sequence[Change], change: Change) -> float:
         ways = [other.way for other in group if other.about_times]
         less, more = sorted((ways.count(-1), ways.count(1)))
         return float(min(1.0, 2 * sum(comb(less + more, k) for k in range(less + 1)) / 2 ** (less + more)))
-    sides: list[Callable[[Change], Result]] = [lambda change: change.decided[0][0], lambda change: change.decided[1][0]]
-    cause = reason(sides[1 if change.way < 0 else 0](change))
-    before, after = (sum(reason(side(other)) != cause for other in group) for side in sides)
+    builds: list[Callable[[Change], Result]] = [
+        lambda change: change.decided[0][0],
+        lambda change: change.decided[1][0],
+    ]
+    cause = reason(builds[1 if change.way < 0 else 0](change))
+    before, after = (sum(reason(build(other)) != cause for other in group) for build in builds)
     return rate_test((before, len(group)), (after, len(group)))
 
 
@@ -305,7 +308,7 @@ class ChangeReport:
 
     def markdown(self) -> str:
         """The summary for a pull request, as Markdown."""
-        builds = ", ".join(f"{side} `{self.images[side]}` ({_short(self.image_ids[side])})" for side in self.images)
+        builds = ", ".join(f"{build} `{self.images[build]}` ({_short(self.image_ids[build])})" for build in self.images)
         clock = "virtual time" if self.clock != "real" else "real time"
         lines = [f"## {self.title()}", "", f"{builds}; {self.jobs} jobs, {clock}, {format_duration(self.seconds)}."]
         if self.equal is not None:
@@ -330,7 +333,7 @@ class ChangeReport:
                 first.place.case,
                 first.place.role.value,
                 _names(change.place.peer for change in group),
-                *(_tally(group, side) for side in (0, 1)),
+                *(_tally(group, build) for build in (0, 1)),
                 _cause(first),
                 self._evidence(first),
             )
@@ -374,8 +377,8 @@ class ChangeReport:
     def _evidence(self, change: Change) -> str:
         """The packets of the cell's finding and the page of the cell; as a link when the report has a URL."""
         job = change.shown.job
-        side = "base" if change.state is CellState.BETTER else "head"
-        page = f"{SITE}/{side}/{job.pair}/{job.case_link}.html"
+        build = "base" if change.state is CellState.BETTER else "head"
+        page = f"{SITE}/{build}/{job.pair}/{job.case_link}.html"
         places = "; ".join(f"packets {finding.places}" for finding in change.shown.findings[:1] if finding.packets)
         return f"[{places or 'page'}]({self.url.rstrip('/')}/{page})" if self.url else places or f"`{page}`"
 
@@ -414,13 +417,13 @@ def _groups(changes: Iterable[Change], key: Callable[[Change], tuple[str | int, 
     return list(groups.values())
 
 
-def _tally(group: Sequence[Change], side: int) -> str:
+def _tally(group: Sequence[Change], build: int) -> str:
     """Successes and attempts of all cells of the group, such as `3/5`; the median delivery time when only the times can
     differ."""
     if all(change.about_times for change in group):
-        times = sorted(time for change in group for time in change.times[side])
+        times = sorted(time for change in group for time in change.times[build])
         return format_duration(times[len(times) // 2]) if times else ""
-    good, tried = (sum(change.rates[side][index] for change in group) for index in (0, 1))
+    good, tried = (sum(change.rates[build][index] for change in group) for index in (0, 1))
     return f"{good}/{tried}" if tried else "–"
 
 

@@ -166,7 +166,7 @@ class ArchivedImages(ImageSource):
 # the folders.
 
 BASE, HEAD = "base", "head"
-SIDES = (BASE, HEAD)
+BUILDS = (BASE, HEAD)
 _GUEST = "guest-"  # the first letters of the codes for failures of a guest itself
 
 
@@ -223,7 +223,7 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
         roles=tuple(map(Role, roles)),
         peers=peers,
         cases=cases,
-        facts={side: source.facts(images[side]) for side in SIDES},
+        facts={build: source.facts(images[build]) for build in BUILDS},
         path=path,
     )
     if (path / BASE).exists():
@@ -235,8 +235,8 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
             if source.only_virtual:
                 raise SetupError(f"{error} Jobs in lanes need Docker; leave out --rootless.") from error
             out.print(f"{error} The jobs run in lanes, in real time.", soft_wrap=True, markup=False)
-            for side in SIDES:
-                remove_tree(path, side)
+            for build in BUILDS:
+                remove_tree(path, build)
             comparison = replace(comparison, options=replace(comparison.options, clock=REAL))
     return run(comparison)
 
@@ -274,28 +274,28 @@ class TwoBuilds:
     """The jobs of one comparison and their results, by build."""
 
     def __init__(self, plan: _Comparison, ready: Ready, place: Place, width: Concurrency, out: Console) -> None:
-        self.results: dict[str, dict[Job, Result]] = {side: {} for side in SIDES}
+        self.results: dict[str, dict[Job, Result]] = {build: {} for build in BUILDS}
         self._plan, self._options = plan, plan.options
         self._name, self._ready, self._out = plan.name, ready, out
         self._entries = {
-            side: Implementation(
+            build: Implementation(
                 name=plan.name,
-                image=plan.images[side],
+                image=plan.images[build],
                 url=facts.url,
                 version=facts.version,
                 roles=plan.roles,
                 speaks=OVER_QUIC,
             )
-            for side, facts in plan.facts.items()
+            for build, facts in plan.facts.items()
         }
         self._place, self._width = place, width
         self._catalogs = {
-            side: replace(plan.catalog, implementations={**plan.catalog.implementations, plan.name: entry})
-            for side, entry in self._entries.items()
+            build: replace(plan.catalog, implementations={**plan.catalog.implementations, plan.name: entry})
+            for build, entry in self._entries.items()
         }
         self._folders: dict[str, RunFolder] = {}
-        self._problems: dict[str, list[Problem]] = {side: list(of_image(plan.facts[side])) for side in SIDES}
-        self._without_run: dict[str, dict[Job, Result]] = {side: {} for side in SIDES}
+        self._problems: dict[str, list[Problem]] = {build: list(of_image(plan.facts[build])) for build in BUILDS}
+        self._without_run: dict[str, dict[Job, Result]] = {build: {} for build in BUILDS}
 
     def run(self) -> ChangeReport:
         """Run handshakes first, then all other cases, then the cells that differ again. Raises GuestsUnavailableError
@@ -306,7 +306,7 @@ class TwoBuilds:
         )
         if not first:
             raise UsageError("No job is left: no peer supports any of the cases of --case in the roles of --role.")
-        self._folders = {side: self._create(side, first) for side in SIDES}
+        self._folders = {build: self._create(build, first) for build in BUILDS}
         if not any(problem.fatal for problems in self._problems.values() for problem in problems):
             with ExitStack() as stack:
                 for folder in self._folders.values():
@@ -317,7 +317,7 @@ class TwoBuilds:
         return ChangeReport(
             name=self._name,
             images=self._plan.images,
-            image_ids={side: facts.image_id for side, facts in self._plan.facts.items()},
+            image_ids={build: facts.image_id for build, facts in self._plan.facts.items()},
             problems=tuple(problem for problem in self._problems[HEAD] if problem not in self._problems[BASE]),
             changes=changes,
             folders=self._folders,
@@ -351,22 +351,22 @@ class TwoBuilds:
 
     def _require_guests(self) -> None:
         """Raise GuestsUnavailableError when all jobs so far failed because of their guests."""
-        ended = [result for side in SIDES for result in self.results[side].values()]
+        ended = [result for build in BUILDS for result in self.results[build].values()]
         broken = [result for result in ended if code_of(result).startswith(_GUEST)]
         if ended and len(broken) == len(ended):
             raise GuestsUnavailableError(f"This host can't run virtual time: {broken[0].findings[0].actual}.")
 
-    def _create(self, side: str, first: Sequence[Job]) -> RunFolder:
+    def _create(self, build: str, first: Sequence[Job]) -> RunFolder:
         stacks = (self._name, *self._plan.peers)
         selection = Selection(servers=stacks, clients=stacks, cases=self._plan.cases, iterations=1)
-        path = self._plan.path / side
+        path = self._plan.path / build
         run = new_run(
             path,
-            self._catalogs[side],
+            self._catalogs[build],
             selection,
             seed=self._options.seed,
             shuffled=False,
-            image_ids={**self._ready.ids, self._name: self._plan.facts[side].image_id},
+            image_ids={**self._ready.ids, self._name: self._plan.facts[build].image_id},
             image_digests=self._ready.digests,
             timeout_scale=1.0,
         )
@@ -374,11 +374,11 @@ class TwoBuilds:
 
     def _probe(self, jobs: Sequence[Job]) -> None:
         """Run both images with an unknown test case, on a place that probes images."""
-        for side, folder in self._folders.items():
+        for build, folder in self._folders.items():
             answers = self._place.probe(folder.run, folder.path / "compliance.json", jobs)
-            self._without_run[side] = verdicts_without_run(self._catalogs[side], tuple(jobs), answers)
+            self._without_run[build] = verdicts_without_run(self._catalogs[build], tuple(jobs), answers)
             reasons = {role: reason for (name, role), reason in answers.items() if name == self._name}
-            self._problems[side] += of_probe(reasons)
+            self._problems[build] += of_probe(reasons)
 
     def _execute(self, jobs: Sequence[Job]) -> None:
         """Run the jobs with both builds: at the same time when they can't disturb each other, otherwise case by case
@@ -386,51 +386,53 @@ class TwoBuilds:
         at_once = self._place.runs_at_once
         for _, block in groupby(jobs, key=lambda job: "" if at_once else job.case):
             todo = tuple(block)
-            works = {side: self._campaign(side, todo) for side in SIDES}
-            with stopping(*works.values()), ThreadPoolExecutor(len(SIDES) if at_once else 1) as pool:
-                for side, results in zip(SIDES, pool.map(Campaign.execute, works.values()), strict=True):
-                    self.results[side] |= results
+            works = {build: self._campaign(build, todo) for build in BUILDS}
+            with stopping(*works.values()), ThreadPoolExecutor(len(BUILDS) if at_once else 1) as pool:
+                for build, results in zip(BUILDS, pool.map(Campaign.execute, works.values()), strict=True):
+                    self.results[build] |= results
             if any(work.stopped for work in works.values()):
                 done = sum(map(len, self.results.values()))
                 raise InterruptedRunError(
                     f"Stopped after {done} jobs of the comparison; they are in {self._plan.path}."
                 )
 
-    def _campaign(self, side: str, jobs: tuple[Job, ...]) -> Campaign:
-        folder = self._folders[side]
+    def _campaign(self, build: str, jobs: tuple[Job, ...]) -> Campaign:
+        folder = self._folders[build]
         order = dict.fromkeys((*folder.run.order, *jobs))
         folder.save_run(replace(folder.run, order=tuple(order)))
         return Campaign(
             folder=folder,
             cases=self._plan.catalog.cases,
             todo=jobs,
-            verdicts_without_run={job: result for job, result in self._without_run[side].items() if job in jobs},
+            verdicts_without_run={job: result for job, result in self._without_run[build].items() if job in jobs},
             deployment=self._place.deployment(folder.run),
             width=self._width,
             # When two results differ, the captures of both builds are useful, also of the build that succeeded.
             retention=Retention.ALL if any(job.iteration > 1 for job in jobs) else Retention.FAILED,
-            observer=_Progress(self._out, side),
+            observer=_Progress(self._out, build),
         )
 
     def changes(self) -> dict[CellPlace, Change]:
         """Every cell with the iterations of both builds, in the order of the jobs."""
         iterations: dict[CellPlace, dict[str, list[Result]]] = {}
-        for side, results in self.results.items():
+        for build, results in self.results.items():
             for job, result in sorted(results.items(), key=lambda item: item[0].iteration):
-                iterations.setdefault(CellPlace.of(job, self._name), {name: [] for name in SIDES})[side].append(result)
+                iterations.setdefault(CellPlace.of(job, self._name), {name: [] for name in BUILDS})[build].append(
+                    result
+                )
         cases = self._plan.catalog.cases
         measured = {case for case in self._plan.cases if cases[case].kind is Kind.MEASUREMENT}
         changes = {
             place: Change(
                 place=place,
-                base=tuple(sides[BASE]),
-                head=tuple(sides[HEAD]),
+                base=tuple(builds[BASE]),
+                head=tuple(builds[HEAD]),
                 measured=place.case in measured,
                 least=self._options.least / 100,
                 questions=sum(other.case in measured for other in iterations),
             )
-            for place, sides in iterations.items()
-            if all(sides.values())
+            for place, builds in iterations.items()
+            if all(builds.values())
         }
         confirmed = confirmed_by_peers(changes)
         order = list(self._plan.cases)
@@ -465,9 +467,9 @@ class TwoBuilds:
 class _Progress:
     """Prints a line for each job that did not succeed, and for each tenth of a build's jobs."""
 
-    def __init__(self, out: Console, side: str) -> None:
+    def __init__(self, out: Console, build: str) -> None:
         self._out = out
-        self._side = side
+        self._build = build
         self._tenths = 0
         self._lock = threading.Lock()
 
@@ -476,12 +478,12 @@ class _Progress:
         if event.event != "finished" or event.result is None:
             return
         if event.result.outcome in (Outcome.FAILED, Outcome.ERROR):
-            self._out.print(f"{self._side}: {result_line(event.result, event.kind)}", soft_wrap=True)
+            self._out.print(f"{self._build}: {result_line(event.result, event.kind)}", soft_wrap=True)
         with self._lock:
             tenths = 10 * event.done // event.total
             if tenths > self._tenths:
                 self._tenths = tenths
-                self._out.print(f"{self._side}: {event.done} of {event.total} jobs, {escape(event.result.job.case)}")
+                self._out.print(f"{self._build}: {event.done} of {event.total} jobs, {escape(event.result.job.case)}")
 
 
 # Builds the images of two commits of a repository, with the build command that the user gives.
@@ -506,26 +508,26 @@ def build_commits(
     build that fails.
     """
     images = {}
-    for side, ref in refs.items():
+    for build, ref in refs.items():
         commit = _git(repository, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
         if not commit:
-            raise UsageError(f"--{side} {ref}: {repository} has no such commit. A shallow clone lacks older commits.")
-        images[side] = f"bentpipe-ci/{name}:{commit[:12]}"
-        if source.has(images[side]):
-            say(f"{side} {commit[:12]}: the image exists already.")
+            raise UsageError(f"--{build} {ref}: {repository} has no such commit. A shallow clone lacks older commits.")
+        images[build] = f"bentpipe-ci/{name}:{commit[:12]}"
+        if source.has(images[build]):
+            say(f"{build} {commit[:12]}: the image exists already.")
             continue
-        say(f"{side} {commit[:12]}: {command}")
-        more = source.build_environment(images[side])
-        _build(repository, commit, command, {"IMAGE": images[side], **more}, side)
-        if not source.has(images[side]):
+        say(f"{build} {commit[:12]}: {command}")
+        more = source.build_environment(images[build])
+        _build(repository, commit, command, {"IMAGE": images[build], **more}, build)
+        if not source.has(images[build]):
             where = " and write it to $ARCHIVE" if more else ""
             raise UsageError(
-                f"--build: the command made no image {images[side]}; it must tag its image as $IMAGE{where}."
+                f"--build: the command made no image {images[build]}; it must tag its image as $IMAGE{where}."
             )
     return images
 
 
-def _build(repository: Path, commit: str, command: str, variables: Mapping[str, str], side: str) -> None:
+def _build(repository: Path, commit: str, command: str, variables: Mapping[str, str], build: str) -> None:
     with tempfile.TemporaryDirectory(prefix="bentpipe-build-") as folder:
         checkout = Path(folder) / "checkout"
         try:
@@ -547,7 +549,7 @@ def _build(repository: Path, commit: str, command: str, variables: Mapping[str, 
             _git(repository, "worktree", "remove", "--force", str(checkout))
     if done.returncode:
         tail = "\n".join(done.stdout.splitlines()[-_LINES:])
-        raise UsageError(f"--build of {side} ({commit[:12]}) ended with exit code {done.returncode}:\n{tail}")
+        raise UsageError(f"--build of {build} ({commit[:12]}) ended with exit code {done.returncode}:\n{tail}")
 
 
 def _git(folder: Path, *words: str, printed: bool = False) -> str:

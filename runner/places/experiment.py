@@ -20,7 +20,7 @@ from runner.model.result import Artifacts, EndpointRecord, Evidence, FileRecord,
 from runner.model.stack import BesideRole, Box, Role
 from runner.places.lane_job import EndpointLimits, EndpointSpec, LaneJob
 from runner.places.lanes.lane import Lane
-from runner.places.supervised import STOPPED, Bell, Served, Supervised, Watched
+from runner.places.supervised import STOPPED, Notifier, Served, Supervised, Watched
 from runner.store import collect
 from runner.store.collect import Expected
 from runner.store.runs import save_evidence
@@ -559,12 +559,12 @@ class TimedExperiment(Experiment):
     listen_look = 0.05  # seconds between two checks whether the server listens on TCP
 
     def __init__(
-        self, job: LaneJob, *, served: Served, pool: Executor, bell: Bell, others: Sequence[Endpoint] = ()
+        self, job: LaneJob, *, served: Served, pool: Executor, notifier: Notifier, others: Sequence[Endpoint] = ()
     ) -> None:
         super().__init__(job, others)
         self._served = served
         self._pool = pool
-        self._bell = bell
+        self._notifier = notifier
         self._stages = Stages()
 
     def run(self) -> Evidence:
@@ -615,7 +615,7 @@ class TimedExperiment(Experiment):
             deadline = self._stages.wall() + _BOX_READY_SECONDS
             for box, endpoint in self._boxes.items():
                 while not self._box_ready(box):
-                    self._bell.wait(lambda: True, timeout=0)  # raises when the run is stopped
+                    self._notifier.wait(lambda: True, timeout=0)  # raises when the run is stopped
                     ended = endpoint.watched.ended
                     if ended or self._stages.wall() > deadline:
                         why = "ended" if ended else f"was not ready within {_BOX_READY_SECONDS:g} s"
@@ -631,7 +631,7 @@ class TimedExperiment(Experiment):
         while not self._listens(port):
             if server.ended or self._link_flooded() or self._stages.wall() > deadline:
                 return False
-            self._bell.wait(lambda: server.ended, timeout=self.listen_look)
+            self._notifier.wait(lambda: server.ended, timeout=self.listen_look)
         return True
 
     def _stop_server(self) -> None:

@@ -50,7 +50,7 @@ class Route:
 def wiring_script(
     pids: Mapping[str, int], cables: Sequence[Cable], routes: Mapping[str, Sequence[Route]], *, before: int = 0
 ) -> str:
-    """A shell script that wires a lane. It runs in the plumber, which sees the processes of the host. `routes`: the
+    """A shell script that wires a lane. It runs in the wiring container, which sees the host's processes. `routes`: the
     routes by role; simulators have no routes, because they forward frames. `before`: how often the same namespaces were
     wired before; the numbers of interfaces depend on it, so that the captures recognise a new cable.
     """
@@ -73,7 +73,7 @@ def wiring_script(
 
 def renewal_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]) -> str:
     """A shell script that removes the cables of a used lane and empties its volumes. `folders`: mount points of the
-    volumes in the holders, by role. The containers of the job must have been removed.
+    volumes in the keepers, by role. The containers of the job must have been removed.
     """
     lines = ["set -eu"]
     for role, pid in pids.items():
@@ -303,7 +303,7 @@ def routes(hops: Iterable[Hop], controllers: Mapping[str, str]) -> dict[str, lis
 def network_script(
     pids: Mapping[str, int], hops: Iterable[Hop], controllers: Mapping[str, str], *, before: int = 0
 ) -> str:
-    """A shell script that wires a lane. `pids`: the holders' process ids on the host, by role. `before`: how often the
+    """A shell script that wires a lane. `pids`: the keepers' process ids on the host, by role. `before`: how often the
     same namespaces were wired before."""
     hops = tuple(hops)
     return wiring_script(pids, cables(hops), routes(hops, controllers), before=before)

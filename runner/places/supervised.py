@@ -34,28 +34,27 @@ from runner.places.network import (
     LEFT_NETS,
     READY_PORT,
     RIGHT_NETS,
-    SERVER4,
     SERVER_HOSTS,
     hosts_file,
 )
 from runner.store.collect import COPY_MEMBERS, DEPTH, Expected
 from runner.units import MIB
 
-# Watches a container from before its start to its end: output, exit, floods. A lane waits until its bell
+# Watches a container from before its start to its end: output, exit, floods. A lane waits until its notifier
 # rings.
 
 STOPPED = "stopped"  # code of the LaneError for a job that was running when the run was stopped
-_LOOK = 0.25  # seconds between checks of `_stop` while the bell doesn't ring
+_LOOK = 0.25  # seconds between checks of `_stop` while the notifier doesn't ring
 
 
-class Bell:
+class Notifier:
     """Rings when something changed in a lane. `stop` is set when the whole run ends."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._changed = threading.Condition()
         self._stop = stop
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake all threads that wait."""
         with self._changed:
             self._changed.notify_all()
@@ -77,12 +76,12 @@ class Bell:
 class Watched:
     """A container that is watched until its end. Its fields may be read at any time."""
 
-    def __init__(self, engine: Engine, container: str, bell: Bell) -> None:
+    def __init__(self, engine: Engine, container: str, notifier: Notifier) -> None:
         self.container = container
         self.flooded = False  # killed because it printed more than its limit
         self.final: ContainerState | None = None
         self._engine = engine
-        self._bell = bell
+        self._notifier = notifier
         self._started = False
         self._failure: LaneError | None = None
 
@@ -106,7 +105,7 @@ class Watched:
             self.final = self._engine.state(self.container)
         except LaneError as error:
             self._failure = error
-        self._bell.ring()
+        self._notifier.notify()
 
     def _read(self) -> None:
         """Read the container's output until the end of the stream."""
@@ -115,14 +114,14 @@ class Watched:
         """Kill the container and wait for its end."""
         if self._started and not self.ended:
             self._engine.signal(self.container, "SIGKILL")
-            self._bell.wait(lambda: self.ended, timeout=10)
+            self._notifier.wait(lambda: self.ended, timeout=10)
 
     def terminate(self, *, grace: float, hurry: Callable[[], bool] = lambda: False) -> bool:
         """Send SIGTERM, and SIGKILL after `grace` seconds or as soon as `hurry()` is true. Returns True when the
         container was still running."""
         if not self._started or self.ended or not self._engine.signal(self.container, "SIGTERM"):
             return False
-        self._bell.wait(lambda: self.ended or hurry(), timeout=grace)
+        self._notifier.wait(lambda: self.ended or hurry(), timeout=grace)
         if not self.ended:
             self.kill()
         return True
@@ -133,8 +132,8 @@ class Supervised(Watched):
 
     _has_stdin = False  # True: the container has a stdin to write to
 
-    def __init__(self, engine: Engine, container: str, bell: Bell, *, output_limit: int) -> None:
-        super().__init__(engine, container, bell)
+    def __init__(self, engine: Engine, container: str, notifier: Notifier, *, output_limit: int) -> None:
+        super().__init__(engine, container, notifier)
         self._output_limit = output_limit
         self._output = Output()
         self._lock = threading.Lock()
@@ -173,21 +172,21 @@ class Supervised(Watched):
             self.flooded = True
             # In another thread, because a kill returns only after the output has been read.
             threading.Thread(target=self._kill_flood, name="flood", daemon=True).start()
-        self._bell.ring()
+        self._notifier.notify()
 
     def _kill_flood(self) -> None:
         try:
             self._engine.signal(self.container, "SIGKILL")
         except LaneError as error:
             self._failure = error
-            self._bell.ring()
+            self._notifier.notify()
 
 
 # Containers of the harness that serve several jobs and read commands from stdin.
 
 _OUTPUT_LIMIT = MIB  # bytes that a resident may print in addition to its answers
 _SILENCE = 60.0  # seconds without an answer
-_LINES = 20  # lines of the output of an ended holder in an error message
+_LINES = 20  # lines of the output of an ended keeper in an error message
 _AHEAD = 16  # most blocks of an answer that wait for their reader
 _REQUEST, _FRAME = struct.Struct(">II"), struct.Struct(">IBI")  # sim/tools/hold
 _OUTPUT, _END, _GONE = 0, 1, 2  # kinds of frames; the last kind is made here, at the end of the stream
@@ -205,8 +204,8 @@ class Resident(Supervised):
 
     _has_stdin = True
 
-    def __init__(self, engine: Engine, container: str, bell: Bell) -> None:
-        super().__init__(engine, container, bell, output_limit=_OUTPUT_LIMIT)
+    def __init__(self, engine: Engine, container: str, notifier: Notifier) -> None:
+        super().__init__(engine, container, notifier, output_limit=_OUTPUT_LIMIT)
 
     def say(self, data: bytes) -> None:
         """Write to the container's stdin. Raises LaneError when the container has ended."""
@@ -215,13 +214,13 @@ class Resident(Supervised):
         self._stream.write(data)
 
 
-class Holder(Resident):
+class CommandContainer(Resident):
     """A resident that runs `hold`, which runs many commands at the same time in its namespaces. The engine needs a
     tenth of a second of CPU time to run a command or to read a folder; `hold` only starts a process."""
 
-    def __init__(self, engine: Engine, container: str, bell: Bell, *, silence: float = _SILENCE) -> None:
+    def __init__(self, engine: Engine, container: str, notifier: Notifier, *, silence: float = _SILENCE) -> None:
         """`silence`: seconds without an answer after which a command counts as lost."""
-        super().__init__(engine, container, bell)
+        super().__init__(engine, container, notifier)
         self._silence = silence
         self._numbers = itertools.count(1)
         self._answers: dict[int, queue.Queue[tuple[int, bytes]]] = {}
@@ -230,14 +229,14 @@ class Holder(Resident):
 
     def run(self, command: Sequence[str]) -> Generator[bytes, None, int]:
         """Yields the output of a command in blocks, and returns its exit code. Closing the generator kills the command.
-        Raises LaneError when the holder ends, or when it prints nothing for `silence` seconds.
+        Raises LaneError when the keeper ends, or when it prints nothing for `silence` seconds.
         """
         number, frames = next(self._numbers), queue.Queue[tuple[int, bytes]](_AHEAD)
         self._answers[number] = frames
         kind = _OUTPUT
         try:
             if self._gone:
-                raise LaneError("holder-died", "A holder has ended.", printed=self.last_lines(_LINES))
+                raise LaneError("holder-died", "A namespace keeper has ended.", printed=self.last_lines(_LINES))
             words = "\0".join(command).encode()
             self.say(_REQUEST.pack(number, len(words)) + words)
             while True:
@@ -245,10 +244,10 @@ class Holder(Resident):
                 if kind == _END:
                     return int(data)
                 if kind == _GONE:
-                    raise LaneError("holder-died", "A holder ended while it worked.", printed=self.last_lines(_LINES))
+                    raise LaneError("holder-died", "A keeper ended while it worked.", printed=self.last_lines(_LINES))
                 yield data
         except queue.Empty:
-            raise LaneError("holder-silent", f"A holder said nothing for {self._silence:g} s: {command[0]}") from None
+            raise LaneError("holder-silent", f"A keeper said nothing for {self._silence:g} s: {command[0]}") from None
         finally:
             del self._answers[number]
             while not frames.empty():  # the reader of the stream may wait for a free place in the queue
@@ -298,7 +297,8 @@ class Holder(Resident):
                 frames.put((kind, content))
 
 
-# Containers of the tools image: holders keep the namespaces and volumes of a lane, and the plumber lays the cables.
+# Containers of the tools image: keepers keep the namespaces and volumes of a lane, and the wiring container lays the
+# cables.
 
 TOOLS = "bentpipe/tools"
 CAPTURES = "/captures"
@@ -334,7 +334,7 @@ ROUTER_SETTINGS = NAMESPACE_SETTINGS | {
 # Limits of the harness's own containers: files of images that they read must not fill the host's memory.
 _MEMORY = 256 * MIB  # bytes
 LINK_MEMORY = 1024 * MIB  # bytes; captured packets wait in memory until they are written
-_HOLDER_CPUS = 1_500_000_000  # nanoseconds of CPU time per second; enough to read a folder
+_KEEPER_CPUS = 1_500_000_000  # nanoseconds of CPU time per second; enough to read a folder
 
 
 def bounded(memory: int) -> dict[str, Any]:
@@ -342,9 +342,16 @@ def bounded(memory: int) -> dict[str, Any]:
     return {"mem_limit": memory, "memswap_limit": memory}
 
 
-def _holder(
-    role: str, command: Sequence[str], *, volumes: tuple[Volume, ...], capabilities: Sequence[str] = (), **host: Any
+def keeper(
+    role: str,
+    volumes: tuple[Volume, ...],
+    command: Sequence[str] = (),
+    *,
+    capabilities: Sequence[str] = (),
+    **host: Any,
 ) -> ContainerSpec:
+    """The keeper of the namespace and the volumes of `role`. `command`: a program that it runs meanwhile. `host`: other
+    entries of HostConfig."""
     return ContainerSpec(
         image=TOOLS,
         role=f"{role}-holder",
@@ -359,7 +366,7 @@ def _holder(
             "cap_add": ["DAC_OVERRIDE", *capabilities],  # to read the files of endpoints, which may belong to any user
             "security_opt": ["no-new-privileges"],
             "pids_limit": 64,
-            "nano_cpus": _HOLDER_CPUS,
+            "nano_cpus": _KEEPER_CPUS,
             "log_config": {"Type": "none", "Config": {}},
             **bounded(_MEMORY),
             **host,
@@ -367,34 +374,12 @@ def _holder(
     )
 
 
-def client_holder(volumes: tuple[Volume, ...]) -> ContainerSpec:
-    """The holder of the client's namespace and volumes."""
-    return _holder("client", [], volumes=volumes)
-
-
-def server_holder(volumes: tuple[Volume, ...], *, ask: bool) -> ContainerSpec:
-    """The holder of the server's namespace and volumes. With `ask`, it prints `server ready` once in each job, when UDP
-    port 443 answers."""
-    command = ["hold-server", SERVER4] if ask else []
-    return _holder("server", command, volumes=volumes)
-
-
-def beside_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
-    """The holder of the namespace and volumes of an endpoint of the second flow."""
-    return _holder(role, [], volumes=volumes)
-
-
-def router_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
-    """The holder of a router's namespace, which forwards packets, and of the volumes of the box in it."""
-    return _holder(role, [], volumes=volumes, sysctls=ROUTER_SETTINGS)
-
-
-def link_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
-    """The holder of the simulator's namespace and volume. It runs both captures and prints `link ready`."""
-    return _holder(
+def link_keeper(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
+    """The keeper of the simulator's namespace and volume. It runs both captures and prints `link ready`."""
+    return keeper(
         role,
+        volumes,
         ["hold-link", str(READY_PORT), ",".join(RIGHT_NETS), ",".join(LEFT_NETS)],
-        volumes=volumes,
         capabilities=("NET_RAW", "SETUID", "SETGID"),  # `tcpdump -Z root` needs them
         ulimits=[{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
         nano_cpus=None,  # a capture that waits for a CPU loses packets
@@ -402,8 +387,8 @@ def link_holder(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
     )
 
 
-def plumber() -> ContainerSpec:
-    """The plumber, which lays the cables between namespaces. It enters the namespaces of holders by their process ids,
+def wiring_container() -> ContainerSpec:
+    """The container that lays the cables between namespaces. It enters the namespaces of keepers by their process ids,
     so that the runner only needs the right to use Docker."""
     return ContainerSpec(
         image=TOOLS,
@@ -626,8 +611,8 @@ class Watchdog:
         self._container = create_watchdog(
             engine, f"{prefix}-{WATCHDOG_ROLE}", _of_runner(prefix), lease=LEASE_SECONDS, path=path
         )
-        self._bell = Bell(stop)
-        self._resident = Resident(engine, self._container, self._bell)
+        self._notifier = Notifier(stop)
+        self._resident = Resident(engine, self._container, self._notifier)
         self._stop = stop
 
     def start(self) -> None:
@@ -635,7 +620,7 @@ class Watchdog:
         killed runner."""
         resident = self._resident
         resident.start()
-        self._bell.wait(lambda: "watchdog" in resident.printed or resident.ended, timeout=_READY_SECONDS)
+        self._notifier.wait(lambda: "watchdog" in resident.printed or resident.ended, timeout=_READY_SECONDS)
         if "watchdog ready" not in resident.printed:
             printed = resident.last_lines(3) or "it printed nothing"
             raise LaneError(_NO_WATCHDOG, "The watchdog over the lanes did not start.", printed=printed)

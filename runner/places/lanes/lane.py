@@ -17,25 +17,27 @@ from runner.errors import LaneError
 from runner.images.images import SIMULATOR
 from runner.model.link import CLIENT, SERVER, TERMINAL, Hop
 from runner.model.result import InterfaceChange, InterfaceChangeKind
-from runner.model.stack import BesideRole, Box, Role
+from runner.model.stack import Box, Role
 from runner.places import supervised
 from runner.places.lane_job import LOGS
-from runner.places.network import LOOKED, READY_PORT, look_script, network_script, renewal_script
+from runner.places.network import LOOKED, READY_PORT, SERVER4, look_script, network_script, renewal_script
 from runner.places.supervised import (
     CAPTURE_LIMIT,
     CAPTURES,
     LINK_MEMORY,
+    NAMESPACE_SETTINGS,
+    ROUTER_SETTINGS,
     TOOLS,
-    Bell,
-    Holder,
+    CommandContainer,
+    Notifier,
     Resident,
     Supervised,
     bounded,
-    link_holder,
+    link_keeper,
 )
 from runner.units import MIB
 
-# One simulated link between two namespaces: a holder with both captures, and the simulator.
+# One simulated link between two namespaces: a keeper with both captures, and the simulator.
 
 _LINES = 20  # lines of a failed tool's output in an error message
 LINK_LOGS = 256 * MIB  # bytes for truth and packet log
@@ -57,16 +59,16 @@ class LaneSegment:
         self.role = role
         self.volume = Volume(name=f"{lane.name}-{role}-logs", path=LOGS)
         self._lane = lane
-        self._holder: Holder | None = None
+        self._keeper: CommandContainer | None = None
         self._link: Resident | None = None
         self._began = False  # True: the link was started in this job
 
     def hold(self) -> None:
-        """Start the holder, whose captures wait for the wiring, and the simulator, which waits for its document."""
+        """Start the keeper, whose captures wait for the wiring, and the simulator, which waits for its document."""
         lane = self._lane
         lane.engine.create_volume(self.volume.name, role=self.role, quota=LINK_LOGS)
-        self._holder = lane.hold(self.role, link_holder(self.role, (self.volume,)))
-        self._link = Resident(lane.engine, lane.create(self._simulator(), stays=True), lane.bell)
+        self._keeper = lane.hold(self.role, link_keeper(self.role, (self.volume,)))
+        self._link = Resident(lane.engine, lane.create(self._simulator(), stays=True), lane.notifier)
         self._link.start()
 
     def _simulator(self) -> ContainerSpec:
@@ -97,17 +99,17 @@ class LaneSegment:
 
     def start(self, document: dict[str, Any]) -> None:
         """Start the link (runner/places/lane_job.py); return when it carries packets and both captures listen."""
-        link, holder = self._parts()
+        link, keeper = self._parts()
         self._began = True
         link.say(json.dumps(document).encode() + b"\n")
 
         def is_ready() -> bool:
-            printed = holder.printed
+            printed = keeper.printed
             return "link ready" in printed and len(_LISTENING.findall(printed)) == 2
 
-        self._lane.bell.wait(lambda: is_ready() or self.died, timeout=_READY_SECONDS)
+        self._lane.notifier.wait(lambda: is_ready() or self.died, timeout=_READY_SECONDS)
         if self.died or not is_ready():
-            lines = "\n".join((link.last_lines(3), holder.last_lines(3))).strip()
+            lines = "\n".join((link.last_lines(3), keeper.last_lines(3))).strip()
             raise LaneError(
                 "link-not-ready", "The simulator was not ready in time.", printed=lines or "it printed nothing"
             )
@@ -119,7 +121,7 @@ class LaneSegment:
 
     @property
     def is_gone(self) -> bool:
-        """True when the holder or the simulator has ended, so that the namespace may have ended."""
+        """True when the keeper or the simulator has ended, so that the namespace may have ended."""
         return any(part.ended for part in self._parts())
 
     @property
@@ -136,18 +138,20 @@ class LaneSegment:
 
     def stop_captures(self) -> int:
         """End both captures. Returns how many packets the kernel dropped before the two captures could read them."""
-        _, holder = self._parts()
-        code, said = holder.execute(["kill", "-TERM", "1"])  # `hold` passes the signal on
+        _, keeper = self._parts()
+        code, said = keeper.execute(["kill", "-TERM", "1"])  # `hold` passes the signal on
         if code != 0:
             raise LaneError("captures-not-ended", "The captures could not be told to end.", printed=said)
-        ended = self._lane.bell.wait(lambda: "captures ended" in holder.printed or holder.ended, timeout=_STOP_SECONDS)
+        ended = self._lane.notifier.wait(
+            lambda: "captures ended" in keeper.printed or keeper.ended, timeout=_STOP_SECONDS
+        )
         if not ended:
             raise LaneError(
-                "captures-not-ended", "The captures did not end in time.", printed=holder.last_lines(_LINES)
+                "captures-not-ended", "The captures did not end in time.", printed=keeper.last_lines(_LINES)
             )
-        dropped = _DROPPED.findall(holder.printed)
+        dropped = _DROPPED.findall(keeper.printed)
         if sum(where == "kernel" for _, where in dropped) < 2:
-            raise LaneError("captures-died", "A capture ended before its time.", printed=holder.last_lines(_LINES))
+            raise LaneError("captures-died", "A capture ended before its time.", printed=keeper.last_lines(_LINES))
         return sum(int(count) for count, _ in dropped)
 
     def stop(self) -> None:
@@ -157,7 +161,7 @@ class LaneSegment:
             raise LaneError("no-lane", "There is no link.")
         if not link.ended:
             link.say(b"stop\n")
-        self._lane.bell.wait(lambda: self._exit_code() is not None or link.ended, timeout=_STOP_SECONDS)
+        self._lane.notifier.wait(lambda: self._exit_code() is not None or link.ended, timeout=_STOP_SECONDS)
         code = self._exit_code()
         if code != 0:
             raise LaneError(
@@ -166,12 +170,12 @@ class LaneSegment:
 
     def output(self) -> str:
         """The output of simulator and captures."""
-        return "".join(part.printed for part in (self._link, self._holder) if part is not None)
+        return "".join(part.printed for part in (self._link, self._keeper) if part is not None)
 
-    def _parts(self) -> tuple[Resident, Holder]:
-        if self._link is None or self._holder is None:
+    def _parts(self) -> tuple[Resident, CommandContainer]:
+        if self._link is None or self._keeper is None:
             raise LaneError("no-lane", "The lane was not prepared.")
-        return self._link, self._holder
+        return self._link, self._keeper
 
 
 # Captures packets in the namespace of the client or the server. On the link, a tunnel may hide these packets.
@@ -212,7 +216,7 @@ class EndCapture:
         )
         running = self._running = self._lane.supervise(self._lane.create(spec), output_limit=_OUTPUT)
         running.start()
-        self._lane.bell.wait(lambda: "listening on eth0" in running.printed or running.ended, timeout=_STOP_SECONDS)
+        self._lane.notifier.wait(lambda: "listening on eth0" in running.printed or running.ended, timeout=_STOP_SECONDS)
         if running.ended or "listening on eth0" not in running.printed:
             raise LaneError(
                 "no-end-capture", f"The capture at the {self.role} did not begin.", printed=running.last_lines(3)
@@ -253,8 +257,8 @@ class EndCapture:
 # would seem to be disturbed, and no endpoint would be blamed.
 
 _SCRIPT = (Path(__file__).parents[1] / "scripts" / "interface_watch.py").read_text()
-_CHANGES = "/interface-changes"  # file in the holder, to which the script writes
-# Runs as long as the holder, because a program that ends would stay in the holder's table of processes.
+_CHANGES = "/interface-changes"  # file in the keeper, to which the script writes
+# Runs as long as the keeper, because a program that ends would stay in the keeper's table of processes.
 _START = (
     f'python3 -ISBc "$0" > {_CHANGES} 2>&1 &'
     f" for _ in $(seq 500); do grep -q watching {_CHANGES} && exit; sleep 0.01; done; exit 1"
@@ -263,23 +267,23 @@ _NUMBER = "/sys/class/net/eth0/ifindex"
 _ON = "on"
 
 
-def begin_watch(holder: Holder) -> None:
-    """Watch eth0 in the namespace of `holder` until the holder ends. Raises LaneError."""
-    if holder.execute(["sh", "-c", _START, _SCRIPT])[0] != 0:
+def begin_watch(keeper: CommandContainer) -> None:
+    """Watch eth0 in the namespace of `keeper` until it ends. Raises LaneError."""
+    if keeper.execute(["sh", "-c", _START, _SCRIPT])[0] != 0:
         raise LaneError("holder-silent", "The watch of an interface did not start.")
 
 
 class InterfaceWatch:
-    """The changes of eth0 in the namespace of a holder during one job. Make it after the wiring, before the endpoint
+    """The changes of eth0 in the namespace of a keeper during one job. Make it after the wiring, before the endpoint
     starts. Raises LaneError."""
 
-    def __init__(self, holder: Holder) -> None:
-        self._holder = holder
-        self._number = holder.execute(["cat", _NUMBER])[1].strip()
+    def __init__(self, keeper: CommandContainer) -> None:
+        self._keeper = keeper
+        self._number = keeper.execute(["cat", _NUMBER])[1].strip()
 
     def changes(self, began: float) -> tuple[InterfaceChange, ...]:
         """The changes so far. `began`: the beginning of the job in seconds since 1970. Raises LaneError."""
-        _, printed = self._holder.execute(["cat", _CHANGES])
+        _, printed = self._keeper.execute(["cat", _CHANGES])
         return parse_changes(printed.splitlines(), self._number, began)
 
 
@@ -295,7 +299,7 @@ def parse_changes(lines: Sequence[str], number: str, began: float) -> tuple[Inte
     return tuple(changes)
 
 
-# The base of lanes: holders whose namespaces other containers join, volumes of the endpoints, simulated links.
+# The base of lanes: keepers whose namespaces other containers join, volumes of the endpoints, simulated links.
 
 _LISTENS = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 0A ", re.MULTILINE)  # a line of /proc/net/tcp
 
@@ -313,15 +317,15 @@ def accepts(table: str, port: int) -> bool:
     return any(int(digits, 16) == port for digits in _LISTENS.findall(table))
 
 
-# One lane: wired namespaces, simulated segments between them, captures. Making holders and namespaces takes most of a
+# One lane: wired namespaces, simulated segments between them, captures. Making keepers and namespaces takes most of a
 # job's set-up time, so a lane without routers serves several jobs. For each job, the cables with their addresses and
 # routes are made again, and the volumes are emptied. Then the lane is compared with its first state. If a job has left
-# anything, the lane gets new holders.
+# anything, the lane gets new keepers.
 
 READY_FILE = "/logs/ready"
 _PORT_SECONDS = 10.0
-_READY_LOOK = 1.0  # seconds that one command in a holder waits for a file
-# A socket without a peer in /proc/net/udp. The holder's own socket, which sends packets to the server, has a peer.
+_READY_LOOK = 1.0  # seconds that one command in a keeper waits for a file
+# A socket without a peer in /proc/net/udp. The keeper's own socket, which sends packets to the server, has a peer.
 LOCAL_PORT = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 ", re.MULTILINE)
 
 
@@ -338,7 +342,7 @@ class Shape:
 
     logs: int
     downloads: tuple[tuple[str, int], ...]  # quota of /downloads by role
-    ask_server: bool  # True: the holder reports when the server is ready
+    ask_server: bool  # True: the keeper reports when the server is ready
     nodes: tuple[str, ...]
     segments: tuple[str, ...]
     hops: tuple[Hop, ...]
@@ -362,11 +366,11 @@ class Lane:
     by `discard`. Each node of the shape has a namespace and /logs; each segment is a simulated link with a capture at
     both ends."""
 
-    def __init__(self, engine: Engine, pool: Executor, bell: Bell, *, name: str, shape: Shape) -> None:
+    def __init__(self, engine: Engine, pool: Executor, notifier: Notifier, *, name: str, shape: Shape) -> None:
         self.name = name
         self.engine = engine
         self.pool = pool
-        self.bell = bell
+        self.notifier = notifier
         self.shape = shape
         self.segments = tuple(LaneSegment(self, role) for role in shape.segments)
         self._volumes = {role: {Volume(name=f"{name}-{role}-logs", path="/logs"): shape.logs} for role in shape.nodes}
@@ -375,8 +379,8 @@ class Lane:
         self.end_captures = tuple(EndCapture(self, role) for role in shape.captured)
         self._containers: list[str] = []  # containers of the job
         self._staying: list[str] = []
-        self._holders: dict[str, Holder] = {}
-        self._pids: dict[str, int] = {}  # process ids of the holders by role
+        self._keepers: dict[str, CommandContainer] = {}
+        self._pids: dict[str, int] = {}  # process ids of the keepers by role
         self._preparing = threading.Lock()
         self._prepared = False
         self._failure: LaneError | None = None
@@ -384,15 +388,15 @@ class Lane:
         self._used = self._fit = False
         self._wirings = count()
 
-    def prepare(self, plumber: Holder) -> None:
-        """Start the holders and wire their namespaces, unless this was done in the background. Raises LaneError."""
+    def prepare(self, wiring: CommandContainer) -> None:
+        """Start the keepers and wire their namespaces, unless this was done in the background. Raises LaneError."""
         with self._preparing:
             if self._failure is not None:
                 raise self._failure
             if self._prepared:
                 return
             try:
-                self._make(plumber)
+                self._make(wiring)
                 self._prepared = True
             except LaneError as error:
                 self._failure = error
@@ -404,35 +408,35 @@ class Lane:
             *(lambda role=role: self._hold_role(role) for role in self._volumes),
             *(segment.hold for segment in self.segments),
         )
-        self._pids = {role: self.engine.state(holder.container).pid for role, holder in self._holders.items()}
+        self._pids = {role: self.engine.state(keeper.container).pid for role, keeper in self._keepers.items()}
         if not all(self._pids.values()):
-            raise LaneError("holder-died", "A holder of the lane ended at once: look at the engine's log.")
+            raise LaneError("holder-died", "A namespace keeper of the lane ended at once: look at the engine's log.")
 
     def _hold_role(self, role: str) -> None:
         for volume, quota in self._volumes[role].items():
             self.engine.create_volume(volume.name, role=role, quota=quota)
-        holder = self.hold(role, self._holder(role))
+        keeper = self.hold(role, self._keeper(role))
         if role in tuple(Role):
-            begin_watch(holder)
+            begin_watch(keeper)
 
     def volumes(self, role: str) -> tuple[Volume, ...]:
-        """The volumes of `role`: /logs and, for a client, /downloads. Their files exist as long as the holder."""
+        """The volumes of `role`: /logs and, for a client, /downloads. Their files exist as long as the keeper."""
         return tuple(self._volumes[role])
 
     def quota(self, role: str) -> int:
         """The quotas of all volumes of `role` together, in bytes."""
         return sum(self._volumes[role].values())
 
-    def hold(self, role: str, spec: ContainerSpec) -> Holder:
-        """Start the holder of `role`."""
-        holder = Holder(self.engine, self.create(spec, stays=True), self.bell)
-        holder.start()
-        self._holders[role] = holder
-        return holder
+    def hold(self, role: str, spec: ContainerSpec) -> CommandContainer:
+        """Start the keeper of `role`."""
+        keeper = CommandContainer(self.engine, self.create(spec, stays=True), self.notifier)
+        keeper.start()
+        self._keepers[role] = keeper
+        return keeper
 
-    def _run_script(self, plumber: Holder, script: str) -> str:
-        """Run a script in the plumber. Returns its output; raises LaneError when it fails."""
-        exit_code, output = plumber.execute(["sh", "-c", script])
+    def _run_script(self, wiring: CommandContainer, script: str) -> str:
+        """Run a script in the wiring container. Returns its output; raises LaneError when it fails."""
+        exit_code, output = wiring.execute(["sh", "-c", script])
         if exit_code != 0:
             raise LaneError(
                 "not-wired", "The lane could not be wired.", printed=output.strip() or f"exit code {exit_code}"
@@ -446,30 +450,30 @@ class Lane:
         return container
 
     def supervise(self, container: str, *, output_limit: int) -> Supervised:
-        """A supervised container that rings this lane's bell."""
-        return Supervised(self.engine, container, self.bell, output_limit=output_limit)
+        """A supervised container that rings this lane's notifier."""
+        return Supervised(self.engine, container, self.notifier, output_limit=output_limit)
 
     def namespace(self, role: str) -> str:
-        """The network mode of a container that joins the holder of `role`."""
-        return f"container:{self._holders[role].container}"
+        """The network mode of a container that joins the keeper of `role`."""
+        return f"container:{self._keepers[role].container}"
 
     def watch_interface(self, role: Role) -> InterfaceWatch:
         """A watch of the endpoint's interface, after the wiring."""
-        return InterfaceWatch(self._holders[role.value])
+        return InterfaceWatch(self._keepers[role.value])
 
     def execute(self, role: str, command: list[str]) -> tuple[int, str]:
-        """Run a command in the holder of `role`. Returns its exit code and its output."""
-        return self._holders[role].execute(command)
+        """Run a command in the keeper of `role`. Returns its exit code and its output."""
+        return self._keepers[role].execute(command)
 
     def listens(self, role: str, port: int) -> bool:
         """True when a process in the namespace of `role` accepts TCP on `port`."""
         return accepts(self.execute(role, ["cat", "/proc/net/tcp", "/proc/net/tcp6"])[1], port)
 
     def archive(self, role: str, path: str) -> Iterator[bytes]:
-        """A folder of the volumes of `role` as tar, read through its holder. Raises LaneError without a holder."""
-        if role not in self._holders:
-            raise LaneError("no-lane", f"There is no holder of the {role}.")
-        return self._holders[role].archive(path)
+        """A folder of the volumes of `role` as tar, read through its keeper. Raises LaneError without a keeper."""
+        if role not in self._keepers:
+            raise LaneError("no-lane", f"There is no namespace keeper of the {role}.")
+        return self._keepers[role].archive(path)
 
     def stop_captures(self) -> int:
         """End all captures. Returns how many packets the kernel dropped before the captures could read them."""
@@ -498,7 +502,7 @@ class Lane:
     def _remove_all(self) -> None:
         self._remove(self._containers)
         self._remove(self._staying)
-        self._holders = {}
+        self._keepers = {}
         for volumes in (*self._volumes.values(), [segment.volume for segment in self.segments]):
             for volume in volumes:
                 self.engine.remove_volume(volume.name)
@@ -509,51 +513,49 @@ class Lane:
             self._remove_all()
 
     def release(self, *, fit: bool) -> None:
-        """Release the lane after a job; `prepare` renews it. When the lane isn't `fit`, it gets new holders."""
+        """Release the lane after a job; `prepare` renews it. When the lane isn't `fit`, it gets new keepers."""
         with self._preparing:
             self._prepared, self._failure, self._used, self._fit = False, None, True, fit
 
-    def _make(self, plumber: Holder) -> None:
+    def _make(self, wiring: CommandContainer) -> None:
         if self._used:
             self._used = False
-            # New holders may help after any error.
+            # New keepers may help after any error.
             with suppress(LaneError):
-                if self._fit and self._renew(plumber):
+                if self._fit and self._renew(wiring):
                     return
             self._remove_all()
         self._hold_all()
         if self.shape.serves_again:
-            self._new = self._look_and_wire(plumber)
+            self._new = self._look_and_wire(wiring)
         else:
-            self._run_script(plumber, self._script(self._pids))
+            self._run_script(wiring, self._script(self._pids))
 
-    def _renew(self, plumber: Holder) -> bool:
+    def _renew(self, wiring: CommandContainer) -> bool:
         """Renew a used lane. Returns False when it differs from a new lane."""
         self._remove(self._containers)
         for segment in self.segments:
             segment.renew()
-        self._holders[SERVER].forget()
-        if any(holder.ended for holder in self._holders.values()) or any(segment.died for segment in self.segments):
+        self._keepers[SERVER].forget()
+        if any(keeper.ended for keeper in self._keepers.values()) or any(segment.died for segment in self.segments):
             return False
-        return self._look_and_wire(plumber, renewal_script(self._pids, self._folders())) == self._new
+        return self._look_and_wire(wiring, renewal_script(self._pids, self._folders())) == self._new
 
-    def _look_and_wire(self, plumber: Holder, *before: str) -> str:
+    def _look_and_wire(self, wiring: CommandContainer, *before: str) -> str:
         """Wire the lane. Returns the state that the namespaces had without cables."""
         script = "\n".join((*before, look_script(self._pids, self._folders()), self._script(self._pids)))
-        return self._run_script(plumber, script).split(LOOKED)[0]
+        return self._run_script(wiring, script).split(LOOKED)[0]
 
     def _folders(self) -> dict[str, list[str]]:
         folders = {role: [volume.path for volume in self.volumes(role)] for role in (CLIENT, SERVER)}
         return folders | {segment.role: [segment.volume.path] for segment in self.segments}
 
-    def _holder(self, role: str) -> ContainerSpec:
-        if role == CLIENT:
-            return supervised.client_holder(self.volumes(role))
-        if role == SERVER:
-            return supervised.server_holder(self.volumes(role), ask=self.shape.ask_server)
-        if role in tuple(BesideRole):
-            return supervised.beside_holder(role, self.volumes(role))
-        return supervised.router_holder(role, self.volumes(role))
+    def _keeper(self, role: str) -> ContainerSpec:
+        """The keeper of a node. With `ask_server`, the server's prints `server ready` once in each job, when UDP port
+        443 answers."""
+        command = ("hold-server", SERVER4) if role == SERVER and self.shape.ask_server else ()
+        settings = ROUTER_SETTINGS if role in tuple(Box) else NAMESPACE_SETTINGS
+        return supervised.keeper(role, self.volumes(role), command, sysctls=settings)
 
     def _script(self, pids: dict[str, int]) -> str:
         return network_script(pids, self.shape.hops, dict(self.shape.controllers), before=next(self._wirings))
@@ -574,7 +576,7 @@ class Lane:
         while not self.listens(TERMINAL, READY_PORT):
             if monotonic() > deadline:
                 raise LaneError("link-not-ready", "The ready port at the terminal stays closed.")
-            self.bell.wait(lambda: False, timeout=0.05)
+            self.notifier.wait(lambda: False, timeout=0.05)
 
     def box_ready(self, box: Box) -> bool:
         """True when this box has reported that it forwards traffic; waits for a second at most."""
@@ -583,9 +585,9 @@ class Lane:
     def wait_for_server(self, server: Supervised, *, timeout: float) -> bool:
         """True when the server answered within `timeout` seconds. Doesn't wait for a server that has ended or floods
         the link."""
-        holder = self._holders[SERVER]
-        self.bell.wait(lambda: "server ready" in holder.printed or server.ended or self.flooded, timeout=timeout)
-        return "server ready" in holder.printed
+        keeper = self._keepers[SERVER]
+        self.notifier.wait(lambda: "server ready" in keeper.printed or server.ended or self.flooded, timeout=timeout)
+        return "server ready" in keeper.printed
 
     def udp_ports(self, role: str) -> tuple[int, ...]:
         """The ports of unconnected UDP sockets in the namespace of `role`."""

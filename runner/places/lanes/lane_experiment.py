@@ -23,7 +23,7 @@ from runner.places.lane_job import (
 )
 from runner.places.lanes.lane import LINK_LOGS, InterfaceWatch, Lane, LaneSegment, Shape, together
 from runner.places.network import GATEWAY4
-from runner.places.supervised import CAPTURE_LIMIT, CAPTURES, Holder, Served
+from runner.places.supervised import CAPTURE_LIMIT, CAPTURES, CommandContainer, Served
 from runner.store import collect
 
 # Starts and stops the second flow of a job (docs/beside.md).
@@ -57,7 +57,7 @@ class Beside:
         for _ in range(round(_READY_SECONDS / 0.05)):
             if server.supervised.ended or self._listens():
                 break
-            self._lane.bell.wait(lambda: server.supervised.ended, timeout=0.05)
+            self._lane.notifier.wait(lambda: server.supervised.ended, timeout=0.05)
         if server.supervised.ended or not self._listens():
             printed = server.supervised.last_lines(3) or "nothing"
             raise LaneError(
@@ -110,13 +110,13 @@ def shape_of(job: LaneJob) -> Shape:
 class LaneExperiment(TimedExperiment):
     """A job while it runs. `run` is called once."""
 
-    def __init__(self, job: LaneJob, lane: Lane, served: Served, plumber: Holder) -> None:
+    def __init__(self, job: LaneJob, lane: Lane, served: Served, wiring: CommandContainer) -> None:
         self._besides = (Beside(job, lane),) if job.beside else ()
         others = tuple(endpoint for beside in self._besides for endpoint in beside.endpoints)
-        super().__init__(job, served=served, pool=lane.pool, bell=lane.bell, others=others)
+        super().__init__(job, served=served, pool=lane.pool, notifier=lane.notifier, others=others)
         self._lane = lane
         self._engine = lane.engine
-        self._plumber = plumber
+        self._wiring = wiring
         both = job.topology.link.end_to_end
         self._forward_delay, self._return_delay = both.forward.delay, both.return_.delay
         self._opened = False
@@ -133,7 +133,7 @@ class LaneExperiment(TimedExperiment):
             for endpoint in self._endpoints:
                 endpoint.find(self._engine)
         with self._stages.stage("lane"):
-            self._lane.prepare(self._plumber)
+            self._lane.prepare(self._wiring)
         with self._stages.stage("link"):
             together(
                 self._pool,
@@ -274,7 +274,7 @@ class LaneExperiment(TimedExperiment):
     def _wait(self, deadline: float, until: Callable[[], bool]) -> None:
         """Wait until `until()` is true, at most until `deadline` in seconds of the job. Measure CPU times meanwhile."""
         while (left := deadline - self._stages.wall()) > 0:
-            if self._bell.wait(until, timeout=min(left, _SAMPLE_SECONDS)):
+            if self._notifier.wait(until, timeout=min(left, _SAMPLE_SECONDS)):
                 return
             for endpoint in self._endpoints:
                 endpoint.measure(self._engine)
@@ -292,7 +292,7 @@ class LaneExperiment(TimedExperiment):
         )
         if self._client.supervised.ended:
             left = client_ended + self._return_delay + LAST_PACKETS - self._stages.wall()
-            self._bell.wait(lambda: False, timeout=left)
+            self._notifier.wait(lambda: False, timeout=left)
 
     def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
         return self._lane.archive(endpoint.role.value, path)
@@ -394,14 +394,14 @@ class Probe:
         self._lane = lane
         self._served = served
 
-    def run(self, plumber: Holder, *, timeout: float) -> ProbeResult:
+    def run(self, wiring: CommandContainer, *, timeout: float) -> ProbeResult:
         """Start the image and wait `timeout` seconds at most. Raises LaneError when the lane failed."""
         limits, lane = EndpointLimits(), self._lane
         files = inputs.served_files(0, (_FILE_SIZE,))
         www, certs = self._served.www(files), self._served.certs(1)
         endpoint = Endpoint(self._role, EndpointSpec(image=self._image, environment=self._environment(files)), limits)
         endpoint.find(self._lane.engine)
-        lane.prepare(plumber)
+        lane.prepare(wiring)
         for segment in lane.segments:
             segment.start(link_document(forward=_LINK, return_=_LINK, seed=1))
         try:
@@ -415,7 +415,7 @@ class Probe:
             if endpoint.running is None and not refused:
                 raise
             return self._result(endpoint, f"it can't be started: {error}")
-        if not self._lane.bell.wait(lambda: endpoint.supervised.ended, timeout=timeout):
+        if not self._lane.notifier.wait(lambda: endpoint.supervised.ended, timeout=timeout):
             endpoint.supervised.kill()
             return self._result(endpoint, f"it still ran after {timeout:.0f} s; an unknown test case exits with 127")
         final = endpoint.supervised.final

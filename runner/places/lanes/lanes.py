@@ -24,7 +24,7 @@ from runner.model.stack import Role
 from runner.places.lane_job import LaneJob, ProbeResult
 from runner.places.lanes.lane import Lane, Shape
 from runner.places.lanes.lane_experiment import PROBE_SECONDS, PROBE_SHAPE, LaneExperiment, Probe, shape_of
-from runner.places.supervised import Bell, Holder, Served, engine_test, plumber, start_watchdog
+from runner.places.supervised import CommandContainer, Notifier, Served, engine_test, start_watchdog, wiring_container
 from runner.units import MIB, format_duration, format_size
 
 # The lanes on one running engine. Jobs run at the same time, each in its own namespaces, and leave nothing behind.
@@ -52,7 +52,7 @@ class LaneSet:
 
     @classmethod
     def open(cls, run_name: str, *, lanes: int, client: docker.DockerClient | None = None) -> "LaneSet":
-        """Connect to this host's engine, remove leftovers of killed runners, start watchdog and plumber.
+        """Connect to this host's engine, remove leftovers of killed runners, start watchdog and wiring container.
 
         Raises SetupError without an engine, LaneError when the engine fails.
         """
@@ -60,7 +60,7 @@ class LaneSet:
         try:
             opened.sweep()
             opened.unwatched = start_watchdog(opened._engine, opened._prefix, opened._stop)
-            opened._start_plumber()
+            opened._start_wiring()
         except BaseException:
             with suppress(LaneError):  # the engine may have just failed
                 opened.close()
@@ -73,7 +73,7 @@ class LaneSet:
         if self._stop.is_set():
             return False
         try:
-            code, _ = self._plumber.execute(["true"])
+            code, _ = self._wiring.execute(["true"])
             probe = self._engine.create(f"{self._prefix}-test-{next(self._numbers)}", engine_test())
             self._engine.start(probe)
             self._engine.remove(probe)
@@ -81,10 +81,10 @@ class LaneSet:
             return False
         return code == 0
 
-    def _start_plumber(self) -> None:
-        container = self._engine.create(f"{self._prefix}-plumber", plumber())
-        self._plumber = Holder(self._engine, container, Bell(self._stop))
-        self._plumber.start()
+    def _start_wiring(self) -> None:
+        container = self._engine.create(f"{self._prefix}-plumber", wiring_container())
+        self._wiring = CommandContainer(self._engine, container, Notifier(self._stop))
+        self._wiring.start()
         set_weights()
 
     def run(self, job: LaneJob) -> Evidence:
@@ -93,7 +93,7 @@ class LaneSet:
         """
         lane, fit = self._take(shape_of(job)), False
         try:
-            evidence = LaneExperiment(job, lane, self._served, self._plumber).run()
+            evidence = LaneExperiment(job, lane, self._served, self._wiring).run()
             fit = not evidence.error
             return evidence
         finally:
@@ -111,7 +111,7 @@ class LaneSet:
         harness."""
         lane = self._take(PROBE_SHAPE)
         try:
-            return Probe(image, role, lane, self._served).run(self._plumber, timeout=timeout)
+            return Probe(image, role, lane, self._served).run(self._wiring, timeout=timeout)
         finally:
             self._background.submit(lane.discard)
 
@@ -129,12 +129,12 @@ class LaneSet:
 
     def _new(self, shape: Shape) -> Lane:
         name = f"{self._prefix}-{next(self._numbers)}"
-        return Lane(self._engine, self._pool, Bell(self._stop), name=name, shape=shape)
+        return Lane(self._engine, self._pool, Notifier(self._stop), name=name, shape=shape)
 
     def _prepare(self, lane: Lane) -> None:
         try:
             if not self._stop.is_set():
-                lane.prepare(self._plumber)
+                lane.prepare(self._wiring)
         except LaneError:
             self._drop(lane)
 

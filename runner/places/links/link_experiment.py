@@ -1,5 +1,5 @@
 """One job over a real link, from the watchdogs to the evidence, and its part on each of the two hosts: endpoint,
-router, side container, volumes, copied bytes."""
+router, monitor container, volumes, copied bytes."""
 
 import contextlib
 import errno
@@ -70,12 +70,12 @@ from runner.places.supervised import (
     ROUTER_SETTINGS,
     SCRIPTS,
     TOOLS,
-    Bell,
+    Notifier,
     Served,
     Watched,
     bounded,
     create_watchdog,
-    plumber,
+    wiring_container,
 )
 from runner.store import collect
 from runner.units import MIB, format_size
@@ -129,32 +129,32 @@ class CollectedOfJob:
             yield block
 
 
-# The part of a job on one host of a real link: endpoint, side container, volumes, and their watchdog.
+# The part of a job on one host of a real link: endpoint, monitor container, volumes, and their watchdog.
 
 CONTRACT_PORT = 443  # the UDP port on which every server listens
-_SIDE = "/side/side.py"
+_MONITOR = "/monitor/monitor.py"
 _PYTHON = ("/usr/bin/python3", "-ISB")
 LEASE_SECONDS = 90  # seconds without a sign of life; the runner may lose the connection to a host for a minute
 _READY_SECONDS = 20.0
 _LOOK_SECONDS = 0.25
-_ENDED = "side ended"  # the line that scripts/capture_and_probe.py prints after SIGTERM
+_ENDED = "monitor ended"  # the line that scripts/capture_and_probe.py prints after SIGTERM
 # The script of images would treat the host's first two addresses as addresses of a lane, and change the host's routes.
 SETUP_SCRIPT = b"#!/bin/sh\n# A real link: the host has its routes already.\nmkdir -p /logs/qlog\n"
-_SIDE_MEMORY = 1024 * MIB  # bytes
+_MONITOR_MEMORY = 1024 * MIB  # bytes
 _CUBIC = "cubic"  # the same on all hosts: their defaults may differ
 _WIRINGS = 5000  # numbers of the cable's interfaces, above those that Docker uses
-_BOX_LOGS = "/box"  # path of the box's /logs in the side container
+_BOX_LOGS = "/box"  # path of the box's /logs in the monitor container
 _OFFLOADS = "tx off tso off gso off gro off"
 _WIRED_SECONDS = 60.0  # longest time for the wiring, which takes a second on an idle host
 LOG = {"Type": "json-file", "Config": {"max-size": "8m", "max-file": "2"}}
 QUIET = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "2"}}
 
-SIDE_RIGHTS: dict[str, Any] = {
+MONITOR_RIGHTS: dict[str, Any] = {
     "cap_drop": ["ALL"],
     "cap_add": ["NET_RAW", "SETUID", "SETGID", "NET_BIND_SERVICE"],  # for `tcpdump -Z root` and low ports
     "security_opt": ["no-new-privileges"],
     "pids_limit": 64,
-    **bounded(_SIDE_MEMORY),
+    **bounded(_MONITOR_MEMORY),
     "ulimits": [{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
     "log_config": QUIET,
 }
@@ -176,7 +176,7 @@ class Way:
 
 
 class LinkEnd:
-    """The part of a job on one host. `guard` must be called first, and `open_network` after `start_side`. The end is
+    """The part of a job on one host. `guard` must be called first, and `open_network` after `start_monitor`. The end is
     removed by `discard`, by its watchdog, or by the next sweep.
 
     The endpoint is in the host's own network. The endpoint of a routed end has its own network, as in lanes, behind a
@@ -192,7 +192,7 @@ class LinkEnd:
         self,
         engine: Engine,
         host: RemoteHost | None,
-        bell: Bell,
+        notifier: Notifier,
         *,
         endpoint: Endpoint,
         name: str,
@@ -208,10 +208,10 @@ class LinkEnd:
         self.endpoint = endpoint
         self.role = endpoint.role
         self.name = f"{name}-{self.role.value}"
-        self.side: Watched | None = None
+        self.monitor: Watched | None = None
         self._host = host.name if host is not None else "this host"
         self._docker_socket = host.docker_socket if host is not None else "/var/run/docker.sock"
-        self._bell = bell
+        self._notifier = notifier
         self._containers: list[str] = []
         self._boxes = (box,) if box is not None else ()
         self._routed = routed
@@ -230,7 +230,7 @@ class LinkEnd:
 
     @property
     def _endpoint_volumes(self) -> tuple[Volume, ...]:
-        """/logs and, for a client, /downloads. Their files exist as long as the side container."""
+        """/logs and, for a client, /downloads. Their files exist as long as the monitor container."""
         names = ("logs", "downloads") if self.role is Role.CLIENT else ("logs",)
         return tuple(Volume(name=f"{self.name}-{name}", path=f"/{name}") for name in names)
 
@@ -268,13 +268,15 @@ class LinkEnd:
         self.engine.put(container, "/", {path.lstrip("/"): content for path, content in files.items()}, mode=mode)
         return container
 
-    def start_side(self, arguments: tuple[str, ...], *, quotas: Mapping[str, int]) -> None:
+    def start_monitor(self, arguments: tuple[str, ...], *, quotas: Mapping[str, int]) -> None:
         """Start capture and probe, with arguments for scripts/capture_and_probe.py. Returns when both work. Quotas in
         bytes."""
         for volume in self._volumes:
             self.engine.create_volume(volume.name, role=self.role.value, quota=quotas[volume.path])
-        self.side = self._tools("side", arguments, host={**SIDE_RIGHTS, "network_mode": "host"}, volumes=self._volumes)
-        self._await(self.side, ("listening on", "side ready"), "Capture and probe")
+        self.monitor = self._tools(
+            "monitor", arguments, host={**MONITOR_RIGHTS, "network_mode": "host"}, volumes=self._volumes
+        )
+        self._await(self.monitor, ("listening on", "monitor ready"), "Capture and probe")
 
     def _tools(
         self,
@@ -289,13 +291,13 @@ class LinkEnd:
         spec = ContainerSpec(
             image=TOOLS,
             role=f"{self.role.value}-{part}",
-            command=(*_PYTHON, _SIDE, *arguments),
+            command=(*_PYTHON, _MONITOR, *arguments),
             volumes=volumes,
             ports=ports,
             host=host,
         )
-        container = self._make(f"{self.name}-{part}", spec, {_SIDE: (SCRIPTS / "capture_and_probe.py").read_bytes()})
-        running = Watched(self.engine, container, self._bell)
+        container = self._make(f"{self.name}-{part}", spec, {_MONITOR: (SCRIPTS / "capture_and_probe.py").read_bytes()})
+        running = Watched(self.engine, container, self._notifier)
         running.start()
         return running
 
@@ -318,7 +320,7 @@ class LinkEnd:
             "inner",
             ("inner", *arguments),
             host={
-                **SIDE_RIGHTS,
+                **MONITOR_RIGHTS,
                 "network_mode": "none",
                 "sysctls": NAMESPACE_SETTINGS,
             },
@@ -329,7 +331,7 @@ class LinkEnd:
             "router",
             ("router", *arguments),
             host={
-                **SIDE_RIGHTS,
+                **MONITOR_RIGHTS,
                 "network_mode": "bridge",
                 "sysctls": ROUTER_SETTINGS,
                 "port_bindings": published if at_gateway else {},
@@ -341,18 +343,18 @@ class LinkEnd:
         for box in self._boxes:
             box.environment |= dict(zip(("TERMINAL_ADDRESS", "GATEWAY_ADDRESS"), ends, strict=True))
             box.environment["LINK_PORT"] = str(self._way.port)
-        self._await(self._inner, ("listening on", "side ready"), "The capture")
+        self._await(self._inner, ("listening on", "monitor ready"), "The capture")
 
     def _wire(self) -> str:
         """Connect the endpoint's network to the router. Returns the router's address on Docker's bridge."""
-        pids = [self.engine.state(holder.container).pid for holder in (self._inner, self._router) if holder is not None]
+        pids = [self.engine.state(keeper.container).pid for keeper in (self._inner, self._router) if keeper is not None]
         script = wiring(self._place, pids[0], pids[1], self._way)
-        rights = plumber()
+        rights = wiring_container()
         host = {**rights.host, "network_mode": "host", "log_config": QUIET}
         spec = replace(rights, command=("sh", "-c", script), stdin=False, host=host)
-        running = Watched(self.engine, self._make(f"{self.name}-plumber", spec, {}), self._bell)
+        running = Watched(self.engine, self._make(f"{self.name}-plumber", spec, {}), self._notifier)
         running.start()
-        self._bell.wait(lambda: running.ended, timeout=_WIRED_SECONDS)
+        self._notifier.wait(lambda: running.ended, timeout=_WIRED_SECONDS)
         printed = self.engine.printed(running.container).strip()
         if running.final is None or running.final.exit_code != 0:
             raise LaneError("not-wired", f"The networks at the {self.role.value} could not be wired.", printed=printed)
@@ -366,54 +368,54 @@ class LinkEnd:
             host = {"network_mode": f"container:{self._router.container}", "log_config": LOG}
             logs = replace(self._volumes[-1], path="/logs")
             container = self._make(f"{self.name}-box", box.container((logs,), quota=quota, host=host), files)
-            box.join(self.engine, Watched(self.engine, container, self._bell))
+            box.join(self.engine, Watched(self.engine, container, self._notifier))
 
     def box_ready(self) -> bool:
         """True when the box has reported that it forwards traffic, or when there is no box; waits for a second at
         most."""
-        assert self.side is not None, "start_side() comes first"
+        assert self.monitor is not None, "start_monitor() comes first"
         look = look_for(f"{_BOX_LOGS}/ready")
-        return all(self.engine.execute(self.side.container, look)[0] == 0 for _ in self._boxes)
+        return all(self.engine.execute(self.monitor.container, look)[0] == 0 for _ in self._boxes)
 
-    def _await(self, side: Watched, words: tuple[str, ...], subject: str) -> str:
+    def _await(self, monitor: Watched, words: tuple[str, ...], subject: str) -> str:
         """Wait until a container has printed all of `words`. Returns its output."""
         waited = 0.0
         while waited < _READY_SECONDS:
-            printed = self.engine.printed(side.container)
+            printed = self.engine.printed(monitor.container)
             if all(word in printed for word in words):
                 return printed
-            if side.ended:
+            if monitor.ended:
                 break
-            self._bell.wait(lambda: side.ended, timeout=_LOOK_SECONDS)
+            self._notifier.wait(lambda: monitor.ended, timeout=_LOOK_SECONDS)
             waited += _LOOK_SECONDS
-        last_words = self._last_words(side)
+        last_words = self._last_words(monitor)
         raise LaneError("side-failed", f"{subject} at the {self.role.value} failed.", printed=last_words or "no output")
 
-    def _last_words(self, side: Watched) -> str:
+    def _last_words(self, monitor: Watched) -> str:
         """Why capture and probe ended, or the end of their output; empty when the container doesn't exist."""
         try:
-            if self.engine.state(side.container).exit_code == errno.ENOSPC:
+            if self.engine.state(monitor.container).exit_code == errno.ENOSPC:
                 return f"the disk of {self._host} is full: make room on it, then resume the run."
-            return " ".join(self.engine.printed(side.container).splitlines()[-4:])
+            return " ".join(self.engine.printed(monitor.container).splitlines()[-4:])
         except LaneError:
             return ""
 
-    def require_side(self) -> None:
+    def require_monitor(self) -> None:
         """Raises LaneError `side-died` when capture and probe have ended: the host has then ended the endpoint, too."""
-        if self.side is None or self.engine.state(self.side.container).exit_code is not None:
-            last_words = self._last_words(self.side) if self.side is not None else ""
+        if self.monitor is None or self.engine.state(self.monitor.container).exit_code is not None:
+            last_words = self._last_words(self.monitor) if self.monitor is not None else ""
             if not last_words or _ENDED in last_words:  # another program killed or ended it
                 last_words = "was Docker restarted?"
             raise LaneError(
                 "side-died", f"Capture and probe at the {self.role.value} ended before the job.", printed=last_words
             )
 
-    def stop_side(self) -> str:
+    def stop_monitor(self) -> str:
         """End all captures and the probe; their volumes stay. Returns their output."""
         printed = ""
-        for side in filter(None, (self.side, self._inner)):
-            self.engine.signal(side.container, "SIGTERM")
-            printed += self._await(side, (_ENDED,), "A capture")
+        for monitor in filter(None, (self.monitor, self._inner)):
+            self.engine.signal(monitor.container, "SIGTERM")
+            printed += self._await(monitor, (_ENDED,), "A capture")
         return printed
 
     def create_endpoint(
@@ -447,12 +449,12 @@ class LinkEnd:
                 ports = ((CONTRACT_PORT, "udp"),)
         spec = self.endpoint.container((*self._endpoint_volumes, *volumes), quota=quota, host=host)
         container = self._make(f"{self.name}-endpoint", replace(spec, ports=ports), files)
-        self.endpoint.join(self.engine, Watched(self.engine, container, self._bell))
+        self.endpoint.join(self.engine, Watched(self.engine, container, self._notifier))
 
     @property
     def _inside(self) -> Watched:
         """The container in the endpoint's network from which the endpoint is looked at."""
-        inside = self._inner or self.side
+        inside = self._inner or self.monitor
         assert inside is not None, "the network is made first"
         return inside
 
@@ -465,20 +467,20 @@ class LinkEnd:
         port, address = (CONTRACT_PORT, SERVER4) if self._routed else (self._way.port, self._way.gateway)
         deadline = time.monotonic() + timeout
         while (left := deadline - time.monotonic()) > 0:
-            command = [*_PYTHON, _SIDE, "ready", str(max(1, round(left))), "00", str(port), address]
+            command = [*_PYTHON, _MONITOR, "ready", str(max(1, round(left))), "00", str(port), address]
             # The exit code decides, because the engine may lose the output of a very short command.
             if self.engine.execute(self._inside.container, command)[0] == 0:
                 return True
         return False
 
     def archive(self, path: str, *, limit: int) -> Iterator[bytes]:
-        """A folder of the volumes, or a file of the side container, as tar, at most `limit` bytes."""
-        if self.side is None:
-            raise LaneError("no-side", f"There is no side container at the {self.role.value}.")
-        return self._collected.counted(self.engine.archive(self.side.container, path, limit=limit))
+        """A folder of the volumes, or a file of the monitor container, as tar, at most `limit` bytes."""
+        if self.monitor is None:
+            raise LaneError("no-side", f"There is no monitor container at the {self.role.value}.")
+        return self._collected.counted(self.engine.archive(self.monitor.container, path, limit=limit))
 
     def path_of(self, endpoint: Endpoint, path: str) -> str:
-        """The path in the side container of the folder `path` of an endpoint."""
+        """The path in the monitor container of the folder `path` of an endpoint."""
         return _BOX_LOGS if endpoint in self._boxes else path
 
     def endpoint_captures(self, *, limit: int) -> Iterator[Iterator[bytes]]:
@@ -487,7 +489,7 @@ class LinkEnd:
         if self._routed and self._inner is None:
             raise LaneError("no-side", f"There is no capture at the {self.role.value}.")
         for inner in filter(None, (self._inner,)):
-            yield self._collected.counted(self.engine.archive(inner.container, "/side/capture.pcap", limit=limit))
+            yield self._collected.counted(self.engine.archive(inner.container, "/monitor/capture.pcap", limit=limit))
 
     def output(self, endpoint: Endpoint) -> str:
         """The output of an endpoint of this end that its log still has."""
@@ -586,14 +588,14 @@ class RealExperiment(TimedExperiment):
         certificates: Certificates,
         box_keys: Mapping[str, bytes],
         collected: CollectedOfJob,
-        bell: Bell,
+        notifier: Notifier,
         host: str,
         prefix: str,
     ) -> None:
         """`box_keys`: the files of the boxes' /keys, by name. `host`: the host name of the server in the case's
         URLs."""
         pool = ThreadPoolExecutor(8, thread_name_prefix="real")
-        super().__init__(job, served=served, pool=pool, bell=bell)
+        super().__init__(job, served=served, pool=pool, notifier=notifier)
         self._link, self._certificates = link, certificates
         self._fingerprints = certificates.fingerprints
         self._box_keys = {f"/keys/{name}": content for name, content in box_keys.items()}
@@ -608,7 +610,7 @@ class RealExperiment(TimedExperiment):
             return LinkEnd(
                 engines[Role(endpoint.role.value)],
                 at,
-                bell,
+                notifier,
                 endpoint=endpoint,
                 name=name,
                 collected=collected,
@@ -632,12 +634,12 @@ class RealExperiment(TimedExperiment):
             ("baseline after", self._probe_after),
             ("server stop", self._stop_server),
             *([("middlebox stop", self._stop_boxes)] if self._job.boxes else []),
-            ("captures", self._stop_sides),
+            ("captures", self._stop_monitors),
             ("collect", self._collect),
         ]
 
     def _is_open(self) -> bool:
-        return self._at_client.side is not None
+        return self._at_client.monitor is not None
 
     def _beat(self) -> None:
         """Send the watchdogs signs of life of this runner."""
@@ -670,9 +672,9 @@ class RealExperiment(TimedExperiment):
         with self._stages.stage("captures and probes"):
             interfaces, filter_text = self._interfaces(), self._at_client.capture_filter
             answering = (interfaces["server"], filter_text, str(link.udp_port))
-            self._at_server.start_side(("server", *common, *answering), quotas=quotas)
+            self._at_server.start_monitor(("server", *common, *answering), quotas=quotas)
             asking = (interfaces["client"], filter_text, self._to.address, f"{probe_period(link):.4f}")
-            self._at_client.start_side(("client", *common, *asking), quotas=quotas)
+            self._at_client.start_monitor(("client", *common, *asking), quotas=quotas)
             began = time.monotonic()
         with self._stages.stage("networks"):
             together(
@@ -687,7 +689,7 @@ class RealExperiment(TimedExperiment):
             )
         with self._stages.stage("baseline"):
             left = BASELINE_SECONDS + (self._to.rtt or 0.0) - (time.monotonic() - began)
-            self._bell.wait(lambda: False, timeout=max(0.0, left))
+            self._notifier.wait(lambda: False, timeout=max(0.0, left))
             self._require_link()
 
     def _require_link(self) -> None:
@@ -700,7 +702,7 @@ class RealExperiment(TimedExperiment):
             if time.monotonic() > deadline:
                 sent = len(self._exchanges)
                 raise LaneError(LINK_DOWN, f"{self._link.name}: none of {sent} probes was answered before the transfer")
-            self._bell.wait(lambda: False, timeout=BASELINE_SECONDS)
+            self._notifier.wait(lambda: False, timeout=BASELINE_SECONDS)
 
     def _create(self, end: LinkEnd, quotas: Mapping[str, int]) -> None:
         certificates = {f"/certs/{name}": content for name, content in self._certificates.files().items()}
@@ -731,24 +733,24 @@ class RealExperiment(TimedExperiment):
         return next(end for end in self._ends if endpoint in end.endpoints)
 
     def _run_client(self) -> None:
-        client, server, side = self._client.watched, self._server.watched, self._at_client.side
-        assert side is not None, "_open() comes first"
+        client, server, monitor = self._client.watched, self._server.watched, self._at_client.monitor
+        assert monitor is not None, "_open() comes first"
         with self._stages.stage(CLIENT_START):
             self._client.start()
         with self._stages.stage("transfer"):
 
             def broken() -> bool:
-                return server.ended or side.ended or any(box.watched.ended for box in self._boxes.values())
+                return server.ended or monitor.ended or any(box.watched.ended for box in self._boxes.values())
 
-            self._bell.wait(lambda: client.ended or broken(), timeout=self._job.timeout)
+            self._notifier.wait(lambda: client.ended or broken(), timeout=self._job.timeout)
             if server.ended and not client.ended:
-                self._bell.wait(lambda: client.ended, timeout=_CLIENT_AFTER_SERVER)
+                self._notifier.wait(lambda: client.ended, timeout=_CLIENT_AFTER_SERVER)
             if not client.ended:
                 self._client.stopped_by_us |= broken()
                 self._client.timed_out = not self._client.stopped_by_us
                 client.kill()
             for end in self._ends:
-                end.require_side()
+                end.require_monitor()
             self._require_boxes()
 
     def _require_boxes(self) -> None:
@@ -759,10 +761,10 @@ class RealExperiment(TimedExperiment):
                 raise LaneError(f"{box.value}-ended", f"The {box.value} ended early.", printed=printed)
 
     def _probe_after(self) -> None:
-        self._bell.wait(lambda: False, timeout=BASELINE_SECONDS + 1.5 * (self._to.rtt or 0.0))
+        self._notifier.wait(lambda: False, timeout=BASELINE_SECONDS + 1.5 * (self._to.rtt or 0.0))
 
-    def _stop_sides(self) -> None:
-        printed = [end.stop_side() for end in self._ends]
+    def _stop_monitors(self) -> None:
+        printed = [end.stop_monitor() for end in self._ends]
         dropped = [_DROPPED.findall(text) for text in printed]
         for end, text, counts in zip(self._ends, printed, dropped, strict=True):
             if len(counts) < end.captures:
@@ -782,7 +784,7 @@ class RealExperiment(TimedExperiment):
         )
 
     def _copy_capture(self, end: LinkEnd, name: str) -> None:
-        blocks = end.archive("/side/capture.pcap", limit=CAPTURE_LIMIT)
+        blocks = end.archive("/monitor/capture.pcap", limit=CAPTURE_LIMIT)
         path = self._job.folder / "sim" / name
         collect.extract_file(blocks, path, budget=CAPTURE_LIMIT)
         where = end.role.value
@@ -810,7 +812,7 @@ class RealExperiment(TimedExperiment):
 
     def _copy_probes(self) -> None:
         path = self._job.folder / "sim" / "probes.txt"
-        blocks = self._at_client.archive("/side/probes.txt", limit=_PROBES)
+        blocks = self._at_client.archive("/monitor/probes.txt", limit=_PROBES)
         collect.extract_file(blocks, path, budget=_PROBES)
         self._exchanges = settled(parse(path.read_text(errors="replace")))
 

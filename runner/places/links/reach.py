@@ -17,7 +17,7 @@ import numpy as np
 from runner.engine.containers import ContainerSpec, ContainerState, Engine
 from runner.errors import LaneError
 from runner.model.link import Clock, Probing, RealLink
-from runner.places.supervised import SCRIPTS, TOOLS, Bell
+from runner.places.supervised import SCRIPTS, TOOLS, Notifier
 
 # Finds an address of the server's host that the client's host reaches over the link: all addresses are probed.
 
@@ -96,7 +96,7 @@ class Reach:
         return tuple(hosts)
 
 
-def find(link: RealLink, client: Engine, server: Engine, bell: Bell, *, name: str, seen_as: str = "") -> Reach:
+def find(link: RealLink, client: Engine, server: Engine, notifier: Notifier, *, name: str, seen_as: str = "") -> Reach:
     """Probe every address of the server's host from the client's host over the link. `seen_as`: the address of the
     server's host according to SSH. Raises LaneError `no-address`, with the reason for each candidate, when no address
     can be used.
@@ -104,7 +104,7 @@ def find(link: RealLink, client: Engine, server: Engine, bell: Bell, *, name: st
     token = secrets.token_hex(16)
     answering = ("answer", str(_ANSWER_LIFE), token, str(link.udp_port))
     with _helper(server, f"{name}-answer", answering) as there:
-        _printed(server, there, "side ready", bell)
+        _printed(server, there, "monitor ready", notifier)
         candidates = _candidates(link, server, there, seen_as)
         routes = _routes(client, f"{name}-route", candidates)
         known = [
@@ -115,7 +115,7 @@ def find(link: RealLink, client: Engine, server: Engine, bell: Bell, *, name: st
         if to_ask:
             asking = ("find", str(_FIND_LIFE), token, str(link.udp_port), *to_ask)
             with _helper(client, f"{name}-find", asking) as here:
-                text = _printed(client, here, "found", bell)
+                text = _printed(client, here, "found", notifier)
         answers = {candidate.address: _answered_over(server, there, candidate) for candidate in _read(text, routes)}
         known = [answers.get(candidate.address, candidate) for candidate in known]
         trouble = [line for line in server.printed(there).splitlines() if line.startswith("port ")]
@@ -187,7 +187,7 @@ def _helper(engine: Engine, name: str, arguments: tuple[str, ...]) -> Iterator[s
     spec = ContainerSpec(
         image=TOOLS,
         role="reach",
-        command=("/usr/bin/python3", "-ISB", "/side/side.py", *arguments),
+        command=("/usr/bin/python3", "-ISB", "/monitor/monitor.py", *arguments),
         host={
             "network_mode": "host",
             "cap_drop": ["ALL"],
@@ -198,14 +198,14 @@ def _helper(engine: Engine, name: str, arguments: tuple[str, ...]) -> Iterator[s
     )
     container = engine.create(name, spec)
     try:
-        engine.put(container, "/", {"side/side.py": (SCRIPTS / "capture_and_probe.py").read_bytes()})
+        engine.put(container, "/", {"monitor/monitor.py": (SCRIPTS / "capture_and_probe.py").read_bytes()})
         engine.start(container)
         yield container
     finally:
         engine.remove(container)
 
 
-def _printed(engine: Engine, container: str, word: str, bell: Bell) -> str:
+def _printed(engine: Engine, container: str, word: str, notifier: Notifier) -> str:
     waited = 0.0
     while waited < _SECONDS:
         ended = engine.state(container).exit_code is not None
@@ -214,7 +214,7 @@ def _printed(engine: Engine, container: str, word: str, bell: Bell) -> str:
             return text
         if ended:
             break
-        bell.wait(lambda: False, timeout=0.5)
+        notifier.wait(lambda: False, timeout=0.5)
         waited += 0.5
     raise LaneError("no-address", "The addresses could not be probed.", printed=engine.printed(container)[-2000:])
 

@@ -34,7 +34,7 @@ from runner.places.links import reach
 from runner.places.links.hosts import RemoteEngine
 from runner.places.links.link_experiment import BASELINE_SECONDS, CLIENT_START, Collected, RealExperiment, url_port
 from runner.places.links.reach import PROBE_BYTES, probe_period
-from runner.places.supervised import TOOLS, Bell, Served
+from runner.places.supervised import TOOLS, Notifier, Served
 from runner.store.runs import save_evidence, write_atomically
 from runner.units import format_size
 
@@ -378,7 +378,7 @@ class RealLinks(Deployment):
         self._ledger.add(link.name, FIND_BYTES, today=self._now().date())
         try:
             name = f"{self._prefix}-{next(self._numbers)}"
-            reached = reach.find(link, client, server, Bell(self._stop), name=name, seen_as=seen_as)
+            reached = reach.find(link, client, server, Notifier(self._stop), name=name, seen_as=seen_as)
         except LaneError as error:
             raise SetupError(str(error)) from error
         for candidate in reached.known:
@@ -481,7 +481,7 @@ class RealLinks(Deployment):
             certificates=certificates(chain_length=case.chain_length),
             box_keys=self._box_keys,
             collected=self._collected.job(),
-            bell=Bell(self._stop),
+            notifier=Notifier(self._stop),
             host=case.host,
             prefix=self._prefix,
         )

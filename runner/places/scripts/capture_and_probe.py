@@ -11,8 +11,8 @@ The runner puts this file into a container of the tools image. It needs only pyt
     capture_and_probe.py router  LIFE TOKEN                    accepts connections on the ready port
 
 Until SIGTERM, `client` captures and sends probes, `server` captures and answers probes, and `inner` captures. Then they
-print `side ended` and keep their volumes until they are killed. Each mode ends after LIFE seconds at the latest. PORT
-is the port of the probes. FILTER is a filter of tcpdump, as one argument.
+print `monitor ended` and keep their volumes until they are killed. Each mode ends after LIFE seconds at the latest.
+PORT is the port of the probes. FILTER is a filter of tcpdump, as one argument.
 
 A probe is TOKEN (16 bytes), number, time (ns since 1970), and zeros. Its answer has the same length. After the probe's
 fields it has the times of receipt and of sending, and the sender's address, as in NTP (RFC 5905 §8).
@@ -29,7 +29,7 @@ import sys
 import time
 from types import FrameType
 
-CAPTURE, PROBES = "/side/capture.pcap", "/side/probes.txt"
+CAPTURE, PROBES = "/monitor/capture.pcap", "/monitor/probes.txt"
 READY_PORT = 57832  # TCP: clients wait until `sim` accepts connections on this port
 SIZES = (64, 1200, 1452)  # bytes of UDP payload: small, QUIC's minimum (RFC 9000 §14), a full IPv6 packet
 ROUNDS = 4
@@ -209,14 +209,14 @@ class CaptureAndProbe:
         """End the capture, and keep the volumes until this process is killed."""
         os.kill(self.capture, signal.SIGTERM)
         os.waitpid(self.capture, 0)
-        print("side ended", flush=True)
+        print("monitor ended", flush=True)
         while True:
             signal.pause()
 
     def serve(self, token: bytes, port: int) -> None:
         """Answer probes."""
         sockets = listeners(port)
-        print("side ready", flush=True)
+        print("monitor ready", flush=True)
         while not self.over:
             for ready in select.select(sockets, [], [], 0.2)[0]:
                 answer(ready, token)
@@ -227,7 +227,7 @@ class CaptureAndProbe:
         asking = udp(family_of(address))
         asking.connect((address, port))
         listener = open_listener("127.0.0.1")
-        print("side ready", flush=True)
+        print("monitor ready", flush=True)
         number, due = 0, time.monotonic()
         with open(PROBES, "w", buffering=1) as log:  # noqa: PTH123 - pathlib is slow to import
             while not self.over:
@@ -259,7 +259,7 @@ def main(mode: str, life: str, token: str, *rest: str) -> None:
     secret = bytes.fromhex(token)
     if mode == "answer":
         sockets = [made for port in rest for made in listeners(int(port))]
-        print("side ready", flush=True)
+        print("monitor ready", flush=True)
         while True:
             for ready in select.select(sockets, [], [])[0]:
                 answer(ready, secret)
@@ -271,7 +271,7 @@ def main(mode: str, life: str, token: str, *rest: str) -> None:
         return
     if mode == "router":
         listener = open_listener("0.0.0.0")
-        print("side ready", flush=True)
+        print("monitor ready", flush=True)
         while True:
             listener.accept()[0].close()
     if mode == "server":
@@ -279,17 +279,17 @@ def main(mode: str, life: str, token: str, *rest: str) -> None:
     if mode == "inner":
         await_network()
         rest = ("0", "eth0", f"not tcp port {READY_PORT}")
-    side = CaptureAndProbe(rest[1], rest[2])
-    signal.signal(signal.SIGTERM, side.stop)
+    monitor = CaptureAndProbe(rest[1], rest[2])
+    signal.signal(signal.SIGTERM, monitor.stop)
     if mode == "inner":
-        print("side ready", flush=True)
-        while not side.over:
+        print("monitor ready", flush=True)
+        while not monitor.over:
             time.sleep(0.2)
     elif mode == "client":
-        side.probe(secret, int(rest[0]), rest[3], float(rest[4]))
+        monitor.probe(secret, int(rest[0]), rest[3], float(rest[4]))
     else:
-        side.serve(secret, int(rest[0]))
-    side.hold()
+        monitor.serve(secret, int(rest[0]))
+    monitor.hold()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/python3 -ISB
 """Prints each change of the interface eth0 of its network namespace that keeps packets from an endpoint.
 
-It runs in the holder of an endpoint's namespace, as long as the holder. A line has the number of the interface, the
+It runs in the keeper of an endpoint's namespace, as long as the keeper. A line has the number of the interface, the
 time in seconds since 1970, a word and a value:
 
     NUMBER TIME on          the interface is switched on and has its addresses

@@ -191,7 +191,7 @@ def test_an_image_cannot_fill_the_volumes_beforehand(
 
 
 def test_folders_that_lie_sixteen_thousand_deep_cost_nobody_memory(lanes: Lanes, ask: Ask) -> None:
-    """The holder's tar once took 15.5 GB for them, and the runner 5.9 GB."""
+    """The keeper's tar once took 15.5 GB for them, and the runner 5.9 GB."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     job = ask(client="nest", timeout=30)
     evidence = lanes.run(job)

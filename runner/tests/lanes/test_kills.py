@@ -64,7 +64,7 @@ def _child_at_work(engine: docker.DockerClient, folder: Path) -> subprocess.Pope
     assert child.stdout is not None
     assert int(child.stdout.readline()) == child.pid
     _until(lambda: any(name.endswith("-client") for name in made_by(engine, "tests-child")), seconds=20)
-    assert len(made_by(engine, "tests-child")) > 8, "three holders, plumber, simulator, two endpoints, volumes"
+    assert len(made_by(engine, "tests-child")) > 8, "three keepers, wiring container, simulator, two endpoints, volumes"
     return child
 
 
@@ -90,7 +90,7 @@ def test_a_runner_that_is_killed_alone_leaves_nothing_within_seconds(
     child.communicate()
     _until(lambda: made_by(engine, "tests-child") == [], seconds=20)
     owners = {container["Labels"][LABEL_OWNER] for container in containers_of(engine, run="tests")}
-    assert str(Owner.current()) in owners, "the plumber of the lanes that live is untouched"
+    assert str(Owner.current()) in owners, "the wiring container of the lanes that live is untouched"
     assert lanes.sweep() == 0
 
 

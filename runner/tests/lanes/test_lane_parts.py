@@ -36,7 +36,7 @@ from runner.paths import ROOT
 from runner.places.experiment import Endpoint
 from runner.places.lane_job import EndpointLimits, EndpointSpec, link_document
 from runner.places.network import network_script
-from runner.places.supervised import Bell, Watched
+from runner.places.supervised import Notifier, Watched
 
 FORWARD = LinkParameters(data_rate=20_000_000, delay=0.3, queue_packets=125, loss=0.01)
 RETURN = LinkParameters(data_rate=2_000_000, delay=0.3, queue_packets=25, loss=0.0)
@@ -185,7 +185,7 @@ def test_the_wiring_with_a_flow_beside_is_valid_shell_and_joins_both_its_ends_to
 
 def test_an_endpoint_that_was_stopped_before_its_stop_stays_stopped() -> None:
     engine: Any = None  # a container that has ended needs no engine
-    watched = Watched(engine, "container", Bell(threading.Event()))
+    watched = Watched(engine, "container", Notifier(threading.Event()))
     watched.final = ContainerState(pid=0, exit_code=137, oom_killed=False, started=1.0, ended=2.0)
     endpoint = Endpoint(Role.SERVER, EndpointSpec(image="image"), EndpointLimits())
     endpoint.join(engine, watched)

@@ -75,7 +75,7 @@ def test_ipv6_crosses_the_link_like_ipv4(lanes: Lanes, ask: Ask) -> None:
 )
 def test_a_lane_that_is_wired_carries_packets(engine: docker.DockerClient, roles: tuple[str, ...]) -> None:
     """Linux may see a carrier a second late: what is sent until then is lost, and Chromium drops what it loads."""
-    plumber = engine.containers.run(
+    wiring = engine.containers.run(
         TOOLS,
         entrypoint=["sleep", "60"],
         detach=True,
@@ -85,7 +85,7 @@ def test_a_lane_that_is_wired_carries_packets(engine: docker.DockerClient, roles
     )
 
     def run(*command: str) -> str:
-        exit_code, output = plumber.exec_run(list(command))
+        exit_code, output = wiring.exec_run(list(command))
         assert exit_code == 0 and isinstance(output, bytes)
         return output.decode()
 
@@ -97,7 +97,7 @@ def test_a_lane_that_is_wired_carries_packets(engine: docker.DockerClient, roles
         ends = run("sh", "-c", look, "look", *pids).splitlines()
         assert [end.split()[1] for end in ends] == ["UP"] * 2 * (len(roles) - 1)
     finally:
-        plumber.remove(force=True)
+        wiring.remove(force=True)
 
 
 def test_a_lane_that_waits_for_its_job_stays_fit(lanes: Lanes, engine: docker.DockerClient, ask: Ask) -> None:
@@ -132,10 +132,10 @@ def test_the_next_job_finds_a_lane_as_new(
     def look(lanes: Lanes, name: str) -> tuple[list[str], set[str]]:
         job = ask(client="look", name=name)
         assert lanes.run(job).error == {}
-        holders = [container["Id"] for container in containers_of(engine, run="litter", role="client-holder")]
+        keepers = [container["Id"] for container in containers_of(engine, run="litter", role="client-holder")]
         printed = (job.folder / "client" / "output.log").read_text()
         lines = re.sub(r"^\d+: eth0@if\d+", "eth0", printed, flags=re.MULTILINE).splitlines()  # the cable is another
-        return sorted(lines), set(holders)  # sorted, because the command prints to two streams
+        return sorted(lines), set(keepers)  # sorted, because the command prints to two streams
 
     with Lanes.open("litter", lanes=1, client=engine) as lanes:
         before, old = look(lanes, "before")

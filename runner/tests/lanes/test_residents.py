@@ -1,4 +1,4 @@
-"""The parts of a lane that serve several jobs: holders that run commands, a simulator that runs link after link."""
+"""The parts of a lane that serve several jobs: keepers that run commands, a simulator that runs link after link."""
 
 import gc
 import hashlib
@@ -27,7 +27,7 @@ from runner.model.result import Artifacts
 from runner.places import supervised
 from runner.places.lanes.lane import WAKE_UP
 from runner.places.lanes.lanes import Lanes
-from runner.places.supervised import Bell, Holder
+from runner.places.supervised import CommandContainer, Notifier
 from runner.store import collect
 from runner.tests.lanes.conftest import Ask
 
@@ -36,10 +36,10 @@ RUN = "tests-residents"
 
 
 @pytest.fixture
-def holder(engine: docker.DockerClient) -> Iterator[Holder]:
+def keeper(engine: docker.DockerClient) -> Iterator[CommandContainer]:
     wrapped = containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
-    made = wrapped.create(f"bentpipe-test-{secrets.token_hex(4)}", supervised.client_holder(()))
-    held = Holder(wrapped, made, Bell(threading.Event()))
+    made = wrapped.create(f"bentpipe-test-{secrets.token_hex(4)}", supervised.keeper("client", ()))
+    held = CommandContainer(wrapped, made, Notifier(threading.Event()))
     held.start()
     yield held
     wrapped.remove(made)
@@ -70,32 +70,32 @@ def _link_process(engine: docker.DockerClient) -> int:
     raise AssertionError("no link began")
 
 
-def test_commands_run_at_once_and_say_how_they_ended(holder: Holder) -> None:
+def test_commands_run_at_once_and_say_how_they_ended(keeper: CommandContainer) -> None:
     commands = [["sh", "-c", f"sleep 2; echo {code}; echo error >&2; exit {code}"] for code in range(4)]
     began = time.monotonic()
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(holder.execute, commands)) == [(code, f"{code}\nerror\n") for code in range(4)]
+        assert list(pool.map(keeper.execute, commands)) == [(code, f"{code}\nerror\n") for code in range(4)]
     assert time.monotonic() - began < 7.9, "one after the other they take 8 s"
-    code, printed = holder.execute(["absent-command"])
+    code, printed = keeper.execute(["absent-command"])
     assert code == 127
     assert "absent-command" in printed
 
 
-def test_an_answer_that_nobody_reads_on_ends_its_command(holder: Holder) -> None:
-    endless = holder.run(["yes"])
+def test_an_answer_that_nobody_reads_on_ends_its_command(keeper: CommandContainer) -> None:
+    endless = keeper.run(["yes"])
     assert next(endless).startswith(b"y\ny\n")
     time.sleep(0.5)  # until all buffers on the way are full
     endless.close()
-    assert holder.execute(["echo", "still here"]) == (0, "still here\n")
-    _, processes = holder.execute(["ps", "-e", "-o", "comm"])
+    assert keeper.execute(["echo", "still here"]) == (0, "still here\n")
+    _, processes = keeper.execute(["ps", "-e", "-o", "comm"])
     assert "yes" not in processes
 
 
-def test_a_folder_comes_whole_whoever_owns_its_files(holder: Holder) -> None:
+def test_a_folder_comes_whole_whoever_owns_its_files(keeper: CommandContainer) -> None:
     make = "cd /tmp && mkdir -p a/b && head -c 3000000 /dev/urandom > a/b/c && ln -s /etc a/link && sha256sum a/b/c"
-    code, printed = holder.execute(["sh", "-c", f"{make} && chmod 0 a/b/c a/b"])
+    code, printed = keeper.execute(["sh", "-c", f"{make} && chmod 0 a/b/c a/b"])
     assert code == 0
-    with tarfile.open(fileobj=io.BytesIO(b"".join(holder.archive("/tmp/a")))) as archive:
+    with tarfile.open(fileobj=io.BytesIO(b"".join(keeper.archive("/tmp/a")))) as archive:
         members = {member.name: member for member in archive}
         content = archive.extractfile("a/b/c")
         assert content is not None
@@ -103,34 +103,34 @@ def test_a_folder_comes_whole_whoever_owns_its_files(holder: Holder) -> None:
     assert members["a/link"].issym()
 
 
-def test_a_folder_that_nobody_reads_to_its_end_stops_nobody_else(holder: Holder, tmp_path: Path) -> None:
+def test_a_folder_that_nobody_reads_to_its_end_stops_nobody_else(keeper: CommandContainer, tmp_path: Path) -> None:
     make = "mkdir /tmp/a && cd /tmp/a && echo 1 > zero && truncate -s 50G sparse && echo 2 > before"
-    assert holder.execute(["sh", "-c", make])[0] == 0
+    assert keeper.execute(["sh", "-c", make])[0] == 0
     gc.disable()
     try:
-        done = collect.extract(holder.archive("/tmp/a"), tmp_path)
-        assert holder.execute(["echo", "still here"]) == (0, "still here\n")
+        done = collect.extract(keeper.archive("/tmp/a"), tmp_path)
+        assert keeper.execute(["echo", "still here"]) == (0, "still here\n")
     finally:
         gc.enable()
     assert done.skipped == [f"sparse ({50 << 30} bytes are over the budget)"]
     assert [path.name for path in tmp_path.iterdir()] == ["before"], "members come by name"
 
 
-def test_a_holder_that_ends_is_told(holder: Holder, engine: docker.DockerClient) -> None:
-    waiting = holder.run(["sh", "-c", "echo began; sleep 60"])
+def test_a_holder_that_ends_is_told(keeper: CommandContainer, engine: docker.DockerClient) -> None:
+    waiting = keeper.run(["sh", "-c", "echo began; sleep 60"])
     assert next(waiting) == b"began\n"
-    engine.api.kill(holder.container)
+    engine.api.kill(keeper.container)
     with pytest.raises(LaneError) as caught:
         next(waiting)
     assert caught.value.code == "holder-died"
     with pytest.raises(LaneError):
-        holder.execute(["true"])
+        keeper.execute(["true"])
 
 
 def test_a_holder_ends_with_the_stream_to_its_runner(engine: docker.DockerClient) -> None:
     """For example when the runner is killed."""
     wrapped = containers.Engine(engine, {LABEL_OWNER: str(Owner.current())})
-    made = wrapped.create(f"bentpipe-test-{secrets.token_hex(4)}", supervised.client_holder(()))
+    made = wrapped.create(f"bentpipe-test-{secrets.token_hex(4)}", supervised.keeper("client", ()))
     try:
         stream = wrapped.follow(made, stdin=True)
         wrapped.start(made)

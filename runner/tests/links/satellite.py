@@ -31,13 +31,13 @@ class Satellite:
         self.client_address, self.server_address = f"10.214.{number}.100", f"10.215.{number}.100"
         self._engine = docker.from_env()
         self._ours = f"{client.name}s"
-        self._holder: Container | None = None
+        self._keeper: Container | None = None
         self._simulator: Container | None = None
         self._pid = ""
 
     def open(self, forward: LinkParameters, return_: LinkParameters, *, seed: int = 1) -> "Satellite":
         """Wire the two hosts to the simulator, and start it."""
-        self._holder = self._engine.containers.run(
+        self._keeper = self._engine.containers.run(
             TOOLS,
             ["sleep", "infinity"],
             name=f"{self.client.name}-link",
@@ -45,8 +45,8 @@ class Satellite:
             network_mode="none",
             sysctls=_NAMESPACE,
         )
-        self._holder.reload()
-        self._pid = pid = str(self._holder.attrs["State"]["Pid"])
+        self._keeper.reload()
+        self._pid = pid = str(self._keeper.attrs["State"]["Pid"])
         near, far = _CLIENT_MAC.format(self.number), _SERVER_MAC.format(self.number)
         left = ("peer", "name", "eth0", "netns", pid, "address", far)
         right = ("peer", "name", "eth1", "netns", pid, "address", near)
@@ -75,13 +75,13 @@ class Satellite:
 
     def start(self, forward: LinkParameters, return_: LinkParameters, *, seed: int = 1) -> None:
         """Start the simulator, so that packets pass."""
-        assert self._holder is not None, "open() comes first"
+        assert self._keeper is not None, "open() comes first"
         self._simulator = self._engine.containers.run(
             SIMULATOR,
             [json.dumps(link_document(forward=forward, return_=return_, seed=seed))],
             name=f"{self.client.name}-sim",
             detach=True,
-            network_mode=f"container:{self._holder.id}",
+            network_mode=f"container:{self._keeper.id}",
             tmpfs={"/logs": ""},
             cap_add=["NET_ADMIN", "SYS_NICE"],
             cpu_shares=262144,
@@ -97,11 +97,11 @@ class Satellite:
 
     def close(self) -> None:
         """Remove simulator and wires."""
-        for container in (self._simulator, self._holder):
+        for container in (self._simulator, self._keeper):
             if container is not None:
                 with contextlib.suppress(DockerException):
                     container.remove(force=True)
-        # The other end of the wire vanishes some time after the holder; a next link of this name would still find it.
+        # The other end of the wire vanishes some time after the keeper; a next link of this name would still find it.
         end = self.server.name if self.server else ""
         name = INTERFACE if self.server else self._ours
         subprocess.run(["ip", *(("-n", end) if end else ()), "link", "del", name], capture_output=True, check=False)

@@ -160,7 +160,7 @@ class Command:
         words = [*self.words, "--link", LINK, "--server", STACK, "--client", STACK, *requested]
         first = subprocess.Popen(words, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 300
-        while not any("client-side" in name for name in self._host.containers()):
+        while not any("client-monitor" in name for name in self._host.containers()):
             assert first.poll() is None, "the runner ended"
             assert time.monotonic() < deadline, "no job began"
             time.sleep(0.2)

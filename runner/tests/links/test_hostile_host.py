@@ -152,14 +152,14 @@ def test_an_archive_without_end_is_cut_off(hostile: RemoteEngine, monkeypatch: p
     monkeypatch.setattr(remote_engine, "LARGEST_ARCHIVE", 32 * MIB)
     for limit, largest in ((None, 32 * MIB), (4 * MIB, 4 * MIB)):
         _Endless.sent = 0
-        size = sum(len(block) for block in hostile.archive("side", "/logs", limit=limit))
+        size = sum(len(block) for block in hostile.archive("monitor", "/logs", limit=limit))
         assert largest < size <= largest + 10 * MIB, "with its headers"
         assert _Endless.sent < 2 * largest + 32 * MIB, "nobody reads on"
 
 
 def test_a_log_without_end_is_cut_off(hostile: RemoteEngine) -> None:
     _Endless.sent = 0
-    assert len(hostile.printed("side")) == 32 * MIB
+    assert len(hostile.printed("monitor")) == 32 * MIB
     assert _Endless.sent < 64 * MIB
 
 

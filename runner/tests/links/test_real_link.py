@@ -143,19 +143,19 @@ def test_a_clock_that_is_known_to_be_ahead_is_found(remote_host: Host) -> None:
         asking = (token, str(port), INTERFACE, "443", satellite.server_address, "0.2")
         client = remote_host.engine().containers.run(
             TOOLS,
-            ["/usr/bin/python3", "-ISB", "/side/side.py", "client", "120", *asking],
+            ["/usr/bin/python3", "-ISB", "/monitor/monitor.py", "client", "120", *asking],
             environment={
                 "LD_PRELOAD": "/clock.so",
                 "FAKETIME": f"+{ahead}s x{1 + drift}",
                 "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             },
-            volumes=[f"{SCRIPTS}/capture_and_probe.py:/side/side.py:ro", f"{library}:/clock.so:ro"],
+            volumes=[f"{SCRIPTS}/capture_and_probe.py:/monitor/monitor.py:ro", f"{library}:/clock.so:ro"],
             network_mode="host",
             detach=True,
         )
         began = time.time()
         time.sleep(seconds)
-        written = client.exec_run(["cat", "/side/probes.txt"]).output
+        written = client.exec_run(["cat", "/monitor/probes.txt"]).output
     finally:
         answering.terminate()
         answering.wait()

@@ -23,7 +23,7 @@ from runner.places.experiment import Endpoint
 from runner.places.lane_job import EndpointLimits, EndpointSpec
 from runner.places.links.link_experiment import Collected, LinkEnd, Way
 from runner.places.network import CLIENT4, RIGHT4, SERVER4, box_environment
-from runner.places.supervised import TOOLS, Bell
+from runner.places.supervised import TOOLS, Notifier
 from runner.store import collect
 from runner.units import MIB
 
@@ -59,7 +59,7 @@ class Two:
         return LinkEnd(
             self.engine,
             None,
-            Bell(threading.Event()),
+            Notifier(threading.Event()),
             endpoint=Endpoint(role, spec, EndpointLimits()),
             name=self.name,
             collected=Collected().job(),
@@ -77,7 +77,7 @@ class Two:
             end.guard(LIFE)
             role = end.role.value
             quotas = {"/logs": MIB, "/downloads": MIB, "/box": 16 * MIB}
-            end.start_side((role, *common, *last[role]), quotas=quotas)
+            end.start_monitor((role, *common, *last[role]), quotas=quotas)
             end.open_network(life=LIFE, token="00" * 16)
             end.create_endpoint(files={}, hosts=(), quota=MIB)
             end.create_box(keys, quota=16 * MIB)
@@ -133,7 +133,7 @@ def test_tcp_crosses_translated_and_the_captures_show_what_each_end_said(tmp_pat
         assert served[0] == 0 and not served[1].startswith("193.167.")
         assert two.execute(two.client, "import socket; socket.create_connection(('sim', 57832), 5)")[0] == 0
         for end in two.ends:
-            end.stop_side()
+            end.stop_monitor()
             path = tmp_path / f"{end.role.value}.pcap"
             [capture] = end.endpoint_captures(limit=16 * MIB)
             collect.extract_file(capture, path, budget=16 * MIB)

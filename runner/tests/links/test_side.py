@@ -1,4 +1,4 @@
-"""scripts/side.py as a process of this host: which addresses answer, and how long that takes to find out."""
+"""scripts/capture_and_probe.py as a process of this host: which addresses answer, and how long it takes."""
 
 import socket
 import subprocess
@@ -22,7 +22,7 @@ def port() -> Iterator[int]:
         number = int(probe.getsockname()[1])
     with subprocess.Popen([*SIDE, "answer", "60", TOKEN, str(number)], stdout=subprocess.PIPE, text=True) as answering:
         assert answering.stdout is not None
-        assert answering.stdout.readline() == "side ready\n"
+        assert answering.stdout.readline() == "monitor ready\n"
         yield number
         answering.terminate()
 
