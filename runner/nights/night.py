@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from datetime import time as time_of_day
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -38,7 +37,7 @@ from runner.units import format_count, format_size
 
 # Reads night.json, installs the timer of the night, publishes the site, and sends the news.
 
-# Reads and validates night.json. The result is a frozen `Night`.
+# Reads and validates night.json.
 
 NIGHT = HOME / "night.json"
 NIGHT_SCHEMA = 1
@@ -53,108 +52,68 @@ Seconds = Annotated[Whole, Field(gt=0, le=7 * 86_400, description="seconds")]
 Nights = Annotated[Whole, Field(ge=1, le=10_000, description="nights")]
 
 
-class _Run(BaseModel):
+class _Plan(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NightRun(_Plan):
     """One run of each night. `options`: the options of `./bentpipe run`, as on its command line. `only_changed`: cells
     whose images, case and link have not changed take over the results of the night before and don't run again. `on`:
     the scheduler of workers."""
 
-    model_config = ConfigDict(extra="forbid")
     name: str
     options: str
     only_changed: bool = False
     on: str | None = Field(default=None, description="tls://HOST:PORT, the scheduler of workers")
 
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments for `./bentpipe run`. Raises ValueError for an open quotation."""
+        return (*shlex.split(self.options), *(("--on", self.on) if self.on else ()))
 
-class _Before(BaseModel):
+
+class NightImages(_Plan):
     """Images to make current before the runs: names as for `./bentpipe build`."""
 
-    model_config = ConfigDict(extra="forbid")
     build: list[str] = []
     pull: list[str] = []
 
 
-class _Keep(BaseModel):
+class Keep(_Plan):
     """How long evidence is kept. Results and `run.json` stay as long as the run.
 
     `captures`: nights for which captures are kept. `evidence`: nights for which all other files of jobs are kept.
     `runs`: nights after which a run is deleted; None: never. `disk`: bytes that the runs of all nights together may
-    take.
+    take; None: no limit.
     """
 
-    model_config = ConfigDict(extra="forbid")
     captures: Nights = 14
     evidence: Nights = 60
     runs: Nights | None = None
     disk: Annotated[Whole, Field(gt=0, description="bytes")] | None = None
 
 
-class _Tell(BaseModel):
+class Recipient(_Plan):
     """A recipient of news: the URL of a webhook, or a mail address. `when`: always, or only when something changed."""
 
-    model_config = ConfigDict(extra="forbid")
     webhook: str | None = None
     mail: str | None = None
     when: Literal["changed", "always"] = "changed"
 
 
-class _File(BaseModel):
-    """night.json."""
+class Night(_Plan):
+    """The plan of each night, as night.json has it. `at`: beginning. `longest`: seconds after which running jobs are
+    ended."""
 
-    model_config = ConfigDict(extra="forbid")
     schema_: Whole = Field(alias="schema", ge=1, le=NIGHT_SCHEMA)
     name: str = "night"
     at: str = Field(default="01:00", description="HH:MM, local time")
     longest: Seconds = 8 * 3600
-    before: _Before = _Before()
-    runs: list[_Run] = Field(min_length=1)
-    keep: _Keep = _Keep()
+    before: NightImages = NightImages()
+    runs: list[NightRun] = Field(min_length=1)
+    keep: Keep = Keep()
     publish: list[str] = []
-    tell: list[_Tell] = []
-
-
-@dataclass(frozen=True, kw_only=True)
-class NightRun:
-    """One run of each night, with its arguments for `./bentpipe run`."""
-
-    name: str
-    arguments: tuple[str, ...]
-    only_changed: bool = False  # cells without a change take over the results of the night before
-
-
-@dataclass(frozen=True, kw_only=True)
-class Keep:
-    """The numbers of nights for which captures, other evidence and whole runs are kept, and the most bytes of all runs
-    together (`disk`). None: no limit."""
-
-    captures: int
-    evidence: int
-    runs: int | None
-    disk: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipient:
-    """A recipient of news: the URL of a webhook, or a mail address. `always`: also when nothing changed."""
-
-    webhook: str | None
-    mail: str | None
-    always: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Night:
-    """The plan of each night. `at`: local time of the beginning; `longest`: seconds after which running jobs are
-    ended."""
-
-    name: str
-    at: time_of_day
-    longest: float
-    build: tuple[str, ...]
-    pull: tuple[str, ...]
-    runs: tuple[NightRun, ...]
-    keep: Keep
-    publish: tuple[str, ...]
-    recipients: tuple[Recipient, ...]
+    tell: list[Recipient] = []
 
     def run_name(self, run: NightRun, stamp: str) -> str:
         """The folder of a run of the night that began at `stamp`."""
@@ -173,67 +132,55 @@ def target_problem(target: str) -> str:
 
 def night_schema() -> dict[str, Any]:
     """The JSON Schema of night.json."""
-    return _File.model_json_schema(by_alias=True)
+    return Night.model_json_schema(by_alias=True)
 
 
 def load_night(path: Path = NIGHT) -> Night:
     """Load the plan. Raises UsageError with the file, the field and the expected value."""
-    file = read_as(_File, path, missing=f"is missing: copy {_EXAMPLE} to it and describe your runs (docs/nights.md)")
-    for name in (file.name, *(run.name for run in file.runs)):
+    night = read_as(Night, path, missing=f"is missing: copy {_EXAMPLE} to it and describe your runs (docs/nights.md)")
+    for name in (night.name, *(run.name for run in night.runs)):
         if problem := name_problem(name):
             raise UsageError(f"{path}: '{name}' can't be a name: {problem}.")
-    if not _UNIT.fullmatch(file.name):
+    if not _UNIT.fullmatch(night.name):
         raise UsageError(
-            f"{path}: '{file.name}' can't be the name of a night, after which systemd's units are called: use letters, "
-            "digits, '.', '-' and '_'."
+            f"{path}: '{night.name}' can't be the name of a night, after which systemd's units are called: use "
+            "letters, digits, '.', '-' and '_'."
         )
-    for field, texts in (("before.build", file.before.build), ("before.pull", file.before.pull)):
+    for field, texts in (("before.build", night.before.build), ("before.pull", night.before.pull)):
         if options := [text for text in texts if text.startswith("-")]:
             raise UsageError(f"{path}, field '{field}': '{options[0]}' is an option: write names of stacks.")
-    for target in file.publish:
+    for target in night.publish:
         if problem := target_problem(target):
             raise UsageError(f"{path}, field 'publish': '{target}' {problem}.")
-    names = [run.name for run in file.runs]
+    names = [run.name for run in night.runs]
     if repeated := {name for name in names if names.count(name) > 1}:
         raise UsageError(f"{path}: two runs are called '{min(repeated)}': give one of them another name.")
-    if not _TIME.fullmatch(file.at):
-        raise UsageError(f"{path}, field 'at' is \"{file.at}\": write a time of day such as 01:30.")
-    return Night(
-        name=file.name,
-        at=time_of_day.fromisoformat(file.at),
-        longest=float(file.longest),
-        build=tuple(file.before.build),
-        pull=tuple(file.before.pull),
-        runs=tuple(
-            NightRun(name=run.name, arguments=_arguments(path, run), only_changed=run.only_changed) for run in file.runs
-        ),
-        keep=Keep(**file.keep.model_dump()),
-        publish=tuple(file.publish),
-        recipients=tuple(_recipient(path, number, entry) for number, entry in enumerate(file.tell, 1)),
-    )
+    if not _TIME.fullmatch(night.at):
+        raise UsageError(f"{path}, field 'at' is \"{night.at}\": write a time of day such as 01:30.")
+    for run in night.runs:
+        _require_arguments(path, run)
+    for number, recipient in enumerate(night.tell, 1):
+        _require_recipient(f"{path}, field 'tell', entry {number}", recipient)
+    return night
 
 
-def _arguments(path: Path, run: _Run) -> tuple[str, ...]:
+def _require_arguments(path: Path, run: NightRun) -> None:
     try:
-        arguments = shlex.split(run.options)
+        names = [argument.partition("=")[0] for argument in shlex.split(run.options)]
     except ValueError as error:
         raise UsageError(f"{path}, run '{run.name}': options: {error}: close the quotation.") from error
-    for argument in arguments:
-        if argument.partition("=")[0] in _OWN:
-            raise UsageError(
-                f"{path}, run '{run.name}': the night sets {argument.partition('=')[0]} itself: leave it out."
-            )
-    return (*arguments, "--on", run.on) if run.on else tuple(arguments)
+    if own := [name for name in names if name in _OWN]:
+        raise UsageError(f"{path}, run '{run.name}': the night sets {own[0]} itself: leave it out.")
 
 
-def _recipient(path: Path, number: int, entry: _Tell) -> Recipient:
-    if (entry.webhook is None) == (entry.mail is None):
-        raise UsageError(f"{path}, field 'tell', entry {number}: name either a webhook or a mail address.")
-    if entry.webhook is not None and urlsplit(entry.webhook).scheme not in _SCHEMES:
-        raise UsageError(f"{path}, field 'tell', entry {number}: '{entry.webhook}' is not a URL: write https://HOST/….")
-    if entry.mail is not None and ("@" not in entry.mail or any(map(str.isspace, entry.mail))):
-        raise UsageError(f"{path}, field 'tell', entry {number}: '{entry.mail}' is not a mail address.")
-    return Recipient(webhook=entry.webhook, mail=entry.mail, always=entry.when == "always")
+def _require_recipient(where: str, recipient: Recipient) -> None:
+    url, mail = recipient.webhook, recipient.mail
+    if (url is None) == (mail is None):
+        raise UsageError(f"{where}: name either a webhook or a mail address.")
+    if url is not None and urlsplit(url).scheme not in _SCHEMES:
+        raise UsageError(f"{where}: '{url}' is not a URL: write https://HOST/….")
+    if mail is not None and ("@" not in mail or any(map(str.isspace, mail))):
+        raise UsageError(f"{where}: '{mail}' is not a mail address.")
 
 
 # Files that start the night every day: a systemd service and timer, or a line of crontab(5).
@@ -261,7 +208,7 @@ Type=oneshot
 User={getpass.getuser()}
 WorkingDirectory={_specifiers(HOME)}
 ExecStart={_quoted(COMMAND, command=True)} night run --file {_quoted(path.resolve(), command=True)}
-TimeoutStartSec={int(night.longest) + 7200}
+TimeoutStartSec={night.longest + 7200}
 KillMode=mixed
 TimeoutStopSec=400
 Nice=5
@@ -295,7 +242,7 @@ def timer(night: Night) -> str:
 Description=bentpipe: begins the night {night.name}
 
 [Timer]
-OnCalendar=*-*-* {night.at:%H:%M}:00
+OnCalendar=*-*-* {night.at}:00
 Persistent=true
 
 [Install]
@@ -307,7 +254,8 @@ def cron_line(night: Night, path: Path) -> str:
     """The line for `crontab -e`."""
     home, program, file = (shlex.quote(str(name)) for name in (HOME, COMMAND, path.resolve()))
     command = f"cd {home} && {program} night run --file {file}"
-    return f"{night.at.minute} {night.at.hour} * * * {command} >/dev/null 2>&1".replace("%", r"\%")
+    hour, minute = map(int, night.at.split(":"))
+    return f"{minute} {hour} * * * {command} >/dev/null 2>&1".replace("%", r"\%")
 
 
 def install(night: Night, path: Path, folder: Path) -> tuple[Path, Path]:
@@ -679,8 +627,8 @@ class NightWork:
             save_record(folder, record)
         news_of_runs = self._news(record)
         record = replace(record, news=tuple(line for run_news in news_of_runs for line in run_news.lines))
-        for number, recipient in enumerate(self.night.recipients, 1):
-            if not recipient.always and not any(run_news.changed for run_news in news_of_runs):
+        for number, recipient in enumerate(self.night.tell, 1):
+            if recipient.when != "always" and not any(run_news.changed for run_news in news_of_runs):
                 continue
             try:
                 tell(recipient, title=f"bentpipe {self.night.name} {record.stamp}", lines=record.news)
@@ -696,10 +644,10 @@ class NightWork:
         self, record: NightRecord, folder: Path, log: Path
     ) -> Iterator[tuple[str, Callable[[], tuple[NightState, str]]]]:
         end = record.began_unix_s + self.night.longest
-        if self.night.build:
-            yield "build", lambda: self._command(["build", *self.night.build, "--yes"], log, end)
-        if self.night.pull:
-            yield "pull", lambda: self._command(["build", "--pull", *self.night.pull, "--yes"], log, end)
+        if self.night.before.build:
+            yield "build", lambda: self._command(["build", *self.night.before.build, "--yes"], log, end)
+        if self.night.before.pull:
+            yield "pull", lambda: self._command(["build", "--pull", *self.night.before.pull, "--yes"], log, end)
         for run in self.night.runs:
             yield run_stage(run.name), lambda run=run: self._run(run, record.stamp, log, end)  # type: ignore[misc]
         yield "keep", self._keep

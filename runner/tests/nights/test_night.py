@@ -288,7 +288,7 @@ def test_mail_goes_through_sendmail(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     program = tmp_path / "sendmail"
     program.write_text(f"#!/bin/sh\ncat > {tmp_path}/mail\n")
     program.chmod(0o755)
-    recipient = Recipient(webhook=None, mail="a@example.org", always=True)
+    recipient = Recipient(webhook=None, mail="a@example.org", when="always")
     monkeypatch.setattr("runner.nights.night._SENDMAIL", str(program))
     tell(recipient, title="bentpipe night", lines=["sat: can be trusted"])
     mail = (tmp_path / "mail").read_text()

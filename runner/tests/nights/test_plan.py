@@ -1,7 +1,6 @@
 """night.json: what is accepted, and the one sentence for each mistake."""
 
 import json
-from datetime import time
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,10 @@ def written(folder: Path, **fields: Any) -> Path:
 
 def test_the_example_is_a_night() -> None:
     night = load_night(ROOT / "night.example.json")
-    assert night.at == time(1, 0)
+    assert night.at == "01:00"
     assert night.runs[1].arguments[-4:] == ("--iterations", "10", "--lanes", "auto")
     assert night.run_name(night.runs[1], "2026-11-23T0100") == "night-sat-2026-11-23T0100"
-    assert [recipient.always for recipient in night.recipients] == [False, True]
+    assert [recipient.when for recipient in night.tell] == ["changed", "always"]
 
 
 def test_a_run_of_the_night_may_have_workers(tmp_path: Path) -> None:
