@@ -1,7 +1,6 @@
 """`Case`: the declaration of a test case or a measurement. Checks are pure functions over facts.
 
-To add a case, add a module to this package that defines `CASE`. No other file changes: codes of findings that only this
-case uses are declared in its `CODES` (code → a sentence without numbers).
+To add a case, add a module to this package that defines `CASE`. No other file changes.
 """
 
 from collections.abc import Callable, Iterable
@@ -98,6 +97,9 @@ def undecided(expected: str, actual: str) -> Finding:
 
 UNDECIDED = "secrets-missing"
 
+EVERY_CASE = ("rfc9000-12.3-number-reused", "rfc9000-12.4-empty-payload")
+"""Rules that decide every case, whichever roles it judges."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -130,7 +132,7 @@ class Case:
     over_tcp: tuple[Check, ...] = ()
     may_miss: frozenset[str] = frozenset({"0rtt"})  # types of packets that need not be decrypted for a verdict
     exercises: tuple[str, ...] = ()  # prefixes of ids: rules for which the case gives an occasion
-    depends: tuple[str, ...] = ()  # prefixes of ids: rules without which the case's purpose is not met; it then fails
+    depends: tuple[str, ...] = ()  # prefixes of ids: rules that no check repeats; the case fails when one is broken
     notes: tuple[Check, ...] = ()
     protocols: tuple[str, ...] = (HTTP09,)  # ALPNs, preferred first; a job uses the first that both ends speak
     host: str = "server4"  # the server's name in the URLs: server4, server6 or server46

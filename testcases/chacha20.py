@@ -9,11 +9,6 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.links import DEFAULT
 
-CODES = {
-    "other-suite-chosen": "The server chose another cipher suite.",
-    "other-suites-offered": "The client offered other cipher suites.",
-}
-
 _CHACHA20 = 0x1303
 # TLS_EMPTY_RENEGOTIATION_INFO_SCSV is not a cipher suite: OpenSSL and its forks always add it (RFC 5746 §3.3).
 _SIGNALLING = 0x00FF

@@ -305,25 +305,6 @@ def close_code_of_http09(case: CaseEvidence) -> Iterator[Finding]:
 
 @keyless
 @reads("initial")
-def packet_numbers_are_new(case: CaseEvidence) -> Iterator[Finding]:
-    """No endpoint used a packet number twice in one space (RFC 9000 §12.3)."""
-    for number, connection in enumerate(case.facts.connections):
-        # The case `retry` reports a packet number that was reset after Retry.
-        if connection.landmarks.reused_numbers and not connection.packet_number_reset:
-            first = connection.landmarks.reused_numbers[0]
-            finding = Finding(
-                code="packet-number-reused",
-                requirement="An endpoint never uses a packet number twice in one packet number space.",
-                expected="a new number for every packet",
-                actual=f"connection {number}: two packets of the {first.vantage} with the same number",
-                role=first.vantage,
-                section="RFC 9000 §12.3",
-            )
-            yield proven(finding, *connection.landmarks.reused_numbers)
-
-
-@keyless
-@reads("initial")
 def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
     """In every connection without a handshake, the server answered a ClientHello that arrived completely."""
     for number, connection in enumerate(case.facts.connections):
@@ -346,27 +327,8 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
         yield proven(finding, *hello.places)
 
 
-@keyless
-@reads("initial")
-def packets_have_frames(case: CaseEvidence) -> Iterator[Finding]:
-    """No endpoint sent a packet without frames. A receiver of such a packet must close the connection (RFC 9000
-    §12.4)."""
-    for number, connection in enumerate(case.facts.connections):
-        places = connection.landmarks.frameless
-        if places:
-            finding = Finding(
-                code="packet-without-frames",
-                requirement="The payload of a packet contains at least one frame.",
-                expected="no packet without a frame",
-                actual=f"connection {number}: the {places[0].vantage} sent such packets",
-                role=places[0].vantage,
-                section="RFC 9000 §12.4",
-            )
-            yield proven(finding, *places)
-
-
 # COMMON: checks of every test case. ONE_CONNECTION: checks of cases that use a single connection.
-COMMON = (files_are_equal, protocol_is_offered, closes_cleanly, packet_numbers_are_new, packets_have_frames)
+COMMON = (files_are_equal, protocol_is_offered, closes_cleanly)
 # A server may send Retry (RFC 9000 §8.1.2), for example when a ClientHello takes two datagrams. The contract forbids
 # Retry only in `handshake`.
 ONE_CONNECTION = (*COMMON, Handshakes(1), version_is_1, Alpn(HTTP09))
@@ -379,4 +341,4 @@ NOTES = (close_code_of_http09,)
 
 # Checks that need only Initial packets. The keys of these packets are public (RFC 9001 §5.2), so these checks explain
 # failures without a key log.
-OPEN = (protocol_is_offered, closes_cleanly, packets_have_frames, hellos_are_answered)
+OPEN = (protocol_is_offered, closes_cleanly, hellos_are_answered)

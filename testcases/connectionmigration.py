@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from runner.model.facts import Challenge, ConnectionFacts, Path
+from runner.model.facts import Challenge, ConnectionFacts
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import MIB
@@ -10,13 +10,6 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 from testcases.rebinding import challenges_on, lasted, settled
-
-CODES = {
-    "address-not-validated": "The server sent too much to an address that it had not validated.",
-    "connection-id-reused": "A connection ID was used on two paths.",
-    "path-not-validated": "A new path was not validated.",
-    "no-migration": "The client stayed on its path.",
-}
 
 
 def moves(case: CaseEvidence) -> Iterator[Finding]:
@@ -39,11 +32,10 @@ def moves(case: CaseEvidence) -> Iterator[Finding]:
 
 
 def is_validated(case: CaseEvidence) -> Iterator[Finding]:
-    """The second path is validated, and uses other connection IDs than the first path."""
+    """The second path is validated."""
     for connection in case.facts.connections:
         if len(connection.paths) > 1:
             yield from _validated(connection, settled(case))
-            yield from _new_ids(connection)
 
 
 def _validated(connection: ConnectionFacts, least: float) -> Iterator[Finding]:
@@ -90,33 +82,6 @@ def _validated(connection: ConnectionFacts, least: float) -> Iterator[Finding]:
 def _of_server(challenges: list[Challenge]) -> str:
     sent = sum(challenge.sender == "server" for challenge in challenges)
     return f"{sent} PATH_CHALLENGE, none answered" if sent else "no PATH_CHALLENGE of the server"
-
-
-def _new_ids(connection: ConnectionFacts) -> Iterator[Finding]:
-    """An endpoint uses different connection IDs for different local or remote addresses (§9.5)."""
-    first = connection.paths[0]
-    for path in connection.paths[1:]:
-        for role, before, after in (
-            ("client", first.client_cids, path.client_cids),
-            ("server", first.server_cids, path.server_cids),
-        ):
-            reused = sorted(cid for cid in before.keys() & after.keys() if cid)
-            if reused and _moved(role, first, path):
-                finding = Finding(
-                    code="connection-id-reused",
-                    requirement="An endpoint that sends from or to another address uses another connection ID.",
-                    expected=f"for {path.client} to {path.server} other IDs than for {first.client} to {first.server}",
-                    actual=", ".join(cid.hex() for cid in reused),
-                    role=role,
-                    section="RFC 9000 §9.5",
-                )
-                yield proven(finding, before[reused[0]], after[reused[0]])
-
-
-def _moved(role: str, first: Path, path: Path) -> bool:
-    """True when `role` must use other connection IDs on `path`: the client on every further path, the server only when
-    the path leads to its preferred address."""
-    return role == "client" or first.server != path.server
 
 
 CASE = Case(

@@ -9,10 +9,6 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.links import DEFAULT
 
-CODES = {
-    "not-ipv6": "Packets did not use IPv6.",
-}
-
 
 @keyless
 def only_ipv6(case: CaseEvidence) -> Iterator[Finding]:

@@ -9,8 +9,6 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
-CODES = {"server-began-update": "The server began every key update."}
-
 
 def client_began(case: CaseEvidence) -> Iterator[Finding]:
     """A note: the server began every key update. The client must follow (RFC 9001 §6.2) and may have no reason for an

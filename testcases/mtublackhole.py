@@ -11,11 +11,6 @@ from testcases import checks, hits
 from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.links import MTU_FALL
 
-CODES = {
-    "black-hole-not-noticed": "The server kept sending packets that the path no longer carried.",
-    "packets-small": "The server never sent packets that are too long for the path.",
-}
-
 _FALLEN = 1280  # bytes of an IP packet that still passes
 _USED = 10  # packets: more than the probes of path MTU discovery, so the server really uses the larger size
 

@@ -8,11 +8,6 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
-CODES = {
-    "streams-not-refilled": "The server never raised the stream limit.",
-    "stream-limit-not-met": "The server's first stream limit covered all files.",
-}
-
 _MOST_AT_FIRST = 1000  # highest first limit that the public runner allows
 _FILES = 1999
 

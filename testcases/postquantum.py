@@ -14,10 +14,6 @@ from testcases import checks, hits
 from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.links import REORDER_CLIENT
 
-CODES = {
-    "client-hello-small": "The client's first flight fits into one datagram.",
-}
-
 _CONNECTIONS = 20  # in about a quarter of these connections the link swaps the two parts
 
 

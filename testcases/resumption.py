@@ -11,11 +11,6 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.links import DEFAULT
 
-CODES = {
-    "first-without-certificate": "The first connection had no Certificate.",
-    "not-resumed": "The second connection was not resumed.",
-}
-
 
 @keyless
 def second_is_resumed(case: CaseEvidence) -> Iterator[Finding]:

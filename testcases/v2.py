@@ -11,10 +11,6 @@ from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.checks import version_text
 from testcases.links import DEFAULT
 
-CODES = {
-    "not-upgraded": "The connection did not change to QUIC version 2.",
-}
-
 _V2 = 0x6B3343CF
 
 

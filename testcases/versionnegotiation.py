@@ -15,15 +15,6 @@ from testcases.base import Case, CaseEvidence, keyless, proven, reads
 from testcases.checks import QUIC_V1, version_text
 from testcases.links import DEFAULT
 
-CODES = {
-    "connection-ids-not-echoed": "Version Negotiation did not echo the client's connection IDs.",
-    "no-version-negotiation": "The server did not answer an unknown version with Version Negotiation.",
-    "offered-version-listed": "Version Negotiation lists the version that the client offered.",
-    "version-1-not-listed": "Version Negotiation does not list version 1.",
-    "version-not-listed": "The client continued with a version that was not listed.",
-    "no-unknown-version": "The client did not offer an unknown version.",
-}
-
 
 @keyless
 @reads("initial")
@@ -60,16 +51,6 @@ def _unanswered(first: ConnectionFacts) -> Iterator[Finding]:
 
 
 def _judge(answer: VersionNegotiation) -> Iterator[Finding]:
-    if not answer.ids_echoed:
-        finding = Finding(
-            code="connection-ids-not-echoed",
-            requirement="A Version Negotiation packet swaps the connection IDs of the packet that it answers.",
-            expected="the client's source ID as destination, its destination ID as source",
-            actual="other connection IDs",
-            role="server",
-            section="RFC 9000 §17.2.1",
-        )
-        yield proven(finding, answer.place)
     if answer.listed is None:
         return
     listed = ", ".join(version_text(version) for version in answer.listed) or "no version"

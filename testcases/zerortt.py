@@ -9,11 +9,6 @@ from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
 
-CODES = {
-    "not-early": "The client sent its requests after the handshake instead of in 0-RTT.",
-    "early-data-refused": "The server refused 0-RTT.",
-}
-
 _FILES = 40
 _NAME_LENGTH = 250  # so that the requests are too large for one packet
 

@@ -41,7 +41,7 @@ class Bad:
     code: str
     role: str = ""
     section: str
-    expected: str
+    expected: str = "every packet of the endpoint keeps this rule"  # of a finding that a rule decides
     actual: str
     client: str = ""  # faults by their names in CLIENT_PARAMS; for `server`, in SERVER_PARAMS
     server: str = ""

@@ -42,7 +42,7 @@ from runner.model.run import CaseRecord, ClientKind, Job
 from runner.model.stack import OVER_TCP, Role
 from runner.store import runs
 from runner.trace.measure import from_headers
-from testcases.base import UNDECIDED, Case, CaseEvidence, Check, is_keyless, reads_of
+from testcases.base import EVERY_CASE, UNDECIDED, Case, CaseEvidence, Check, is_keyless, reads_of
 from testcases.checks import COMMON, NOTES, OPEN
 
 # Judges a job whose client is a stack, from the packets at both ends. Only the job's folder is read, so a job can be
@@ -116,7 +116,7 @@ def _verdict(
         result = replace(result, public=public_verdict(record, traces.facts, evidence))
     if failures:
         keys = bool(artifacts.key_logs) and not unread and traces.missing is None
-        proofs = _proofs(case, context, sealed=not keys)
+        proofs = _proofs(case, context, result.violations, sealed=not keys)
         return result.ending(
             Outcome.FAILED, *attributed((*failures, *proofs), result.violations, context, readable=keys)
         )
@@ -166,8 +166,8 @@ def _judge(result: Result, case: Case, context: CaseEvidence, *, readable: bool)
             return _unable(result, case, context, unable, readable=readable)
     if unmet := tuple(_findings(case.preconditions, context)):
         return result.ending(Outcome.ERROR, *unmet)
-    findings = tuple(_findings(case.checks_over(context.protocol), context))
-    findings = attributed(findings, result.violations, context, readable=readable) or decisive(result.violations, case)
+    findings = (*_findings(case.checks_over(context.protocol), context), *decisive(result.violations, case))
+    findings = attributed(findings, result.violations, context, readable=readable)
     return result.ending(Outcome.FAILED, *findings) if findings else result
 
 
@@ -176,18 +176,21 @@ def _unable(
 ) -> Result:
     """The verdict on a pair that can't do what the case tests. It is never an excuse for a broken rule of the case, or
     for a rule of every case."""
-    findings = tuple(_findings(tuple(check for check in COMMON if check in case.checks), context))
-    broken = attributed(findings, result.violations, context, readable=readable) or decisive(result.violations, case)
+    checks = tuple(check for check in COMMON if check in case.checks)
+    findings = (*_findings(checks, context), *decisive(result.violations, case))
+    broken = attributed(findings, result.violations, context, readable=readable)
     return result.ending(Outcome.FAILED, *broken, *unable) if broken else result.ending(Outcome.UNSUPPORTED, *unable)
 
 
-def decisive(violations: tuple[Finding, ...], case: Case) -> tuple[Finding, ...]:
-    """The violations that decide the case: of rules on which its purpose depends, by roles that the case judges.
-    All other violations are only shown."""
+def decisive(violations: tuple[Finding, ...], case: Case, *, own: bool = True) -> Iterator[Finding]:
+    """The violations that decide the case, under the codes of their findings: those of rules on which its purpose
+    depends, by roles that the case judges, and those of EVERY_CASE. All other violations are only shown. Without
+    `own`, only EVERY_CASE counts."""
     judged = {role.value for role in case.judges}
-    return tuple(
-        violation for violation in violations if violation.role in judged and violation.code.startswith(case.depends)
-    )
+    for violation in violations:
+        depends = violation.code.startswith(case.depends) and violation.role in judged and own
+        if depends or violation.code in EVERY_CASE:
+            yield replace(violation, code=BY_ID[violation.code].finding or violation.code)
 
 
 def _judge_without(
@@ -206,12 +209,14 @@ def _judge_without(
         for check in case.checks_over(context.protocol)
         if reads_of(check).isdisjoint(types) or (sealed and is_keyless(check))
     )
-    if findings := tuple(each for each in _findings(decidable, context) if each.code != UNDECIDED):
+    findings = tuple(each for each in _findings(decidable, context) if each.code != UNDECIDED)
+    findings += tuple(decisive(result.violations, case, own=sealed))
+    if findings:
         return result.ending(Outcome.FAILED, *attributed(findings, result.violations, context, readable=False))
     return result.ending(Outcome.ERROR, *missing_secrets(context.facts, unread, key_logs=key_logs))
 
 
-def _proofs(case: Case, context: CaseEvidence, *, sealed: bool) -> Iterator[Finding]:
+def _proofs(case: Case, context: CaseEvidence, violations: tuple[Finding, ...], *, sealed: bool) -> Iterator[Finding]:
     """Further findings, with packets, of a job that has failed already. Each finding appears once. The case's own
     checks are used if its capabilities and preconditions are met. Of a job whose packets can't be read (`sealed`), only
     checks that need no keys are used."""
@@ -221,7 +226,7 @@ def _proofs(case: Case, context: CaseEvidence, *, sealed: bool) -> Iterator[Find
     tried = own if own and not any(_findings(needed, context)) else ()
     checks = (*tried, *(() if context.protocol in OVER_TCP else OPEN))
     known = set()
-    for finding in _findings(checks, context):
+    for finding in (*_findings(checks, context), *decisive(violations, case, own=bool(tried))):
         if (finding.packets or finding.code == "files-differ") and (finding.code, finding.actual) not in known:
             known.add((finding.code, finding.actual))
             yield finding

@@ -177,7 +177,7 @@ def _migration(facts: TraceFacts, evidence: Evidence) -> Reasons:
     yield from _rebinding(facts, evidence)
     for connection in facts.connections:
         for path in connection.paths[1:]:
-            if connection.paths[0].client_cids.keys() & path.client_cids.keys():
+            if connection.paths[0].client_cids & path.client_cids:
                 yield "the client kept its connection ID on a new path"
 
 

@@ -38,9 +38,6 @@ class Landmarks:
     server_parameters: PacketPlace | None = None
     """The server's first Handshake packet, which contains the ALPN and the transport parameters."""
     retries: tuple[PacketPlace, ...] = ()
-    after_retry: PacketPlace | None = None
-    """The client's first Initial packet that answers the Retry. If there is none, its first Initial packet after the
-    Retry."""
     early_data: PacketPlace | None = None
     """The client's first 0-RTT packet."""
     requests: tuple[PacketPlace, ...] = ()
@@ -48,12 +45,6 @@ class Landmarks:
     client_key_update: PacketPlace | None = None
     """The client's first packet with updated keys (RFC 9001 §6)."""
     server_key_update: PacketPlace | None = None
-    frameless: tuple[PacketPlace, ...] = ()
-    """The client's packets without a frame (forbidden by RFC 9000 §12.4); if there are none, the server's packets
-    without a frame."""
-    reused_numbers: tuple[PacketPlace, ...] = ()
-    """For each endpoint that used a packet number twice (forbidden by RFC 9000 §12.3): the packet of the first use, and
-    the packet of the second use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +55,6 @@ class VersionNegotiation:
     """QUIC version in the client's packet; None: the client had sent no packet before."""
     listed: tuple[int, ...] | None
     """The versions that the packet lists; None: the tables are too old to contain the list."""
-    ids_echoed: bool
-    """True when the packet has the connection IDs of the client's packet, swapped."""
     place: PacketPlace | None
 
 
@@ -226,11 +215,9 @@ class Path:
     server: str
     first_seen: float | None
     last_seen: float | None
-    client_datagrams: int
     server_datagrams: int
-    client_cids: Mapping[bytes, PacketPlace | None] = field(default_factory=dict)
-    """Destination connection IDs of the client's 1-RTT packets on this path, each with its first datagram."""
-    server_cids: Mapping[bytes, PacketPlace | None] = field(default_factory=dict)
+    client_cids: frozenset[bytes] = frozenset()
+    """Destination connection IDs of the client's 1-RTT packets on this path."""
     place: PacketPlace | None = None
     """The first datagram on this path."""
     last_place: PacketPlace | None = None
@@ -285,25 +272,6 @@ class Amplification:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreditExcess:
-    """Response data above the credit that the client had granted (RFC 9000 §4.1), at the time of the largest
-    excess."""
-
-    stream_id: int | None
-    """The stream whose limit was exceeded; None: all streams together exceeded the limit of the connection."""
-    granted: int
-    """Bytes that the client had allowed."""
-    sent: int
-    place: PacketPlace | None
-    """The packet at which the excess was largest."""
-
-    @property
-    def bytes(self) -> int:
-        """The excess in bytes."""
-        return self.sent - self.granted
-
-
-@dataclass(frozen=True, kw_only=True)
 class UnreadPackets:
     """Protected packets that could not be decrypted, of one type and one sender on one connection."""
 
@@ -343,21 +311,6 @@ class InitialProbe:
     waited: float
     """Seconds since the client's previous ack-eliciting packet."""
     place: PacketPlace | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Http3Stream:
-    """The data that one endpoint sent on an HTTP/3 stream (RFC 9114 §6), as far as the tables keep its bytes."""
-
-    sender: str
-    """`client` or `server`."""
-    stream_id: int
-    type: int | None
-    """Type of a unidirectional stream (RFC 9114 §6.2); None: a request stream."""
-    frames: tuple[int, ...]
-    """Types of the frames in order. Empty for unidirectional streams that are not control streams."""
-    place: PacketPlace | None
-    """The first packet with data of the stream."""
 
 
 # The facts about connections that two captures establish, before any verdict. Checks of test cases use only these
@@ -409,7 +362,6 @@ class ConnectionFacts:
     Old tables contain no tokens; then a token of the same length counts."""
     packet_number_reset: bool | None
     """True when the client's Initial packet numbers started again after the Retry (forbidden by RFC 9000 §17.2.5.3)."""
-    retry_integrity_ok: bool | None
 
     # 0-RTT
     early_data_offered: bool
@@ -417,8 +369,6 @@ class ConnectionFacts:
     """True when the server acknowledged a 0-RTT packet. If no 0-RTT packet could be read: True when the server's
     EncryptedExtensions accept early data (RFC 8446 §4.2.10). None when the client sent no 0-RTT packet, or when the
     captures don't show the decision. False also when no ACK could be read."""
-    early_data_bytes: int
-    """Bytes of STREAM data that the client sent in 0-RTT packets; repeated bytes count once."""
     early_data_requests: int
     """Number of request streams whose first byte was in a 0-RTT packet. If 0-RTT packets can't be read, a stream also
     counts if the server answered it although no readable packet contains its first byte."""
@@ -446,9 +396,6 @@ class ConnectionFacts:
     """The client's first limit for the whole connection in bytes."""
     initial_max_stream_data: int | None
     """The client's first limit for each request stream in bytes."""
-    credit_excess: CreditExcess | None
-    """Response data above the client's limits. None: the server kept the limits, or there is no capture at the
-    server."""
 
     # Packets
     client_key_updates: int
@@ -481,8 +428,6 @@ class ConnectionFacts:
     limits_raised: bool | None = None
     """True when the client raised a limit for response data by MAX_DATA or MAX_STREAM_DATA. None: the client's first
     limits were not seen."""
-    http3: tuple[Http3Stream, ...] | None = None
-    """The HTTP/3 streams. None: the protocol of the connection isn't HTTP/3, or its tables are older than version 5."""
     requests: tuple[Request, ...] | None = None
     """The HTTP/0.9 requests. None: the protocol of the connection isn't HTTP/0.9, or its tables are older than version
     5."""

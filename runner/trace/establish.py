@@ -19,7 +19,6 @@ from runner.model.facts import (
 )
 from runner.trace import handshake
 from runner.trace import handshake as landmarks
-from runner.trace import streams as http3
 from runner.trace.handshake import (
     begun_key_updates,
     client_hello,
@@ -48,7 +47,7 @@ from runner.trace.recording import (
     new_bytes,
     values,
 )
-from runner.trace.streams import Streams, Transfer, credit_excess, limits_raised, max_streams, requests, used_up
+from runner.trace.streams import Streams, Transfer, limits_raised, max_streams, requests, used_up
 
 # How each endpoint's part of a connection ended: its last packet, packets without an answer, data without credit.
 
@@ -168,8 +167,8 @@ class _Seen:
     last_row: int
     first: int
     last: int
-    datagrams: list[int] = field(default_factory=lambda: [0, 0])
-    cids: tuple[dict[bytes, PacketPlace | None], ...] = field(default_factory=lambda: ({}, {}))
+    server_datagrams: int = 0
+    client_cids: set[bytes] = field(default_factory=set)
     moved: bool = False
     handshake: bool = False
     server_first: int | None = None
@@ -209,12 +208,13 @@ class Paths:
             path = paths.setdefault(self.pair(int(rows[0])), first)
             path.row, path.last_row = min(path.row, first.row), max(path.last_row, first.last_row)
             path.first, path.last = min(path.first, int(times.min())), max(path.last, int(times.max()))
-            path.datagrams[sender] += len(rows)
-            path.cids[sender].update(self._destination_ids(rows))
             if sender == SERVER:
+                path.server_datagrams += len(rows)
                 path.server_first = int(times.min())
-            path.moved = path.moved or (sender == CLIENT and bool(np.isin(rows, self._not_probing).any()))
-            path.handshake = path.handshake or (sender == CLIENT and bool(np.isin(rows, self._handshakes).any()))
+                continue
+            path.client_cids |= self._destination_ids(rows)
+            path.moved = path.moved or bool(np.isin(rows, self._not_probing).any())
+            path.handshake = path.handshake or bool(np.isin(rows, self._handshakes).any())
         seconds = self._scope.recording.seconds
         return tuple(
             Path(
@@ -222,10 +222,8 @@ class Paths:
                 server=server,
                 first_seen=seconds(path.first),
                 last_seen=seconds(path.last),
-                client_datagrams=path.datagrams[CLIENT],
-                server_datagrams=path.datagrams[SERVER],
-                client_cids=path.cids[CLIENT],
-                server_cids=path.cids[SERVER],
+                server_datagrams=path.server_datagrams,
+                client_cids=frozenset(path.client_cids),
                 place=self._scope.recording.place(self._vantage, path.row),
                 last_place=self._scope.recording.place(self._vantage, path.last_row),
                 server_first=seconds(path.server_first),
@@ -249,17 +247,11 @@ class Paths:
         handshakes = packets.named("type", "handshake") & (packets["decrypted"] == 1)
         return np.unique(packets["datagram"][handshakes])
 
-    def _destination_ids(self, rows: Ints) -> dict[bytes, PacketPlace | None]:
-        """Destination connection IDs of the 1-RTT packets in these datagrams, each with its first datagram."""
+    def _destination_ids(self, rows: Ints) -> set[bytes]:
+        """Destination connection IDs of the 1-RTT packets in these datagrams."""
         packets = self._vantage.packets
         chosen = np.flatnonzero(packets.named("type", "1rtt") & np.isin(packets["datagram"], rows))
-        column = self._vantage.trace.packets.column("dcid").take(chosen).combine_chunks()
-        values = column.unique().to_pylist()
-        return {
-            value: self._scope.place(self._vantage, int(chosen[column.index(value).as_py()]))
-            for value in values
-            if value is not None
-        }
+        return set(self._vantage.trace.packets.column("dcid").take(chosen).unique().to_pylist()) - {None}
 
 
 def paths(scope: Scope) -> tuple[Path, ...]:
@@ -439,10 +431,8 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         retries=scope.count(SERVER, "retry"),
         retry_token_echoed=echoed,
         packet_number_reset=reset,
-        retry_integrity_ok=row.value("retry_integrity_ok"),
         early_data_offered=bool(row.either("early_data_offered")),
         early_data_accepted=handshake.early_data_accepted(scope),
-        early_data_bytes=all_streams.early_bytes(scope.number),
         early_data_requests=handshake.early_requests(scope, streams),
         first_initial=scope.first_at_client(CLIENT, "initial"),
         first_server_1rtt=scope.first_at_client(SERVER, "1rtt"),
@@ -454,7 +444,6 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         max_streams_bidi=last_max_streams,
         initial_max_data=integer_parameter(scope.client_parameters, "initial_max_data"),
         initial_max_stream_data=integer_parameter(scope.client_parameters, "initial_max_stream_data_bidi_local"),
-        credit_excess=credit_excess(scope),
         client_key_updates=key_updates(scope, CLIENT),
         key_updates_begun_by_client=begun_key_updates(scope, CLIENT),
         server_key_updates=key_updates(scope, SERVER),
@@ -473,7 +462,6 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         client_1rtt_bytes=handshake.client_1rtt_bytes(scope),
         server_handshake_bytes=handshake.server_handshake_bytes(scope),
         limits_raised=limits_raised(scope),
-        http3=http3.streams(scope),
         requests=requests(scope),
         endings=endings(scope),
     )

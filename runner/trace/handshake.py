@@ -168,14 +168,18 @@ def after_retry(scope: Scope) -> tuple[bool | None, bool | None]:
     None without a Retry, or without the Initial packets that show it."""
     vantage = scope.best(CLIENT)
     packets = vantage.packets
-    around = _around_retry(scope, vantage)
-    if around is None:
+    retries, initials = scope.packets(vantage, SERVER, "retry"), scope.packets(vantage, CLIENT, "initial")
+    if not len(retries):
         return None, None
-    if not around.answers:
-        return (False if len(around.after) else None), None
-    answer = around.answers[0]
-    echoed = bool(packets["token_length"][around.retry] > 0) and _same_token(vantage, around.retry, answer)
-    earlier = packets["packet_number"][around.before]
+    retry = int(retries[0])
+    after = initials[initials > retry]
+    # A client that hasn't read the Retry may send its first flight again. Only answers have the new destination ID.
+    source = packets.cell("scid", retry)
+    answer = next((int(row) for row in after if packets.cell("dcid", int(row)) == source), None)
+    if answer is None:
+        return (False if len(after) else None), None
+    echoed = bool(packets["token_length"][retry] > 0) and _same_token(vantage, retry, answer)
+    earlier = packets["packet_number"][initials[initials < retry]]
     later = packets["packet_number"][answer]
     reset = bool(later <= earlier.max()) if len(earlier) and later != NULL and earlier.max() != NULL else None
     return echoed, reset
@@ -188,40 +192,6 @@ def _same_token(vantage: Vantage, retry: int, answer: int) -> bool:
     if vantage.trace.meta.decoder_version < _TOKENS_KEPT:
         return bool(packets["token_length"][answer] == packets["token_length"][retry])
     return bool(packets.cell("token", answer) == packets.cell("token", retry))
-
-
-@dataclass(frozen=True)
-class _AroundRetry:
-    """Rows of the first Retry, and of the client's Initial packets before and after it. `answers`: the Initial packets
-    that respond to the Retry."""
-
-    retry: int
-    before: Ints
-    after: Ints
-    answers: list[int]
-
-
-def _around_retry(scope: Scope, vantage: Vantage) -> _AroundRetry | None:
-    packets = vantage.packets
-    retries = scope.packets(vantage, SERVER, "retry")
-    if not len(retries):
-        return None
-    retry = int(retries[0])
-    initials = scope.packets(vantage, CLIENT, "initial")
-    after = initials[initials > retry]
-    # A client that hasn't read the Retry may send its first flight again. Only answers have the new destination ID.
-    source = packets.cell("scid", retry)
-    answers = [int(row) for row in after if packets.cell("dcid", int(row)) == source]
-    return _AroundRetry(retry=retry, before=initials[initials < retry], after=after, answers=answers)
-
-
-def retry_answer(scope: Scope) -> PacketPlace | None:
-    """The client's first Initial packet that responds to the Retry. If there is none, its first Initial packet after
-    the Retry."""
-    vantage = scope.best(CLIENT)
-    around = _around_retry(scope, vantage)
-    rows = [*around.answers, *around.after] if around else []
-    return scope.place(vantage, int(rows[0])) if rows else None
 
 
 def closes(scope: Scope) -> tuple[Close, ...]:
@@ -326,7 +296,6 @@ def version_negotiations(scope: Scope) -> tuple[VersionNegotiation, ...]:
             VersionNegotiation(
                 offered=int(packets["version"][answers[0]]) if answers else None,
                 listed=tuple(listed) if listed is not None else None,
-                ids_echoed=bool(echoed),
                 place=scope.place(vantage, int(row)),
             )
         )
@@ -428,13 +397,10 @@ def landmarks(scope: Scope) -> Landmarks:
         server_hello=_first(scope, server, _server_hellos(scope, server)),
         server_parameters=_first(scope, server, scope.packets(server, SERVER, "handshake")),
         retries=scope.places(server, retries),
-        after_retry=retry_answer(scope),
         early_data=_first(scope, client, scope.packets(client, CLIENT, "0rtt")),
         requests=scope.places(client, _requests(scope, client)),
         client_key_update=_key_update(scope, CLIENT),
         server_key_update=_key_update(scope, SERVER),
-        frameless=_frameless(scope, CLIENT) or _frameless(scope, SERVER),
-        reused_numbers=tuple(place for sender in ROLES for place in _reused_numbers(scope, sender)),
     )
 
 
@@ -471,44 +437,6 @@ def _key_update(scope: Scope, sender: int) -> PacketPlace | None:
     vantage = scope.best(sender)
     rows = scope.packets(vantage, sender, "1rtt")
     return _first(scope, vantage, rows[vantage.packets["key_generation"][rows] > 0])
-
-
-def _frameless(scope: Scope, sender: int) -> tuple[PacketPlace, ...]:
-    """Packets without a frame that `sender` sent. A link that corrupts packets can't make such packets, because a
-    corrupted packet can't be decrypted."""
-    vantage = scope.recording.near(sender)
-    if vantage is None:
-        return ()
-    numbered = scope.mine(vantage.packets, sender) & (vantage.packets["packet_number"] != NULL)
-    rows = np.flatnonzero(numbered & (vantage.packets["decrypted"] == 1))
-    return scope.places(vantage, rows[~np.isin(rows, vantage.frames["packet"])][:_SHOWN])
-
-
-def _reused_numbers(scope: Scope, sender: int) -> tuple[PacketPlace, ...]:
-    """The first packet number that `sender` used twice in a packet number space: the place of the first packet with
-    this number, and the place of the second. Empty when there is none.
-
-    Only the capture at the sender's end counts, because a link may deliver a packet twice. Packets with
-    CONNECTION_CLOSE may be sent again unchanged (RFC 9000 §10.2.1), so they don't count. A server may give up a
-    handshake and begin a new handshake when a late ClientHello arrives. Then its numbers start again, with another
-    source connection ID.
-    """
-    vantage = scope.recording.near(sender)
-    if vantage is None:
-        return ()
-    rows = np.flatnonzero(scope.mine(vantage.packets, sender) & (vantage.packet_key != NULL))
-    closing = vantage.frames["packet"][scope.frames(vantage, sender, "connection_close", "application_close")]
-    rows = rows[~np.isin(rows, closing)]
-    keys = vantage.packet_key[rows]
-    if len(np.unique(keys)) < len(keys):
-        source = vantage.trace.packets.column("scid").take(rows).to_pylist()
-        numbers = dict[tuple[int, bytes | None], int]()
-        keys = np.array([numbers.setdefault(pair, len(numbers)) for pair in zip(keys.tolist(), source, strict=True)])
-    _, first, place = np.unique(keys, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[place] != np.arange(len(rows)))
-    if not len(again):
-        return ()
-    return scope.places(vantage, (int(rows[first[place[again[0]]]]), int(rows[again[0]])))
 
 
 # Groups the protected packets that could not be decrypted by connection, sender and type. No verdict can use these

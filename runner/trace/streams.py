@@ -6,12 +6,10 @@ from functools import cached_property
 import numpy as np
 
 from runner.decode.columns import CLIENT, NULL, SERVER
-from runner.decode.wire import varint
-from runner.model.facts import CreditExcess, Http3Stream, PacketPlace, Request, StreamFacts
+from runner.model.facts import PacketPlace, Request, StreamFacts
 from runner.model.stack import HTTP09
 from runner.trace.recording import (
     APPLICATION,
-    ROLES,
     Bools,
     Ints,
     Recording,
@@ -65,89 +63,9 @@ def _place(scope: Scope, vantage: Vantage, head: StreamHead, frame: int) -> Pack
     return scope.place(vantage, int(vantage.stream_frames["packet"][head.rows[frame]]))
 
 
-# The frames of HTTP/3 at the beginning of each stream (RFC 9114 §6, §7), from the bytes that the tables keep.
-
-CONTROL = 0x00  # type of a unidirectional stream, RFC 9114 §6.2.1
-_ALPN = "h3"
 _UNIDIRECTIONAL = 0x02  # bit of a stream ID, RFC 9000 §2.1
-_BY_SERVER = 0x01
 
-
-def streams(scope: Scope) -> tuple[Http3Stream, ...] | None:
-    """The HTTP/3 streams of a connection, by sender and ID; None when the connection isn't HTTP/3, or the tables are
-    too old. Streams without a complete type are left out."""
-    if scope.row.value("alpn") != _ALPN or not are_kept(scope):
-        return None
-    return tuple(stream for sender in (CLIENT, SERVER) for stream in _sent(scope, sender))
-
-
-def _sent(scope: Scope, sender: int) -> list[Http3Stream]:
-    vantage = scope.best(sender)
-    streams = []
-    for stream in heads(scope, vantage, sender):
-        stream_id, head = stream.stream_id, stream.data
-        if stream_id & _UNIDIRECTIONAL and (sender == SERVER) != bool(stream_id & _BY_SERVER):
-            continue  # the sender must not use this stream; another rule reports this
-        if head:
-            kind, frames_at = varint(head, 0) if stream_id & _UNIDIRECTIONAL else (None, 0)
-            if frames_at > len(head):
-                continue  # the type of the stream is cut off
-            streams.append(
-                Http3Stream(
-                    sender=ROLES[sender],
-                    stream_id=stream_id,
-                    type=kind,
-                    frames=_frame_types(head, frames_at) if kind in (None, CONTROL) else (),
-                    place=scope.place(vantage, int(vantage.stream_frames["packet"][stream.rows[0]])),
-                )
-            )
-    return streams
-
-
-def _frame_types(head: bytes, position: int) -> tuple[int, ...]:
-    """Types of the frames in `head` whose type and length are complete."""
-    types = []
-    while position < len(head):
-        try:
-            kind, position = varint(head, position)
-            length, position = varint(head, position)
-        except IndexError:
-            break
-        if position > len(head):
-            break
-        types.append(kind)
-        position += length
-    return tuple(types)
-
-
-# Checks that the server stayed within the credit of flow control (RFC 9000 §4.1).
-
-
-def credit_excess(scope: Scope) -> CreditExcess | None:
-    """The largest excess of the server over the credit that the client had granted. None when there is no excess, or no
-    capture at the server.
-
-    A grant passes the server's vantage point before the server receives the grant. Data passes it after the server sent
-    the data. So an excess at this vantage point is certain.
-    """
-    vantage = scope.recording.server
-    total = integer_parameter(scope.client_parameters, "initial_max_data")
-    if vantage is None or total is None:
-        return None
-    frames = vantage.stream_frames
-    rows = np.flatnonzero(scope.mine(frames, SERVER))
-    rows = rows[np.argsort(frames["packet"][rows], kind="stable")]
-    packets, streams = frames["packet"][rows], frames["stream_id"][rows]
-    ends = frames["offset"][rows] + frames["length"][rows]
-    fresh = np.zeros(len(rows), dtype=np.int64)
-    worst: CreditExcess | None = None
-    for stream in np.unique(streams):
-        of_stream = np.flatnonzero(streams == stream)
-        highest = np.maximum.accumulate(ends[of_stream])
-        fresh[of_stream] = np.diff(highest, prepend=0)
-        granted = _granted(scope, vantage, packets[of_stream], _first_limit(scope, int(stream)), stream=int(stream))
-        worst = _worse(worst, scope, packets[of_stream], highest, granted, stream=int(stream))
-    return _worse(worst, scope, packets, np.cumsum(fresh), _granted(scope, vantage, packets, total), stream=None)
+# The credit of flow control (RFC 9000 §4.1).
 
 
 def used_up(scope: Scope) -> frozenset[int]:
@@ -202,28 +120,6 @@ def _granted(scope: Scope, vantage: Vantage, packets: Ints, first: int, *, strea
     limits = np.maximum.accumulate(np.concatenate(([first], frames["value"][rows])))
     granted: Ints = limits[np.searchsorted(frames["packet"][rows], packets)]
     return granted
-
-
-def _worse(
-    known: CreditExcess | None,
-    scope: Scope,
-    packets: Ints,
-    sent: Ints,
-    granted: Ints,
-    *,
-    stream: int | None,
-) -> CreditExcess | None:
-    """The largest excess of these packets, or `known` if that is larger."""
-    if not len(sent):
-        return known
-    at = int(np.argmax(sent - granted))
-    excess = CreditExcess(
-        stream_id=stream,
-        granted=int(granted[at]),
-        sent=int(sent[at]),
-        place=scope.place(scope.best(SERVER), int(packets[at])),
-    )
-    return excess if excess.bytes > (known.bytes if known else 0) else known
 
 
 # The response data of a recording: sent, received and repeated bytes of the request streams.
@@ -494,10 +390,6 @@ class _Direction:
         views = {
             vantage: _see(vantage, self.layout, part) for vantage, part in zip(recording.vantages, data, strict=True)
         }
-        self.early_bytes = np.zeros(len(recording.connections), dtype=np.int64)
-        for vantage, part in list(zip(recording.vantages, data, strict=True))[:1]:
-            early = vantage.packets.named("type", "0rtt")[part.packet]
-            np.add.at(self.early_bytes, part.connection[early], part.new[early])
         near, far = recording.near(sender), recording.far(sender)
         self.near = views[near] if near else None
         self.far = views[far] if far else None
@@ -565,10 +457,6 @@ class Streams:
             closed = np.sort(answered.complete()[(layout.connection == number) & (layout.stream_id % 4 == 0)])
         still_open = np.arange(1, len(opened) + 1) - np.searchsorted(closed, opened, side="right")
         return int(still_open.max(initial=0))
-
-    def early_bytes(self, number: int) -> int:
-        """Distinct STREAM bytes that the client sent in 0-RTT packets."""
-        return int(self._client.early_bytes[number])
 
 
 def _fin(direction: _Direction, index: int | None) -> int | None:

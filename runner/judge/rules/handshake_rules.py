@@ -12,6 +12,7 @@ from runner.decode.wire import varint
 from runner.judge.rules.packet_rules import shown
 from runner.judge.rules.side import EARLY, HANDSHAKE, INITIAL, NEGOTIATION, ONE_RTT, RETRY, Broken, Side
 from runner.trace.establish import amplification
+from runner.trace.handshake import no_secrets
 from runner.trace.recording import APPLICATION, Ints, find
 
 # Transport parameters and TLS messages (RFC 9000 §7, §18, RFC 9001 §4, §8, RFC 9368).
@@ -511,7 +512,7 @@ def token_versions(side: Side, earlier: list[Side]) -> Iterator[Broken]:
 
 def amplified(side: Side) -> Iterator[Broken]:
     """The server keeps the anti-amplification limit of the handshake (RFC 9000 §8.1)."""
-    if side.is_client or not side.whole or not side.peer_read:
+    if side.is_client or not side.whole or not (side.peer_read or no_secrets(side.scope.recording)):
         return
     limit = amplification(side.scope)
     if limit is None or not limit.excess:

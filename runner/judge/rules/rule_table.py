@@ -9,6 +9,7 @@ from pathlib import Path
 
 from runner.paths import ROOT
 from runner.plan.catalog import load_cases
+from testcases.base import EVERY_CASE
 
 # A rule: one MUST or MUST NOT of an RFC, or a recommendation, and where bentpipe checks it.
 
@@ -48,6 +49,8 @@ class Rule:
     """Names of the test cases that check the rule, for `Where.CASE`."""
     reason: str = ""
     """Why nothing checks the rule, for `Where.UNCHECKED` and `Where.UNSEEN`."""
+    finding: str = ""
+    """The code of the finding when the rule decides a test case; empty: the rule's id."""
 
     @property
     def id(self) -> str:
@@ -78,6 +81,7 @@ def _rule(rfc: str, key: str, row: dict[str, str | list[str] | bool]) -> Rule:
         where=where,
         cases=tuple(detail) if isinstance(detail, list) else (),
         reason=detail if isinstance(detail, str) else "",
+        finding=str(row.get("finding", "")),
     )
 
 
@@ -137,6 +141,7 @@ def rules_page() -> str:
 def _where(rule: Rule, depends: Mapping[str, tuple[str, ...]]) -> str:
     if rule.where is Where.INVARIANT:
         red = ", ".join(name for name, beginnings in depends.items() if rule.id.startswith(beginnings))
+        red = "every case" if rule.id in EVERY_CASE else red
         return "every connection" + (f"; red in {red}" if red else "")
     if rule.where is Where.NOTE:
         return "every connection, as a note"

@@ -60,39 +60,6 @@ def notes(result: Result) -> set[str]:
 # HTTP/3
 
 
-def first_bytes(sender: int, streams: int, content: bytes) -> Change:
-    """Streams of this kind (ID modulo 4) begin with other bytes; of unidirectional ones the control streams."""
-
-    def change(tables: Tables) -> None:
-        for frame in tables["stream_frames"]:
-            mine = frame["sender"] == sender and frame["stream_id"] % 4 == streams
-            if mine and frame["offset"] == 0 and frame["data"] and not (streams and frame["data"][0]):
-                frame["data"] = content + frame["data"][len(content) :]
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("sender", "kind", "content", "code"),
-    [
-        (CLIENT, 2, b"\x54", "no-control-stream"),
-        (SERVER, 3, b"\x54", "no-control-stream"),
-        (CLIENT, 2, b"\x00\x07", "no-settings"),
-        (SERVER, 3, b"\x00\x0d", "no-settings"),
-        (CLIENT, 0, b"GET /fil", "no-headers"),
-        (SERVER, 0, b"\x00", "no-headers"),
-    ],
-)
-def test_http3_without_its_frames_fails(
-    catalog: Catalog, recorded: Recorded, sender: int, kind: int, content: bytes, code: str
-) -> None:
-    artifacts = craft(catalog, recorded("quic-go_quinn/http3"), "http3", first_bytes(sender, kind, content))
-    result = judge(catalog, artifacts, "http3", 1024)
-    assert (result.outcome, codes(result)) == (Outcome.FAILED, {code})
-    assert result.findings[0].role == ("client", "server")[sender]
-    assert result.findings[0].packets
-
-
 def test_reserved_frames_may_come_before_headers(catalog: Catalog, recorded: Recorded) -> None:
     reserved = b"\x21\x02xx"  # RFC 9114 §7.2.8
 

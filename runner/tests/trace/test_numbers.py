@@ -162,12 +162,6 @@ def test_facts_of_the_connection() -> None:
     assert (stream.client_bytes, stream.server_bytes, stream.server_fin) == (12, FILE, FILE)
     assert (stream.request, stream.first_new_byte, stream.last_new_byte) == pytest.approx((0.2, 0.4, 0.8))
     assert connection.max_concurrent_streams == 1
-    assert connection.credit_excess is not None
-    assert (connection.credit_excess.stream_id, connection.credit_excess.granted, connection.credit_excess.sent) == (
-        None,
-        4000,
-        FILE,
-    )
     (close,) = connection.closes
     assert (close.sender, close.application, close.code) == ("client", True, 0)
     assert close.time == pytest.approx(0.9)
