@@ -5,6 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from runner.model.link import RealLinkEvidence
+from runner.model.numbers import AT_SENDER
 from runner.model.run import Job
 from runner.model.stack import Crossing, Middlebox, PageLoad, Role
 
@@ -149,61 +150,46 @@ class Sample:
 
     file_size: int
     definitions: int = 1
-    goodput: float | None = None  # thesis eq. 4.1
-    efficiency: float | None = None  # goodput / forward data rate, thesis eq. 4.2
-    efficiency_exact: float | None = None  # efficiency / (1 - loss), thesis eq. 4.3
-    throughput: float | None = None  # 8 · file size / ttlb
-    link_share: float | None = None  # throughput / forward data rate
-    delivery_rate: float | None = None  # 8 · file size / (ttlb - ttfb)
-    slow_start_bound: float | None = None  # delivery rate of ideal doubling from the observed window / data rate
-    efficiency_of_bound: float | None = None  # delivery rate / forward data rate / slow_start_bound
-    steady_state_efficiency: float | None = None  # efficiency between 50 % and 95 % of the bytes
+    goodput: float | None = None
+    efficiency: float | None = None
+    efficiency_exact: float | None = None
+    throughput: float | None = None
+    link_share: float | None = None
+    delivery_rate: float | None = None
+    slow_start_bound: float | None = None
+    efficiency_of_bound: float | None = None
+    steady_state_efficiency: float | None = None
     first_server_1rtt: float | None = None
     last_server_1rtt: float | None = None
-    handshake_time: float | None = None  # until the client receives HANDSHAKE_DONE (RFC 9001 §4.1.2)
+    handshake_time: float | None = None
     ttfb: float | None = None
-    ttlb: float | None = None  # the delivery time
-    first_2_mb: float | None = None  # until 2,000,000 new bytes of the response had arrived
+    ttlb: float | None = None
+    first_2_mb: float | None = None
     first_10_mb: float | None = None
     first_100_mb: float | None = None
-    initial_window_bytes: int | None = None  # response bytes sent before an ACK of any of them could have come back
-    first_flight_packets: float | None = None  # the server's 1-RTT bytes until the first such ACK, in full datagrams
-    return_data_rate: float | None = None  # IP bytes of the return link · 8 / duration of the transfer
-    ack_ratio: float | None = None  # ACK packets sent by the client per data packet received
-    retransmission_ratio: float | None = None  # stream bytes sent by the server / unique bytes - 1
+    initial_window_bytes: int | None = None
+    first_flight_packets: float | None = None
+    return_data_rate: float | None = None
+    ack_ratio: float | None = None
+    retransmission_ratio: float | None = None
     retransmitted_bytes: int | None = None
-    spurious_bytes: int | None = None  # retransmitted bytes whose first copy had arrived at the client
+    spurious_bytes: int | None = None
     stream_bytes_sent: int | None = None
-    rtt_min: float | None = None  # RTT of 1-RTT packets at the server's vantage point
+    rtt_min: float | None = None
     rtt_median: float | None = None
-    one_way_delay_median: float | None = None  # from server to client; both captures have the same clock
+    one_way_delay_median: float | None = None
     data_packets: int | None = None
-    shared_time: float | None = None  # seconds in which a second flow shared the link; None: there was no second flow
-    bottleneck_share: float | None = None  # fraction of the IP bytes of both flows that belong to the job's own flow
-    beside_goodput: float | None = None  # goodput of the second flow
-    fairness: float | None = None  # Jain's index of both flows' data rates
-    lost_packets: int | None = None  # sent by the server, never seen at the client's vantage point
+    shared_time: float | None = None
+    bottleneck_share: float | None = None
+    beside_goodput: float | None = None
+    fairness: float | None = None
+    lost_packets: int | None = None
 
     @property
     def from_client_alone(self) -> "Sample":
         """The sample without the numbers that need a capture at the sender. It is for a client whose connection ends at
         a proxy."""
-        return replace(
-            self,
-            slow_start_bound=None,
-            efficiency_of_bound=None,
-            initial_window_bytes=None,
-            first_flight_packets=None,
-            retransmission_ratio=None,
-            retransmitted_bytes=None,
-            spurious_bytes=None,
-            stream_bytes_sent=None,
-            rtt_min=None,
-            rtt_median=None,
-            one_way_delay_median=None,
-            data_packets=None,
-            lost_packets=None,
-        )
+        return replace(self, **dict.fromkeys(AT_SENDER))
 
     def completed(self, data_rate: float) -> "Sample":
         """The sample with the rates that are computed from its times. Samples of version 1 lack these rates.
