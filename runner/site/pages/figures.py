@@ -1,20 +1,22 @@
 """The page *Figures*: counterparts of the thesis' figures 5.1 to 5.24, made from this run."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
 from runner.model.deployment import REAL
 from runner.model.result import Outcome, Result
 from runner.model.run import Kind
-from runner.site import exports, headlines, trace_figures
-from runner.site.cells import Cell
-from runner.site.charts import Axis, Mark, Strip, heat, lines, scatter, standalone, strips
+from runner.site import charts, exports, headlines
+from runner.site.cells import BY_KEY, Cell
+from runner.site.charts import Axis, Mark, Strip, curves, heat, lines, scatter, standalone, strips
 from runner.site.pages import Asset, Page, Pages
 from runner.site.pages.comparing import groups, scatter_marks
+from runner.site.series import KINDS, Series, joined, load_series
 from runner.site.view import RunView, controller, stack_href
 
 # Figures 5.1 to 5.6 of the thesis: matrices, distributions, relations.
@@ -68,13 +70,10 @@ def matrices(view: RunView) -> Figure:
         }
         panels.append((case, heat(view.servers, view.clients, values, title=f"Mean goodput (Mbit/s) in {case}")))
     return {
-        "number": "5.1",
-        "title": "Result matrices",
         "panels": panels,
         "rows": _rows(view, cases_of(view)),
         "text": "Mean goodput in Mbit/s of the iterations that succeeded, servers by clients; the colour shows η.",
         "href": "index.html",
-        "missing": "No case of this run has a goodput.",
     }
 
 
@@ -111,12 +110,9 @@ def distributions(view: RunView) -> Figure:
         ("normalised", strips(right, Axis(label="efficiency η (%)", end=100.0), title="Efficiency of all jobs")),
     ]
     return {
-        "number": "5.2",
-        "title": "Distribution of the results of all measurements",
         "panels": panels,
         "rows": rows,
         "text": "All jobs. A failed job counts as 0, as in the thesis.",
-        "missing": "No case of this run has a goodput.",
     }
 
 
@@ -138,12 +134,9 @@ def swarms(view: RunView) -> Figure:
         rows.append(Strip(label=case, marks=marks, note=f"n {len(marks)}"))
     chart = strips(rows, Axis(label="mean goodput (Mbit/s)"), title="Mean goodput of each pair, by measurement")
     return {
-        "number": "5.3",
-        "title": "Mean goodput of each pair",
         "panels": [("", chart)],
         "rows": _rows(view, cases_of(view)),
         "text": "Each server has its colour and shape, the same as on the page Compare.",
-        "missing": "No case of this run has a goodput.",
     }
 
 
@@ -162,26 +155,15 @@ def by_implementation(view: RunView) -> Figure:
             (case, strips(rows, Axis(label="median goodput (Mbit/s)"), title=f"Goodput by implementation in {case}"))
         )
     return {
-        "number": "5.4",
-        "title": "Distribution by implementation",
         "panels": panels,
         "rows": _rows(view, cases_of(view)),
         "text": "Points with quartiles. The thesis draws violin plots, which need more values than this run has.",
-        "missing": "No case of this run has a goodput.",
     }
 
 
-def relations(view: RunView) -> Figure:
-    """Figure 5.5: efficiency in one measurement against efficiency in another measurement, by server."""
-    return _relations(view, "5.5", "Efficiency of the same pairs in different measurements", "server", 15)
-
-
-def controllers(view: RunView) -> Figure:
-    """Figure 5.6: efficiency in one measurement against efficiency in another measurement, by congestion controller."""
-    return _relations(view, "5.6", "The same, by the server's congestion controller", "controller", 2)
-
-
-def _relations(view: RunView, number: str, title: str, by: str, most: int) -> Figure:
+def relations(view: RunView, by: str, most: int) -> Figure:
+    """Figures 5.5 and 5.6: efficiency in one measurement against efficiency in another measurement. `by`: `server` or
+    `controller`, for the colours."""
     cases = cases_of(view)
     pairs = [(first, other) for index, other in enumerate(cases) for first in cases[:index]][:most]
     panels = []
@@ -213,12 +195,9 @@ def _relations(view: RunView, number: str, title: str, by: str, most: int) -> Fi
         )
     legend = shapes(groups(view, by))
     return {
-        "number": number,
-        "title": title,
         "panels": panels,
         "rows": rows,
         "text": f"Median η of each pair. {by.capitalize()}: {legend}.",
-        "missing": "This figure needs two cases with a goodput.",
     }
 
 
@@ -228,16 +207,6 @@ def shapes(names: Iterable[str]) -> str:
 
 
 _SHAPES = ("circle", "square", "triangle", "diamond", "cross", "triangle down", "plus", "hourglass")
-
-
-STATISTICS_FIGURES: tuple[Callable[[RunView], Figure], ...] = (
-    matrices,
-    distributions,
-    swarms,
-    by_implementation,
-    relations,
-    controllers,
-)
 
 
 # Figures 5.21 to 5.24 of the thesis: comparison with other results, values over several runs, values over the time of
@@ -272,12 +241,9 @@ def before_and_now(view: RunView) -> Figure:
         title="Mean goodput of each pair, in this run and the previous one",
     )
     return {
-        "number": "5.21",
-        "title": "Against other results",
         "panels": [("", chart)] if figure_rows else [],
         "rows": rows,
         "text": "The thesis compares with the public runner. Here it is the previous run of the same plan.",
-        "missing": "This site has no earlier run of this plan on the same host.",
     }
 
 
@@ -305,11 +271,8 @@ def over_runs(view: RunView) -> Figure:
         )
         panels.append((case, chart))
     return {
-        "number": "5.22",
-        "title": "Goodput over several runs, by server",
         "panels": panels,
         "rows": rows,
-        "missing": "This figure needs two runs of this plan, made on the same host.",
     }
 
 
@@ -344,12 +307,9 @@ def conditions(view: RunView) -> Figure:
         ),
     ]
     return {
-        "number": "5.23",
-        "title": "Conditions during the measurement",
         "panels": panels,
         "rows": rows,
         "text": "The thesis shows the weather at its antennas. Emulated links depend on the load of the host instead.",
-        "missing": "No job in real time recorded its conditions.",
     }
 
 
@@ -411,37 +371,299 @@ def over_time(view: RunView) -> Figure:
         ),
     ]
     return {
-        "number": "5.24",
-        "title": "All values over time",
         "panels": panels,
         "rows": rows,
         "text": "Dashed: least squares of each measurement. When the jobs ran in shuffled order, a slope comes from "
         f"the host. {shapes(cases_of(view))}.",
-        "missing": "No job has a value and a time.",
     }
 
 
-TIME_FIGURES: tuple[Callable[[RunView], Figure], ...] = (before_and_now, over_runs, conditions, over_time)
+# Figures 5.7 to 5.20 of the thesis: for each pattern, the trace of this run that shows it best.
+
+_MOST_OTHERS = 9
 
 
-# The page *Figures*: counterparts of the thesis' figures 5.1 to 5.24, made from this run.
-#
-# Each figure has files in SVG, CSV and Parquet; the page's script makes PNG.
+@dataclass(frozen=True, kw_only=True)
+class DrawnTrace:
+    """One iteration of a cell. `why`: the reason for its choice. `start` and `end`: the bounds of the part to show, in
+    seconds."""
+
+    cell: Cell
+    result: Result
+    why: str
+    start: float = 0.0
+    end: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.cell.client} → {self.cell.server}, {self.cell.case.name}, iteration {self.result.iteration}"
+
+
+def candidates(view: RunView) -> Iterator[tuple[Cell, Result]]:
+    """Iterations with numbers, of cells that transfer enough data for a curve."""
+    for cell in view.measured:
+        for result in cell.results:
+            if result.sample is not None and result.sample.goodput is not None:
+                yield cell, result
+
+
+def best(view: RunView, score: Callable[[Cell, Result], float | None], why: str) -> DrawnTrace | None:
+    """The iteration with the highest score; None when no iteration has a score."""
+    scored = [(value, cell, result) for cell, result in candidates(view) if (value := score(cell, result)) is not None]
+    if not scored:
+        return None
+    _, cell, result = max(scored, key=lambda entry: entry[0])
+    return DrawnTrace(cell=cell, result=result, why=why)
+
+
+def diagnosed(view: RunView, *codes: str) -> DrawnTrace | None:
+    """The iteration in which one of these diagnoses has the largest share."""
+    diagnosed = [
+        (diagnosis.share or 0.0, cell, result, diagnosis)
+        for cell, result in candidates(view)
+        for diagnosis in result.diagnoses
+        if diagnosis.code in codes
+    ]
+    if not diagnosed:
+        return None
+    _, cell, result, diagnosis = max(diagnosed, key=lambda entry: entry[0])
+    return DrawnTrace(cell=cell, result=result, why=diagnosis.sentence, start=diagnosis.start, end=diagnosis.end)
+
+
+def series_of(view: RunView, cell: Cell, iteration: int) -> Series | None:
+    """The data of the iteration's plots; None when there is no such data."""
+    job = next(result.job for result in cell.results if result.iteration == iteration)
+    return load_series(view.folder.artifacts(job).series)
+
+
+def offset(view: RunView, trace: DrawnTrace) -> Markup:
+    """Offset versus time, with the cell's other iterations in the background."""
+    front = series_of(view, trace.cell, trace.result.iteration)
+    iterations = [result.iteration for result in trace.cell.results if result.iteration != trace.result.iteration]
+    others = (series_of(view, trace.cell, iteration) for iteration in iterations[:_MOST_OTHERS])
+    behind = [series for series in others if series is not None]
+    return charts.offset_plot(front, behind, title=f"Offset versus time, {trace.name}")
+
+
+def rates(view: RunView, trace: DrawnTrace) -> Markup:
+    """Data rates at the client, as in figure 5.7b: forward with headers, forward goodput, and return with headers."""
+    series = series_of(view, trace.cell, trace.result.iteration)
+    if series is None:
+        return Markup()
+    named = (("forward, IP", "forward_raw"), ("forward, goodput", "forward_goodput"), ("return, IP", "return_raw"))
+    lines = [(words, series.rates[key]) for words, key in named]
+    return curves(lines, Axis(label="time (s)"), Axis(label="data rate (Mbit/s)"), title=f"Data rates, {trace.name}")
+
+
+def detail(view: RunView, trace: DrawnTrace) -> Markup:
+    """The single STREAM frames from the start of the pattern on, as the server sent them."""
+    series = series_of(view, trace.cell, trace.result.iteration)
+    if series is None:
+        return Markup()
+    frames = series.server
+    width = max(0.05, min(0.3, (trace.end - trace.start) / 4))
+    inside = (frames.time >= 1e6 * trace.start) & (frames.time <= 1e6 * (trace.start + width))
+    if not inside.any():
+        return Markup()
+    low = int(frames.offset[inside].min())
+    marks = [
+        Mark(
+            x=at / 1e3 - 1e3 * trace.start,
+            y=(place - low) / 1024,
+            group=2 if kind else 0,
+            title=f"{at / 1e6:.4f} s, offset {place}",
+        )
+        for at, place, kind in zip(
+            frames.time[inside].tolist(), frames.offset[inside].tolist(), frames.kind[inside].tolist(), strict=True
+        )
+    ]
+    return scatter(
+        marks[:2000],
+        Axis(label=f"ms after {trace.start:.3f} s"),
+        Axis(label=f"offset above {low / 2**20:.2f} MiB (KiB)"),
+        title=f"Detail, {trace.name}",
+        size=(860, 380),
+    )
+
+
+def trace_rows(view: RunView, trace: DrawnTrace) -> list[dict[str, Any]]:
+    """The frames at both vantage points, joined as by `joined`."""
+    series = series_of(view, trace.cell, trace.result.iteration)
+    if series is None:
+        return []
+    rows: list[dict[str, Any]] = []
+    for vantage in ("client", "server"):
+        frames = joined(getattr(series, vantage))
+        kinds = np.array(KINDS)[frames.kind].tolist()
+        rows += [
+            {
+                "client": trace.cell.client,
+                "server": trace.cell.server,
+                "case": trace.cell.case.name,
+                "iteration": trace.result.iteration,
+                "vantage": vantage,
+                "time_s": at / 1e6,
+                "offset": place,
+                "length": length,
+                "kind": kind,
+            }
+            for at, place, length, kind in zip(
+                frames.time.tolist(), frames.offset.tolist(), frames.length.tolist(), kinds, strict=True
+            )
+        ]
+    return rows
+
+
+def sentence(trace: DrawnTrace) -> str:
+    """The trace's numbers and the reason for its choice."""
+    sample = trace.result.sample
+    assert sample is not None  # candidates
+    efficiency, goodput = BY_KEY["efficiency"], BY_KEY["goodput"]
+    return (
+        f"{trace.name}: η {efficiency.text(sample.efficiency)}, {goodput.text(sample.goodput)}, "
+        f"TTLB {BY_KEY['ttlb'].text(sample.ttlb)}. {trace.why}"
+    )
+
+
+def _ideal(_: Cell, result: Result) -> float | None:
+    """The share of the time in which the link was full, minus the retransmission ratio."""
+    retransmitted = result.sample.retransmission_ratio if result.sample is not None else None
+    return result.limits["link"] - (retransmitted or 0.0) if "link" in result.limits else None
+
+
+def _lossy(cell: Cell, result: Result) -> bool:
+    lost = result.truth is not None and result.truth.forward.dropped_loss > 0
+    return lost or cell.case.forward.loss > 0
+
+
+def _good_in_loss(cell: Cell, result: Result) -> float | None:
+    return result.sample.efficiency if result.sample is not None and _lossy(cell, result) else None
+
+
+def _bad_in_loss(cell: Cell, result: Result) -> float | None:
+    good = _good_in_loss(cell, result)
+    return None if good is None else -good
+
+
+def _growing(cell: Cell, result: Result) -> float | None:
+    if _lossy(cell, result) or result.sample is None or (result.sample.retransmission_ratio or 0) > 0.01:
+        return None
+    return result.limits.get("congestion window")
+
+
+def _spread(cell: Cell, result: Result) -> float | None:
+    """The ratio of the slowest iteration's TTLB to the cell's median TTLB; None for other iterations."""
+    ttlb = cell.summaries.get("ttlb")
+    if ttlb is None or ttlb.n < 2 or result.sample is None or result.sample.ttlb != ttlb.maximum:
+        return None
+    return ttlb.maximum / ttlb.median
+
+
+def _spread_in_loss(cell: Cell, result: Result) -> float | None:
+    return _spread(cell, result) if _lossy(cell, result) else None
+
+
+def _traced(view: RunView, trace: DrawnTrace | None, *, with_rates: bool = False, with_detail: bool = False) -> Figure:
+    """The figure of a trace; empty without a trace."""
+    if trace is None:
+        return {}
+    panels = [("detail", detail(view, trace)) if with_detail else ("offset versus time", offset(view, trace))]
+    if with_rates:
+        panels.append(("data rates", rates(view, trace)))
+    href = f"{trace.cell.href}#iteration={trace.result.iteration}"
+    return {"panels": panels, "rows": trace_rows(view, trace), "text": sentence(trace), "href": href}
+
+
+def _second_spread(view: RunView) -> DrawnTrace | None:
+    first = best(view, _spread, "")
+    if first is None:
+        return None
+
+    def score(cell: Cell, result: Result) -> float | None:
+        return None if (cell.server, cell.client) == (first.cell.server, first.cell.client) else _spread(cell, result)
+
+    return best(view, score, _SLOWEST)
+
+
+_SLOWEST = (
+    "The slowest iteration, drawn in front of the others. Of the traces for this figure, its TTLB has the highest "
+    "ratio to the median of its cell."
+)
+
+
+def windows(view: RunView) -> Figure:
+    """Figure 5.10: two variants of one stack with different initial windows, in one case and with one client."""
+    stacks = view.run.implementations
+    for cell in view.measured:
+        record = stacks.get(cell.server)
+        if record is None or "IW" not in record.parameters or cell.shown is None:
+            continue
+        plain = view.table.get((record.variant_of, cell.client, cell.case.name))
+        if plain is None or plain.shown is None or "goodput" not in plain.summaries:
+            continue
+        series = [series_of(view, drawn, drawn.shown or 0) for drawn in (cell, plain)]
+        if series[0] is None or series[1] is None:
+            continue
+        chosen = next(result for result in cell.results if result.iteration == cell.shown)
+        trace = DrawnTrace(cell=cell, result=chosen, why=f"In grey: {record.variant_of} with its default window.")
+        svg = charts.offset_plot(series[0], [series[1]], title=f"Offset versus time, {trace.name}")
+        first = next(result for result in plain.results if result.iteration == plain.shown)
+        rows = trace_rows(view, trace) + trace_rows(view, replace(trace, cell=plain, result=first))
+        return {"panels": [("", svg)], "rows": rows, "text": sentence(trace), "href": cell.href}
+    return {}
+
+
+_IDEAL = "Its share of time with a full forward link, minus its retransmission ratio, is the largest of this run."
+_GROWING = "Of all traces without losses, the congestion window limited this trace for the largest share of time."
+_HIGHEST = "The highest η of all jobs in which the link lost packets."
+_LOWEST = "The lowest η of all jobs in which the link lost packets."
+TRACE_FIGURES: dict[str, Callable[[RunView], Figure]] = {
+    "5.7": lambda v: _traced(v, best(v, _ideal, _IDEAL), with_rates=True),
+    "5.8": lambda v: _traced(v, best(v, _good_in_loss, _HIGHEST)),
+    "5.9": lambda v: _traced(v, best(v, _growing, _GROWING)),
+    "5.10": windows,
+    "5.11": lambda v: _traced(v, diagnosed(v, "bursts", "slow-start-left-early")),
+    "5.12": lambda v: _traced(v, best(v, _spread_in_loss, _SLOWEST)),
+    "5.13": lambda v: _traced(v, best(v, _bad_in_loss, _LOWEST)),
+    "5.14": lambda v: _traced(v, diagnosed(v, "out-of-order")),
+    "5.15": lambda v: _traced(v, diagnosed(v, "out-of-order"), with_detail=True),
+    "5.16": lambda v: _traced(v, diagnosed(v, "retransmitted-tail")),
+    "5.17": lambda v: _traced(v, diagnosed(v, "spurious-retransmissions", "sent-twice")),
+    "5.18": lambda v: _traced(v, diagnosed(v, "rate-collapse")),
+    "5.19": lambda v: _traced(v, best(v, _spread, _SLOWEST)),
+    "5.20": lambda v: _traced(v, _second_spread(v)),
+}
+
+
+# The page. Each figure has files in SVG, CSV and Parquet; the page's script makes PNG. The template has the titles, and
+# the sentences for figures that this run can't show.
 
 NAV = (4, "Figures", "figures/index.html")
 NEEDS = "stacks"
 
+FIGURES: dict[str, Callable[[RunView], Figure]] = {
+    "5.1": matrices,
+    "5.2": distributions,
+    "5.3": swarms,
+    "5.4": by_implementation,
+    "5.5": lambda view: relations(view, "server", 15),
+    "5.6": lambda view: relations(view, "controller", 2),
+    **TRACE_FIGURES,
+    "5.21": before_and_now,
+    "5.22": over_runs,
+    "5.23": conditions,
+    "5.24": over_time,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """A drawn figure: its panels (caption, SVG), the rows of its CSV file, and the reason when it is empty."""
+    """A drawn figure: its panels (caption, SVG), the rows of its CSV file."""
 
     number: str
-    title: str
     panels: Sequence[tuple[str, Markup]] = ()
     rows: Sequence[dict[str, Any]] = ()
     text: str = ""
-    missing: str = ""
     href: str = ""
     files: list[tuple[str, str]] = field(default_factory=list)  # words, path relative to the run
 
@@ -449,25 +671,18 @@ class Drawn:
 def pages(view: RunView) -> Pages:
     """The page with all figures, and their files."""
     drawn = []
-    figures: list[Callable[[RunView], dict[str, Any]]] = [
-        *STATISTICS_FIGURES,
-        *trace_figures.TRACE_FIGURES,
-        *TIME_FIGURES,
-    ]
-    for figure in figures:
+    for key, figure in FIGURES.items():
         content = figure(view)
         panels = [(caption, svg) for caption, svg in content.pop("panels", ()) if svg]
-        rows = content.pop("rows", ())
-        drawing = Drawn(panels=panels, rows=rows, **content)
-        stem = f"figures/{drawing.number.replace('.', '-').replace(' ', '')}"
-        for number, (_, svg) in enumerate(drawing.panels):
-            path = f"{stem}{'' if len(drawing.panels) == 1 else '-' + str(number + 1)}.svg"
-            drawing.files.append(("SVG" if len(drawing.panels) == 1 else f"SVG {number + 1}", path))
+        drawing = Drawn(number=key, panels=panels, **content)
+        stem = f"figures/{key.replace('.', '-')}"
+        for number, (_, svg) in enumerate(panels):
+            path = f"{stem}{'' if len(panels) == 1 else '-' + str(number + 1)}.svg"
+            drawing.files.append(("SVG" if len(panels) == 1 else f"SVG {number + 1}", path))
             yield Asset(path, standalone(svg))
-        if drawing.rows and drawing.panels:
+        if drawing.rows and panels:
             drawing.files.extend([("CSV", f"{stem}.csv"), ("Parquet", f"{stem}.parquet")])
             yield Asset(f"{stem}.csv", exports.as_csv(drawing.rows))
             yield Asset(f"{stem}.parquet", exports.as_parquet(drawing.rows))
         drawn.append(drawing)
-    drawn.sort(key=lambda drawing: [int(part) for part in drawing.number.split(".")])
     yield Page("figures/index.html", "figures.html", {"figures": drawn})
