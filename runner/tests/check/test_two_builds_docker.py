@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from lab.planted import WRAPPED
 from runner.engine.engine import connect
 from runner.paths import ROOT
 
 pytestmark = pytest.mark.docker
 
-RETRY = next(fault for fault in WRAPPED if fault.name == "retry")
+# A server that never sends Retry: a script in front of quinn's.
+NO_RETRY = (
+    "RUN mv /run_endpoint.sh /run_good.sh && printf '#!/bin/bash\\nif [[ $ROLE == server && $TESTCASE == retry ]]; "
+    "then export TESTCASE=transfer; fi\\nexec /run_good.sh\\n' > /run_endpoint.sh && chmod +x /run_endpoint.sh"
+)
 
 
 def git(folder: Path, *words: str) -> str:
@@ -30,9 +33,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     changes nothing."""
     folder = tmp_path_factory.mktemp("stack")
     git(folder, "init", "--quiet", "--initial-branch", "main")
-    texts = {"good": "", "equal": "LABEL equal=1\n", "bad": f"{RETRY.lines}\n", "broken": "RUN false\n"}
+    texts = {"good": "", "equal": "LABEL equal=1\n", "bad": f"{NO_RETRY}\n", "broken": "RUN false\n"}
     for name, text in texts.items():
-        (folder / "Dockerfile").write_text(f"FROM bentpipe/{RETRY.stack}\n{text}")
+        (folder / "Dockerfile").write_text(f"FROM bentpipe/quinn\n{text}")
         git(folder, "add", "Dockerfile")
         git(folder, "commit", "--quiet", "--message", name)
         git(folder, "tag", name)
