@@ -1,6 +1,6 @@
 """`Case`: the declaration of a test case or a measurement. Checks are pure functions over facts.
 
-To add a case, add a module to this package that defines `CASE`. No other file changes.
+To add a case, add a module to this package that defines `CASE`, or a row of a module's `CASES`. No other file changes.
 """
 
 from collections.abc import Callable, Iterable

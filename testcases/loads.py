@@ -12,15 +12,17 @@ KB = 1_000  # bytes; the papers use decimal sizes
 _LEAST_TIMEOUT = 60.0  # s
 _SLOWEST = 200_000  # bit/s: the time-out is long enough for a transfer at this rate
 _PAGE_TIMEOUT = 120.0  # s
+_SIZES, _SWEEP = (2_000 * KB,), (500 * KB, 2_000 * KB, 10_000 * KB)
+_STEPS = tuple(range(500 * KB, 10_000 * KB + 1, 250 * KB))  # of the comparison with iperf3 (QPEP paper 2021, figure 5)
 
 
-def download(
-    *,
+def _download(
     name: str,
     description: str,
+    *,
     protocol: str,
-    sizes: tuple[int, ...],
-    sweep: tuple[int, ...],
+    sizes: tuple[int, ...] = _SIZES,
+    sweep: tuple[int, ...] = _SWEEP,
     host: str = "server4",
     encrypted: bool = True,
 ) -> Case:
@@ -46,7 +48,7 @@ def download(
     )
 
 
-def page(*, name: str, description: str, protocol: str, origins: int = 1, encrypted: bool = True) -> Case:
+def _page(name: str, description: str, *, protocol: str, origins: int = 1, encrypted: bool = True) -> Case:
     """A load of the reference page in a browser. `origins` serve its objects; each origin costs a connection."""
     return Case(
         name=name,
@@ -64,3 +66,59 @@ def page(*, name: str, description: str, protocol: str, origins: int = 1, encryp
         encrypted=encrypted,
         origins=origins,
     )
+
+
+CASES = (
+    _download(
+        "download",
+        "curl downloads one file over HTTP/1.1 without TLS: the time from its SYN to the last byte.",
+        protocol="http/1.1",
+        sizes=_SWEEP,
+        sweep=_STEPS,
+        encrypted=False,
+    ),
+    _download(
+        "download-h1",
+        "curl downloads one file over HTTP/1.1 and TLS: the time from its first packet to the last byte.",
+        protocol="http/1.1",
+    ),
+    _download(
+        "download-h2",
+        "curl downloads one file over HTTP/2: the time from its first packet to the last byte.",
+        protocol="h2",
+    ),
+    _download(
+        "download-h3",
+        "curl downloads one file over HTTP/3: the time from its first packet to the last byte.",
+        protocol="h3",
+    ),
+    # It shows whether a middlebox carries IPv6, and whether IPv6 is as fast as IPv4.
+    _download(
+        "download-ipv6",
+        "curl downloads one file over IPv6 and HTTP/1.1; a tunnel over the satellite may use IPv4.",
+        protocol="http/1.1",
+        host="server6",
+        sweep=_STEPS,
+        encrypted=False,
+    ),
+    # QUIC-PEP paper 2022, table II; QPEP paper 2021, figure 7.
+    _page(
+        "page",
+        "Chromium loads the reference page of 75 objects over HTTP/1.1 without TLS, with an empty cache.",
+        protocol="http/1.1",
+        encrypted=False,
+    ),
+    _page(
+        "page-h2", "Chromium loads the reference page of 75 objects over HTTP/2, with an empty cache.", protocol="h2"
+    ),
+    _page(
+        "page-h3", "Chromium loads the reference page of 75 objects over HTTP/3, with an empty cache.", protocol="h3"
+    ),
+    # As most pages today (QPEP paper 2021, figure 6: the Alexa list).
+    _page(
+        "page-origins",
+        "Chromium loads the reference page of 75 objects from 12 origins over HTTP/1.1 and TLS, with an empty cache.",
+        protocol="http/1.1",
+        origins=12,
+    ),
+)

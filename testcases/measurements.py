@@ -3,16 +3,18 @@
 from runner.model.link import AdvertisedLink, Link
 from runner.model.run import Kind
 from runner.model.stack import PROTOCOLS
+from runner.units import MIB
 from testcases import checks
 from testcases.base import MEASURED_FILE, Case
+from testcases.links import ASTRA, DEFAULT, EUTELSAT, SAT, SATLOSS, STARLINK, TERRESTRIAL
 
 
 def measurement(
-    *,
     name: str,
     abbreviation: str,
     description: str,
     link: Link | AdvertisedLink,
+    *,
     timeout: float,
     iterations: int = 10,
     size: int = MEASURED_FILE,
@@ -40,3 +42,58 @@ def measurement(
         protocols=PROTOCOLS,
         beside=beside,
     )
+
+
+# The last three need a real link (`--link`).
+CASES = (
+    measurement(
+        "goodput", "G", "10 MiB on the public runner's link: 10 Mbit/s both ways, 30 ms RTT.", DEFAULT, timeout=60.0
+    ),
+    measurement(
+        "crosstraffic",
+        "C",
+        "25 MiB on the public runner's link, beside a download that starts at the same time.",
+        DEFAULT,
+        timeout=180.0,
+        iterations=5,
+        size=25 * MIB,
+        beside="tcp-cubic",
+    ),
+    measurement(
+        "terrestrial", "T", "10 MiB on a terrestrial link: 20 Mbit/s both ways, 30 ms RTT.", TERRESTRIAL, timeout=60.0
+    ),
+    measurement(
+        "sat", "SAT", "10 MiB over a geostationary satellite: 20/2 Mbit/s, 600 ms RTT, no loss.", SAT, timeout=120.0
+    ),
+    measurement(
+        "satloss",
+        "SATL",
+        "10 MiB over a geostationary satellite that loses 1 % of the packets both ways.",
+        SATLOSS,
+        timeout=360.0,
+    ),
+    measurement(
+        "eutelsat",
+        "EUT",
+        "10 MiB over a geostationary Eutelsat access: 50/5 Mbit/s advertised.",
+        EUTELSAT,
+        timeout=120.0,
+        iterations=5,
+    ),
+    measurement(
+        "astra",
+        "AST",
+        "10 MiB over a geostationary Astra access: 20/2 Mbit/s advertised.",
+        ASTRA,
+        timeout=120.0,
+        iterations=5,
+    ),
+    measurement(
+        "starlink",
+        "STL",
+        "10 MiB over a Starlink access: 150/150 Mbit/s advertised.",
+        STARLINK,
+        timeout=120.0,
+        iterations=5,
+    ),
+)

@@ -1,6 +1,7 @@
 """Both rebinding cases: the server validates each new path, the client answers, all files arrive (RFC 9000 §9)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf
 
 from runner.model.facts import Challenge, ConnectionFacts, Path
@@ -10,6 +11,7 @@ from runner.model.run import Kind
 from runner.units import MIB
 from testcases import checks, hits
 from testcases.base import Case, CaseEvidence, proven
+from testcases.links import REBIND_ADDRESS, REBIND_PORT
 
 _SETTLED_RTTS = 3
 
@@ -110,7 +112,7 @@ def mappings_were_seen(case: CaseEvidence) -> Iterator[Finding]:
         )
 
 
-def rebinding(*, name: str, abbreviation: str, description: str, link: Link) -> Case:
+def _rebinding(*, name: str, abbreviation: str, description: str, link: Link) -> Case:
     """10 MiB through a NAT that changes its mapping after 1 s, then every 5 s."""
     return Case(
         name=name,
@@ -133,3 +135,29 @@ def rebinding(*, name: str, abbreviation: str, description: str, link: Link) -> 
         depends=("rfc9000-8.2.2-response-on-other-path",),
         checks=(*checks.ONE_CONNECTION, new_paths_are_validated, old_paths_are_left),
     )
+
+
+def address_changed(case: CaseEvidence) -> Iterator[Finding]:
+    """The server saw the client at more than one IP address, not only at more than one port."""
+    hosts = {path.client.rpartition(":")[0] for connection in case.facts.connections for path in connection.paths}
+    if len(hosts) < 2:
+        yield hits.missed("the server sees two addresses of the client", ", ".join(sorted(hosts)))
+
+
+_ADDRESS = _rebinding(
+    name="rebind-addr",
+    abbreviation="BA",
+    description="10 MiB arrive although a NAT changes the client's address after 1 s, then every 5 s; "
+    "new paths are validated.",
+    link=REBIND_ADDRESS,
+)
+CASES = (
+    _rebinding(
+        name="rebind-port",
+        abbreviation="BP",
+        description="10 MiB arrive although a NAT changes the client's port after 1 s, then every 5 s; "
+        "new paths are validated.",
+        link=REBIND_PORT,
+    ),
+    replace(_ADDRESS, preconditions=(*_ADDRESS.preconditions, address_changed)),
+)

@@ -482,6 +482,7 @@ def load_cases() -> dict[str, Case]:
     measurements. In each group, cases with a short RTT, a short time-out and small files come first."""
     modules = [importlib.import_module(f"testcases.{info.name}") for info in pkgutil.iter_modules(testcases.__path__)]
     cases = [module.CASE for module in modules if hasattr(module, "CASE")]
+    cases += [case for module in modules for case in getattr(module, "CASES", ())]
     cases.sort(
         key=lambda case: (
             case.client is not ClientKind.STACK,

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.recordings.recordings import RECORDINGS
+from lab.records import select
 from runner.campaign.campaign import Campaign
 from runner.model.deployment import Deployment, Progress
 from runner.model.result import Result
@@ -13,7 +14,6 @@ from runner.plan import jobs
 from runner.plan.catalog import Catalog
 from runner.plan.jobs import remaining
 from runner.store.runs import RunFolder
-from runner.tests.records import select
 from runner.tests.replay import Replay
 
 

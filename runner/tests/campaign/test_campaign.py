@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab.recordings.recordings import RECORDINGS
+from lab.records import select
 from runner.campaign.campaign import MAX_ATTEMPTS, Campaign
 from runner.errors import LaneError, SetupError
 from runner.judge.process import JudgeLimits
@@ -26,7 +27,6 @@ from runner.plan.catalog import Catalog
 from runner.plan.jobs import handshake_of, remaining
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import execute, recorded_run
-from runner.tests.records import select
 from runner.tests.replay import Replay
 
 
