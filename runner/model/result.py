@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from runner.model.link import RealLinkEvidence
 from runner.model.numbers import AT_SENDER
@@ -189,7 +190,8 @@ class Sample:
     def from_client_alone(self) -> "Sample":
         """The sample without the numbers that need a capture at the sender. It is for a client whose connection ends at
         a proxy."""
-        return replace(self, **dict.fromkeys(AT_SENDER))
+        unknown: dict[str, Any] = dict.fromkeys(AT_SENDER)
+        return replace(self, **unknown)
 
     def completed(self, data_rate: float) -> "Sample":
         """The sample with the rates that are computed from its times. Samples of version 1 lack these rates.
