@@ -364,8 +364,8 @@ def _images(choice: Choice) -> list[Implementation]:
 
 def _execute(session: Session, choice: Choice, todo: tuple[Job, ...], place: Place, *, out: Console) -> None:
     """Open the place, then run the jobs there."""
-    folder, options, width = session.folder, session.options, place.width(session.options.lanes)
-    with place.open(folder.run, width):
+    folder, options = session.folder, session.options
+    with place.open(folder.run, place.width(options.lanes)):
         not_compliant = place.probe(folder.run, folder.path / "compliance.json", todo)
         with RunWatch(out) as watch:
             for (name, role), reason in not_compliant.items():
@@ -376,7 +376,7 @@ def _execute(session: Session, choice: Choice, todo: tuple[Job, ...], place: Pla
                 todo=todo,
                 verdicts_without_run=runs.verdicts_without_run(choice.catalog, todo, not_compliant),
                 deployment=place.deployment(folder.run),
-                width=width,
+                width=place.width(options.lanes),
                 retention=Retention(options.keep_captures),
                 observer=watch,
                 pause=options.parsed_pause(),

@@ -170,8 +170,8 @@ class Place(ABC):
 
     @abstractmethod
     def width(self, lanes: str) -> Concurrency:
-        """The number of jobs that run at the same time, for a value of `--lanes`. Raises UsageError, and SetupError
-        when this host has too little memory for them."""
+        """The number of jobs that run at the same time, for a value of `--lanes`; an open place with workers asks them.
+        Raises UsageError, and SetupError when this host has too little memory for them."""
 
     @abstractmethod
     def open(self, run: Run, width: Concurrency) -> AbstractContextManager[Self]:

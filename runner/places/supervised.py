@@ -337,9 +337,19 @@ LINK_MEMORY = 1024 * MIB  # bytes; captured packets wait in memory until they ar
 _KEEPER_CPUS = 1_500_000_000  # nanoseconds of CPU time per second; enough to read a folder
 
 
-def bounded(memory: int) -> dict[str, Any]:
-    """HostConfig entries that limit a container of the harness to `memory` bytes of memory, without swap."""
-    return {"mem_limit": memory, "memswap_limit": memory}
+def confined(memory: int, *, pids: int = 64, capabilities: Sequence[str] = (), **host: Any) -> dict[str, Any]:
+    """The HostConfig of a container of the harness: `memory` bytes without swap, no rights but `capabilities`, no log.
+    `host`: further entries, or others in place of these."""
+    return {
+        "cap_drop": ["ALL"],
+        "cap_add": list(capabilities),
+        "security_opt": ["no-new-privileges"],
+        "pids_limit": pids,
+        "mem_limit": memory,
+        "memswap_limit": memory,
+        "log_config": {"Type": "none", "Config": {}},
+        **host,
+    }
 
 
 def keeper(
@@ -348,6 +358,9 @@ def keeper(
     command: Sequence[str] = (),
     *,
     capabilities: Sequence[str] = (),
+    memory: int = _MEMORY,
+    sysctls: Mapping[str, str] = NAMESPACE_SETTINGS,
+    nano_cpus: int | None = _KEEPER_CPUS,
     **host: Any,
 ) -> ContainerSpec:
     """The keeper of the namespace and the volumes of `role`. `command`: a program that it runs meanwhile. `host`: other
@@ -359,18 +372,17 @@ def keeper(
         volumes=volumes,
         hostname=role,
         stdin=True,
-        host={
-            "network_mode": "none",
-            "sysctls": NAMESPACE_SETTINGS,
-            "cap_drop": ["ALL"],
-            "cap_add": ["DAC_OVERRIDE", *capabilities],  # to read the files of endpoints, which may belong to any user
-            "security_opt": ["no-new-privileges"],
-            "pids_limit": 64,
-            "nano_cpus": _KEEPER_CPUS,
-            "log_config": {"Type": "none", "Config": {}},
-            **bounded(_MEMORY),
+        host=confined(
+            memory,
+            capabilities=(
+                "DAC_OVERRIDE",
+                *capabilities,
+            ),  # to read the files of endpoints, which may belong to any user
+            network_mode="none",
+            sysctls=sysctls,
+            nano_cpus=nano_cpus,
             **host,
-        },
+        ),
     )
 
 
@@ -383,7 +395,7 @@ def link_keeper(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
         capabilities=("NET_RAW", "SETUID", "SETGID"),  # `tcpdump -Z root` needs them
         ulimits=[{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
         nano_cpus=None,  # a capture that waits for a CPU loses packets
-        **bounded(LINK_MEMORY),
+        memory=LINK_MEMORY,
     )
 
 
@@ -395,28 +407,22 @@ def wiring_container() -> ContainerSpec:
         role="plumber",
         command=("hold",),
         stdin=True,
-        host={
-            "network_mode": "none",
-            "pid_mode": "host",
-            "cap_drop": ["ALL"],
+        host=confined(
+            _MEMORY,
+            pids=256,
             # The last two rights are for emptying volumes, whose files may belong to any user.
-            "cap_add": ["SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "DAC_OVERRIDE", "FOWNER"],
-            "security_opt": ["no-new-privileges", "apparmor=unconfined"],
-            "pids_limit": 256,
-            **bounded(_MEMORY),
-            "log_config": {"Type": "none", "Config": {}},
-        },
+            capabilities=("SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE", "DAC_OVERRIDE", "FOWNER"),
+            network_mode="none",
+            pid_mode="host",
+            security_opt=["no-new-privileges", "apparmor=unconfined"],
+        ),
     )
 
 
 def engine_test() -> ContainerSpec:
     """A container that does nothing. An engine that can start this container works."""
-    return ContainerSpec(
-        image=TOOLS,
-        role="engine-test",
-        command=("true",),
-        host={"network_mode": "none", "cap_drop": ["ALL"], "pids_limit": 16, **bounded(_MEMORY)},
-    )
+    host = confined(_MEMORY, pids=16, network_mode="none")
+    return ContainerSpec(image=TOOLS, role="engine-test", command=("true",), host=host)
 
 
 # The volumes that jobs of a run read: a /www for each set of files, a /certs for each chain length, /keys, and
@@ -552,18 +558,16 @@ def create_watchdog(
         role=WATCHDOG_ROLE,
         command=("/usr/bin/python3", "-ISB", _WATCHDOG, *arguments),
         stdin=life is None,
-        host={
-            "network_mode": "none",
-            "binds": [f"{path}:/docker.sock"],
-            "cap_drop": ["ALL"],
-            "security_opt": ["no-new-privileges", "label=disable"],  # else SELinux forbids the socket
-            "pids_limit": 16,
-            **bounded(_WATCHDOG_MEMORY),
+        host=confined(
+            _WATCHDOG_MEMORY,
+            pids=16,
+            network_mode="none",
+            binds=[f"{path}:/docker.sock"],
+            security_opt=["no-new-privileges", "label=disable"],  # else SELinux forbids the socket
             # It survives its own death and a restart of the engine, which stops all other containers without removing
             # them.
-            "restart_policy": {"Name": "unless-stopped"},
-            "log_config": {"Type": "none", "Config": {}},
-        },
+            restart_policy={"Name": "unless-stopped"},
+        ),
     )
     container = engine.create(name, spec)
     engine.put(container, "/", {_WATCHDOG.lstrip("/"): _SCRIPT.read_bytes()}, mode=0o555)

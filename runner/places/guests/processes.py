@@ -25,6 +25,7 @@ from typing import IO, Any, Protocol
 from runner.engine.containers import ContainerSpec, Engine, Output
 from runner.errors import LaneError, SetupError, UsageError
 from runner.files import own_folder
+from runner.places.supervised import confined
 from runner.store import collect
 from runner.store.collect import extract_file
 from runner.store.runs import write_atomically
@@ -187,18 +188,14 @@ class ContainerLauncher(Launcher):
             command=("/guest/run-guest", part, "/guest/kernel", "/var/tmp" if scratch else "/tmp"),
             foreign=True,
             stdin=True,
-            host={
-                "network_mode": "none",
-                "cap_drop": ["ALL"],
-                "security_opt": ["no-new-privileges"],
-                "read_only": not scratch,
-                "pids_limit": _PROCESSES,
-                "mem_limit": _MEMORY,
-                "memswap_limit": _MEMORY,
-                "tmpfs": {} if scratch else {"/tmp": f"exec,nosuid,nodev,size={_FILES}"},
-                "binds": [f"{disk}:{DISKS}/{disk.name}:ro" for disk in disks],
-                "log_config": {"Type": "none", "Config": {}},
-            },
+            host=confined(
+                _MEMORY,
+                pids=_PROCESSES,
+                network_mode="none",
+                read_only=not scratch,
+                tmpfs={} if scratch else {"/tmp": f"exec,nosuid,nodev,size={_FILES}"},
+                binds=[f"{disk}:{DISKS}/{disk.name}:ro" for disk in disks],
+            ),
             user=f"{user}:{user}",
         )
 

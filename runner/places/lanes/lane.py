@@ -32,7 +32,7 @@ from runner.places.supervised import (
     Notifier,
     Resident,
     Supervised,
-    bounded,
+    confined,
     link_keeper,
 )
 from runner.units import MIB
@@ -78,17 +78,13 @@ class LaneSegment:
             command=("--serve",),
             volumes=(self.volume,),
             stdin=True,
-            host={
-                "network_mode": self._lane.namespace(self.role),
-                "cap_drop": ["ALL"],
-                "cap_add": ["NET_RAW", "NET_ADMIN", "SYS_NICE"],
-                "devices": [f"{WAKE_UP}:{WAKE_UP}:w"] if WAKE_UP.exists() else [],
-                "security_opt": ["no-new-privileges"],
-                "pids_limit": 64,
-                **bounded(SIMULATOR_MEMORY),
-                "cpu_shares": 262144,  # the largest weight: it must never wait for a core
-                "log_config": {"Type": "none", "Config": {}},
-            },
+            host=confined(
+                SIMULATOR_MEMORY,
+                capabilities=("NET_RAW", "NET_ADMIN", "SYS_NICE"),
+                network_mode=self._lane.namespace(self.role),
+                devices=[f"{WAKE_UP}:{WAKE_UP}:w"] if WAKE_UP.exists() else [],
+                cpu_shares=262144,  # the largest weight: it must never wait for a core
+            ),
         )
 
     def renew(self) -> None:
@@ -203,16 +199,12 @@ class EndCapture:
             image=TOOLS,
             role=f"{self.role}-capture",
             command=("sh", "-c", command),
-            host={
-                "network_mode": self._lane.namespace(self.role),
-                "cap_drop": ["ALL"],
-                "cap_add": ["NET_RAW", "SETUID", "SETGID"],  # `tcpdump -Z root` needs them
-                "security_opt": ["no-new-privileges"],
-                "pids_limit": 64,
-                **bounded(LINK_MEMORY),
-                "ulimits": [{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
-                "log_config": {"Type": "none", "Config": {}},
-            },
+            host=confined(
+                LINK_MEMORY,
+                capabilities=("NET_RAW", "SETUID", "SETGID"),  # `tcpdump -Z root` needs them
+                network_mode=self._lane.namespace(self.role),
+                ulimits=[{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
+            ),
         )
         running = self._running = self._lane.supervise(self._lane.create(spec), output_limit=_OUTPUT)
         running.start()

@@ -4,12 +4,11 @@ import itertools
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 import docker
@@ -187,7 +186,7 @@ Answer = TypeVar("Answer")
 
 
 class Lanes:
-    """Open with `open`, use `run` and `probe` from as many threads as there are lanes, `close` at the end.
+    """Open with `open`, use `run` and `probe` from as many threads as there are lanes.
 
     `say` is called with a sentence when the engine has ended, and when it is back.
     """
@@ -203,6 +202,7 @@ class Lanes:
         self._failure: SetupError | None = None  # why no other set can be opened
 
     @classmethod
+    @contextmanager
     def open(
         cls,
         run_name: str,
@@ -210,27 +210,23 @@ class Lanes:
         lanes: int,
         client: docker.DockerClient | None = None,
         say: Callable[[str], None] = lambda _: None,
-    ) -> "Lanes":
-        """Connect to this host's engine, remove leftovers of killed runners, get ready.
+    ) -> Iterator["Lanes"]:
+        """Connect to this host's engine, remove leftovers of killed runners, get ready. At the end remove everything of
+        this runner.
 
-        Raises SetupError without an engine, LaneError when the engine doesn't start containers.
+        Raises SetupError without an engine, LaneError when the engine doesn't start or remove containers.
         """
         lane_set = LaneSet.open(run_name, lanes=lanes, client=client)
         if lane_set.unwatched:
             say(lane_set.unwatched)
-        return cls(lane_set, run_name, lanes=lanes, say=say)
-
-    def __enter__(self) -> "Lanes":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.close()
-        else:
+        opened = cls(lane_set, run_name, lanes=lanes, say=say)
+        try:
+            yield opened
+        except BaseException:
             with suppress(LaneError):  # the error of the jobs is more useful
-                self.close()
+                opened.close()
+            raise
+        opened.close()
 
     def run(self, job: LaneJob) -> Evidence:
         """Run one job and fill its folder, `evidence.json` last. All errors, also errors of the harness, are in the

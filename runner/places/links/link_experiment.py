@@ -73,7 +73,7 @@ from runner.places.supervised import (
     Notifier,
     Served,
     Watched,
-    bounded,
+    confined,
     create_watchdog,
     wiring_container,
 )
@@ -149,15 +149,12 @@ _WIRED_SECONDS = 60.0  # longest time for the wiring, which takes a second on an
 LOG = {"Type": "json-file", "Config": {"max-size": "8m", "max-file": "2"}}
 QUIET = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "2"}}
 
-MONITOR_RIGHTS: dict[str, Any] = {
-    "cap_drop": ["ALL"],
-    "cap_add": ["NET_RAW", "SETUID", "SETGID", "NET_BIND_SERVICE"],  # for `tcpdump -Z root` and low ports
-    "security_opt": ["no-new-privileges"],
-    "pids_limit": 64,
-    **bounded(_MONITOR_MEMORY),
-    "ulimits": [{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
-    "log_config": QUIET,
-}
+MONITOR_RIGHTS = confined(
+    _MONITOR_MEMORY,
+    capabilities=("NET_RAW", "SETUID", "SETGID", "NET_BIND_SERVICE"),  # for `tcpdump -Z root` and low ports
+    ulimits=[{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
+    log_config=QUIET,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

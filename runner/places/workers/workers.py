@@ -571,21 +571,20 @@ class WorkerWidth(Concurrency):
     """The number of jobs that run at the same time: as many as the present workers accept. Results are passed on to the
     roster of workers, which gives no more jobs to workers that disturb."""
 
-    workers: Workers | None = field(default=None, kw_only=True)
+    workers: Workers = field(kw_only=True)
 
-    def follow(self, workers: Workers) -> None:
-        """Take the number of jobs from `workers` from now on."""
-        self.workers = workers
-        self.most = min(_MOST, max(_FEWEST, _GROWTH * workers.window))
+    @classmethod
+    def following(cls, workers: Workers) -> "WorkerWidth":
+        """Takes the number of jobs from `workers`."""
+        return cls(most=min(_MOST, max(_FEWEST, _GROWTH * workers.window)), _open={}, workers=workers)
 
     def of(self, kind: Kind) -> int:  # noqa: ARG002 - a worker's lanes run jobs of both kinds
         """The number of jobs that may run now."""
-        return max(1, self.workers.window) if self.workers else 1
+        return max(1, self.workers.window)
 
     def learn(self, result: Result, kind: Kind) -> None:  # noqa: ARG002 - a worker can disturb jobs of both kinds
         """Pass the result of a job on to the workers."""
-        if self.workers:
-            self.workers.learn(result)
+        self.workers.learn(result)
 
 
 @dataclass(kw_only=True)
@@ -622,15 +621,13 @@ class WorkerPlace(Place):
     def width(self, lanes: str) -> Concurrency:
         if lanes != "1":
             raise UsageError(f"--lanes {lanes}: each worker has its own number of lanes; leave out --lanes with --on.")
-        return WorkerWidth(most=_FEWEST, _open={})
+        return Concurrency.fixed(1) if self._workers is None else WorkerWidth.following(self._workers)
 
     @contextmanager
-    def open(self, run: Run, width: Concurrency) -> Iterator[Self]:
+    def open(self, run: Run, width: Concurrency) -> Iterator[Self]:  # noqa: ARG002 - workers have lanes of their own
         with Workers.open(
             run, self.address, self.invitation, spread=self.spread, url=self.store, say=self.say
         ) as self._workers:
-            assert isinstance(width, WorkerWidth), "it comes from `width` above"
-            width.follow(self._workers)
             yield self
 
     def deployment(self, run: Run, specs: Specs = MappingProxyType({})) -> Deployment:  # noqa: ARG002 - opened for one run

@@ -119,15 +119,13 @@ def recorded_run(path: Path, iterations: int) -> RunFolder:
 
 def run_on(workers: Workers, folder: RunFolder, observer: Observer) -> None:
     """Run the remaining jobs on workers."""
-    width = WorkerWidth(most=1, _open={})
-    width.follow(workers)
     Campaign(
         folder=folder,
         cases=dict.fromkeys(folder.run.cases, load_catalog().cases["goodput"]),
         todo=remaining(folder.run.order, folder.results(), frozenset()),
         verdicts_without_run={},
         deployment=workers,
-        width=width,
+        width=WorkerWidth.following(workers),
         retention=Retention.NONE,
         observer=observer,
     ).execute()

@@ -57,9 +57,7 @@ def run_on(
         wait_until(lambda: len(deployment.members) >= workers)
         if disturb is not None:
             threading.Timer(1.0, disturb).start()
-        width = WorkerWidth(most=1, _open={})
-        width.follow(deployment)
-        execute(folder, catalog, deployment, width=width)
+        execute(folder, catalog, deployment, width=WorkerWidth.following(deployment))
     return messages
 
 
