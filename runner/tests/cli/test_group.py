@@ -5,9 +5,12 @@ import sys
 from importlib import import_module
 
 import click
+from click.testing import CliRunner
 
+from runner.cli.base import options_of
 from runner.cli.group import COMMANDS, main
-from runner.paths import ROOT
+from runner.paths import IMPLEMENTATIONS, ROOT
+from runner.plan.options import JobOptions
 
 
 def test_the_table_of_commands_is_that_of_the_modules() -> None:
@@ -19,6 +22,20 @@ def test_the_table_of_commands_is_that_of_the_modules() -> None:
         command = main.get_command(context, name)
         assert command is not None
         assert " ".join((command.help or "").split()).startswith(line)
+
+
+def test_an_option_of_a_command_with_the_name_of_a_field_stays_its_own() -> None:
+    received = []
+
+    @click.command()
+    @click.option("--lanes", type=int)
+    @options_of(JobOptions, ("yes",))
+    def command(options: JobOptions, lanes: int) -> None:
+        received.append((options.yes, options.lanes, lanes))
+
+    done = CliRunner().invoke(command, ["--lanes", "3", "--yes"], obj=IMPLEMENTATIONS, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert received == [(True, "1", 3)]
 
 
 def test_help_imports_nothing_that_is_slow() -> None:
