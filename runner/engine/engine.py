@@ -4,6 +4,7 @@ leftovers."""
 import hashlib
 import os
 import pwd
+import secrets
 import shutil
 import socket
 import subprocess
@@ -24,7 +25,7 @@ from requests import Response
 from requests.exceptions import ConnectionError as BrokenConnectionError
 from requests.exceptions import Timeout
 
-from runner.engine.containers import LABEL_LANES, LABEL_OWNER, Engine
+from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine
 from runner.errors import LaneError, SetupError
 
 # The Docker Engine of this host: connect to it, or install it from the distribution and start it.
@@ -308,6 +309,12 @@ class Owner:
         if self.machine != _machine():
             return False
         return self.boot != _boot() or _start_time(self.pid) != self.start
+
+
+def labels_of(run_name: str) -> tuple[str, dict[str, str]]:
+    """A new beginning for the names of this process's containers and volumes, and their labels."""
+    prefix = f"bentpipe-{secrets.token_hex(4)}"
+    return prefix, {LABEL_OWNER: str(Owner.current()), LABEL_RUN: run_name, LABEL_LANES: prefix}
 
 
 @cache

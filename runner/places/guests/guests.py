@@ -8,7 +8,6 @@ import math
 import os
 import queue
 import re
-import secrets
 import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, ContainerState, Engine, Output
-from runner.engine.engine import Owner, connect, remove_own, sweep
+from runner.engine.containers import LABEL_LANES, ContainerState, Engine, Output
+from runner.engine.engine import connect, labels_of, remove_own, sweep
 from runner.errors import LaneError
 from runner.files import locked_folder, own_folder, remove_abandoned
 from runner.images.images import SIMULATOR
@@ -616,7 +615,7 @@ class GuestHost:
         too little memory.
         """
         require_memory(lanes)
-        prefix = f"bentpipe-{secrets.token_hex(4)}"
+        prefix, labels = labels_of(name)
         own_folder(scratch)
         work, disks = scratch / prefix, scratch / _DISKS
         with locked_folder(work):
@@ -624,7 +623,7 @@ class GuestHost:
                 remove_abandoned(scratch)
                 with ExitStack() as stack:
                     if saved is None:
-                        launcher, images = stack.enter_context(_containers(name, prefix, work))
+                        launcher, images = stack.enter_context(_containers(prefix, labels, work))
                     else:
                         launcher, images = open_launcher(saved, scratch), saved
                         stack.callback(launcher.close)
@@ -653,9 +652,8 @@ class GuestHost:
 
 
 @contextmanager
-def _containers(name: str, prefix: str, work: Path) -> Iterator[tuple[Launcher, Images]]:
+def _containers(prefix: str, labels: Mapping[str, str], work: Path) -> Iterator[tuple[Launcher, Images]]:
     """Containers for guests, and the images of their engine. First removes leftovers of killed runners."""
-    labels = {LABEL_OWNER: str(Owner.current()), LABEL_RUN: name, LABEL_LANES: prefix}
     client = connect()
     engine, stop = Engine(client, labels), threading.Event()
     try:

@@ -1,7 +1,6 @@
 """The lanes of one runner, each with namespaces of its own, also when the engine ends during a job."""
 
 import itertools
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +13,8 @@ from typing import TypeVar
 import docker
 
 from runner.engine import engine
-from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, Engine, set_weights
-from runner.engine.engine import Owner, remove_own, sweep
+from runner.engine.containers import LABEL_LANES, Engine, set_weights
+from runner.engine.engine import labels_of, remove_own, sweep
 from runner.errors import LaneError, SetupError
 from runner.files import remove_tree
 from runner.model.result import EndpointRecord, Evidence
@@ -37,8 +36,7 @@ class LaneSet:
     When its engine has ended, a set can't be used any more: `works` then returns False."""
 
     def __init__(self, client: docker.DockerClient, run_name: str, *, lanes: int) -> None:
-        self._prefix = f"bentpipe-{secrets.token_hex(4)}"
-        labels = {LABEL_OWNER: str(Owner.current()), LABEL_RUN: run_name, LABEL_LANES: self._prefix}
+        self._prefix, labels = labels_of(run_name)
         self._engine = Engine(client, labels)
         self._stop = threading.Event()
         self._numbers = itertools.count(1)

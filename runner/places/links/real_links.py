@@ -3,7 +3,6 @@
 import fcntl
 import itertools
 import json
-import secrets
 import tarfile
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -18,8 +17,8 @@ import docker
 from docker.errors import DockerException, ImageNotFound
 from requests.exceptions import RequestException
 
-from runner.engine.containers import LABEL_LANES, LABEL_OWNER, LABEL_RUN, BoundedDockerClient, Engine
-from runner.engine.engine import Owner, connect, remove_own, sweep
+from runner.engine.containers import LABEL_LANES, BoundedDockerClient, Engine
+from runner.engine.engine import connect, labels_of, remove_own, sweep
 from runner.errors import BudgetError, HostRefusedError, LaneError, SetupError, UsageError
 from runner.images import images as archives
 from runner.images.images import Layers
@@ -301,8 +300,7 @@ class RealLinks(Deployment):
         self._run = run
         self._ledger = ledger
         self._now = now
-        self._prefix = f"bentpipe-{secrets.token_hex(4)}"
-        self._labels = {LABEL_OWNER: str(Owner.current()), LABEL_RUN: run.name, LABEL_LANES: self._prefix}
+        self._prefix, self._labels = labels_of(run.name)
         self._stop = threading.Event()
         self._numbers = itertools.count(1)
         self._links: dict[str, _Open] = {}
