@@ -40,7 +40,7 @@ from runner.places.guests.processes import (
     require_memory,
 )
 from runner.places.lane_job import LOGS, PACKETS, TRUTH, EndpointSpec, LaneJob, link_documents
-from runner.places.lanes.lane import LOCAL_PORT
+from runner.places.lanes.lane import unconnected_ports
 from runner.places.lanes.lane_experiment import DISCARD, LAST_PACKETS
 from runner.places.network import (
     CLIENT4,
@@ -479,7 +479,7 @@ class GuestExperiment(Experiment):
         return replace(
             self._record(report.began or float(self._setting.epoch), ended.host_s, report.stages),
             transfer_s=report.transfer,
-            server_udp_ports=_udp_ports(out),
+            server_udp_ports=unconnected_ports(_text_of(out / "server.udp") + _text_of(out / "server.udp6")),
             flooded=report.flooded,
             guest=GuestEvidence(
                 kernel=self._launcher.kernel,
@@ -577,11 +577,6 @@ def _output(path: Path) -> str:
 def _hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _udp_ports(out: Path) -> tuple[int, ...]:
-    tables = _text_of(out / "server.udp") + _text_of(out / "server.udp6")
-    return tuple(sorted({int(port, 16) for port in re.findall(LOCAL_PORT, tables)}))
 
 
 # The guests of a runner: several guests at the same time.

@@ -318,7 +318,12 @@ READY_FILE = "/logs/ready"
 _PORT_SECONDS = 10.0
 _READY_LOOK = 1.0  # seconds that one command in a keeper waits for a file
 # A socket without a peer in /proc/net/udp. The keeper's own socket, which sends packets to the server, has a peer.
-LOCAL_PORT = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 ", re.MULTILINE)
+_LOCAL_PORT = re.compile(r"^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) 0+:0000 ", re.MULTILINE)
+
+
+def unconnected_ports(table: str) -> tuple[int, ...]:
+    """The ports of sockets without a peer in `table`, in the form of /proc/net/udp."""
+    return tuple(sorted({int(port, 16) for port in _LOCAL_PORT.findall(table)}))
 
 
 def look_for(file: str) -> list[str]:
@@ -583,5 +588,4 @@ class Lane:
 
     def udp_ports(self, role: str) -> tuple[int, ...]:
         """The ports of unconnected UDP sockets in the namespace of `role`."""
-        _, table = self.execute(role, ["cat", "/proc/net/udp", "/proc/net/udp6"])
-        return tuple(sorted({int(port, 16) for port in LOCAL_PORT.findall(table)}))
+        return unconnected_ports(self.execute(role, ["cat", "/proc/net/udp", "/proc/net/udp6"])[1])
