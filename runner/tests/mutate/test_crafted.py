@@ -115,6 +115,16 @@ for _name, _where, _rule, _role in (
     ("ACKs of packets never sent", ("aioquic_aioquic/handshake", "handshake"), "rfc9000-13.1-ack-of-unsent", SERVER),
 ):
     CRAFTED[_name] = (_where, _role, _by_rule(_rule, _role))
+# The case is not about the broken rule: the job succeeds, with a mark (§).
+MARKED = {
+    "no retry_source_connection_id",
+    "a small challenge",
+    "an Initial datagram below 1200 B",
+    "a wrong original DCID",
+    "STREAM frames in Handshake packets",
+    "HANDSHAKE_DONE from the client",
+    "ACKs of packets never sent",
+}
 
 
 def _judge(catalog: Catalog, folder: Path, where: tuple[str, str]) -> Result:
@@ -124,7 +134,7 @@ def _judge(catalog: Catalog, folder: Path, where: tuple[str, str]) -> Result:
 
 
 @pytest.mark.parametrize("name", CRAFTED)
-def test_a_crafted_job_does_not_succeed(name: str, catalog: Catalog, tmp_path: Path) -> None:
+def test_a_crafted_job_fails_or_has_a_mark(name: str, catalog: Catalog, tmp_path: Path) -> None:
     where, role, change = CRAFTED[name]
     source = RECORDINGS / where[0] / "1"
     recording = Recording.load(source)
@@ -133,9 +143,11 @@ def test_a_crafted_job_does_not_succeed(name: str, catalog: Catalog, tmp_path: P
     change(Mutation(recording, recording.connections[-1], role, Random(3)))
     result = _judge(catalog, recording.save(tmp_path / "after"), where)
     marks = {(finding.code, finding.role) for finding in result.violations} - before
-    assert result.outcome is not Outcome.SUCCEEDED or marks
-    if result.outcome is Outcome.SUCCEEDED:
-        pytest.xfail("the broken rule is a mark, but the case does not exercise it, so that it succeeds")
+    if name in MARKED:
+        assert result.outcome is Outcome.SUCCEEDED
+        assert role in {blamed for _, blamed in marks}  # the server may not answer a small Initial, either
+    else:
+        assert result.outcome in (Outcome.FAILED, Outcome.UNSUPPORTED)
 
 
 def test_a_client_that_only_follows_a_key_update_is_a_note(catalog: Catalog, tmp_path: Path) -> None:
