@@ -43,6 +43,7 @@ from runner.decode.connection import Connection
 from runner.decode.decoder import Decoder, strangers
 from runner.decode.keys import (
     APPLICATION_SECRETS,
+    EARLY_SECRET,
     HANDSHAKE_SECRETS,
     LARGEST_FOREIGN,
     LARGEST_KEY_LOG,
@@ -360,7 +361,7 @@ def _decode(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None, *
         headers=dict(datagrams.headers),
         remarks=[
             *(sentence for log in logs for sentence in log.remarks(randoms)),
-            *_missing_secrets(decoder.registry.connections),
+            *_missing_secrets(decoder.registry.connections, tables["packets"]),
             *_ignored(decoder),
         ],
     )
@@ -398,14 +399,22 @@ def _flows_of_connections(datagrams: Datagrams, decoder: Decoder, selected: Inte
     return owned
 
 
-def _missing_secrets(connections: Sequence[Connection]) -> list[str]:
-    """A sentence about connections that have only some of the secrets that their packets need."""
+def _missing_secrets(connections: Sequence[Connection], packets: pa.Table) -> list[str]:
+    """Sentences about connections that have only some of the secrets that their packets need."""
     needed = frozenset((*HANDSHAKE_SECRETS, *APPLICATION_SECRETS))
     partial = [each for each in connections if each.secrets and not needed <= each.secrets]
-    if not partial:
-        return []
-    missing = frozenset(label for label in needed if any(label not in each.secrets for each in partial))
-    return [f"The key logs lack secrets of {format_count(len(partial), 'connection')}: {', '.join(sorted(missing))}."]
+    closed = named(packets["type"], "0rtt") & ~np.array(packets["decrypted"])
+    early = set(integers(packets["connection"])[closed].tolist())
+    opened = [each for each in connections if each.secrets]
+    without = [each for each in opened if each.number in early and EARLY_SECRET not in each.secrets]
+    sentences = []
+    if partial:
+        missing = sorted({label for label in needed if any(label not in each.secrets for each in partial)})
+        sentences = [f"The key logs lack secrets of {format_count(len(partial), 'connection')}: {', '.join(missing)}."]
+    if without:
+        of = format_count(len(without), "connection")
+        sentences.append(f"The key logs lack {EARLY_SECRET} of {of}, so 0-RTT packets can't be decrypted.")
+    return sentences
 
 
 def _ignored(decoder: Decoder) -> list[str]:

@@ -47,6 +47,7 @@ from runner.decode.wire import (
     LongHeader,
     PacketType,
     Rows,
+    has_name,
     parse_frames,
     parse_long_header,
 )
@@ -130,7 +131,8 @@ class Negotiation:
         orphans = [(flow.orphan_datagram, flow, flow.orphan) for flow in flows if flow.orphan is not None]
         for datagram, flow, orphan in sorted(orphans, key=lambda each: each[0]):
             readable = orphan.version in VERSIONS
-            if flow.sides or not (readable or self._lengths[datagram] >= _CLIENT_INITIAL):
+            known = readable or has_name(orphan.version)  # only versions 1 and 2 fill their first datagram to 1200 B
+            if flow.sides or not (known or self._lengths[datagram] >= _CLIENT_INITIAL):
                 continue
             sender = SERVER if readable and flow.flow.src_port < flow.flow.dst_port else CLIENT
             connection = self._registry.add_connection(flow, sender, int(self._times[datagram]))
@@ -316,7 +318,8 @@ def attribute(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Re
 
 
 def strangers(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Registry) -> Integers:
-    """The unread datagrams that have the form of a short header but belong to no connection, as rows of `selected`.
+    """The unread datagrams that belong to no connection, as rows of `selected`: those with the form of a short header,
+    and those that only seem to have a long header.
 
     A packet with an ID of a connection belongs to it. A packet with an unknown ID can belong to a connection on its
     flow that uses IDs of zero length, or whose keys are unknown. On a flow with long headers and no connection, it
@@ -330,11 +333,11 @@ def strangers(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Re
     whole = datagrams.payload_length[numbers] == datagrams.end[numbers] - datagrams.start[numbers]
     whole &= datagrams.ip_length[numbers] <= MTU
     unread, numbers = unread[whole], numbers[whole]
-    if not len(unread) or not registry.connections:
+    if not registry.connections:
         return no_integers()
     begun = set(datagrams.flow[selected[datagram[packets.column(VERSION) != NONE]]].tolist())
     lengths = sorted(registry.cid_lengths, reverse=True)
-    chosen = []
+    chosen = _no_long_headers(rows, datagrams, selected, registry)
     for row, flow_number, start in zip(
         datagram[unread].tolist(), datagrams.flow[numbers].tolist(), datagrams.start[numbers].tolist(), strict=True
     ):
@@ -346,6 +349,22 @@ def strangers(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Re
         if can_be_read and _named_side(start + 1, lengths, datagrams.data, registry) is None:
             chosen.append(row)
     return np.array(chosen, dtype=np.int64)
+
+
+def _no_long_headers(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Registry) -> list[int]:
+    """The datagrams, as rows of `selected`, that begin like a long header of an unknown version but are too short for
+    one (RFC 8999 §5.1), or have neither the fixed bit nor an ID of a connection, such as RTP (RFC 9443 §2)."""
+    packets, chosen = rows.packets, []
+    kinds = (packets.column(TYPE) == PacketType.UNKNOWN) & (packets.column(INDEX) == 0)
+    for packet in np.flatnonzero(kinds).tolist():
+        row = int(packets.column(DATAGRAM)[packet])
+        number = selected[row]
+        start, cid = datagrams.start[number], int(packets.column(DCID)[packet])
+        unknown = not has_name(int(packets.column(VERSION)[packet])) and not datagrams.data[start] & _FIXED_BIT
+        named = cid != NONE and rows.cids[cid] in registry.cids
+        if datagrams.payload_length[number] < _LEAST_LONG_HEADER or (unknown and not named):
+            chosen.append(row)
+    return chosen
 
 
 def _named_side(cid_at: int, lengths: list[int], data: Data, registry: Registry) -> SenderState | None:
@@ -375,6 +394,8 @@ class _Timeline:
 
 
 _LONG_FORM = 0x80
+_FIXED_BIT = 0x40
+_LEAST_LONG_HEADER = 7  # bytes: form, version, and the lengths of two empty connection IDs (RFC 8999 §5.1)
 _PIECE = 1 << 13  # datagrams that are read before the memory of their bytes is released
 _LEAST_FIRST_DCID = 8  # bytes of the destination connection ID in a client's first Initial packet (RFC 9000 §7.2)
 _LATELY = 64  # newest connections whose keys are tried for a packet of an unknown flow

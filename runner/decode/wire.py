@@ -417,6 +417,11 @@ KNOWN_VERSIONS = (
 four characters of the version; in drafts, its last byte."""
 
 
+def has_name(version: int) -> bool:
+    """Whether the version is one of `KNOWN_VERSIONS`."""
+    return any(first <= version <= last for first, last, _ in KNOWN_VERSIONS)
+
+
 def version_name(version: int) -> str:
     """The name of a QUIC version with its number."""
     name = {VERSION_1: "1", VERSION_2: "2"}.get(version, "")

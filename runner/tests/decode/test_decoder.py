@@ -94,6 +94,8 @@ def test_early_data_without_its_secret_breaks_no_invariant(tmp_path: Path) -> No
     log.write_bytes(b"".join(line for line in lines if not line.startswith(b"CLIENT_EARLY")))
     trace = decode_capture(capture, [log])
     assert set(undecrypted(trace)) == {"0rtt"}
+    sentence = "The key logs lack CLIENT_EARLY_TRAFFIC_SECRET of 1 connection, so 0-RTT packets can't be decrypted."
+    assert trace.meta.remarks == [sentence]
     assert next(each for each in trace.checks if each.name == "undecrypted_packets").holds is True
 
 

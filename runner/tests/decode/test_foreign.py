@@ -146,6 +146,30 @@ def test_versions_that_are_not_read_have_a_name(tmp_path: Path, version: int, na
         assert "0x00000001" not in shown
 
 
+def test_a_named_version_needs_no_large_first_datagram(tmp_path: Path) -> None:
+    flight = b"\xc3Q050\x08" + bytes(range(8)) + b"\0" + bytes(1100)
+    records = [datagram(at, flight, client_port=50000, from_client=True) for at in range(2)]
+    (row,) = decode_capture(write_pcap(tmp_path / "a.pcap", records)).connections.to_pylist()
+    assert (row["original_version"], row["odcid"]) == (0x51303530, bytes(range(8)))
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param(b"\xff", id="a keep-alive of a NAT"),
+        pytest.param(b"\x80\x60" + Random(1).randbytes(160), id="RTP"),
+        pytest.param(b"\x80\xc8" + Random(2).randbytes(48), id="RTCP"),
+    ],
+)
+def test_what_only_begins_like_a_long_header_is_no_packet(tmp_path: Path, payload: bytes) -> None:
+    records = read(CAPTURE)
+    mixed = [each for record in records for each in (record, record.with_payload(payload))]
+    trace = decode_capture(write_pcap(tmp_path / "a.pcap", mixed), key_logs(CAPTURE))
+    assert trace.packets.num_rows == decode_capture(CAPTURE, key_logs(CAPTURE)).packets.num_rows
+    why = "without a connection ID of the QUIC connections on these addresses and ports"
+    assert trace.meta.skipped_udp == {why: len(records)}
+
+
 def test_gquic_without_long_headers_is_named(tmp_path: Path) -> None:
     flight = b"\x0d" + bytes(8) + b"Q043" + bytes(1300)
     records = [datagram(at, flight, client_port=50000, from_client=True) for at in range(2)]
