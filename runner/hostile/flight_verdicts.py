@@ -330,7 +330,7 @@ class _Judgement:
         when the flight is our first datagrams."""
         packets = self.packets.trace.packets
         times = integers(self.packets.trace.datagrams["time_ns"])[integers(packets["datagram"])]
-        since = self.arrived + _GRACE_NS if self.flight.sent.startswith("send") else self._sent_at()
+        since = self._sent_at() + (_GRACE_NS if self.flight.sent.startswith("send") else 0)
         late: Integers = np.flatnonzero(self._of_tested(packets) & (times > since))
         frames = self.packets.trace.frames
         closing = named(frames["name"], "connection_close") | named(frames["name"], "application_close")
@@ -372,12 +372,13 @@ class _Judgement:
             # All of the request had arrived, so no STOP_SENDING is due from a server that reads no further.
             return self._ending(NOTE, f"status {status}", "perhaps it left the rest of the request unread")
         wants_error = not self.flight.tolerates
-        if (streams and wants_stream and not self._finished(0)) or ((text or streams) and ended and wants_error):
+        noticed = wants_error and ended and self._ended_soon()
+        if (streams and wants_stream and not self._finished(0)) or ((text or streams) and noticed):
             # It noticed the violation, and told so with another code.
             return self._ending(
                 NOTE, ", ".join(filter(None, (text, seen.get("any-stream")))), f"expected {self._expected()}"
             )
-        if wants_error and ended and not text and self._ended_soon():
+        if noticed and not text:
             return self._ending(
                 NOTE, f"the client ended with exit code {self.exit_code}", "it told so by no CONNECTION_CLOSE"
             )

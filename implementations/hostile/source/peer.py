@@ -718,6 +718,8 @@ class Peer:
             return False
         if "needs" in self.flight and state in ("initial", "handshake") and not self.learned:
             return False  # the other endpoint's parameters are still on their way
+        if "theirs_qpack" in self.flight.get("needs", "") and self._qpack_capacity() is None:
+            return True  # so are its SETTINGS: honest traffic waits for them
         if "needs" in self.flight and not self._value(self.flight["needs"]):
             self.applies, self._pending = False, []
             return False
@@ -832,7 +834,8 @@ class Peer:
             and self.continues is not None
             and now < self.continues
         )
-        alters = not self.flight.keys().isdisjoint(_ALTERING)
+        # Beside `send`, changes prepare the flight.
+        alters = "send" not in self.flight and not self.flight.keys().isdisjoint(_ALTERING)
         while not self.done and not (self._ends_after_flight and not alters and not self._pending):
             parts: list[Packet] = []
             room = _ROOM - 100

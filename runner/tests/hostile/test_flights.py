@@ -18,7 +18,7 @@ from runner.tests.hostile.in_memory import ADDRESS, FLIGHTS, ROWS, meet
 # What aioquic 1.7.2 does right: each kind of flight, in both roles.
 _RIGHT = """parameter-ack-delay-exponent-21 parameter-retry-source-wrong finished-wrong stream-in-initial no-frame
 path-challenge-in-handshake new-connection-ids-too-many connection-ids-all-retired close-in-1rtt
-fixed-bit-0-in-1rtt small-initial junk-long retry-twice negotiation-late stateless-reset key-update
+fixed-bit-0-in-1rtt small-initial junk-long retry-twice negotiation-late stateless-reset-forged key-update
 h3-settings-missing h3-pseudo-twice h3-uppercase-name qpack-static-index"""
 # Where it breaks a MUST: read in its source by hand.
 WRONG = {"new-token-empty": Role.CLIENT, "h3-goaway-higher": Role.SERVER, "qpack-encoder-closed": Role.SERVER}
@@ -181,6 +181,22 @@ class _Answering(QuicConnection):
 def test_an_answer_to_a_stranger_is_smaller_or_none(tmp_path: Path, name: str) -> None:
     assert _one(meet(name, Role.SERVER, tmp_path)).verdict == PASSED
     assert _one(meet(name, Role.SERVER, tmp_path, connection=_Answering)).verdict == FAILED
+
+
+class _Draining(QuicConnection):
+    """Knows its peer's stateless reset."""
+
+    def receive_datagram(self, data: bytes, addr: Any, now: float) -> None:
+        self.drained = getattr(self, "drained", False) or data.endswith(self._peer_cid.stateless_reset_token or b"-")
+        if not self.drained:
+            super().receive_datagram(data, addr, now)
+
+
+def test_a_client_that_answers_after_a_stateless_reset_fails(tmp_path: Path) -> None:
+    """aioquic 1.7.2 compares no token."""
+    result = _one(meet("stateless-reset", Role.CLIENT, tmp_path))
+    assert (result.verdict, result.seen) == (FAILED, "it sent packets, exit code 1"), result
+    assert _one(meet("stateless-reset", Role.CLIENT, tmp_path, connection=_Draining)).verdict == PASSED
 
 
 class _Clinging(QuicConnection):
