@@ -73,7 +73,6 @@ CASE = Case(
     chain_bytes=_CHAIN,
     preconditions=(Hit("dropped_loss", forward=False),),
     capabilities=(comes_near_the_limit,),
-    exercises=("rfc9000-8.1-",),
     depends=("rfc9000-8.1-",),
     checks=(*checks.ONE_CONNECTION, chain_was_sent),
 )

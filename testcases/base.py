@@ -131,7 +131,6 @@ class Case:
     capabilities: tuple[Check, ...] = ()
     over_tcp: tuple[Check, ...] = ()
     may_miss: frozenset[str] = frozenset({"0rtt"})  # types of packets that need not be decrypted for a verdict
-    exercises: tuple[str, ...] = ()  # prefixes of ids: rules for which the case gives an occasion
     depends: tuple[str, ...] = ()  # prefixes of ids: rules that no check repeats; the case fails when one is broken
     notes: tuple[Check, ...] = ()
     protocols: tuple[str, ...] = (HTTP09,)  # ALPNs, preferred first; a job uses the first that both ends speak

@@ -54,6 +54,5 @@ CASE = Case(
     wire_name="chacha20",
     link=DEFAULT,
     files=(3 * MIB,),
-    exercises=("rfc9001-5.3",),
     checks=(*checks.ONE_CONNECTION, only_chacha20),
 )

@@ -95,15 +95,6 @@ CASE = Case(
     files=(2 * MIB,),
     host="server46",
     capabilities=(moves,),
-    exercises=(
-        "rfc9000-5.1",
-        "rfc9000-7.2-id-not-issued",
-        "rfc9000-8.2.1",
-        "rfc9000-8.2.2-response-on-other-path",
-        "rfc9000-9.5",
-        "rfc9000-19.15",
-        "rfc9000-19.16",
-    ),
     depends=("rfc9000-8.2.2-response-on-other-path", "rfc9000-9.5"),
     checks=(*checks.ONE_CONNECTION, is_validated),
 )

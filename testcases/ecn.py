@@ -65,10 +65,6 @@ CASE = Case(
     wire_name="ecn",
     link=MARKING,
     files=(100 * KIB,),
-    exercises=(
-        "rfc9000-13.4",
-        "rfc9000-19.3.2",
-    ),
     depends=("rfc9000-13.4", "rfc9000-19.3.2"),
     checks=(*checks.ONE_CONNECTION, marks_are_sent, marks_are_reported),
 )

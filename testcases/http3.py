@@ -16,7 +16,6 @@ CASE = Case(
     protocols=(HTTP3,),
     link=DEFAULT,
     files=(5 * KIB, 10 * KIB, 500 * KIB),
-    exercises=("rfc9114", "rfc9204"),
     depends=("rfc9114-6.2.1-no-control-stream", "rfc9114-6.2.1-first-frame", "rfc9114-4.1-data-before-headers"),
     checks=(*checks.COMMON, checks.Handshakes(1), checks.version_is_1, checks.Alpn(HTTP3)),
 )

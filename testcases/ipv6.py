@@ -34,6 +34,5 @@ CASE = Case(
     link=DEFAULT,
     files=(5 * KIB, 10 * KIB),
     host="server6",
-    exercises=("rfc9000-14",),
     checks=(*checks.ONE_CONNECTION, only_ipv6),
 )

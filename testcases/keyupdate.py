@@ -56,7 +56,6 @@ CASE = Case(
     wire_name_server="transfer",
     link=DEFAULT,
     files=(3 * MIB,),
-    exercises=("rfc9001-6",),
     depends=("rfc9001-6",),
     notes=(client_began,),
     checks=(*checks.ONE_CONNECTION, both_updated_keys),

@@ -45,6 +45,5 @@ CASE = Case(
     capabilities=(probes,),
     protocols=(HTTP09, *OVER_TCP),
     over_tcp=checks.OVER_TCP,
-    exercises=("rfc9000-12.3", "rfc9002-6.2.1"),
     checks=checks.ONE_CONNECTION,
 )

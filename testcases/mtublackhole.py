@@ -71,6 +71,5 @@ CASE = Case(
     files=(10 * MIB,),
     capabilities=(sends_longer_packets,),
     preconditions=(hits.Hit("dropped_mtu", return_=False),),
-    exercises=("rfc9000-13.1", "rfc9000-14", "rfc9000-18.2-datagram-above"),
     checks=(*checks.ONE_CONNECTION, shrinks),
 )

@@ -46,7 +46,6 @@ CASE = Case(
     timeout=120.0,
     preconditions=(hits.Hit("held_back", forward=False), hits.Hit("dropped_loss", forward=False)),
     capabilities=(needs_two_datagrams,),
-    exercises=("rfc9000-7", "rfc9000-14.1", "rfc9001-8"),
     checks=(
         *checks.COMMON,
         checks.a_handshake_per_file,

@@ -123,15 +123,6 @@ def _rebinding(*, name: str, abbreviation: str, description: str, link: Link) ->
         link=link,
         files=(10 * MIB,),
         preconditions=(hits.rebound, mappings_were_seen),
-        exercises=(
-            "rfc9000-5.1",
-            "rfc9000-7.2-id-not-issued",
-            "rfc9000-8.2.1",
-            "rfc9000-8.2.2-response-on-other-path",
-            "rfc9000-9.5",
-            "rfc9000-19.15",
-            "rfc9000-19.16",
-        ),
         depends=("rfc9000-8.2.2-response-on-other-path",),
         checks=(*checks.ONE_CONNECTION, new_paths_are_validated, old_paths_are_left),
     )

@@ -58,7 +58,6 @@ CASE = Case(
     wire_name="resumption",
     link=DEFAULT,
     files=(5 * KIB, 10 * KIB),
-    exercises=("rfc9000-8.1.3", "rfc9001-4.6.1", "rfc9369-5-"),
     checks=(
         *checks.COMMON,
         checks.Handshakes(2),

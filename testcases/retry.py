@@ -34,7 +34,6 @@ CASE = Case(
     wire_name="retry",
     link=DEFAULT,
     files=(10 * KIB,),
-    exercises=("rfc9000-17.2.5", "rfc9000-7.3", "rfc9001-5.8"),
     depends=("rfc9000-17.2.5.3-token-not-echoed", "rfc9000-17.2.5.3-number-reset", "rfc9001-5.8"),
     checks=(*checks.COMMON, checks.Handshakes(1), checks.version_is_1, checks.Alpn(HTTP09), retry_was_used),
 )

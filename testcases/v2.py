@@ -39,10 +39,6 @@ CASE = Case(
     wire_name="v2",
     link=DEFAULT,
     files=(1 * KIB,),
-    exercises=(
-        "rfc9368",
-        "rfc9369",
-    ),
     depends=("rfc9368", "rfc9369"),
     checks=(*checks.COMMON, checks.Handshakes(1), checks.Alpn(HTTP09), upgraded),
 )

@@ -111,11 +111,6 @@ CASE = Case(
     wire_name="versionnegotiation",
     link=DEFAULT,
     files=(1 * KIB,),
-    exercises=(
-        "rfc9000-5.2.2",
-        "rfc9000-6.1",
-        "rfc9000-17.2.1",
-    ),
     depends=("rfc9000-6.1-unknown-version-unanswered", "rfc9000-17.2.1"),
     checks=(is_negotiated, goes_on_as_listed),
 )

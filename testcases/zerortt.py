@@ -80,14 +80,6 @@ CASE = Case(
     files=(32,) * _FILES,
     name_length=_NAME_LENGTH,
     preconditions=(early_data_can_be_judged,),
-    exercises=(
-        "rfc9000-7.4.1",
-        "rfc9000-12.5",
-        "rfc9000-17.2.3",
-        "rfc9001-8.3",
-        "rfc9221-3-early-limit-reduced",
-        "rfc9369-4.1-early-data-version",
-    ),
     checks=(
         *checks.COMMON,
         checks.Handshakes(2),

@@ -8,7 +8,7 @@ from typing import Any
 from runner.model.link import RealLinkEvidence
 from runner.model.numbers import AT_SENDER
 from runner.model.run import Job
-from runner.model.stack import Crossing, Middlebox, PageLoad, Role
+from runner.model.stack import Crossing, Middlebox, PageLoad, Role, same_fields
 
 # The reasons why a transfer was slow: its limits over time, and unwanted events.
 
@@ -355,16 +355,7 @@ class Result:
     @classmethod
     def of(cls, job: Job, outcome: Outcome, *findings: Finding) -> "Result":
         """A result that has only a verdict on `job`."""
-        return cls(
-            server=job.server,
-            client=job.client,
-            via=job.via,
-            case=job.case,
-            link=job.link,
-            iteration=job.iteration,
-            outcome=outcome,
-            findings=findings,
-        )
+        return cls(**same_fields(cls, job), outcome=outcome, findings=findings)
 
     @property
     def job(self) -> Job:
