@@ -88,7 +88,7 @@ def test_good_recordings_pass(
         ("quinn_quinn/handshake", "retry", "no-retry"),
         ("aioquic_quic-go/multiconnect", "resumption", "not-resumed"),
         ("quic-go_quinn/resumption", "zerortt", "not-early"),
-        ("quinn_quinn/handshake", "http3", "no-control-stream"),
+        ("quinn_quinn/handshake", "http3", "wrong-alpn"),
         ("quinn_quinn/handshake", "keyupdate", "no-key-update"),
         ("aioquic_aioquic/handshake", "ecn", "no-ect"),
         ("quinn_quinn/handshake", "v2", "not-upgraded"),
