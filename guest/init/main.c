@@ -67,7 +67,6 @@ static void make_world(void) {
     close(limit);
     set_least_residence();
     forbid("/proc/sys/user/max_user_namespaces", "0");
-    forbid("/proc/sys/kernel/unprivileged_bpf_disabled", "1");
     network_make();
     listeners_make();
     roots_make();

@@ -16,11 +16,16 @@ __all__ = ["ask", "engine", "stranger"]
 
 
 @pytest.fixture(scope="session")
-def lanes(engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuestHost]:
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all guests of these tests: a disk takes seconds to make, and stays in there."""
+    return tmp_path_factory.mktemp("guests")
+
+
+@pytest.fixture(scope="session")
+def lanes(engine: docker.DockerClient, scratch: Path) -> Iterator[GuestHost]:
     """Guests in the place of lanes, because both have the same tests of hostile images."""
     (image,) = (image for image in images_of((), guests=True) if image.tag == IMAGE)
     if (built := state(engine, image)) is not ImageState.CURRENT:
-        pytest.skip(f"the image {IMAGE} is {built.value}: `./bentpipe demo --clock virtual` builds it in minutes")
-    scratch: Path = tmp_path_factory.mktemp("guests")
+        pytest.skip(f"the image {IMAGE} is {built.value}: `./bentpipe test` builds it")
     with GuestHost.open("tests", Setting(epoch=EPOCH, spin_cpu_s=12.0), lanes=2, scratch=scratch) as host:
         yield host

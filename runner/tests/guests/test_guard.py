@@ -26,12 +26,11 @@ RunWith = Callable[[Setting, LaneJob], Evidence]
 
 
 @pytest.fixture
-def run_with(lanes: GuestHost, tmp_path_factory: pytest.TempPathFactory) -> RunWith:
+def run_with(lanes: GuestHost, scratch: Path) -> RunWith:
     """Runs a job in a guest with limits of its own; `lanes` says whether there are guests."""
     del lanes
 
     def run(setting: Setting, job: LaneJob) -> Evidence:
-        scratch = tmp_path_factory.mktemp(RUN)
         with GuestHost.open(RUN, setting, lanes=1, scratch=scratch) as host:
             return host.run(job)
 

@@ -77,7 +77,7 @@ def test_the_same_seed_gives_the_same_packets(lanes: GuestHost, ask: Ask) -> Non
     assert hashes("one") == hashes("other")
 
 
-@pytest.mark.parametrize("client", ["burn", "poll-clock"])
+@pytest.mark.parametrize("client", ["burn", pytest.param("poll-clock", marks=pytest.mark.slow)])
 def test_a_client_that_spins_is_named(lanes: GuestHost, ask: Ask, client: str) -> None:
     evidence = lanes.run(ask(client=client, timeout=5))
     assert evidence.error["code"] == "spins"

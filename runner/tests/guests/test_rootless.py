@@ -31,7 +31,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         client.images.get(IMAGE)
     except ImageNotFound:
-        pytest.skip(f"the image {IMAGE} is not built: `./bentpipe demo --clock virtual` builds it in minutes")
+        pytest.skip(f"the image {IMAGE} is not built: `./bentpipe test` builds it")
     finally:
         client.close()
     folder = tmp_path_factory.mktemp("rootless") / "bentpipe"
