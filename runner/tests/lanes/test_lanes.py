@@ -111,7 +111,6 @@ def test_a_lane_that_waits_for_its_job_stays_fit(lanes: Lanes, engine: docker.Do
         assert engine.api.exec_start(made["Id"]).strip() == b"57832"
     evidence = lanes.run(ask())
     assert evidence.error == {}
-    assert evidence.stages_s["lane"] < 0.2
 
 
 @pytest.mark.parametrize(
