@@ -59,6 +59,7 @@ extern struct process processes[16];
 extern int process_count;
 void processes_prepare(void);
 void process_start(struct process *process);
+void process_prefer(const struct process *process);
 void process_kill(struct process *process);
 void process_terminate(struct process *process, double grace);
 void pump(double until, int descriptor); /* waits for an event of a process, for `descriptor`, or for the time */

@@ -95,6 +95,7 @@ static void start_links(void) {
     for (int i = 0; (link = of_kind("link", i)); i++) {
         while (!accepts(link->role, port) && !link->ended && now() < until) pump(now() + LOOK, -1);
         if (link->ended || now() >= until) fail("link-not-ready", link->role, "The simulator did not open the link.");
+        else process_prefer(link);
     }
     stage("link");
 }

@@ -1,5 +1,6 @@
 /* Runs the simulators and the containers of a job: their start, output, limits and end. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -133,6 +134,20 @@ void process_start(struct process *p) {
     if (p->pid < 0) give_up("the %s can't be started", p->role);
     p->pipe = ends[0];
     p->started = true;
+}
+
+/* Lets all threads of a simulator run before any other process, as a link does that is a machine of its own. Otherwise an
+   endpoint that reads the clock in a loop keeps the CPU until the next tick, and its packets are up to 10 ms late. */
+void process_prefer(const struct process *p) {
+    const struct sched_param first = {.sched_priority = 1};
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", p->pid);
+    DIR *threads = opendir(path);
+    if (!threads) give_up("the threads of the %s can't be listed", p->role);
+    for (struct dirent *thread; (thread = readdir(threads));)
+        if (thread->d_name[0] != '.' && sched_setscheduler(atoi(thread->d_name), SCHED_FIFO, &first))
+            give_up("the %s gets no priority: %s", p->role, strerror(errno));
+    closedir(threads);
 }
 
 static void read_output(struct process *p) {
