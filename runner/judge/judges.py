@@ -218,15 +218,16 @@ def _judge_without(
 
 def _proofs(case: Case, context: CaseEvidence, violations: tuple[Finding, ...], *, sealed: bool) -> Iterator[Finding]:
     """Further findings, with packets, of a job that has failed already. Each finding appears once. The case's own
-    checks are used if its capabilities and preconditions are met. Of a job whose packets can't be read (`sealed`), only
-    checks that need no keys are used."""
+    checks are used if its capabilities and preconditions are met, and those that all cases share, always. Of a job
+    whose packets can't be read (`sealed`), only checks that need no keys are used."""
     needed, own = (*case.capabilities, *case.preconditions), case.checks_over(context.protocol)
     if sealed:
         own = tuple(filter(is_keyless, own)) if context.facts.no_secrets and all(map(is_keyless, needed)) else ()
-    tried = own if own and not any(_findings(needed, context)) else ()
+    met = bool(own) and not any(_findings(needed, context))
+    tried = own if met else tuple(check for check in COMMON if check in own)
     checks = (*tried, *(() if context.protocol in OVER_TCP else OPEN))
     known = set()
-    for finding in (*_findings(checks, context), *decisive(violations, case, own=bool(tried))):
+    for finding in (*_findings(checks, context), *decisive(violations, case, own=met)):
         if (finding.packets or finding.code == "files-differ") and (finding.code, finding.actual) not in known:
             known.add((finding.code, finding.actual))
             yield finding

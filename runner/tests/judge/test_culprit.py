@@ -164,7 +164,7 @@ for _rule, _roles, _code in (
     for _role in _roles:
         _story(f"{_rule} {_role}", TRANSFER, "transfer", SIZES, _role)(_witness(_rule, _role, _code))
 
-HANDSHAKE = "quinn_quinn/handshake"
+HANDSHAKE, REBIND = "quinn_quinn/handshake", "quinn_quic-go/rebind-port"
 for _rule, _role, _code, _kind in (
     ("rfc9001-8.1-alpn-not-offered", SERVER, 0x178, Kind.HANDSHAKE),
     ("rfc9001-8.1-no-alpn-offered", CLIENT, 0x178, Kind.INITIAL),
@@ -252,6 +252,15 @@ def _server_silent_probes(story: Story) -> None:
 @_story("server falls silent, client exits", TRANSFER, "transfer", SIZES, SERVER)
 def _server_silent_exit(story: Story) -> None:
     _server_silent(story)
+    story.waits(5)
+    story.ends(exit_code=1)
+
+
+@_story("server falls silent before the link does what the case needs", REBIND, "rebind-port", (40_960,), SERVER)
+def _server_silent_early(story: Story) -> None:
+    at = story.mutation(SERVER).packets(Kind.ONE_RTT)[3][0].sent_ns
+    story.stop(SERVER, at)
+    story.stop(CLIENT, at + 5 * 10**7)
     story.waits(5)
     story.ends(exit_code=1)
 
