@@ -157,7 +157,8 @@ def _take(connection: TcpConnection, packet: IpPacket, sender: int, data: Data) 
             identity=(
                 sender,
                 data[packet.upper_at : packet.upper_at + 16],
-                data[packet.upper_at + 20 : packet.payload_at],
+                # A box on the path may lower the MSS, because its tunnel needs bytes of each packet (OpenVPN's mssfix).
+                tuple((kind, value) for kind, value in options.items() if kind != _MSS),
                 packet.payload,
                 data[packet.ip_at + 4 : packet.ip_at + 6] if packet.is_ipv4 else b"",
             ),

@@ -96,6 +96,17 @@ def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Tls, Trace
     return tls, *decode_tcp(*paths, [tmp_path / "keys.log"], kernel_drops=0), request.param
 
 
+def test_a_segment_whose_mss_a_tunnel_lowered_is_the_same_segment(tmp_path: Path) -> None:
+    left, right = Wire().write(tmp_path, _segments(talk(tmp_path, alpn="h2", content=CONTENT)))
+    before = decode_tcp(left, right, [], kernel_drops=0)
+    option = b"\x02\x04%b\x01\x03\x03"
+    lowered = right.read_bytes().replace(option % MSS.to_bytes(2), option % (MSS - 80).to_bytes(2))
+    assert lowered != right.read_bytes()
+    right.write_bytes(lowered)
+    for old, new in zip(before, decode_tcp(left, right, [], kernel_drops=0), strict=True):
+        assert new.packets["packet_number"].to_pylist() == old.packets["packet_number"].to_pylist()
+
+
 def test_a_connection_tells_what_tls_agreed_on(recorded: tuple[Tls, Trace, Trace, str]) -> None:
     _, client_side, server_side, alpn = recorded
     (connection,) = facts(client_side, server_side).connections
