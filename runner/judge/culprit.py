@@ -431,11 +431,14 @@ def _stopped(connection: ConnectionFacts, context: CaseEvidence) -> _Fault:
 
 
 def _client_end(connection: ConnectionFacts, context: CaseEvidence) -> float:
-    """When the client sent nothing more, in seconds of the captures."""
+    """When the client sent nothing more, in seconds of the captures. A client that we stop at its time-out owes no
+    answer to packets that arrive afterwards."""
     client = context.evidence.client
-    last = max((each.last.time or 0.0 for each in connection.endings.values() if each.last), default=0.0)
     if client.timed_out:
-        return max(last, context.case.timeout)
+        own = connection.endings.get("client")
+        sent = own.last.time or 0.0 if own is not None and own.last is not None else 0.0
+        return max(sent, min(_death(context), context.case.timeout))
+    last = max((each.last.time or 0.0 for each in connection.endings.values() if each.last), default=0.0)
     return last if client.ended is None else max(last, _death(context))
 
 

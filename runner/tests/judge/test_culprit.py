@@ -23,6 +23,7 @@ TRANSFER = "quinn_quic-go/credit"  # 240 KiB in three files
 SIZES = (81920, 81920, 122880)
 JOB = Job(server="s", client="c", case="x", iteration=1)
 NOBODY = ""
+TIMEOUT = 60  # seconds
 Tell = Callable[["Story"], None]
 
 
@@ -91,6 +92,8 @@ class Story:
         """The client's end, and whether its files are missing."""
         evidence = self.recording.evidence
         evidence["client"].update(exit_code=exit_code, timed_out=timed_out)
+        if timed_out:
+            evidence["client"]["ended"] = evidence["client"]["started"] + TIMEOUT
         if missing:
             for file in evidence["files"]:
                 file.update(received=None, equal=False)
@@ -240,6 +243,18 @@ def _server_silent(story: Story) -> None:
     story.stop(SERVER, story.middle(SERVER)[0].sent_ns)
     story.stop(CLIENT, story.middle(SERVER)[0].sent_ns + 10**8)
     story.ends(exit_code=None, timed_out=True)
+
+
+@_story("the client is stopped while the server sends", TRANSFER, "transfer", SIZES, NOBODY)
+def _slow(story: Story) -> None:
+    """A slow transfer: a client that is stopped owes no answer to what arrives afterwards."""
+    at = story.middle(SERVER)[0].sent_ns
+    story.stop(SERVER, at)
+    story.stop(CLIENT, at)
+    story.waits(1, role=SERVER)
+    story.ends(exit_code=None, timed_out=True)
+    client = story.recording.evidence["client"]
+    client["ended"] = client["started"]  # the end is then the client's last packet
 
 
 @_story("server falls silent although the client probes", TRANSFER, "transfer", SIZES, SERVER)
