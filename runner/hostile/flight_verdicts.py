@@ -314,7 +314,8 @@ class _Judgement:
         return bool(late) and used.isdisjoint(late)
 
     def _on_its_paths(self) -> dict[str, str]:
-        """What it did of the right answers that concern addresses and connection IDs; `too much` for a wrong volume."""
+        """The answers about addresses and connection IDs that the flight asks for and the endpoint gave, each with a
+        sentence. `too much`: the endpoint sent more bytes than allowed."""
         then, seen = self.flight.then, dict[str, str]()
         for volume in VOLUMES.keys() & then:
             got, sent = self._volume()

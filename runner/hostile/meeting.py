@@ -68,8 +68,8 @@ _MOST_RESTARTS = 30  # jobs that continue after a server has crashed
 _CLIENT_SECONDS = 8  # time-out of a client process, besides the seconds of the honest one
 _FLIGHT_SECONDS = 10.0  # most seconds of a flight, with the honest connections after it
 _LINES = 5
-# Runs the image's own command once for each flight. The peer learns the flight from a datagram to its port 9 (the
-# bell), so the client can't know it. A client that fails with an honest peer, twice, meets no flight.
+# Runs the image's own command once for each flight. The peer learns the flight from a datagram to its port 9, so
+# the client can't know it. A client that fails with an honest peer, twice, meets no flight.
 # `SECONDS` is the clock of bash.
 _LOOP = """
 [ -x /setup.sh ] && /setup.sh > /dev/null 2>&1

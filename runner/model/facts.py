@@ -126,8 +126,8 @@ class Ending:
     """Number of the peer's ack-eliciting packets that arrived after this packet."""
     first_unanswered: PacketPlace | None
     unacknowledged: tuple[PacketPlace, ...]
-    """The first datagrams with ack-eliciting packets of the endpoint for which no ACK arrived, and that the endpoint
-    did not replace: a lost packet whose stream data were sent again doesn't count."""
+    """The first datagrams of the endpoint with ack-eliciting packets that the peer did not acknowledge. A packet whose
+    stream data the endpoint sent again is left out."""
     resets: Mapping[int, PacketPlace | None] = field(default_factory=dict)
     """Stream ID → the first RESET_STREAM of the endpoint."""
     stops: Mapping[int, PacketPlace | None] = field(default_factory=dict)

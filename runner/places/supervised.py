@@ -374,10 +374,8 @@ def keeper(
         stdin=True,
         host=confined(
             memory,
-            capabilities=(
-                "DAC_OVERRIDE",
-                *capabilities,
-            ),  # to read the files of endpoints, which may belong to any user
+            # DAC_OVERRIDE: the keeper reads the files of endpoints, which may belong to any user.
+            capabilities=("DAC_OVERRIDE", *capabilities),
             network_mode="none",
             sysctls=sysctls,
             nano_cpus=nano_cpus,
@@ -549,9 +547,9 @@ def _of_runner(prefix: str) -> str:
 def create_watchdog(
     engine: Engine, name: str, which: str, *, lease: float, path: Path, life: float | None = None
 ) -> str:
-    """Create the container `name` with scripts/watchdog.py, without starting it. `which`: the filter that finds what it
-    removes. `lease`: seconds without a sign of life. `path`: the engine's socket on its host. `life`: the most seconds
-    of a job on another host, where the watchdog has no stdin. Returns its id."""
+    """Create the container `name` with scripts/watchdog.py, without starting it. `which`: the filter for the
+    containers that it removes. `lease`: seconds without a sign of life. `path`: the engine's socket on its host.
+    `life`: the longest time of a job on another host in seconds; the watchdog has no stdin there. Returns its id."""
     arguments = (str(lease), which, name, *(() if life is None else (str(round(life)),)))
     spec = ContainerSpec(
         image=TOOLS,

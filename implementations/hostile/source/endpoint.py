@@ -1,7 +1,7 @@
 """The process: runs the flights that FLIGHTS names against the other endpoint, and logs each in flights.jsonl.
 
 As a client, it makes one connection for each flight, and an honest connection after it. As a server, it takes the name
-of the next flight from a datagram to port 9 (the *bell*), because the client under test must not know it.
+of the next flight from a datagram to port 9, because the client under test must not know it.
 """
 
 import json
@@ -19,14 +19,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from aioquic.quic.packet import encode_quic_version_negotiation
-from peer import Identity, Peer
+from connection import Identity
+from peer import Peer
 
 PATIENCE = 0.25  # seconds in which the other endpoint may react to a flight
-_LONGEST = 4.0  # seconds of a connection, besides twice those of the first honest one
+_LONGEST = 4.0  # seconds of a connection, in addition to twice the time of the first honest connection
 _TRIES = 2  # honest connections after a flight
 _FIRST_TRIES = 5  # honest connections before the first flight: a server may still be starting
 _FIRST_LONGEST = 8.0
-_BELL = 9
+_ANNOUNCEMENTS = 9
 _ROWS = Path(__file__).with_name("flights.toml")
 LOG = Path("/logs/flights.jsonl")
 
@@ -132,16 +133,16 @@ class Server(Endpoint):
     def run(self) -> int:
         """Serve. The exit code."""
         signal.signal(signal.SIGTERM, self.stop)
-        with _listen(443) as main, _listen(_BELL) as bell, selectors.DefaultSelector() as selector:
-            for each in (main, bell):
+        with _listen(443) as main, _listen(_ANNOUNCEMENTS) as announcements, selectors.DefaultSelector() as selector:
+            for each in (main, announcements):
                 each.setblocking(False)
                 selector.register(each, selectors.EVENT_READ)
             while self.running:
                 now = time.monotonic()
                 wait = min((peer.timer() - now for peer in self.peers.values()), default=0.2)
                 selector.select(max(0.0, min(wait, 0.2)))
-                # The bell rang before the client began: on a busy host both wait here.
-                while data := _receive(bell):
+                # The announcement came before the client began: on a busy host both wait here.
+                while data := _receive(announcements):
                     self.ring(data.decode().split())
                 with suppress(OSError):
                     self.take(main, *main.recvfrom(65536))

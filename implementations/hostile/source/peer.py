@@ -8,7 +8,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +15,9 @@ from typing import Any
 import vocabulary as words
 from aioquic import tls
 from aioquic.buffer import Buffer, BufferReadError
-from aioquic.quic.crypto import CryptoContext, CryptoError, CryptoPair, next_key_phase
+from aioquic.quic.crypto import CryptoError
 from aioquic.quic.packet import QuicPacketType, pull_quic_header
+from connection import OPAQUE_PARAMETERS, PARAMETERS, Assembly, Identity, Space, update_keys
 from vocabulary import EARLY, HANDSHAKE, INITIAL, ONE_RTT, Packet, Raw, Series, Wait
 
 _TYPES = {
@@ -45,29 +45,6 @@ _MESSAGES = {
     15: "certificate_verify",
     20: "finished",
 }
-PARAMETERS = {
-    "original_destination_connection_id": 0x00,
-    "max_idle_timeout": 0x01,
-    "stateless_reset_token": 0x02,
-    "max_udp_payload_size": 0x03,
-    "initial_max_data": 0x04,
-    "initial_max_stream_data_bidi_local": 0x05,
-    "initial_max_stream_data_bidi_remote": 0x06,
-    "initial_max_stream_data_uni": 0x07,
-    "initial_max_streams_bidi": 0x08,
-    "initial_max_streams_uni": 0x09,
-    "ack_delay_exponent": 0x0A,
-    "max_ack_delay": 0x0B,
-    "disable_active_migration": 0x0C,
-    "preferred_address": 0x0D,
-    "active_connection_id_limit": 0x0E,
-    "initial_source_connection_id": 0x0F,
-    "retry_source_connection_id": 0x10,
-    "version_information": 0x11,
-    "max_datagram_frame_size": 0x20,
-    "grease_quic_bit": 0x2AB2,
-}
-_BYTES = {0x00, 0x02, 0x0C, 0x0D, 0x0F, 0x10, 0x11, 0x2AB2}  # parameters whose value is no integer
 _ROOM = 1200  # bytes of a datagram
 _PTO = 0.2  # seconds until unacknowledged frames are sent again; doubled each time
 _ID = 8  # bytes of this endpoint's connection IDs
@@ -109,60 +86,6 @@ def _push_message(key_schedule: Any, buffer: Buffer) -> Iterator[None]:
 
 tls.push_message = _push_message
 tls.KeySchedule = _KeySchedule
-
-
-def _update(keys: CryptoContext) -> None:
-    """Change to the next keys of a direction (RFC 9001 §6)."""
-    following = next_key_phase(keys)
-    keys.aead, keys.key_phase, keys.secret = following.aead, following.key_phase, following.secret
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What a server shows: its chain as PEM, its private key as PEM."""
-
-    chain: bytes
-    key: bytes
-
-
-@dataclass
-class Assembly:
-    """A received byte stream."""
-
-    data: bytearray = field(default_factory=bytearray)
-    pieces: dict[int, bytes] = field(default_factory=dict)
-    final: int | None = None
-
-    def add(self, offset: int, data: bytes, *, fin: bool = False) -> bytes:
-        """Store data. Returns the bytes that have become contiguous."""
-        self.pieces[offset] = max(self.pieces.get(offset, b""), data, key=len)
-        if fin:
-            self.final = offset + len(data)
-        before = len(self.data)
-        for start in sorted(self.pieces):
-            if start <= len(self.data):
-                self.data += self.pieces.pop(start)[len(self.data) - start :]
-        return bytes(self.data[before:])
-
-    @property
-    def complete(self) -> bool:
-        return self.final is not None and len(self.data) >= self.final
-
-
-@dataclass
-class Space:
-    """A packet number space, or the keys of 0-RTT."""
-
-    keys: CryptoPair = field(default_factory=CryptoPair)
-    number: int = 0
-    received: set[int] = field(default_factory=set)
-    owes_ack: bool = False
-    queue: list[bytes] = field(default_factory=list)
-    """Frames that wait to be sent, and sent again until they are acknowledged."""
-    unacked: dict[int, list[bytes]] = field(default_factory=dict)
-    sent: int = 0  # bytes of CRYPTO data
-    old: tuple[Any, int] | None = None  # AEAD and key phase before the last update of ours
-    crypto: Assembly = field(default_factory=Assembly)
 
 
 class Peer:
@@ -356,7 +279,7 @@ class Peer:
             kind = buffer.pull_uint_var()
             value = buffer.pull_bytes(buffer.pull_uint_var())
             if kind in names:
-                self.theirs[names[kind]] = value if kind in _BYTES else Buffer(data=value).pull_uint_var()
+                self.theirs[names[kind]] = value if kind in OPAQUE_PARAMETERS else Buffer(data=value).pull_uint_var()
 
     # Receiving
 
@@ -415,9 +338,9 @@ class Peer:
         except (CryptoError, AssertionError):
             return
         if updated:
-            _update(space.keys.recv)
+            update_keys(space.keys.recv)
             if space.keys.send.key_phase != space.keys.recv.key_phase:
-                _update(space.keys.send)
+                update_keys(space.keys.send)
         if number in space.received:
             return
         if self.is_client and kind == INITIAL and not self.spaces[INITIAL].received:
@@ -791,7 +714,7 @@ class Peer:
         keys = space.keys.send
         for _ in range(change.get("update", 0)):
             space.old = keys.aead, keys.key_phase
-            _update(keys)
+            update_keys(keys)
         first = _BITS[packet.space] & (0xFF if change.get("fixed", 1) else 0xBF) | size - 1
         first |= change.get("reserved", 0) << (2 if is_long else 3)
         if not is_long:
