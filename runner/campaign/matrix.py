@@ -303,12 +303,15 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         timeout_scale=choice.timeout_scale,
         records=choice.records,
     )
-    dated = runs.with_clock(new_run, clock, cpu_charge=charge, stacks=choice.catalog.implementations)
+    load = "" if choice.real else runs.busy(clock)
+    dated = runs.with_clock(
+        new_run, clock, cpu_charge=charge, stacks=choice.catalog.implementations, busy_host=bool(load)
+    )
     with Session.open(path, dated, options, stored) as session:
         session.announce(out)
+        if load:
+            out.print(load, soft_wrap=True, markup=False)
         for name, part in runs.parts_by_clock(session.folder.run, session.todo):
-            if name == REAL and not choice.real and (load := runs.busy()):
-                out.print(load, soft_wrap=True, markup=False)
             if len(part) < len(session.todo):
                 out.print(f"{format_count(len(part), 'job')} in {name} time:")
             where = place if name == clock else _place(choice, name, options, saved, say)

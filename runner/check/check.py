@@ -595,7 +595,7 @@ class _Check:
             f"About {format_count(len(folder.run.order), 'job')}, {format_duration(cost.seconds)} one after the other; "
             f"{format_size(disk)} on disk, and the captures of jobs that fail."
         )
-        if self._subject.clock == REAL and (load := busy()):
+        if load := busy(self._subject.clock):
             self._say(load)
         with folder.locked(), self._where.open(folder.run, self._width):
             try:

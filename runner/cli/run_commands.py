@@ -105,7 +105,8 @@ def _clock_sentence(
     """A sentence with the time that the jobs take with each clock; the selected clock comes first."""
     cores = len(os.sched_getaffinity(0))
     guests = estimate(todo, run.cases, pace).guest_seconds / cores
-    parts = dict(jobs.parts_by_clock(jobs.with_clock(run, AUTO, stacks=stacks), todo))
+    auto = jobs.with_clock(run, AUTO, stacks=stacks, busy_host=bool(jobs.busy(AUTO)))
+    parts = dict(jobs.parts_by_clock(auto, todo))
     waiting, binding = (estimate(parts.get(name, ()), run.cases, pace) for name in (VIRTUAL, REAL))
     mixed = waiting.guest_seconds / cores + binding.seconds
     times = {

@@ -483,15 +483,21 @@ def charge_of_run(clock: str, cpu_model: str | None, stored: RunFolder | None) -
 
 
 def with_clock(
-    run: Run, clock: str, *, cpu_charge: str = "", stacks: Mapping[str, Implementation] = MappingProxyType({})
+    run: Run,
+    clock: str,
+    *,
+    cpu_charge: str = "",
+    stacks: Mapping[str, Implementation] = MappingProxyType({}),
+    busy_host: bool = False,
 ) -> Run:
     """Return `run` with this clock; for `auto`, with a clock for each case, and real time for cells of stacks whose
-    verdicts differ in virtual time. `stacks`: the stacks by name."""
+    verdicts differ in virtual time. `stacks`: the stacks by name. `busy_host`: other work of this host would disturb
+    jobs in real time, so `auto` takes virtual time wherever a verdict does not need real time."""
     if clock == REAL:
         return run
     clocks = {}
     if clock == AUTO:
-        clocks = {name: _best_clock(case) for name, case in run.cases.items()}
+        clocks = {name: _best_clock(case, busy_host=busy_host) for name, case in run.cases.items()}
         real = {(name, role) for name, stack in stacks.items() for role in stack.real_time}
         for cell, (job, *_) in run.cells.items():
             if clocks[job.case_link] == VIRTUAL and real & {(job.server, Role.SERVER), (job.client, Role.CLIENT)}:
@@ -499,19 +505,28 @@ def with_clock(
     return replace(run, clock=clock, clocks=clocks, guest={"epoch": str(EPOCH), "charge": cpu_charge})
 
 
-def _best_clock(case: CaseRecord) -> str:
+def _best_clock(case: CaseRecord, *, busy_host: bool) -> str:
     """The clock that `auto` chooses for a case. Second flows need real time, because guests can't run them."""
-    return REAL if case.beside else best_clock(case)
+    if case.beside:
+        return REAL
+    return VIRTUAL if busy_host else best_clock(case)
 
 
-def busy() -> str:
-    """A sentence when other work of this host will disturb jobs in real time, with the clock that avoids this; empty
-    on an idle host."""
+def busy(clock: str = REAL) -> str:
+    """A sentence when other work of this host will disturb jobs in real time, with the clock that avoids this, or what
+    `auto` does about it; empty on an idle host and in virtual time."""
+    if clock == VIRTUAL:
+        return ""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load <= _BUSY * cores:
         return ""
+    busy_host = f"This host is busy: its load is {load:.0f} on {format_count(cores, 'core')}."
+    if clock == AUTO:
+        return (
+            f"{busy_host} New jobs run in virtual time, where load does not matter, except those that need real time."
+        )
     return (
-        f"This host is busy: its load is {load:.0f} on {format_count(cores, 'core')}. Disturbed jobs run again, up to "
+        f"{busy_host} Disturbed jobs run again, up to "
         "3 times, which takes longer. Load does not matter in virtual time (--clock virtual; run: also --clock auto)."
     )
 

@@ -140,7 +140,7 @@ class MatrixOptions(JobOptions):
     clock: str | None = option(
         choices=(REAL, VIRTUAL, AUTO),
         help="real: real time. virtual: each job runs in a small kernel whose clock jumps ahead while programs "
-        "wait. auto: virtual for cases that mostly wait, real for cases that the CPU can limit. "
+        "wait. auto: virtual for cases that mostly wait and on a busy host, real for cases that the CPU can limit. "
         "[existing run's or real]",
     )
     cpu_model: str | None = option(

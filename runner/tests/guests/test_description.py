@@ -237,6 +237,8 @@ def test_auto_gives_each_case_a_clock_of_its_own(catalog: Catalog) -> None:
     ]
     [sentence] = differences(run, run_of("virtual", catalog))["clock"]
     assert sentence.startswith("sat: real time before, virtual time after")
+    busy = plan_jobs.with_clock(run_of("real", catalog), "auto", busy_host=True)
+    assert {busy.clock_of(name) for name in run.cases} == {"virtual"}
 
 
 def test_auto_runs_pairs_of_a_stack_whose_verdicts_differ_by_clock_in_real_time(
@@ -250,6 +252,8 @@ def test_auto_runs_pairs_of_a_stack_whose_verdicts_differ_by_clock_in_real_time(
         ("virtual", ["quinn"]),
         ("real", ["kwik"]),
     ]
+    busy = plan_jobs.with_clock(plan, "auto", stacks=catalog.implementations, busy_host=True)
+    assert [name for name, _ in plan_jobs.parts_by_clock(busy, jobs)] == ["virtual", "real"]
     before = plan_jobs.with_clock(plan, "auto")
     assert differences(before, run)["clock"] == ["kwik_quinn/satloss: virtual time before, real time after."]
     extended = extend_run(RunFolder.create(tmp_path / "run", before), run)

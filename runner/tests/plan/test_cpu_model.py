@@ -84,3 +84,5 @@ def test_a_busy_host_is_told_at_once(monkeypatch: pytest.MonkeyPatch, load: floa
     monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert ("virtual time" in jobs.busy()) == told
+    assert ("New jobs run in virtual time" in jobs.busy("auto")) == told
+    assert not jobs.busy("virtual")
