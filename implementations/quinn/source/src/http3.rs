@@ -1,18 +1,24 @@
 //! HTTP/3 for both roles, with h3 and h3-quinn.
 
 use std::fs::File;
+use std::future::poll_fn;
 use std::io::{Read, Write};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::{Buf, Bytes};
 use endpoint::client;
 use endpoint::files::{self, PIECE};
 use h3::server::RequestResolver;
 use http::Uri;
+use http::header::CONTENT_LENGTH;
 use quinn::{Connection, VarInt};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
+/// Time in which the driver closes the connection because of a failed request. An error of the stream alone closes nothing.
+const CLOSE: Duration = Duration::from_millis(50);
 
 type SendRequest = h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>;
 
@@ -24,14 +30,17 @@ pub async fn fetch(connection: &Connection, urls: &[Uri]) -> Result<()> {
         let (sender, url) = (sender.clone(), url.clone());
         fetches.spawn(async move { fetch_file(sender, &url).await.with_context(|| url.to_string()) });
     }
-    tokio::select! {
-        outcome = client::all(fetches) => outcome?,
-        error = std::future::poll_fn(|context| driver.poll_close(context)) => return Err(error.into()),
+    let outcome = tokio::select! {
+        outcome = client::all(fetches) => outcome,
+        error = poll_fn(|context| driver.poll_close(context)) => Err(error.into()),
+    };
+    if outcome.is_err() {
+        let _ = timeout(CLOSE, poll_fn(|context| driver.poll_close(context))).await;
     }
     // Close before the driver is dropped. Dropping it ends the control stream, which is an error in HTTP/3 (RFC 9114
     // §6.2.1).
     connection.close(H3_NO_ERROR, b"");
-    Ok(())
+    outcome
 }
 
 async fn fetch_file(mut sender: SendRequest, url: &Uri) -> Result<()> {
@@ -42,11 +51,18 @@ async fn fetch_file(mut sender: SendRequest, url: &Uri) -> Result<()> {
         bail!("status {}", response.status());
     }
     let mut file = files::create_received(url.path())?;
+    let mut received: u64 = 0;
     while let Some(mut data) = stream.recv_data().await? {
         while data.has_remaining() {
             let length = file.write(data.chunk())?;
+            received += length as u64;
             data.advance(length);
         }
+    }
+    stream.recv_trailers().await?;
+    // h3 leaves this comparison to its user (RFC 9114 §4.1.2).
+    for announced in response.headers().get_all(CONTENT_LENGTH) {
+        ensure!(announced.to_str()?.parse() == Ok(received), "{received} bytes, but Content-Length is {announced:?}");
     }
     Ok(())
 }
