@@ -188,8 +188,9 @@ class Case:
 
     @property
     def needs_a_name(self) -> bool:
-        """True when the case runs only if `--case` names it, because it needs a real link or a second flow."""
-        return self.is_real or bool(self.beside)
+        """True when the case runs only if `--case` names it, because it needs a real link or a second flow, or repeats
+        a measurement."""
+        return self.is_real or bool(self.beside) or (self.kind is Kind.MEASUREMENT and len(self.files) > 1)
 
     @property
     def is_real(self) -> bool:

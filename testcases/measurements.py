@@ -1,12 +1,16 @@
-"""Measurements: a 10 MiB file over one connection, in several iterations."""
+"""Measurements: a 10 MiB file over one connection, or over each of two connections, in several iterations."""
+
+from dataclasses import replace
 
 from runner.model.link import AdvertisedLink, Link
 from runner.model.run import Kind
-from runner.model.stack import PROTOCOLS
+from runner.model.stack import HTTP09, PROTOCOLS
 from runner.units import MIB
 from testcases import checks
-from testcases.base import MEASURED_FILE, Case
+from testcases.base import MEASURED_FILE, Case, Check
 from testcases.links import ASTRA, DEFAULT, EUTELSAT, SAT, SATLOSS, STARLINK, TERRESTRIAL
+from testcases.resumption import second_is_resumed
+from testcases.zerortt import requests_went_early
 
 
 def measurement(
@@ -44,7 +48,25 @@ def measurement(
     )
 
 
-# The last three need a real link (`--link`).
+def repeated(name: str, abbreviation: str, description: str, wire_name: str, *how: Check) -> Case:
+    """A file over a first connection, then another one over a second connection that resumes the session of the first
+    (draft-kuhn-quic-4-sat-07 §4.3, §4.4, §4.6). TESTCASE is `wire_name`; `how`: what the second connection must be.
+
+    The contract has no pause between the two: the draft's 5 s and 10 s would only matter to a stack whose knowledge of
+    the path ages.
+    """
+    once = measurement(name, abbreviation, description, SAT, timeout=240.0)
+    return replace(
+        once,
+        wire_name=wire_name,
+        files=2 * once.files,
+        checks=(checks.files_are_equal, checks.Handshakes(2), checks.alpn_of_job, *how),
+        over_tcp=(),
+        protocols=(HTTP09,),
+    )
+
+
+# The three before the last two need a real link (`--link`).
 CASES = (
     measurement(
         "goodput", "G", "10 MiB on the public runner's link: 10 Mbit/s both ways, 30 ms RTT.", DEFAULT, timeout=60.0
@@ -95,5 +117,19 @@ CASES = (
         STARLINK,
         timeout=120.0,
         iterations=5,
+    ),
+    repeated(
+        "repeat-resumption",
+        "RR",
+        "10 MiB over a geostationary satellite, and 10 MiB more over a second connection, which resumes the session.",
+        "resumption",
+        second_is_resumed,
+    ),
+    repeated(
+        "repeat-zerortt",
+        "RZ",
+        "10 MiB over a geostationary satellite, and 10 MiB more over a second connection, asked for in 0-RTT.",
+        "zerortt",
+        requests_went_early,
     ),
 )

@@ -168,6 +168,9 @@ class Sample:
     first_2_mb: float | None = None
     first_10_mb: float | None = None
     first_100_mb: float | None = None
+    repeat_pause: float | None = None
+    repeat_2_mb: float | None = None
+    repeat_10_mb: float | None = None
     initial_window_bytes: int | None = None
     first_flight_packets: float | None = None
     return_data_rate: float | None = None

@@ -320,7 +320,7 @@ def _described(record: CaseRecord, *, sized: bool, other_link: bool) -> CaseReco
     """The record with a description of its actual size and link. `sized`: True when the size is not the declared size.
     `other_link`: True when the link is not the declared link."""
     size, link = _size(record.file_sizes[0]), f"the link {record.link.name}: {_of_link(record.link)}"
-    if record.kind is Kind.MEASUREMENT and record.client is ClientKind.STACK:
+    if record.kind is Kind.MEASUREMENT and record.client is ClientKind.STACK and len(record.file_sizes) == 1:
         beside = f", beside {record.beside}" if record.beside else ""
         return replace(record, description=f"{size} over {link}{beside}.")
     sentences = [record.description, f"The file has {size}." if sized else "", f"Over {link}." if other_link else ""]

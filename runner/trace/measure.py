@@ -293,14 +293,34 @@ def _reception(transfer: Transfer, file_sizes: Sequence[int]) -> tuple[float | N
 
 
 def _first_bytes(transfer: Transfer) -> dict[str, float | None]:
-    """The times until the first 2, 10 and 100 MB of response data had arrived, as far as they did."""
-    received, seconds = transfer.received, transfer.recording.seconds
-    if received is None:
+    """The times until the first 2, 10 and 100 MB of response data had arrived, as far as they did; the same for the
+    second connection, from its own first packet on."""
+    received, recording = transfer.received, transfer.recording
+    if received is None or recording.client is None or recording.origin_ns is None:
         return {}
-    order = np.argsort(received.time_ns, kind="stable")
-    arrived, times = np.cumsum(received.new[order]), received.time_ns[order]
-    sizes = {size: int(np.searchsorted(arrived, size * 1_000_000)) for size in (2, 10, 100)}
-    return {f"first_{size}_mb": seconds(int(times[at])) for size, at in sizes.items() if at < len(arrived)}
+    times = _megabytes("first", received.time_ns - recording.origin_ns, received.new, (2, 10, 100))
+    connections = list(dict.fromkeys(received.connection[np.argsort(received.time_ns, kind="stable")].tolist()))
+    if len(connections) < 2:
+        return times
+    packets = recording.client.packets
+    mine = (packets["connection"] == connections[1]) & (packets["sender"] == CLIENT)
+    begin = int(recording.client.packet_time[mine].min())
+    again = received.connection == connections[1]
+    fresh = (received.connection == connections[0]) & (received.new > 0)
+    pause = (begin - int(received.time_ns[fresh].max())) / 1e9 if fresh.any() else None
+    return (
+        times
+        | _megabytes("repeat", received.time_ns[again] - begin, received.new[again], (2, 10))
+        | {"repeat_pause": pause}
+    )
+
+
+def _megabytes(name: str, time_ns: Ints, new: Ints, sizes: Sequence[int]) -> dict[str, float | None]:
+    """The seconds until each of `sizes` (MB) of `new` bytes had arrived, as far as they did."""
+    order = np.argsort(time_ns, kind="stable")
+    arrived, times = np.cumsum(new[order]), time_ns[order]
+    places = {size: int(np.searchsorted(arrived, size * 1_000_000)) for size in sizes}
+    return {f"{name}_{size}_mb": int(times[at]) / 1e9 for size, at in places.items() if at < len(arrived)}
 
 
 def _steady_efficiency(transfer: Transfer, forward: LinkParameters) -> float | None:

@@ -48,6 +48,7 @@ def pages(view: RunView) -> Pages:
 
 SCOREBOARD = "scenarios/ietf.html"
 _SIZES = (2, 10, 100)  # MB
+_AGAIN = _SIZES[:2]  # MB over the second connection of a repeated transfer
 TARGETS: dict[str, tuple[float, ...]] = {
     "ietf-small": (3, 10, 85),
     "ietf-medium": (3, 5, 20),
@@ -82,14 +83,19 @@ class PathResult:
 def _scoreboard(view: RunView) -> dict[str, Any] | None:
     """Rows are pairs, columns are the draft's paths; None when the run has none of these paths."""
     rows: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
+    repeats: dict[tuple[str, str, str], dict[str, Cell]] = {}
     for cell in (cell for name in view.scenarios for cell in view.cells_of(name) if cell.case.link.name in TARGETS):
-        if cell.results and cell.case.kind is Kind.MEASUREMENT:
-            pair = rows.setdefault((cell.client, cell.server, cell.protocol), {})
-            pair.setdefault(cell.case.link.name, []).append(cell)
-    if not rows:
+        link = cell.case.link.name
+        if cell.results and cell.case.kind is Kind.MEASUREMENT and len(cell.case.file_sizes) > 1:
+            repeats.setdefault((cell.client, cell.server, cell.case.wire_names["client"]), {})[link] = cell
+        elif cell.results and cell.case.kind is Kind.MEASUREMENT:
+            rows.setdefault((cell.client, cell.server, cell.protocol), {}).setdefault(link, []).append(cell)
+    used = [cell for pair in rows.values() for cells in pair.values() for cell in cells]
+    used += [cell for pair in repeats.values() for cell in pair.values()]
+    if not used:
         return None
-    paths = [name for name in TARGETS if any(name in pair for pair in rows.values())]
-    records = {cell.case.link.name: cell.case for pair in rows.values() for cells in pair.values() for cell in cells}
+    records = {cell.case.link.name: cell.case for cell in used}
+    paths = [name for name in TARGETS if name in records]
     return {
         "paths": [(name, TARGETS[name], links(records[name])) for name in paths],
         "sizes": _SIZES,
@@ -97,7 +103,19 @@ def _scoreboard(view: RunView) -> dict[str, Any] | None:
             (client, server, protocol, [_path_result(pair.get(name, ()), TARGETS[name]) for name in paths])
             for (client, server, protocol), pair in sorted(rows.items(), key=lambda row: (row[0][2], row[0][:2]))
         ],
+        "repeats": [
+            (*pair, [_again(cells[name]) if name in cells else None for name in paths])
+            for pair, cells in sorted(repeats.items())
+        ],
     }
+
+
+def _again(cell: Cell) -> tuple[Cell, list[tuple[Summary | None, Summary | None]], str]:
+    """A repeated transfer: its cell; for each size the times over the second connection and over the first one; and
+    successes/attempts."""
+    numbers = [(f"repeat_{size}_mb", f"first_{size}_mb") for size in _AGAIN]
+    pairs = [(cell.summaries.get(again), cell.summaries.get(first)) for again, first in numbers]
+    return cell, pairs, f"{headlines.attempts([cell])}"
 
 
 def _path_result(cells: Sequence[Cell], targets: tuple[float, ...]) -> PathResult | None:

@@ -129,8 +129,13 @@ def test_the_scoreboard_holds_the_paths_of_the_draft_against_its_targets(tmp_pat
     name = "goodput@ietf-small"
     asked = case(name, iterations=3)
     cases = {name: replace(asked, link=replace(asked.link, name="ietf-small"), file_sizes=(10_000_000,))}
+    twice = {"client": "zerortt", "server": "zerortt"}
+    cases["again"] = replace(cases[name], name="again", file_sizes=(10_000_000, 10_000_000), wire_names=twice)
     order = tuple(Job(server="a", client="a", case=name, iteration=number) for number in (1, 2, 3))
-    folder = RunFolder.create(tmp_path / "run", run("run", cases, order))
+    repeat = Job(server="a", client="a", case="again", iteration=1)
+    folder = RunFolder.create(tmp_path / "run", run("run", cases, (*order, repeat)))
+    sample = replace(measured(8e6), first_2_mb=99.0, repeat_2_mb=1.5)
+    folder.save_result(replace(Result.of(repeat, Outcome.SUCCEEDED), sample=sample))
     for job in order:
         sample = replace(measured(8e6), first_2_mb=2.0 + job.iteration / 10, first_10_mb=None)
         result = replace(Result.of(job, Outcome.SUCCEEDED), sample=sample, limits={"congestion window": 1.0})
@@ -143,6 +148,8 @@ def test_the_scoreboard_holds_the_paths_of_the_draft_against_its_targets(tmp_pat
     assert first.time and (first.time.median, first.met) == (2.2, True)
     assert (second.time, second.met) == (None, False), "no transfer came so far"
     assert path.reason == "congestion window 100%"
+    ((*pair, ((_, ((again, before), (ten, _)), _),)),) = page.context["repeats"]
+    assert (pair, again.median, before.median, ten) == (["a", "a", "zerortt"], 1.5, 99.0, None)
     pages = [one.path for one in scenarios.pages(view_of(measured_run(tmp_path / "other")))]
     assert scenarios.SCOREBOARD not in pages
 

@@ -276,6 +276,23 @@ def test_the_times_of_the_first_megabytes_count_new_bytes() -> None:
     assert (sample.first_2_mb, sample.first_10_mb, sample.first_100_mb) == (2.0, None, None)
 
 
+def test_a_repeated_transfer_has_times_of_its_second_connection() -> None:
+    """The second connection's times begin at its own first packet, and count its own new bytes."""
+    times = {0: (0.5, 1.0, 2.0), 1: (7.5, 8.0)}
+    packets = [Packet(0.0, CLIENT, 0, type="initial"), Packet(7.0, CLIENT, 0, type="initial", connection=1)]
+    packets += [
+        Packet(time, SERVER, number, (Stream(0, 1_000_000 * number, 1_000_000),), connection=one)
+        for one, arrivals in times.items()
+        for number, time in enumerate(arrivals)
+    ]
+    packets.sort(key=lambda packet: packet.time)
+    sample = measure(trace(packets, connection(), connection()), None)
+    assert (sample.first_2_mb, sample.repeat_pause, sample.repeat_2_mb) == (1.0, 5.0, 1.0)
+    assert sample.repeat_10_mb is None
+    once = measure(trace([packet for packet in packets if not packet.connection], connection()), None)
+    assert (once.repeat_pause, once.repeat_2_mb) == (None, None)
+
+
 def test_the_first_flight_is_what_left_before_an_ack_of_it_could_have_come() -> None:
     flight = facts(*captures()).first_flight
     assert flight is not None
