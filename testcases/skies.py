@@ -40,19 +40,20 @@ def _sky(
 # Starlink reassigns its satellites every 15 s. Then the delay makes a step, the data rate changes, packets get lost.
 _GRID, _TURNS, _STEP = 15.0, 10, 0.2  # s between reassignments, number of them, s between changes
 _JITTER = 0.0145  # s one way: successive RTTs then differ by 6.7 ms on average
-_GONE = 0.06  # s of a handover in which no packet arrives; until the next step, 10 % are lost
+_GONE = 0.04  # s of a handover in which no packet arrives; until the next step, 10 % are lost: 5.6 % of that second
+_LEAP = 23.6 / 73  # the largest step of the data rate from second to second, of the largest rate
 
 
 def _starlink(delays: list[float], rates: tuple[int, int], loss: float, seed: int) -> list[LinkChange]:
     """One direction: the delay without jitter of each turn, the range of data rates, the loss between handovers."""
     random = Random(seed)
-    changes = []
+    changes, rate, leap = [], sum(rates) / 2, _LEAP * rates[1]
     for turn, delay in enumerate(delays):
-        begin, rate = turn * _GRID, random.uniform(*rates)
+        begin, rate = turn * _GRID, random.uniform(max(rates[0], rate - leap), min(rates[1], rate + leap))
         for number in range(round(_GRID / _STEP)):
             time = round(number * _STEP, 3)
             if number and number % round(1 / _STEP) == 0:  # each second a step, with the median that LeoCC reports
-                rate = min(max(rate + random.gauss(0.0, 0.045) * rates[1], rates[0]), rates[1])
+                rate = min(max(rate + random.gauss(0.0, 0.042) * rates[1], rates[0]), rates[1])
             now = LinkChange(round(begin + time, 3), round(delay + random.uniform(0.0, _JITTER), 5), round(rate), loss)
             if number:
                 changes.append(now)
@@ -62,14 +63,14 @@ def _starlink(delays: list[float], rates: tuple[int, int], loss: float, seed: in
     return changes
 
 
-_STARLINK_DELAYS = [0.015, 0.012, 0.021, 0.008, 0.033, 0.013, 0.018, 0.011, 0.024, 0.016]
+_STARLINK_DELAYS = [0.015, 0.012, 0.021, 0.008, 0.033, 0.053, 0.031, 0.011, 0.024, 0.016]
 STARLINK_MODEL = _sky(
     "starlink-model",
     forward=_starlink(_STARLINK_DELAYS, (30_000_000, 73_000_000), 0.0001, 1),
     return_=_starlink(_STARLINK_DELAYS, (8_000_000, 15_000_000), 0.002, 2),
     period=_GRID * _TURNS,
     source="Huston 2024 (period, jitter, worst step), LeoCC (data rates, their steps, losses); the handovers are ours",
-    note="every 15 s new delay and rate; a handover loses all packets for 60 ms, then 10 % for 140 ms",
+    note="every 15 s new delay and rate; a handover loses all packets for 40 ms, then 10 % for 160 ms",
 )
 
 
