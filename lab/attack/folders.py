@@ -268,8 +268,17 @@ MUTATE = "mutate"  # stands in the report in the place of a command while a work
 class _KeptJudges(Judges):
     """The judges of `analyse`, kept for the next call of the command: starting a judge takes a second.
 
-    An exception of a call is printed with its traceback.
+    They have the reader's priority: on a busy host a judge of low priority takes minutes for a second of work, and the
+    campaign waits. An exception of a call is printed with its traceback.
     """
+
+    def _take(self, memory: int) -> process._Process:
+        known = set(self._all)
+        judge = super()._take(memory)
+        if judge not in known:
+            judge.call(JudgeLimits(), self._must_end, os.getpid, ())  # by then it has lowered its priority
+            os.setpriority(os.PRIO_PROCESS, judge._process.pid, os.getpriority(os.PRIO_PROCESS, 0))
+        return judge
 
     def call(self, limits: JudgeLimits, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -655,7 +664,7 @@ def main(arguments: list[str]) -> None:
         report.flush()
 
 
-_CHUNK = 2_000  # folders of one cage
+_CHUNK = 10_000  # folders of one cage, whose start takes 10 s of CPU time
 
 
 def attack_folders(

@@ -1,11 +1,13 @@
-"""The packets that tshark reads in a capture, as plain tuples. This is the first oracle of the decoder."""
+"""tshark as the first oracle of the decoder: values of fields, and the packets of a capture as plain tuples."""
 
+import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
-from lab.tshark import elements
-
+_SECONDS = 600
 _LONG_TYPES = {0: "initial", 1: "0rtt", 2: "handshake", 3: "retry"}
 # Frame type → the fields of its tuple, in the decoder's order: stream id, offset, length, value, payload.
 _FIELDS: dict[int, tuple[str, ...]] = {
@@ -24,6 +26,32 @@ _FIELDS: dict[int, tuple[str, ...]] = {
     0x1C: ("quic.cc.error_code",),
     0x1D: ("quic.cc.error_code.app",),
 }
+
+
+def dissect(capture: Path, key_logs: Sequence[Path], *options: str) -> bytes:
+    """What tshark prints about a capture, with the secrets of all key logs. Raises CalledProcessError, and
+    FileNotFoundError without tshark."""
+    with tempfile.NamedTemporaryFile(suffix=".keys.log") as merged:
+        merged.write(b"\n".join(path.read_bytes() for path in key_logs))
+        merged.flush()
+        command = ["tshark", "-r", str(capture), "-o", f"tls.keylog_file:{merged.name}", *options]
+        return subprocess.run(command, capture_output=True, check=True, timeout=_SECONDS).stdout
+
+
+def rows(
+    capture: Path, shown: str, *fields: str, key_logs: Sequence[Path] = (), options: Sequence[str] = ()
+) -> Iterator[dict[str, list[str]]]:
+    """All values of `fields` in each frame that the display filter `shown` selects."""
+    columns = [argument for name in fields for argument in ("-e", name)]
+    formats = ("-T", "fields", "-E", "occurrence=a", "-E", "aggregator=,")
+    for line in dissect(capture, key_logs, "-Y", shown, *formats, *columns, *options).decode().splitlines():
+        values = [value.split(",") if value else [] for value in line.split("\t")]
+        yield dict(zip(fields, values, strict=True))
+
+
+def elements(capture: Path, key_logs: Sequence[Path], *options: str) -> Iterator[ElementTree.Element]:
+    """Each frame as an element of tshark's PDML."""
+    return ElementTree.fromstring(dissect(capture, key_logs, "-T", "pdml", *options)).iter("packet")
 
 
 def tshark(capture: Path, key_logs: Sequence[Path]) -> Iterator[dict[str, Any]]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.tshark import rows
 from runner.decode import Trace, decode_capture
 from runner.model.facts import TraceFacts
 from runner.model.link import LinkParameters
 from runner.model.result import Sample
+from runner.tests.decode.tshark import rows
 from runner.tests.trace import oracle
 from runner.trace.establish import facts
 from runner.trace.measure import rtt_samples, sample

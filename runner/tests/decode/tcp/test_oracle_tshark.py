@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.tshark import rows
 from runner.decode.columns import SERVER, Trace, integers
 from runner.decode.tcp import decode_tcp
+from runner.tests.decode.tshark import rows
 from runner.trace.establish import facts
 
 RECORDED = Path(__file__).parent / "recordings"
