@@ -37,6 +37,11 @@ def format_size(size: float) -> str:
     return f"{size:.0f} B"
 
 
+def format_name(name: str) -> str:
+    """A file name for people. The case zerortt has names of 250 characters: `jtryvlvsyrki…lypz`."""
+    return name if len(name) <= 40 else f"{name[:12]}…{name[-4:]}"
+
+
 def format_count(number: int, noun: str) -> str:
     """A number with its noun: `1 datagram`, `2 datagrams`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

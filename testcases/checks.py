@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from runner.model.facts import Close, ConnectionFacts, PacketPlace
 from runner.model.result import Finding
 from runner.model.stack import HTTP09, HTTP3
-from runner.units import format_count
+from runner.units import format_count, format_name
 from testcases.base import CaseEvidence, keyless, proven, reads, undecided
 
 QUIC_V1 = 0x00000001
@@ -25,11 +25,11 @@ def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
     wrong = []
     for file in case.evidence.files:
         if file.received is None:
-            wrong.append(f"{file.name} is missing")
+            wrong.append(f"{format_name(file.name)} is missing")
         elif file.received != file.size:
-            wrong.append(f"{file.name} has {file.received} of {file.size} B")
+            wrong.append(f"{format_name(file.name)} has {file.received} of {file.size} B")
         elif not file.equal:
-            wrong.append(f"{file.name} has the right size, but other content")
+            wrong.append(f"{format_name(file.name)} has the right size, but other content")
     if wrong:
         yield Finding(
             code="files-differ",
@@ -39,7 +39,7 @@ def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
             section="endpoint contract, Files",
         )
     if case.evidence.extra_files:
-        names = ", ".join(case.evidence.extra_files[:5])
+        names = ", ".join(map(format_name, case.evidence.extra_files[:5]))
         yield Finding(
             code="files-extra",
             requirement="The client saves only the requested files to /downloads.",

@@ -18,6 +18,7 @@ from runner.campaign.campaign import Campaign, stopping
 from runner.check.cell import (
     FIRST_CASES,
     HELD,
+    MEASUREMENTS,
     MOST,
     CellPlace,
     CheckedCell,
@@ -418,7 +419,7 @@ def cell_text(cell: CheckedCell) -> str:
         return f"≈ {tried}"
     if cell.outcome in (Outcome.FAILED, Outcome.ERROR):
         return " ".join(filter(None, (sign, code_of(result), tried)))
-    if cell.outcome is Outcome.SUCCEEDED and result.sample and result.sample.goodput and result.sample.efficiency:
+    if cell.outcome is Outcome.SUCCEEDED and result.case in MEASUREMENTS and result.sample and result.sample.goodput:
         return f"{sign} goodput {format_data_rate(result.sample.goodput)}"
     return sign
 

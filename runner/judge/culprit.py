@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from runner.inputs.inputs import ServedFile
 from runner.model.facts import Close, ConnectionFacts, PacketPlace, Request, ServerCertificate, StreamFacts
 from runner.model.result import FileRecord, Finding
-from runner.units import format_count
+from runner.units import format_count, format_name
 from testcases.base import CaseEvidence, proven
 from testcases.checks import is_clean
 
@@ -310,7 +310,7 @@ def _with_file_fault(finding: Finding, context: CaseEvidence, culprits: set[str]
     fault = faults[0] if len(roles) == 1 else _Fault()
     if culprits and fault.role not in culprits:
         fault = _Fault(role=min(culprits), why=f"the {min(culprits)} broke a rule before")
-    why = f"{wrong[0].name}: {fault.why}" if len(wrong) > 1 and fault.role else fault.why
+    why = f"{format_name(wrong[0].name)}: {fault.why}" if len(wrong) > 1 and fault.role else fault.why
     described = replace(finding, role=fault.role, actual=f"{finding.actual}; {why}")
     return proven(described, *(place for each in (*faults, fault) if each.role == fault.role for place in each.places))
 

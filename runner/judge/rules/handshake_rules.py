@@ -14,6 +14,7 @@ from runner.judge.rules.side import EARLY, HANDSHAKE, INITIAL, NEGOTIATION, ONE_
 from runner.trace.establish import amplification
 from runner.trace.handshake import no_secrets
 from runner.trace.recording import APPLICATION, Ints, find
+from runner.units import format_count
 
 # Transport parameters and TLS messages (RFC 9000 §7, §18, RFC 9001 §4, §8, RFC 9368).
 
@@ -710,7 +711,7 @@ def versions(side: Side) -> Iterator[Broken]:
         if len(wrong):
             yield Broken(
                 rule=f"rfc9369-{rule}",
-                actual=f"{len(wrong)} packets have the keys of another version",
+                actual=f"{format_count(len(wrong), 'packet')} with the keys of another version",
                 packets=shown(wrong),
             )
     parameters = side.parameters
