@@ -32,7 +32,8 @@ def select(
     iterations: int | None = None,
 ) -> Selection:
     """A selection of these names, with each case over its own link."""
-    return Selection(
+    return Selection.of(
+        catalog,
         servers=catalog.select_implementations(servers, Role.SERVER),
         clients=catalog.select_implementations(clients, Role.CLIENT),
         cases=catalog.select_cases(cases),

@@ -243,16 +243,7 @@ def vias_run(
         losses=losses,
     )
     choice = choose(options, load_catalog(), None)
-    made = new_run(
-        path,
-        choice.catalog,
-        choice.selection,
-        seed=3,
-        shuffled=False,
-        image_ids={},
-        timeout_scale=1.0,
-        records=choice.records,
-    )
+    made = new_run(path, choice, seed=3)
     folder = RunFolder.create(path, replace(made, started_unix_s=started))
     for result in verdicts_without_run(choice.catalog, made.order, {}).values():
         folder.save_result(result)

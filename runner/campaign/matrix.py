@@ -23,7 +23,7 @@ from runner.model.stack import Implementation
 from runner.places.guests.processes import SavedImages
 from runner.places.place import Place, Say, place_of
 from runner.plan import jobs as runs
-from runner.plan.choice import Choice
+from runner.plan.catalog import Selection
 from runner.plan.jobs import remaining
 from runner.plan.options import MatrixOptions
 from runner.store.runs import RunFolder, guest_pace, load_evidence, own_logs
@@ -275,55 +275,52 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     charge = runs.charge_of_run(clock, options.cpu_model, stored)
     options.parsed_pause()  # an invalid value is refused before anything is built
     saved = _saved(options, clock)
-    choice = chosen(options, stored)
-    for sentence in choice.doubts:
+    selection = chosen(options, stored)
+    for sentence in selection.doubts:
         out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
     say = partial(out.print, soft_wrap=True, markup=False)
-    place = _place(choice, clock, options, saved, say)
-    place.refuse(choice)
+    place = _place(selection, clock, options, saved, say)
+    place.refuse(selection)
     place.width(options.lanes)
     if saved is not None:
-        ready = ready_without_engine(_images(choice), saved)
+        ready = ready_without_engine(_images(selection), saved)
     else:
         ready = prepare(
-            _images(choice),
+            _images(selection),
             assume_yes=options.yes,
             extra_cas=options.extra_cas,
             console=err,
             guests=clock != REAL,
         )
+    load = "" if selection.real else runs.busy(clock)
     new_run = runs.new_run(
         path,
-        choice.catalog,
-        choice.selection,
+        selection,
+        clock=clock,
+        cpu_charge=charge,
+        busy_host=bool(load),
         seed=options.seed,
         shuffled=options.shuffle,
         image_ids=ready.ids,
         image_digests=ready.digests,
-        timeout_scale=choice.timeout_scale,
-        records=choice.records,
     )
-    load = "" if choice.real else runs.busy(clock)
-    dated = runs.with_clock(
-        new_run, clock, cpu_charge=charge, stacks=choice.catalog.implementations, busy_host=bool(load)
-    )
-    with Session.open(path, dated, options, stored) as session:
+    with Session.open(path, new_run, options, stored) as session:
         session.announce(out)
         if load:
             out.print(load, soft_wrap=True, markup=False)
         for name, part in runs.parts_by_clock(session.folder.run, session.todo):
             if len(part) < len(session.todo):
                 out.print(f"{format_count(len(part), 'job')} in {name} time:")
-            where = place if name == clock else _place(choice, name, options, saved, say)
-            _execute(session, choice, part, where, out=out)
+            where = place if name == clock else _place(selection, name, options, saved, say)
+            _execute(session, selection, part, where, out=out)
     results = session.results()
     session.show(results, out)
     return results
 
 
-def _place(choice: Choice, clock: str, options: MatrixOptions, saved: SavedImages | None, say: Say) -> Place:
+def _place(selection: Selection, clock: str, options: MatrixOptions, saved: SavedImages | None, say: Say) -> Place:
     """Where the jobs of `clock` run."""
-    local = place_of(clock, links=choice.real, say=say, saved=saved)
+    local = place_of(clock, links=selection.real, say=say, saved=saved)
     if options.on is None:
         if options.store:
             raise UsageError("--store is only for workers: add --on, or leave out --store.")
@@ -348,13 +345,13 @@ def _saved(options: MatrixOptions, clock: str) -> SavedImages | None:
     return SavedImages.open(options.rootless)
 
 
-def _images(choice: Choice) -> list[Implementation]:
+def _images(selection: Selection) -> list[Implementation]:
     """The stacks and middleboxes whose images are needed. For a variant, this is its base, which has the same image."""
-    catalog, selection = choice.catalog, choice.selection
+    catalog = selection.catalog
     if not (selection.servers and selection.clients):
         missing = ", ".join(stack.image for stack in catalog.implementations.values())
         raise SetupError(f"There is no stack to run: none of {missing} is here. Pull them: `./bentpipe build --pull`.")
-    beside = [name for record in choice.records.values() for name in record.beside_stacks]
+    beside = [name for record in selection.cases.values() for name in record.beside_stacks]
     stacks = [catalog.implementations[name] for name in (*selection.servers, *selection.clients, *beside)]
     names = dict.fromkeys(stack.variant_of or stack.name for stack in stacks)
     boxes = [catalog.middleboxes[via] for via in selection.vias if via]
@@ -365,7 +362,7 @@ def _images(choice: Choice) -> list[Implementation]:
     ]
 
 
-def _execute(session: Session, choice: Choice, todo: tuple[Job, ...], place: Place, *, out: Console) -> None:
+def _execute(session: Session, selection: Selection, todo: tuple[Job, ...], place: Place, *, out: Console) -> None:
     """Open the place, then run the jobs there."""
     folder, options = session.folder, session.options
     with place.open(folder.run, place.width(options.lanes)):
@@ -375,9 +372,9 @@ def _execute(session: Session, choice: Choice, todo: tuple[Job, ...], place: Pla
                 out.print(f"[yellow]{name} as {role.value} does not keep the contract: {reason}[/yellow]")
             campaign = Campaign(
                 folder=folder,
-                cases=choice.catalog.cases,
+                cases=selection.catalog.cases,
                 todo=todo,
-                verdicts_without_run=runs.verdicts_without_run(choice.catalog, todo, not_compliant),
+                verdicts_without_run=runs.verdicts_without_run(selection.catalog, todo, not_compliant),
                 deployment=place.deployment(folder.run),
                 width=place.width(options.lanes),
                 retention=Retention(options.keep_captures),

@@ -18,8 +18,8 @@ from runner.images.images import Build, BuildHistory
 from runner.images.setup import machine
 from runner.model.stack import HTTP09, HTTP1, Implementation, Middlebox
 from runner.places.guests.processes import SavedImages
-from runner.plan.catalog import Catalog, load_catalog, split
-from runner.plan.choice import Choice, choose
+from runner.plan.catalog import Catalog, Selection, load_catalog, split
+from runner.plan.choice import choose
 from runner.plan.options import JobOptions, MatrixOptions
 from runner.store.runs import RunFolder
 from runner.units import format_duration, format_size
@@ -203,7 +203,7 @@ def where(stack: Implementation, sizes: Mapping[str, int] | None) -> str:
     return "withdrawn" if stack.withdrawn else "not pulled"
 
 
-def chosen(options: MatrixOptions, stored: RunFolder | None) -> Choice:
+def chosen(options: MatrixOptions, stored: RunFolder | None) -> Selection:
     """The selection of the options, for a new run or for the stored one. Raises UsageError."""
     if options.rootless is not None:
         catalog = load_saved(options.implementations, SavedImages.open(options.rootless))

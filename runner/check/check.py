@@ -50,7 +50,7 @@ from runner.model.stack import HTTP3, OVER_QUIC, WIRE_NAMES, Implementation, Rol
 from runner.places.lane_job import EndpointSpec
 from runner.places.place import Concurrency, Place, place_of
 from runner.plan.catalog import Catalog, Selection, load_catalog
-from runner.plan.jobs import LOGS, busy, cannot_talk, new_run, run_path, with_clock
+from runner.plan.jobs import LOGS, busy, cannot_talk, new_run, run_path
 from runner.plan.options import CheckOptions
 from runner.store.runs import RunFolder, own_logs
 from runner.terminal.printing import STYLES, RunWatch
@@ -656,12 +656,9 @@ class _Check:
     def _record(self, entry: Implementation) -> Run:
         """The record of the run: the subject with its peers, in both roles."""
         stacks = (entry.name, *self._peers)
-        selection = Selection(servers=stacks, clients=stacks, cases=self._cases, iterations=1)
+        selection = Selection.of(self._with(entry), servers=stacks, clients=stacks, cases=self._cases, iterations=1)
         ids = {entry.name: self._subject.facts.image_id} if self._subject.facts else {}
-        run = new_run(
-            self._path, self._with(entry), selection, seed=None, shuffled=False, image_ids=ids, timeout_scale=1.0
-        )
-        return with_clock(run, self._subject.clock)
+        return new_run(self._path, selection, clock=self._subject.clock, image_ids=ids)
 
     def _probe(self, jobs: list[Job]) -> list[Problem]:
         """Run the image with an unknown TESTCASE. A local build needs no probe: its script exits with 127."""

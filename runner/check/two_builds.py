@@ -45,7 +45,7 @@ from runner.model.stack import OVER_QUIC, Implementation, Role
 from runner.places.guests.processes import SavedImages
 from runner.places.place import Concurrency, Place, place_of
 from runner.plan.catalog import Catalog, Selection, load_catalog, named, split
-from runner.plan.jobs import FIRST_CASE, LOGS, new_run, run_path, verdicts_without_run, with_clock
+from runner.plan.jobs import FIRST_CASE, LOGS, new_run, run_path, verdicts_without_run
 from runner.plan.options import BuildOptions
 from runner.store.runs import RunFolder, load_evidence
 from runner.terminal.printing import result_line
@@ -358,19 +358,18 @@ class TwoBuilds:
 
     def _create(self, build: str, first: Sequence[Job]) -> RunFolder:
         stacks = (self._name, *self._plan.peers)
-        selection = Selection(servers=stacks, clients=stacks, cases=self._plan.cases, iterations=1)
+        catalog = self._catalogs[build]
+        selection = Selection.of(catalog, servers=stacks, clients=stacks, cases=self._plan.cases, iterations=1)
         path = self._plan.path / build
         run = new_run(
             path,
-            self._catalogs[build],
             selection,
+            clock=self._options.clock,
             seed=self._options.seed,
-            shuffled=False,
             image_ids={**self._ready.ids, self._name: self._plan.facts[build].image_id},
             image_digests=self._ready.digests,
-            timeout_scale=1.0,
         )
-        return RunFolder.create(path, replace(with_clock(run, self._options.clock), order=tuple(first)))
+        return RunFolder.create(path, replace(run, order=tuple(first)))
 
     def _probe(self, jobs: Sequence[Job]) -> None:
         """Run both images with an unknown test case, on a place that probes images."""

@@ -63,21 +63,12 @@ def _other_protocols(run: Run, todo: Sequence[Job]) -> Iterator[str]:
 def plan_(options: MatrixOptions) -> None:
     """Show the jobs of a selection, with time, disk space and the data volume on real links."""
     path = jobs.run_path(None)
-    choice = chosen(options, None)
-    run = jobs.new_run(
-        path,
-        choice.catalog,
-        choice.selection,
-        seed=options.seed,
-        shuffled=options.shuffle,
-        image_ids={},
-        timeout_scale=1.0,
-        records=choice.records,
-    )
-    unsupported = jobs.verdicts_without_run(choice.catalog, run.order, {})
+    selection = chosen(options, None)
+    run = jobs.new_run(path, selection, seed=options.seed, shuffled=options.shuffle)
+    unsupported = jobs.verdicts_without_run(selection.catalog, run.order, {})
     todo = tuple(job for job in run.order if job not in unsupported)
     pace = guest_pace(jobs.LOGS)
-    out.print(printing.plan_table(run, choice.selection, todo, pace))
+    out.print(printing.plan_table(run, todo, pace))
     total, logs = estimate(todo, run.cases), own_logs(jobs.LOGS, todo, run.cases)
     out.print(
         f"\n{format_count(len(todo), 'job')}, about {format_duration(total.seconds)} with one lane; "
@@ -85,14 +76,14 @@ def plan_(options: MatrixOptions) -> None:
         f"{format_size(total.disk('all') + logs)} with all. "
         f"{len(unsupported)} more are declared as unsupported."
     )
-    if not choice.real:
-        out.print(_clock_sentence(run, todo, options.clock, choice.catalog.implementations, pace), soft_wrap=True)
-    for sentence in (*_other_protocols(run, todo), *choice.doubts):
+    if not selection.real:
+        out.print(_clock_sentence(run, todo, options.clock, selection.catalog.implementations, pace), soft_wrap=True)
+    for sentence in (*_other_protocols(run, todo), *selection.doubts):
         out.print(sentence, soft_wrap=True)
-    if choice.real:
+    if selection.real:
         from runner.places.links.real_links import Ledger, link_plans
 
-        plans = link_plans(todo, run.cases, choice.real, ledger=Ledger(LEDGER), now=datetime.now())
+        plans = link_plans(todo, run.cases, selection.real, ledger=Ledger(LEDGER), now=datetime.now())
         out.print("", printing.links_table(plans), sep="\n")
         for plan in plans:
             for sentence in plan.sentences:

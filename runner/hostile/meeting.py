@@ -41,7 +41,7 @@ from runner.model.stack import Implementation, Role
 from runner.places.lane_job import EndpointSpec
 from runner.places.place import Concurrency, Place, place_of
 from runner.plan.catalog import Catalog, Selection, load_catalog, split
-from runner.plan.jobs import LOGS, new_run, with_clock
+from runner.plan.jobs import LOGS, new_run
 from runner.plan.options import StackOptions
 from runner.store.runs import RunFolder, write_atomically
 
@@ -189,10 +189,10 @@ class Meeting:
         known = Catalog(
             implementations={**catalog.implementations, stack.name: stack, PEER.name: PEER}, cases=catalog.cases
         )
-        selection = Selection(servers=names, clients=names, cases=("handshake",), iterations=1)
-        run = new_run(path, known, selection, seed=1, shuffled=False, image_ids=image_ids, timeout_scale=1.0)
+        selection = Selection.of(known, servers=names, clients=names, cases=("handshake",), iterations=1)
+        run = new_run(path, selection, clock=clock, seed=1, image_ids=image_ids)
         self._record = catalog.cases["handshake"].record()
-        self._run = with_clock(replace(run, order=()), clock)
+        self._run = replace(run, order=())
         self._flights: list[HostileFlight] = []
         self.results: list[FlightResult] = []
 

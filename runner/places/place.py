@@ -21,7 +21,7 @@ from runner.places.guests.guests import GuestHost, Setting
 from runner.places.guests.processes import SavedImages, require_memory
 from runner.places.lane_job import LaneJob, Specs, lane_job
 from runner.places.lanes.lanes import Lanes
-from runner.plan.choice import Choice
+from runner.plan.catalog import Selection
 from runner.plan.jobs import LEDGER, LOGS
 from runner.store.runs import write_atomically
 from runner.units import format_size
@@ -165,8 +165,8 @@ class Place(ABC):
     unprobed = ""  # why images are not probed here; empty: they are probed
 
     @abstractmethod
-    def refuse(self, choice: Choice) -> None:
-        """Raise UsageError for a choice that can't run here."""
+    def refuse(self, selection: Selection) -> None:
+        """Raise UsageError for a selection that can't run here."""
 
     @abstractmethod
     def width(self, lanes: str) -> Concurrency:
@@ -211,8 +211,8 @@ class LanePlace(HostPlace):
 
     _host: Lanes | None = None
 
-    def refuse(self, choice: Choice) -> None:
-        """Lanes run every choice of emulated links."""
+    def refuse(self, selection: Selection) -> None:
+        """Lanes run every selection of emulated links."""
 
     def width(self, lanes: str) -> Concurrency:
         return Concurrency.parse(lanes)
@@ -256,8 +256,8 @@ class GuestPlace(HostPlace):
     runs_at_once = True
     unprobed = "The probe with an unknown test case (exit code 127) runs in real time only."
 
-    def refuse(self, choice: Choice) -> None:
-        for record in choice.records.values():
+    def refuse(self, selection: Selection) -> None:
+        for record in selection.cases.values():
             if record.beside:
                 raise UsageError(
                     f"--clock virtual: guests can't run the second flow of {record.name}: leave out --clock."
@@ -287,17 +287,17 @@ class LinkPlace(Place):
     clock: str
     _deployment: Deployment | None = None
 
-    def refuse(self, choice: Choice) -> None:
+    def refuse(self, selection: Selection) -> None:
         if self.clock != REAL:
             raise UsageError(f"--clock {self.clock}: a real link runs in real time; leave out --clock or --link.")
-        for name in filter(None, choice.selection.vias):
-            if not choice.catalog.middleboxes[name].crosses_real_links:
+        for name in filter(None, selection.vias):
+            if not selection.catalog.middleboxes[name].crosses_real_links:
                 raise UsageError(
                     f"--via {name}: between each other, its boxes use more than one UDP port of the gateway (no "
                     f"`link_port` in implementations.json), so they can't run at the ends of the real "
                     f"link {self.links[0].name}: leave {name} out."
                 )
-        for record in choice.records.values():
+        for record in selection.cases.values():
             if record.beside:
                 raise UsageError(f"--case {record.name}: no second flow runs over a real link: leave out --link.")
 

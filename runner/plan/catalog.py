@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 import testcases
 from runner.errors import SetupError, UsageError
+from runner.model.link import RealLink
 from runner.model.run import CaseRecord, ClientKind, Kind, name_problem
 from runner.model.stack import (
     BOXES,
@@ -511,19 +512,36 @@ def load_catalog(path: Path = IMPLEMENTATIONS) -> Catalog:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """The user's selection, resolved to names of the catalogue. `cases` are names of records, `<case>[@link]`."""
+    """The jobs that one call selects. Names are names of `catalog`. `cases` and `iterations` are by name of the record,
+    `<case>[@link]`. `real`: the real links of the jobs. `doubts`: warnings for the user."""
 
+    catalog: Catalog
     servers: tuple[str, ...]
     clients: tuple[str, ...]
     vias: tuple[str, ...] = ("",)  # an empty name: no middlebox
-    cases: tuple[str, ...]
-    iterations: int | None = None  # None: the number in `counts`, or the declared number of the case
-    counts: Mapping[str, int] = field(default_factory=dict)  # number of iterations in a stored run, by case
+    cases: Mapping[str, CaseRecord]
+    iterations: Mapping[str, int]
+    real: tuple[RealLink, ...] = ()
+    timeout_scale: float = 1.0
+    doubts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        catalog: Catalog,
+        *,
+        servers: tuple[str, ...],
+        clients: tuple[str, ...],
+        cases: Iterable[str],
+        iterations: int | None = None,
+    ) -> "Selection":
+        """Declared cases over their own links. `iterations`: as in `iterations_of`."""
+        records = {name: catalog.cases[name].record() for name in cases}
+        counts = {name: iterations_of(record, iterations) for name, record in records.items()}
+        return cls(catalog=catalog, servers=servers, clients=clients, cases=records, iterations=counts)
 
 
-def iterations_of(selection: Selection, case: CaseRecord) -> int:
-    """The number of iterations of a case. A case that declares one iteration has one. Other cases have the number of
-    `--iterations`; without this option, the number of the stored run or the declared number."""
-    if case.iterations == 1:
-        return 1
-    return selection.iterations or selection.counts.get(case.name, case.iterations)
+def iterations_of(case: CaseRecord, requested: int | None, stored: int | None = None) -> int:
+    """The number of iterations of a case. A case that declares one iteration has one. Other cases have the requested
+    number; without it, the number of the stored run; without both, the declared number."""
+    return 1 if case.iterations == 1 else requested or stored or case.iterations

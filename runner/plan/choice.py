@@ -7,10 +7,17 @@ from runner.errors import UsageError
 from runner.model.link import AdvertisedLink, LinkParameters, LinkRecord, RealLink, RealLinkRecord
 from runner.model.run import CaseRecord, Run
 from runner.model.stack import Role, transport_of
-from runner.plan.catalog import Catalog, Selection, named, split
+from runner.plan.catalog import Catalog, Selection, iterations_of, named, split
 from runner.plan.links import EMULATED_LINKS, declared_links, is_link_text, load_links, parse_link, select_links
 from runner.plan.options import MatrixOptions
-from runner.plan.variants import CaseChanges, CaseVariant, doubts, place, requested_variants, with_variants_of
+from runner.plan.variants import (
+    CaseVariant,
+    case_variants,
+    doubts,
+    requested_variants,
+    with_requested,
+    with_variants_of,
+)
 from testcases.base import Case
 from testcases.measurements import measurement
 
@@ -93,38 +100,27 @@ def real_record(link: RealLink) -> LinkRecord:
 _OVER_ANY_LINK = "goodput"  # the default case of stacks when a link is named without a case
 
 
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """The choice of jobs for one call. `records`: the cases by name. `real`: the real links of the jobs. `doubts`:
-    warnings for the user."""
-
-    catalog: Catalog
-    selection: Selection
-    records: Mapping[str, CaseRecord]
-    real: tuple[RealLink, ...]
-    timeout_scale: float
-    doubts: tuple[str, ...]
-
-
-def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
+def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Selection:
     """Resolve the options. Options that the user leaves out keep the values of the existing `run`. Raises UsageError
     for an unknown name, and for options that can't be combined.
     """
     links = _links(options, run)
     catalog = with_measurements(catalog, links.real.values())
     catalog = with_variants_of(catalog, run) if run else catalog
-    questions = _questions(options, catalog, run, links)
-    cases = {case.name: case for case in (question.case(catalog.cases) for question in questions)}
+    variants = _case_variants(options, catalog, run, links)
+    cases = {case.name: case for case in (variant.case(catalog.cases) for variant in variants)}
     catalog = replace(catalog, cases={**catalog.cases, **cases})
-    named_records = {question: question.record(catalog.cases, links.records) for question in questions}
-    records = {record.name: record for record in named_records.values()}
     stored = _iterations(run) if run else {}
-    counts = {
-        named_records[question].name: stored[origin] for question, origin in questions.items() if origin in stored
-    }
+    records, iterations = {}, {}
+    for variant, origin in variants.items():
+        record = variant.record(catalog.cases, links.records)
+        records[record.name] = record
+        iterations[record.name] = iterations_of(record, options.iterations, stored.get(origin))
     _require_one_kind_of_link(list(records.values()))
     kinds = {case.client for case in cases.values()}
+    used = {record.real_link.name for record in records.values() if record.real_link is not None}
     selection = Selection(
+        catalog=catalog,
         servers=_stacks(
             options.servers, catalog, Role.SERVER, {kind.server for kind in kinds}, run.servers if run else ()
         ),
@@ -132,26 +128,17 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Choice:
             options.clients, catalog, Role.CLIENT, {str(kind) for kind in kinds}, run.clients if run else ()
         ),
         vias=catalog.select_vias(options.vias) if options.vias or run is None else run.vias,
-        cases=tuple(records),
-        iterations=options.iterations,
-        counts=counts,
-    )
-    variants, boxes = requested_variants(options.variants, catalog, selection)
-    catalog, selection = place(catalog, selection, variants, boxes)
-    _require_jobs(catalog, selection, records.values())
-    _require_room_beside(catalog, selection, records.values())
-    used = {record.real_link.name for record in records.values() if record.real_link is not None}
-    return Choice(
-        catalog=catalog,
-        selection=selection,
-        records=records,
+        cases=records,
+        iterations=iterations,
         real=select_links(dict(links.real), tuple(used)) if used else (),
         timeout_scale=_timeout_scale(options.timeout_scale, run),
-        doubts=(
-            *(sentence for variant in variants for sentence in doubts(variant, catalog.implementations[variant.stack])),
-            *_uncarried(catalog, selection, cases.values()),
-        ),
     )
+    stacks, boxes = requested_variants(options.variants, selection)
+    selection = with_requested(selection, stacks, boxes)
+    _require_jobs(selection)
+    _require_room_beside(selection)
+    doubtful = (sentence for variant in stacks for sentence in doubts(variant, catalog.implementations[variant.stack]))
+    return replace(selection, doubts=(*doubtful, *_uncarried(selection, cases.values())))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,37 +200,31 @@ def _stored_links(run: Run | None) -> dict[str, LinkRecord]:
     }
 
 
-def _questions(
+def _case_variants(
     options: MatrixOptions, catalog: Catalog, run: Run | None, links: _Links
 ) -> dict[CaseVariant, CaseVariant | None]:
-    """The questions of this call, each with the question of the stored run from which it comes. The value None means
-    that the question is new."""
-    requested = CaseChanges.parse(
-        links=links.requested,
-        sizes=options.sizes,
-        losses=options.losses,
-        warm=options.warm,
-        besides=catalog.select_besides(options.besides),
-    )
-    if run is None or not run.cases:
-        if links.requested_real == links.requested != () and not options.cases:
-            return dict.fromkeys(replace(requested, links=()).new(catalog.cases[name] for name in links.requested))
-        return dict.fromkeys(requested.new(_cases(options, catalog, linked=bool(requested.links))))
-    stored = [CaseVariant.of(record) for record in run.cases.values()]
-    if options.cases:
-        names = catalog.select_cases(options.cases)
-    else:
-        names = tuple(dict.fromkeys(question.declared for question in stored if question.declared in catalog.cases))
-    return requested.more((catalog.cases[name] for name in names), stored)
+    """The cases of this call with their changes, each with the variant of the stored run from which it comes, or None
+    for a new case."""
+    besides, names = catalog.select_besides(options.besides), links.requested
+    if run is not None and run.cases:
+        stored = [CaseVariant.of(record) for record in run.cases.values()]
+        declared = dict.fromkeys(variant.declared for variant in stored if variant.declared in catalog.cases)
+        chosen = catalog.select_cases(options.cases) if options.cases else tuple(declared)
+        cases = [catalog.cases[name] for name in chosen]
+        return case_variants(options, cases, links=names, besides=besides, stored=stored)
+    if links.requested_real == names != () and not options.cases:
+        return case_variants(options, [catalog.cases[name] for name in names], links=(), besides=besides)
+    cases = _cases(options, catalog, linked=bool(names))
+    return case_variants(options, cases, links=names, besides=besides)
 
 
 def _iterations(run: Run) -> dict[CaseVariant | None, int]:
-    """The number of planned iterations of each question of a stored run."""
+    """The number of planned iterations of each case variant of a stored run."""
     names = {record.name: CaseVariant.of(record) for record in run.cases.values()}
     counts: dict[CaseVariant | None, int] = {}
     for job in run.order:
-        question = names[job.case_link]
-        counts[question] = max(counts.get(question, 0), job.iteration)
+        variant = names[job.case_link]
+        counts[variant] = max(counts.get(variant, 0), job.iteration)
     return counts
 
 
@@ -289,13 +270,14 @@ def _require_one_kind_of_link(records: list[CaseRecord]) -> None:
         )
 
 
-def _require_jobs(catalog: Catalog, selection: Selection, records: Iterable[CaseRecord]) -> None:
+def _require_jobs(selection: Selection) -> None:
     """Raise UsageError for a case whose kind of client or server is not selected."""
+    catalog = selection.catalog
     ends = [
         (Role.CLIENT, {catalog.implementations[name].kind for name in selection.clients}),
         (Role.SERVER, {catalog.implementations[name].kind for name in selection.servers}),
     ]
-    for record in records:
+    for record in selection.cases.values():
         for role, kinds in ends:
             needed = str(record.client) if role is Role.CLIENT else record.client.server
             if kinds and needed not in kinds:
@@ -310,24 +292,25 @@ def _require_jobs(catalog: Catalog, selection: Selection, records: Iterable[Case
                 )
 
 
-def _require_room_beside(catalog: Catalog, selection: Selection, records: Iterable[CaseRecord]) -> None:
+def _require_room_beside(selection: Selection) -> None:
     """Raise UsageError for a second flow that can't run, because its stack is not in the catalogue or because a
     middlebox would carry the second flow, too."""
-    for record in records:
+    for record in selection.cases.values():
         if record.beside and any(selection.vias):
             raise UsageError(
                 f"--case {record.name}: the second flow would also cross the middlebox: leave out --via, or choose a "
                 "case without a second flow."
             )
         for name in record.beside_stacks:
-            if name not in catalog.implementations:
+            if name not in selection.catalog.implementations:
                 raise UsageError(
                     f"--case {record.name}: its second flow needs the stack '{name}', which does not exist."
                 )
 
 
-def _uncarried(catalog: Catalog, selection: Selection, cases: Iterable[Case]) -> Iterator[str]:
+def _uncarried(selection: Selection, cases: Iterable[Case]) -> Iterator[str]:
     """For each middlebox that carries none of the cases, a sentence with cases that the middlebox carries."""
+    catalog = selection.catalog
     transports = {transport_of(protocol) for case in cases for protocol in case.protocols}
     for box in (catalog.middleboxes[via] for via in selection.vias if via):
         if not transports & set(box.carries) and not box.variant_of:

@@ -20,7 +20,7 @@ from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
 from runner.model.stack import TRANSPORTS, Implementation, Middlebox, Role, same_fields, transport_of
 from runner.paths import HOME, VERSION
-from runner.plan.catalog import Catalog, Selection, iterations_of
+from runner.plan.catalog import Catalog, Selection
 from runner.plan.options import AUTO, CALIBRATED, MEASURED, NO_CPU_MODEL
 from runner.store.runs import RunFolder
 from runner.units import format_count, format_duration
@@ -34,20 +34,26 @@ FIRST_CASE = "handshake"
 FIRST_CASE_FAILED = "handshake-failed"
 
 
-def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed: int | None = None) -> tuple[Job, ...]:
-    """Every job of the selection. Iterations are the outer loop, so that an interrupted run has complete matrices.
+def jobs(selection: Selection, *, shuffle_seed: int | None = None) -> tuple[Job, ...]:
+    """Every job of the selection whose client and server are of the kinds that its case needs. Iterations are the outer
+    loop, so that an interrupted run has complete matrices.
 
     Handshakes come first, because a pair whose handshake fails skips its other cases. The jobs of a pair with different
     middleboxes run one after the other, so that the conditions of a real link are similar. Each iteration begins with a
     different middlebox, so that no middlebox is always first. With `shuffle_seed` the order is random and reproducible,
     so that jobs that follow each other are not neighbours in the matrix.
     """
+
+    def kind(stack: str) -> str:
+        return selection.catalog.implementations[stack].kind
+
     ordered = [
         Job(server=server, client=client, via=via, case=record.case, link=record.link_name, iteration=iteration)
-        for record in (cases[name] for name in selection.cases)
-        for iteration in range(1, iterations_of(selection, record) + 1)
+        for name, record in selection.cases.items()
+        for iteration in range(1, selection.iterations[name] + 1)
         for server in selection.servers
         for client in selection.clients
+        if kind(server) == record.client.server and kind(client) == record.client.value
         for via in _rotated(selection.vias, iteration)
     ]
     ordered.sort(key=lambda job: job.iteration)
@@ -60,12 +66,6 @@ def jobs(selection: Selection, cases: Mapping[str, CaseRecord], *, shuffle_seed:
 def _rotated(vias: Sequence[str], iteration: int) -> Sequence[str]:
     first = (iteration - 1) % len(vias)
     return (*vias[first:], *vias[:first])
-
-
-def fits(catalog: Catalog, cases: Mapping[str, CaseRecord], job: Job) -> bool:
-    """True when the job has the kinds of client and server that its case needs."""
-    client, (server_stack, client_stack) = cases[job.case_link].client, _pair(catalog, job)
-    return client_stack.kind == client.value and server_stack.kind == client.server
 
 
 def handshake_of(job: Job) -> Job:
@@ -190,27 +190,29 @@ def stored_job(name: str | Path, skip: Callable[[str], None] | None = None) -> t
 
 def new_run(
     path: Path,
-    catalog: Catalog,
     selection: Selection,
     *,
-    seed: int | None,
-    shuffled: bool,
-    image_ids: Mapping[str, str],
-    image_digests: Mapping[str, str] | None = None,
-    timeout_scale: float,
-    records: Mapping[str, CaseRecord] | None = None,
+    clock: str = REAL,
+    cpu_charge: str = "",
+    busy_host: bool = False,
+    seed: int | None = None,
+    shuffled: bool = False,
+    image_ids: Mapping[str, str] = MappingProxyType({}),
+    image_digests: Mapping[str, str] = MappingProxyType({}),
 ) -> Run:
-    """The record of a run that begins now. Without `seed`, the seed is random.
+    """The record of a run that begins now. Without `seed`, the seed is random. `clock`, `cpu_charge`, `busy_host`: as
+    in `with_clock`.
 
-    `records`: the selected cases over their links; without it, the cases of the catalogue over their own links.
     `image_ids`, and `image_digests` of published images, are by stack. The variants of a stack have the same image.
     """
     seed = secrets.randbits(31) if seed is None else seed
-    records = records or {name: catalog.cases[name].record() for name in selection.cases}
-    scaled = {name: replace(case, timeout=case.timeout * timeout_scale) for name, case in records.items()}
-    planned = jobs(selection, scaled, shuffle_seed=seed if shuffled else None)
-    order = tuple(job for job in planned if fits(catalog, scaled, job))
-    return Run(
+    catalog, scale = selection.catalog, selection.timeout_scale
+    order = jobs(selection, shuffle_seed=seed if shuffled else None)
+    beside = {name for case in selection.cases.values() for name in case.beside_stacks}
+    stacks = {*selection.servers, *selection.clients, *beside}
+    entries: list[Implementation | Middlebox] = [catalog.middleboxes[via] for via in selection.vias if via]
+    entries += [entry for name, entry in catalog.implementations.items() if name in stacks]
+    run = Run(
         name=path.name,
         started_unix_s=time.time(),
         bentpipe_version=VERSION,
@@ -220,40 +222,27 @@ def new_run(
         clients=selection.clients,
         servers=selection.servers,
         vias=selection.vias,
-        cases=scaled,
-        implementations=_implementations(catalog, selection, scaled.values(), image_ids, image_digests or {}),
+        cases={name: replace(case, timeout=case.timeout * scale) for name, case in selection.cases.items()},
+        implementations={  # qpep is a stack and a middlebox: the stack's entry stays
+            entry.name: ImplementationRecord(
+                **same_fields(ImplementationRecord, entry),
+                image_id=image_ids.get(entry.variant_of or entry.name, ""),
+                image_digest=image_digests.get(entry.variant_of or entry.name, ""),
+            )
+            for entry in entries
+        },
         middleboxes={name: catalog.middleboxes[name] for name in selection.vias if name},
         order=order,
-        options={"timeout_scale": f"{timeout_scale:g}"},
-        protocols=_protocols(catalog, order),
+        options={"timeout_scale": f"{scale:g}"},
+        protocols=other_protocols(catalog, order),
     )
+    return with_clock(run, clock, cpu_charge=cpu_charge, stacks=catalog.implementations, busy_host=busy_host)
 
 
-def _protocols(catalog: Catalog, order: tuple[Job, ...]) -> dict[str, str]:
+def other_protocols(catalog: Catalog, order: Iterable[Job]) -> dict[str, str]:
     """The protocol of each cell that does not use the first protocol of its case, by cell."""
     spoken = {job.cell: (job, protocol(catalog, job)) for job in order}
     return {key: name for key, (job, name) in spoken.items() if name and name != catalog.cases[job.case].protocols[0]}
-
-
-def _implementations(
-    catalog: Catalog,
-    selection: Selection,
-    cases: Iterable[CaseRecord],
-    image_ids: Mapping[str, str],
-    image_digests: Mapping[str, str],
-) -> dict[str, ImplementationRecord]:
-    beside = [name for case in cases for name in case.beside_stacks]
-    named = (*selection.servers, *selection.clients, *beside)
-    entries: list[Implementation | Middlebox] = [catalog.middleboxes[via] for via in selection.vias if via]
-    entries += [entry for name, entry in catalog.implementations.items() if name in named]
-    return {
-        entry.name: ImplementationRecord(
-            **same_fields(ImplementationRecord, entry),
-            image_id=image_ids.get(entry.variant_of or entry.name, ""),
-            image_digest=image_digests.get(entry.variant_of or entry.name, ""),
-        )
-        for entry in entries  # qpep is a stack and a middlebox: the stack's entry stays
-    }
 
 
 def no_wider(stored: Run, selected: Run) -> Run:

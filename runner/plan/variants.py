@@ -11,6 +11,7 @@ from runner.model.link import LinkRecord
 from runner.model.run import CaseRecord, ClientKind, Kind, Run
 from runner.model.stack import PARAMETERS, Implementation, Knob, Middlebox, Role, Variant
 from runner.plan.catalog import Catalog, Selection, number, values
+from runner.plan.options import MatrixOptions
 from runner.units import KIB, format_data_rate, format_duration, format_size
 from testcases.base import Case
 from testcases.links import LOSS_SWEEP
@@ -21,13 +22,12 @@ _BOX_EXAMPLE = "write NAME:KNOB=VALUE,… such as pep-split:CCA=bbr,IW=100"
 _EXAMPLE = "write STACK:NAME=VALUE,… such as quinn:CCA=bbr,IW=32"
 
 
-def requested_variants(
-    texts: Iterable[str], catalog: Catalog, selection: Selection
-) -> tuple[tuple[Variant, ...], dict[str, Middlebox]]:
+def requested_variants(texts: Iterable[str], selection: Selection) -> tuple[tuple[Variant, ...], dict[str, Middlebox]]:
     """Parse the values of `--variant`: the variants of stacks, and the variants of middleboxes by name, without
     repetitions. When a stack and a middlebox have the same name, the variant is made of the one that is selected.
     Raises UsageError when both are selected, and for a parameter that a stack or middlebox lacks.
     """
+    catalog = selection.catalog
     stacks: dict[Variant, None] = {}
     boxes: dict[str, Middlebox] = {}
     for text in (variant for argument in texts for variant in sweep(argument)):
@@ -175,15 +175,13 @@ def doubts(variant: Variant, stack: Implementation) -> list[str]:
     return [f"{variant.name}: {sentence}; results say what was applied." for sentence in sentences]
 
 
-def place(
-    catalog: Catalog, selection: Selection, variants: Iterable[Variant], boxes: Mapping[str, Middlebox]
-) -> tuple[Catalog, Selection]:
-    """Add each variant of a middlebox after the middlebox, and each variant of a stack after the stack, to both the
-    catalogue and the selection.
+def with_requested(selection: Selection, variants: Iterable[Variant], boxes: Mapping[str, Middlebox]) -> Selection:
+    """The selection with each variant of a middlebox after the middlebox, and each variant of a stack after the stack.
 
     A variant of a stack gets the roles in which its stack is selected and in which the variant differs from the stack.
     Raises UsageError for a variant that has no such role.
     """
+    catalog = selection.catalog
     middleboxes = {**catalog.middleboxes, **boxes}
     families = [via for via in selection.vias if not via or not middleboxes[via].variant_of]
     members = dict.fromkeys((*selection.vias, *boxes))
@@ -210,7 +208,7 @@ def place(
             servers=_with_variant(selection.servers, variant) if Role.SERVER in roles else selection.servers,
             clients=_with_variant(selection.clients, variant) if Role.CLIENT in roles else selection.clients,
         )
-    return catalog, selection
+    return replace(selection, catalog=catalog)
 
 
 def _with_variant(names: tuple[str, ...], variant: Variant) -> tuple[str, ...]:
@@ -274,7 +272,7 @@ class CaseVariant:
 
     @classmethod
     def of(cls, record: CaseRecord) -> "CaseVariant":
-        """The question of a record."""
+        """The variant of a record."""
         declared = record.declared or record.case
         beside = record.added_beside
         sized = record.case.removesuffix(f"+{beside}").removesuffix("+warm") != declared
@@ -289,14 +287,14 @@ class CaseVariant:
         )
 
     def case(self, cases: Mapping[str, Case]) -> Case:
-        """The case's declaration with the changes of this question."""
+        """The case's declaration with these changes."""
         case = cases[self.declared]
         case = case if self.size is None else case.sized(self.size)
         case = case.warmed() if self.warm else case
         return case.accompanied(self.beside) if self.beside not in ("", case.beside) else case
 
     def record(self, cases: Mapping[str, Case], links: Mapping[str, LinkRecord]) -> CaseRecord:
-        """The record of the question's case over its link. `links`: emulated and real links by name. Raises UsageError
+        """The record of the case over its link. `links`: emulated and real links by name. Raises UsageError
         when the case can't run over that link."""
         case = self.case(cases)
         record, link_name = case.record(), case.link.name.lower()
@@ -356,8 +354,8 @@ def _link(links: Mapping[str, LinkRecord], name: str) -> LinkRecord:
     return links[name]
 
 
-def _require_other_link(case: Case, question: CaseVariant) -> None:
-    option = f"--link {question.link}" if question.link else f"--loss {question.loss:g}"
+def _require_other_link(case: Case, variant: CaseVariant) -> None:
+    option = f"--link {variant.link}" if variant.link else f"--loss {variant.loss:g}"
     if case.is_real:
         raise UsageError(f"--case {case.name}: it is a transfer over a real link: use {option} with --case goodput.")
     if not case.is_clean:
@@ -378,98 +376,59 @@ def _lossy(link: LinkRecord, loss: float) -> LinkRecord:
     return replace(link, name=f"{link.name}+loss={digits}", segments=(lossy, *link.segments[1:]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseChanges:
-    """The parsed options that change cases. An option that is not used is empty. `sizes` is None for `all`."""
-
-    links: tuple[str, ...] = ()
-    sizes: tuple[int, ...] | None = ()
-    losses: tuple[float, ...] = ()
-    warm: bool = False
-    besides: tuple[str, ...] = ()
-
-    @classmethod
-    def parse(
-        cls,
-        *,
-        links: tuple[str, ...],
-        sizes: tuple[str, ...],
-        losses: tuple[str, ...],
-        warm: bool,
-        besides: tuple[str, ...] = (),
-    ) -> "CaseChanges":
-        """Parse sizes and losses. `links` and `besides` are resolved names already. Raises UsageError for an invalid
-        size or loss."""
-        return cls(links=links, sizes=_sizes(sizes), losses=_losses(losses), warm=warm, besides=besides)
-
-    def new(self, cases: Iterable[Case]) -> list[CaseVariant]:
-        """The questions of a new run. Raises UsageError for an option that applies to none of the cases."""
-        cases = list(cases)
-        self._require_sense(cases)
-        return [
-            CaseVariant(
-                declared=case.name, size=size, warm=self.warm and _can_warm(case), link=link, loss=loss, beside=beside
+def case_variants(
+    options: MatrixOptions,
+    cases: Collection[Case],
+    *,
+    links: tuple[str, ...],
+    besides: tuple[str, ...],
+    stored: Collection[CaseVariant] = (),
+) -> dict[CaseVariant, CaseVariant | None]:
+    """The variants of `cases` that the options ask for, each with the `stored` variant from which it comes, or None for
+    a new case. Options that are not used keep the sizes, links, losses, warm rounds and second flows of the stored
+    variants. `links` and `besides`: the resolved names of the options. Raises UsageError for an invalid size or loss,
+    and for an option that applies to none of the cases.
+    """
+    sizes, losses = _sizes(options.sizes), _losses(options.losses)
+    names = ", ".join(case.name for case in list(cases)[:5]) + (", …" if len(cases) > 5 else "")
+    if sizes != () and not any(map(_can_size, cases)):
+        raise UsageError(
+            f"--size is for measurements of one file, not for {names}: leave it out, or add --case goodput."
+        )
+    if options.warm and not any(map(_can_warm, cases)):
+        raise UsageError(
+            f"--warm is for downloads and page loads, not for {names}: a stack can't load its files twice. Leave "
+            "it out, or add --case download."
+        )
+    if besides and not any(map(_can_share, cases)):
+        raise UsageError(
+            f"--beside is for measurements of stacks, not for {names}: leave it out, or add --case goodput."
+        )
+    new = [replace(variant, declared="", size=None, warm=False) for variant in stored] or [CaseVariant(declared="")]
+    variants: dict[CaseVariant, CaseVariant | None] = {}
+    for case in cases:
+        known = [variant for variant in stored if variant.declared == case.name]
+        for before in known or new:
+            variant = replace(before, declared=case.name, warm=_can_warm(case) and (options.warm or before.warm))
+            axes = product(
+                (before.size,) if known and (sizes == () or not _can_size(case)) else _sizes_of(case, sizes),
+                links or (before.link,),
+                losses or (before.loss,),
+                (besides or (before.beside,)) if _can_share(case) else ("",),
             )
-            for case in cases
-            for size in self._sizes_of(case)
-            for link in self.links or ("",)
-            for loss in self.losses or (0.0,)
-            for beside in (self.besides if _can_share(case) else ()) or ("",)
-        ]
-
-    def more(self, cases: Iterable[Case], stored: Iterable[CaseVariant]) -> dict[CaseVariant, CaseVariant | None]:
-        """The questions of an extended run, each with the stored question from which it comes, or None for a new case.
-        For options that are not used, the run's sizes, links, losses, warm rounds and second flows stay the same.
-        """
-        cases, stored = list(cases), list(stored)
-        self._require_sense(cases)
-        known = {question.declared for question in stored}
-        questions: dict[CaseVariant, CaseVariant | None] = {}
-        for case in cases:
-            origins = [before for before in stored if before.declared == case.name] or list(
-                dict.fromkeys(map(_place, stored))
-            )
-            for before in origins:
-                origin = before if case.name in known else None
-                warm = _can_warm(case) and (self.warm or (origin is not None and before.warm))
-                named = self.sizes != () and _can_size(case)
-                sizes = self._sizes_of(case) if named or origin is None else (before.size,)
-                besides = (self.besides or (before.beside,)) if _can_share(case) else ("",)
-                axes = product(sizes, self.links or (before.link,), self.losses or (before.loss,), besides)
-                for size, link, loss, beside in axes:
-                    question = CaseVariant(
-                        declared=case.name, size=size, warm=warm, link=link, loss=loss, beside=beside
-                    )
-                    questions.setdefault(question, origin)
-        return questions
-
-    def _sizes_of(self, case: Case) -> tuple[int | None, ...]:
-        if not _can_size(case):
-            return (None,)
-        if self.sizes is None:
-            return case.sweep or case.sizes or (None,)
-        return self.sizes or case.sizes or (None,)
-
-    def _require_sense(self, cases: list[Case]) -> None:
-        names = ", ".join(case.name for case in cases[:5]) + (", …" if len(cases) > 5 else "")
-        if self.sizes != () and not any(map(_can_size, cases)):
-            raise UsageError(
-                f"--size is for measurements of one file, not for {names}: leave it out, or add --case goodput."
-            )
-        if self.warm and not any(map(_can_warm, cases)):
-            raise UsageError(
-                f"--warm is for downloads and page loads, not for {names}: a stack can't load its files twice. Leave "
-                "it out, or add --case download."
-            )
-        if self.besides and not any(map(_can_share, cases)):
-            raise UsageError(
-                f"--beside is for measurements of stacks, not for {names}: leave it out, or add --case goodput."
-            )
+            for size, link, loss, beside in axes:
+                changed = replace(variant, size=size, link=link, loss=loss, beside=beside)
+                variants.setdefault(changed, before if known else None)
+    return variants
 
 
-def _place(question: CaseVariant) -> CaseVariant:
-    """A question with only the link, loss and second flow of a stored question. A new case of the run gets these."""
-    return CaseVariant(declared="", link=question.link, loss=question.loss, beside=question.beside)
+def _sizes_of(case: Case, requested: tuple[int, ...] | None) -> tuple[int | None, ...]:
+    """The sizes of a case: the requested sizes, or the declared ones. None in the result: the case's own files."""
+    if not _can_size(case):
+        return (None,)
+    if requested is None:
+        return case.sweep or case.sizes or (None,)
+    return requested or case.sizes or (None,)
 
 
 def _can_size(case: Case) -> bool:

@@ -18,7 +18,6 @@ from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number, is_cu
 from runner.model.result import IMPAIRED, Artifacts, Evidence, Finding, LinkTruth, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, Check, Job, Kind, Run
 from runner.model.stack import HTTP09, Knob, Middlebox, PageLoad, carried
-from runner.plan.catalog import Selection, iterations_of
 from runner.plan.jobs import LOGS
 from runner.units import format_count, format_data_rate, format_duration, format_size
 
@@ -237,14 +236,15 @@ def readings_table(readings: Iterable[Reading]) -> Table:
     return table
 
 
-def plan_table(run: Run, selection: Selection, todo: tuple[Job, ...], pace: Mapping[str, float]) -> Table:
+def plan_table(run: Run, todo: tuple[Job, ...], pace: Mapping[str, float]) -> Table:
     """The jobs that will run, by case. `pace`: as in `estimate`."""
     table = Table("case", "pairs", "iterations", "jobs", "one lane", "one guest", "auto", box=None)
     for name, case in run.cases.items():
+        planned = [job for job in run.order if job.case_link == name]
         jobs = tuple(job for job in todo if job.case_link == name)
         cost = estimate(jobs, run.cases, pace)
         times = [format_duration(seconds) for seconds in (cost.seconds, cost.guest_seconds)]
-        pairs, iterations = len({job.pair for job in jobs}), iterations_of(selection, case)
+        pairs, iterations = len({job.pair for job in jobs}), len({job.iteration for job in planned})
         counts = (str(pairs), str(iterations), str(len(jobs)))
         table.add_row(f"{case.abbreviation} {name}", *counts, *times, best_clock(case))
     return table

@@ -22,7 +22,7 @@ def new(path: Path, cases: tuple[str, ...] = ("handshake",), **images: str) -> R
     catalog = load_catalog()
     selection = select(catalog, servers=("quinn",), clients=("aioquic",), cases=cases, iterations=2)
     ids = {"quinn": "sha256:1", "aioquic": "sha256:2", **images}
-    return jobs.new_run(path, catalog, selection, seed=7, shuffled=False, image_ids=ids, timeout_scale=1.0)
+    return jobs.new_run(path, selection, seed=7, image_ids=ids)
 
 
 def result(iteration: int = 1) -> Result:

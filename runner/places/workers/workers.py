@@ -50,7 +50,7 @@ from runner.places.workers.worker import (
     unpack,
     use_dask,
 )
-from runner.plan.choice import Choice
+from runner.plan.catalog import Selection
 from runner.plan.jobs import LOGS
 from runner.units import format_size
 
@@ -611,12 +611,12 @@ class WorkerPlace(Place):
             local=local, address=address, invitation=invitation, spread=Spread(spread), store=store, say=local.say
         )
 
-    def refuse(self, choice: Choice) -> None:
-        if choice.real:
+    def refuse(self, selection: Selection) -> None:
+        if selection.real:
             raise UsageError(
-                f"--on: the hosts of a real link are fixed, and {choice.real[0].name} is real: leave out --on."
+                f"--on: the hosts of a real link are fixed, and {selection.real[0].name} is real: leave out --on."
             )
-        self.local.refuse(choice)
+        self.local.refuse(selection)
 
     def width(self, lanes: str) -> Concurrency:
         if lanes != "1":

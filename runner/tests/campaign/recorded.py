@@ -21,7 +21,7 @@ def recorded_run(path: Path, catalog: Catalog, iterations: int = 6) -> Run:
     """A run of one pair. There is a recording for all its jobs: a measurement over the lossy link with the recorded
     file size."""
     selection = select(catalog, servers=("quinn",), clients=("quinn",), cases=("goodput",), iterations=iterations)
-    run = jobs.new_run(path, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    run = jobs.new_run(path, selection, seed=1)
     lossy = replace(run.cases["goodput"], name="lossy", file_sizes=(102400,))
     order = tuple(replace(job, case="lossy") for job in run.order)
     return replace(run, cases={"lossy": lossy}, order=order)

@@ -137,7 +137,7 @@ def test_a_job_that_stays_disturbed_is_an_error_never_a_number(tmp_path: Path, c
 
 def test_a_failed_handshake_skips_the_pairs_other_cases(tmp_path: Path, catalog: Catalog) -> None:
     selection = select(catalog, servers=("quinn",), clients=("quinn", "aioquic"), cases=("handshake",), iterations=None)
-    run = jobs.new_run(tmp_path / "run", catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    run = jobs.new_run(tmp_path / "run", selection, seed=1)
     lossy = replace(catalog.cases["goodput"].record(), name="lossy", file_sizes=(102400,))
     more = Job(server="quinn", client="quinn", case="lossy", iteration=1)
     folder = RunFolder.create(

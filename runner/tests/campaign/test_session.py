@@ -32,16 +32,7 @@ def _asked(path: Path, options: MatrixOptions, catalog: Catalog = CATALOG) -> se
     """Middlebox, case and iteration of each job that these options would run; nothing is ever done."""
     options = replace(options, seed=options.seed or 3)
     choice = choose(options, catalog, RunFolder.open(path).run if path.is_dir() else None)
-    new_run = jobs.new_run(
-        path,
-        choice.catalog,
-        choice.selection,
-        seed=options.seed,
-        shuffled=False,
-        image_ids={},
-        timeout_scale=choice.timeout_scale,
-        records=choice.records,
-    )
+    new_run = jobs.new_run(path, choice, seed=options.seed)
     with Session.open(path, new_run, options) as session:
         return {(job.via, job.case_link, job.iteration) for job in session.todo}
 

@@ -35,7 +35,7 @@ def report(tmp_path: Path, *changes: Change, problems: tuple[Problem, ...] = ())
     selection = select(catalog, servers=("quinn",), clients=("quinn",), cases=("handshake",))
     folders = {}
     for side in ("base", "head"):
-        run = jobs.new_run(tmp_path / side, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+        run = jobs.new_run(tmp_path / side, selection, seed=1)
         folders[side] = RunFolder.create(tmp_path / side, run)
     return ChangeReport(
         name="me",

@@ -32,7 +32,7 @@ SEED = 3
 OPTIONS = MatrixOptions(cases=("download,download-ipv6,page,download-h3",), sizes=("5000",))
 LOSSY = "download-5kB@geo+loss=0.5"
 ASKED = (OPTIONS, replace(OPTIONS, warm=True), replace(OPTIONS, losses=("0.5",)))
-CASES = {name: case for options in ASKED for name, case in choose(options, load_catalog(), None).records.items()}
+CASES = {name: case for options in ASKED for name, case in choose(options, load_catalog(), None).cases.items()}
 CASE = CASES["download-5kB"]
 FILE = served(CASE, SEED)[0]
 REQUEST = f"GET /{FILE.name} HTTP/1.1\r\nHost: server4\r\nAuthorization: Bearer {secret(SEED)}\r\n\r\n".encode()

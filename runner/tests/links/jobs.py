@@ -62,12 +62,11 @@ def planned(
     """A run of one pair."""
     catalog = with_measurements(catalog, links)
     records = over_real(catalog, links, cases)
-    selection = replace(select(catalog, servers=(stack,), clients=(stack,)), cases=tuple(records), iterations=3)
+    selection = replace(select(catalog, servers=(stack,), clients=(stack,)), cases=records)
+    selection = replace(selection, iterations=dict.fromkeys(records, 3))
     local = docker.from_env()
     ids = {stack: str(local.images.get(catalog.implementations[stack].image).id)}
-    run = jobs.new_run(
-        Path("real"), catalog, selection, seed=7, shuffled=False, image_ids=ids, timeout_scale=1.0, records=records
-    )
+    run = jobs.new_run(Path("real"), selection, seed=7, image_ids=ids)
     return catalog, run
 
 

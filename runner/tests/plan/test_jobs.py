@@ -45,7 +45,7 @@ def result(job: Job, outcome: Outcome) -> Result:
 
 def test_iterations_are_the_outer_loop(catalog: Catalog) -> None:
     chosen = selection(catalog, ("handshake", "sat"), iterations=2)
-    order = jobs(chosen, records(catalog))
+    order = jobs(chosen)
     assert [job.iteration for job in order] == sorted(job.iteration for job in order)
     assert len(order) == len(chosen.servers) * (1 + 2)
     assert len(set(order)) == len(order)
@@ -53,7 +53,7 @@ def test_iterations_are_the_outer_loop(catalog: Catalog) -> None:
 
 def test_middleboxes_of_a_pair_follow_each_other_and_take_turns_at_being_first(catalog: Catalog) -> None:
     chosen = replace(selection(catalog, ("sat",), iterations=3), vias=("", "openvpn"))
-    order = jobs(chosen, records(catalog))
+    order = jobs(chosen)
     for iteration, wanted in ((1, ["", "openvpn"]), (2, ["openvpn", ""]), (3, ["", "openvpn"])):
         of_one = [job.via for job in order if (job.iteration, job.server) == (iteration, chosen.servers[0])]
         assert of_one == wanted
@@ -62,12 +62,12 @@ def test_middleboxes_of_a_pair_follow_each_other_and_take_turns_at_being_first(c
 
 
 def test_a_test_case_runs_once_whatever_iterations_says(catalog: Catalog) -> None:
-    order = jobs(selection(catalog, ("handshake",), iterations=7), records(catalog))
+    order = jobs(selection(catalog, ("handshake",), iterations=7))
     assert {job.iteration for job in order} == {1}
 
 
 def test_measurements_run_as_often_as_declared(catalog: Catalog) -> None:
-    order = jobs(selection(catalog, ("sat",)), records(catalog))
+    order = jobs(selection(catalog, ("sat",)))
     assert {job.iteration for job in order} == set(range(1, 11))
 
 
@@ -75,14 +75,14 @@ def test_measurements_run_as_often_as_declared(catalog: Catalog) -> None:
 def test_shuffling_is_a_permutation_that_the_seed_repeats(seed: int) -> None:
     catalog = load_catalog()
     chosen = selection(catalog, ("sat", "goodput"), iterations=3)
-    plain = jobs(chosen, records(catalog))
-    shuffled = jobs(chosen, records(catalog), shuffle_seed=seed)
+    plain = jobs(chosen)
+    shuffled = jobs(chosen, shuffle_seed=seed)
     assert sorted(shuffled) == sorted(plain)
-    assert shuffled == jobs(chosen, records(catalog), shuffle_seed=seed)
+    assert shuffled == jobs(chosen, shuffle_seed=seed)
 
 
 def test_what_is_left_is_plan_minus_done_plus_retries(catalog: Catalog) -> None:
-    order = jobs(selection(catalog, ("goodput",), iterations=3), records(catalog))
+    order = jobs(selection(catalog, ("goodput",), iterations=3))
     done = {order[0]: result(order[0], Outcome.SUCCEEDED), order[1]: result(order[1], Outcome.FAILED)}
     assert remaining(order, done, frozenset()) == order[2:]
     assert remaining(order, done, frozenset({Outcome.FAILED})) == order[1:]
@@ -170,7 +170,7 @@ def test_a_run_records_who_is_asked_over_http3_and_sends_its_name(mixed: Catalog
     chosen = select(
         mixed, servers=("both",), clients=("both", "web"), cases=("handshake", "http3", "sat"), iterations=1
     )
-    run = runs.new_run(tmp_path / "run", mixed, chosen, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    run = runs.new_run(tmp_path / "run", chosen, seed=1)
     assert run.protocols == {"both_web/sat": "h3"}
     job = {(one.client, one.case): one for one in run.order}
     assert run.wire_names(job["web", "sat"]) == {"client": "http3", "server": "http3"}
@@ -207,8 +207,8 @@ def test_cases_are_chosen_by_name_or_abbreviation(catalog: Catalog) -> None:
 
 def test_the_estimate_grows_with_the_plan(catalog: Catalog) -> None:
     cases = records(catalog)
-    small = estimate(jobs(selection(catalog, ("sat",), iterations=1), cases), cases)
-    large = estimate(jobs(selection(catalog, ("sat",), iterations=4), cases), cases)
+    small = estimate(jobs(selection(catalog, ("sat",), iterations=1)), cases)
+    large = estimate(jobs(selection(catalog, ("sat",), iterations=4)), cases)
     assert large.seconds == pytest.approx(4 * small.seconds)
     assert large.disk("all") == pytest.approx(4 * small.disk("all"), rel=1e-3)
 
@@ -224,7 +224,7 @@ def test_cases_that_wait_are_those_whose_handshakes_are_lost_or_slow(catalog: Ca
 
 def test_handshakes_come_first_even_when_shuffled(catalog: Catalog) -> None:
     chosen = selection(catalog, ("sat", "handshake", "goodput"), iterations=2)
-    order = jobs(chosen, records(catalog), shuffle_seed=5)
+    order = jobs(chosen, shuffle_seed=5)
     gates = [job.case == FIRST_CASE for job in order]
     assert gates == sorted(gates, reverse=True)
     assert any(gates)

@@ -33,10 +33,9 @@ def planned(catalog: Catalog, tmp_path: Path) -> Planned:
     def make(link: RealLink) -> LinkPlan:
         known = with_measurements(catalog, (link,))
         records = over_real(known, (link,), ())
-        selection = replace(select(known, servers=("quinn",), clients=("quinn",)), cases=tuple(records), iterations=30)
-        run = jobs.new_run(
-            tmp_path, known, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0, records=records
-        )
+        selection = replace(select(known, servers=("quinn",), clients=("quinn",)), cases=records)
+        selection = replace(selection, iterations=dict.fromkeys(records, 30))
+        run = jobs.new_run(tmp_path, selection, seed=1)
         (plan,) = link_plans(run.order, run.cases, (link,), ledger=ledger, now=NOON)
         job = expected_volume(link, next(iter(run.cases.values())))
         assert 11.5 * MIB < job < 12.5 * MIB

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from runner.model.run import Run
 from runner.model.stack import PARAMETERS, Middlebox, Role, Variant
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, load_cases, load_implementations
-from runner.plan.variants import doubts, parse, place, requested_variants, with_variants_of
+from runner.plan.variants import doubts, parse, requested_variants, with_requested, with_variants_of
 from runner.store.runs import RunFolder
 
 STACKS = {
@@ -32,7 +33,7 @@ STACKS = {
 
 
 def _parse(texts: Iterable[str], catalog: Catalog) -> tuple[tuple[Variant, ...], dict[str, Middlebox]]:
-    return requested_variants(texts, catalog, select(catalog, cases=("sat",)))
+    return requested_variants(texts, select(catalog, cases=("sat",)))
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +139,8 @@ def placed(
     catalog: Catalog, *texts: str, servers: str = "fast,fixed", clients: str = "fast"
 ) -> tuple[Catalog, tuple[str, ...], tuple[str, ...]]:
     selection = select(catalog, servers=(servers,), clients=(clients,), cases=("sat",), iterations=1)
-    catalog, selection = place(catalog, selection, *_parse(texts, catalog))
-    return catalog, selection.servers, selection.clients
+    selection = with_requested(selection, *_parse(texts, catalog))
+    return selection.catalog, selection.servers, selection.clients
 
 
 def test_a_variant_stands_beside_its_stack_in_the_roles_in_which_that_was_selected(catalog: Catalog) -> None:
@@ -168,23 +169,15 @@ def test_a_variant_has_the_image_and_the_claims_of_its_stack(catalog: Catalog) -
 def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_path: Path) -> None:
     selection = select(catalog, servers=("fast",), clients=("fast",), cases=("sat",), iterations=1)
     requested = _parse(["fast:IW=32,CCA=bbr", "fast:SERVER_PARAMS=-x"], catalog)
-    grown, selection = place(catalog, selection, *requested)
-    run = jobs.new_run(
-        tmp_path / "run",
-        grown,
-        selection,
-        seed=1,
-        shuffled=False,
-        image_ids={"fast": "sha256:1"},
-        timeout_scale=1.0,
-    )
+    selection = with_requested(selection, *requested)
+    run = jobs.new_run(tmp_path / "run", selection, seed=1, image_ids={"fast": "sha256:1"})
     folder = RunFolder.create(tmp_path / "run", run)
     stored = RunFolder.open(tmp_path / "run").run
     assert stored.implementations["fast+cca=bbr+iw=32"].image_id == "sha256:1"
     again = with_variants_of(catalog, stored)
     resumed = select(again, servers=stored.servers, clients=stored.clients, cases=("sat",), iterations=1)
-    assert resumed == selection
-    assert again.implementations == grown.implementations
+    assert replace(resumed, catalog=selection.catalog) == selection
+    assert again.implementations == selection.catalog.implementations
     assert jobs.extend_run(folder, run) == stored
 
 
@@ -193,16 +186,8 @@ def test_going_on_asks_for_no_more_than_the_run_had(catalog: Catalog, tmp_path: 
         selection = select(
             catalog, servers=("fast,fixed",), clients=("stranger",), cases=("sat",), iterations=iterations
         )
-        grown, selection = place(catalog, selection, *_parse(texts, catalog))
-        return jobs.new_run(
-            tmp_path / "run",
-            grown,
-            selection,
-            seed=1,
-            shuffled=False,
-            image_ids={},
-            timeout_scale=1.0,
-        )
+        selection = with_requested(selection, *_parse(texts, catalog))
+        return jobs.new_run(tmp_path / "run", selection, seed=1)
 
     stored = plan(2)
     assert len(plan(None).order) == 2 * 10

@@ -24,7 +24,7 @@ from runner.paths import ROOT
 from runner.places.place import Concurrency, HostDeployment, LanePlace
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, load_catalog, load_implementations
-from runner.plan.variants import place
+from runner.plan.variants import with_requested
 from runner.units import KIB
 
 HERE = Path(__file__).parent
@@ -127,16 +127,8 @@ def _run() -> Run:
     selection = select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
     variants = dict.fromkeys((*VARIANTS, *(variant for bad in BAD for variant in _sinners(bad).values())))
-    catalog, selection = place(catalog, selection, variants, {})
-    run = jobs.new_run(
-        Path("recordings"),
-        catalog,
-        selection,
-        seed=2,
-        shuffled=False,
-        image_ids=images,
-        timeout_scale=1.0,
-    )
+    selection = with_requested(selection, variants, {})
+    run = jobs.new_run(Path("recordings"), selection, seed=2, image_ids=images)
     return replace(run, cases=_cases() | _conformance(), order=_jobs())
 
 

@@ -20,7 +20,7 @@ STACKS = ("quic-go", "quinn")
 def run(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Run:
     chosen = select(catalog, servers=STACKS, clients=STACKS, cases=("handshake", "sat"), iterations=2)
     path = tmp_path_factory.mktemp("logs") / "night"
-    return jobs.new_run(path, catalog, chosen, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    return jobs.new_run(path, chosen, seed=1)
 
 
 def judged(run: Run) -> dict[Job, Result]:

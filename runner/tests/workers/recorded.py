@@ -110,8 +110,8 @@ def processes(folder: Path) -> Iterator[Processes]:
 def recorded_run(path: Path, iterations: int) -> RunFolder:
     """A new run of one pair in which every job is the recorded transfer over a lossy link."""
     catalog = load_catalog()
-    selection = Selection(servers=("quinn",), clients=("quinn",), cases=("goodput",), iterations=iterations)
-    run = new_run(path, catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    selection = Selection.of(catalog, servers=("quinn",), clients=("quinn",), cases=("goodput",), iterations=iterations)
+    run = new_run(path, selection, seed=1)
     lossy = replace(run.cases["goodput"], name="lossy", file_sizes=(102400,))
     order = tuple(replace(job, case="lossy") for job in run.order)
     return RunFolder.create(path, replace(run, cases={"lossy": lossy}, order=order))

@@ -104,7 +104,7 @@ def test_a_folder_without_evidence_is_refused(tmp_path: Path) -> None:
 
 def test_an_order_has_what_its_job_needs_and_no_more(catalog: Catalog) -> None:
     selection = select(catalog, servers=("quinn", "quic-go"), clients=("quinn", "aioquic"), cases=("handshake", "sat"))
-    run = jobs.new_run(Path("many"), catalog, selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0)
+    run = jobs.new_run(Path("many"), selection, seed=1)
     run = replace(run, clock="auto", clocks={"handshake": "virtual", "sat": "real"})
     for job in run.order:
         part = part_of(run, job)
@@ -120,10 +120,7 @@ def test_a_job_beside_a_flow_comes_with_the_stacks_of_the_flow(tmp_path: Path) -
         servers=("quic-go",), clients=("quic-go",), cases=("goodput",), besides=("tcp-cubic,quinn",)
     )
     choice = choose(options, load_catalog(), None)
-    run = jobs.new_run(
-        tmp_path, choice.catalog, choice.selection, seed=1, shuffled=False, image_ids={}, timeout_scale=1.0,
-        records=choice.records,
-    )  # fmt: skip
+    run = jobs.new_run(tmp_path, choice, seed=1)  # fmt: skip
     sent = {run.case(job).beside: set(part_of(run, job).implementations) for job in run.order}
     assert sent.keys() == {"tcp-cubic", "quinn"}
     for beside, stacks in sent.items():
