@@ -18,6 +18,7 @@ from runner.site import exports
 from runner.site.front import Front
 from runner.site.front_data import standing
 from runner.site.pages import Asset, modules
+from runner.site.pages.scenarios import SCOREBOARD
 from runner.site.pair import draw_cells
 from runner.site.view import MARKER, Key, Manifest, RunView, StoredRun, digest, files_digest, levels_of
 from runner.site.writer import BADGES, LATEST, REPORTS, RESERVED, ROBUSTNESS, TONIGHT, WEB, Writer, every
@@ -231,7 +232,8 @@ class _Site:
         """Draw the front page, the page of the last nights, and a page, badge and feed for each stack."""
         standings = {name: entry["standing"] for name, entry in self.after.runs.items()}
         front = Front(self.folders, standings, self.nights)
-        self.writer.site_page("index.html", "front.html", view, front.index())
+        boards = [folder for folder in self.folders if SCOREBOARD in self.after.runs[folder.name]["paths"]]
+        self.writer.site_page("index.html", "front.html", view, front.index() | {"scoreboards": boards[:1]})
         if self.nights:
             self.writer.site_page(TONIGHT, "tonight.html", view, front.tonight())
         else:
