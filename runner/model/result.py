@@ -408,6 +408,7 @@ FOR_GOOD = frozenset(
     {
         "analysis-limit",
         "bypassed",
+        "cpu-limit",
         "early-data-unread",
         "impairment-missed",
         "no-capture",

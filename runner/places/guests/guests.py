@@ -9,6 +9,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -77,6 +78,7 @@ class Ended:
     seconds."""
 
     how: str
+    exit_code: int  # of the guest's kernel; negative: the signal that ended it
     host_s: float
     cpu_s: float
     virtual_s: float
@@ -92,6 +94,7 @@ def read_ended(about: Mapping[str, Any]) -> Ended:
     spinner, work = spinner if isinstance(spinner, dict) else {}, work if isinstance(work, dict) else {}
     return Ended(
         how=_text(about.get("how")),
+        exit_code=int(_number(about.get("exit_code"))),
         host_s=_number(about.get("host_s")),
         cpu_s=_number(about.get("cpu_s")),
         virtual_s=_number(about.get("virtual_s")),
@@ -379,6 +382,9 @@ class Setting:
     epoch: int
     charge: str = ""
     spin_cpu_s: float = 60.0  # most CPU seconds with less than 5 ms of virtual time for each
+    # Most CPU seconds of the guest's kernel, and for each MiB of the case's files. A slow stack took 70 s for 10 MiB.
+    kernel_cpu_s: float = 300.0
+    kernel_cpu_s_per_mib: float = 30.0
     silence_s: float = 120.0  # most seconds of this host without progress of virtual time or CPU time
     host_s: float = 3600.0  # most seconds of this host for the whole job
     memory: int = _MEMORY * MIB  # most bytes of memory, without /logs and /downloads
@@ -422,6 +428,7 @@ class GuestExperiment(Experiment):
                 budget=_RESULT_BUDGET,
                 seconds=self._setting.host_s + LATE,
                 disks=used,
+                cpu_s=self._kernel_cpu_s(),
             )
             report = read_report(_text_of(self._work / "out" / "report"))
             evidence = self._collect(disks, read_ended(about), report)
@@ -429,6 +436,13 @@ class GuestExperiment(Experiment):
             shutil.rmtree(self._work, ignore_errors=True)
         save_evidence(self._artifacts, evidence)
         return evidence
+
+    def _kernel_cpu_s(self) -> int | None:
+        """The most CPU seconds of the guest's kernel. None where the endpoints' files don't tell how much is sent."""
+        if self._job.flood is None:
+            return None
+        size = sum(file.size for file in self._job.files)
+        return round(self._setting.kernel_cpu_s + self._setting.kernel_cpu_s_per_mib * size / MIB)
 
     def _given(self, disks: Mapping[str, Disk]) -> Iterator[tuple[str, bytes]]:
         """The files that the guest gets, by name. A name that ends with `/` is a folder."""
@@ -511,6 +525,10 @@ class GuestExperiment(Experiment):
             return LaneError(report.error["code"], report.error["message"], printed=printed).record()
         if ended.how == "ended" and report.done is not None:
             return {}
+        if ended.exit_code == -signal.SIGXCPU:
+            calls = " and ".join(f"{counts['syscalls']:,.0f} of the {role}" for role, counts in ended.work.items())
+            limit = f"its kernel used {self._kernel_cpu_s()} s of CPU time, the limit for this case's files"
+            return {"code": "cpu-limit", "message": f"{limit}, in {ended.virtual_s:.1f} s; system calls: {calls}"}
         code, message = _HOW.get(ended.how, _HOW["died"])
         return {"code": code, "message": f"{message} {_text_of(self._work / 'console')[-300:]}".strip()}
 

@@ -44,6 +44,7 @@ _MEMBERS = 64  # files of a result
 _RESULT = "ended"
 _STDOUT = 1
 _BLOCK = 1 << 20
+_CPU_GRACE = 10  # CPU seconds between SIGXCPU and SIGKILL
 _LINES = 5  # lines of a guest's own messages in an error
 _UNUSED = range(0x70000000, 0x7F000000)  # user ids that neither distributions nor systemd give away
 _MAPPED = range(20_000, 60_000)  # in a container with a user namespace, these are ids of the namespace
@@ -61,22 +62,34 @@ class Launcher(ABC):
         """The path under which guests see the disks of `folder`."""
 
     @abstractmethod
-    def _stream(self, part: str, files: Files, disks: Sequence[Path], seconds: float) -> Generator[bytes, None, None]:
+    def _stream(
+        self, part: str, files: Files, disks: Sequence[Path], seconds: float, cpu_s: int | None
+    ) -> Generator[bytes, None, None]:
         """Start a part of run-guest, send `files` to it and yield the archive that it prints. Closing the generator
-        ends the program. Raises LaneError when the program ends before its archive does, or after `seconds`."""
+        ends the program. Each of its processes gets SIGXCPU after `cpu_s` seconds of CPU time. Raises LaneError when
+        the program ends before its archive does, or after `seconds`."""
 
     @abstractmethod
     def close(self) -> None:
         """End all guests. Afterwards no guest can begin."""
 
     def run(
-        self, part: str, files: Files, result: Path, *, budget: int, seconds: float, disks: Sequence[Path] = ()
+        self,
+        part: str,
+        files: Files,
+        result: Path,
+        *,
+        budget: int,
+        seconds: float,
+        disks: Sequence[Path] = (),
+        cpu_s: int | None = None,
     ) -> dict[str, Any]:
         """Run a part of run-guest, `guest` or `disk`, to its end. `files`: its input. `result`: a folder for the files
-        that it returns, made here; they may come from a hostile guest. `budget`: most bytes of these files. Returns the
-        JSON object of the program's own report. Raises LaneError."""
+        that it returns, made here; they may come from a hostile guest. `budget`: most bytes of these files. `cpu_s`:
+        most CPU seconds of one of its processes, of which the guest's kernel is one; None: no limit. Returns the JSON
+        object of the program's own report. Raises LaneError."""
         result.mkdir(mode=0o700)
-        with closing(self._stream(part, files, disks, seconds)) as blocks:
+        with closing(self._stream(part, files, disks, seconds, cpu_s)) as blocks:
             collect.extract(blocks, result, budget=budget, members=_MEMBERS)
         try:
             with (result / _RESULT).open("rb") as file:
@@ -179,7 +192,7 @@ class ContainerLauncher(Launcher):
     def folder_of_disks(self, folder: Path) -> str:  # noqa: ARG002 - every container has the same folder
         return DISKS
 
-    def _spec(self, part: str, disks: Sequence[Path]) -> ContainerSpec:
+    def _spec(self, part: str, disks: Sequence[Path], cpu_s: int | None) -> ContainerSpec:
         user, scratch = unused_user(self._ids), part == "disk"
         return ContainerSpec(
             image=IMAGE,
@@ -195,16 +208,20 @@ class ContainerLauncher(Launcher):
                 read_only=not scratch,
                 tmpfs={} if scratch else {"/tmp": f"exec,nosuid,nodev,size={_FILES}"},
                 binds=[f"{disk}:{DISKS}/{disk.name}:ro" for disk in disks],
+                ulimits=[] if cpu_s is None else [{"Name": "cpu", "Soft": cpu_s, "Hard": cpu_s + _CPU_GRACE}],
             ),
             user=f"{user}:{user}",
         )
 
-    def _stream(self, part: str, files: Files, disks: Sequence[Path], seconds: float) -> Generator[bytes, None, None]:
+    def _stream(
+        self, part: str, files: Files, disks: Sequence[Path], seconds: float, cpu_s: int | None
+    ) -> Generator[bytes, None, None]:
         messages = Output()
         with self._lock:
             if self._closed:
                 raise _failure(messages, late=False, closed=True)
-            container = self._engine.create(f"{self._name}-{part}-{next(self._numbers)}", self._spec(part, disks))
+            name = f"{self._name}-{part}-{next(self._numbers)}"
+            container = self._engine.create(name, self._spec(part, disks, cpu_s))
             self._running.add(container)
         try:
             stream = self._engine.follow(container, stdin=True)
@@ -252,9 +269,13 @@ class ProcessLauncher(Launcher):
         self._closed = False
         self.kernel = (tools / "version").read_text().strip()
 
-    def _command(self, part: str, visible: Sequence[Path] = ()) -> list[str]:
+    def _command(self, part: str, visible: Sequence[Path] = (), cpu_s: int | None = None) -> list[str]:
         program, kernel = self._tools / "run-guest", self._tools / "kernel"
-        return [sys.executable, "-ISB", str(program), part, str(kernel), "--confined", *map(str, visible)]
+        command = [sys.executable, "-ISB", str(program), part, str(kernel), "--confined", *map(str, visible)]
+        if cpu_s is None:
+            return command
+        limits = f'ulimit -S -t {cpu_s} && ulimit -H -t {cpu_s + _CPU_GRACE} && exec "$0" "$@"'
+        return ["/bin/sh", "-c", limits, *command]
 
     def require_confinement(self) -> None:
         """Raise SetupError when this host doesn't let this user confine guests."""
@@ -272,13 +293,15 @@ class ProcessLauncher(Launcher):
     def folder_of_disks(self, folder: Path) -> str:
         return str(folder)
 
-    def _stream(self, part: str, files: Files, disks: Sequence[Path], seconds: float) -> Generator[bytes, None, None]:
+    def _stream(
+        self, part: str, files: Files, disks: Sequence[Path], seconds: float, cpu_s: int | None
+    ) -> Generator[bytes, None, None]:
         messages = Output()
         with self._lock:
             if self._closed:
                 raise _failure(messages, late=False, closed=True)
             process = subprocess.Popen(
-                self._command(part, disks),
+                self._command(part, disks, cpu_s),
                 env={},  # the user's variables may be secret
                 cwd="/",
                 stdin=subprocess.PIPE,

@@ -119,5 +119,15 @@ def test_a_guest_that_takes_too_long_is_late(run_with: RunWith, ask: Ask) -> Non
     assert another_attempt_helps(evidence.error["code"])
 
 
+@pytest.mark.parametrize("client", ["flood-link", "poll-clock"])
+def test_a_guest_that_uses_too_much_cpu_time_ends(run_with: RunWith, ask: Ask, client: str) -> None:
+    """One of these keeps the guest's kernel busy, the other one only itself; the guest's clock advances."""
+    setting = Setting(epoch=EPOCH, kernel_cpu_s=1.0, kernel_cpu_s_per_mib=0.0)
+    evidence = run_with(setting, ask(client=client, timeout=1000))
+    assert evidence.error["code"] == "cpu-limit"
+    assert evidence.guest is not None and evidence.guest.cpu_s < 5.0
+    assert not another_attempt_helps("cpu-limit")
+
+
 def test_a_spin_would_end_alike() -> None:
     assert not another_attempt_helps("spins")

@@ -72,8 +72,10 @@ print(ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p)(0xFFFFFFFFFF600400)(None)
 class WithShell(ProcessLauncher):
     """Guests that also see this host's programs, so that a script can take the place of their kernel."""
 
-    def _stream(self, part: str, files: Files, disks: Sequence[Path], seconds: float) -> Generator[bytes, None, None]:
-        return super()._stream(part, files, (*disks, *SHELL), seconds)
+    def _stream(
+        self, part: str, files: Files, disks: Sequence[Path], seconds: float, cpu_s: int | None
+    ) -> Generator[bytes, None, None]:
+        return super()._stream(part, files, (*disks, *SHELL), seconds, cpu_s)
 
 
 @pytest.fixture
