@@ -273,12 +273,21 @@ def _catalogue(path: Path, **tags: str) -> Path:
     return path
 
 
+def _missing(listed: str) -> set[str]:
+    """The stacks of the test's own catalogue that `list` calls not pulled; it lists the public images as well."""
+    return {words[0] for line in listed.splitlines() if "not pulled" in line and (words := line.split())} & {
+        "one",
+        "two",
+        "away",
+    }
+
+
 @pytest.mark.docker
 @pytest.mark.slow
 def test_build_pull_at_the_command_line(tmp_path: Path, publish: Publish) -> None:
     path = _catalogue(tmp_path / "i.json", one=publish("amd64"), two=publish("amd64"), away="127.0.0.1:1/x")
     before = _bentpipe("--implementations", path, "list")
-    assert before.stdout.count("not pulled") == 3
+    assert _missing(before.stdout) == {"one", "two", "away"}
     done = _bentpipe("--implementations", path, "build", "--pull")
     assert done.returncode == 3
     assert done.stderr.count(" pulled, ") == 2
@@ -286,7 +295,7 @@ def test_build_pull_at_the_command_line(tmp_path: Path, publish: Publish) -> Non
     assert done.stdout.count("2.86 MiB") == 2
     assert "Traceback" not in done.stderr
     after = _bentpipe("--implementations", path, "list")
-    assert after.stdout.count("not pulled") == 1
+    assert _missing(after.stdout) == {"away"}
     assert after.stdout.count("2.86 MiB") == 2
     again = _bentpipe("--implementations", path, "build", "--pull", "one")
     assert again.returncode == 0, again.stderr
