@@ -52,7 +52,7 @@ def finish(family: str, tally: Tally, state: Path) -> None:
     out.print(verdicts.table({family: tally}))
     for line in verdicts.sentences(tally.findings):
         out.print(line, markup=False, soft_wrap=True)
-    sys.exit(0 if tally.count(Verdict.HELD) == tally.tried else 1)
+    sys.exit(1 if tally.count(Verdict.LOST) + tally.count(Verdict.ESCAPED) else 0)
 
 
 state_option = click.option(
@@ -149,7 +149,7 @@ def hosts(only: str, state: Path) -> None:
 @main.command("table")
 @state_option
 def table_(state: Path) -> None:
-    """Print the counts of tried, held, lost and escaped attacks for all families."""
+    """Print the counts of attacks by verdict for all families."""
     out.print(verdicts.table(verdicts.load(state)))
 
 

@@ -594,7 +594,9 @@ class _Run:
         for result in (*(result for result in bad if result not in blamed), *blamed[self._blamed :]):
             why = result.findings[0]
             text = f"{result.job}: {result.outcome}, {why.code}: {why.actual} {result.disturbed}"
-            self._add(attack, Verdict.LOST, "outcome", text)
+            busy = os.getloadavg()[1] > (os.cpu_count() or 1)  # the run's own two lanes take less
+            disturbed = busy and (why.code, why.role) == ("disturbed", "")
+            self._add(attack, Verdict.DISTURBED if disturbed else Verdict.LOST, "outcome", text)
         if extra := [str(path) for path in self.folder.glob(".partial/*")]:
             self._add(attack, Verdict.LOST, "litter", ", ".join(extra))
 

@@ -68,11 +68,12 @@ _LONGEST = 4000  # characters of a finding's text
 
 
 class Verdict(StrEnum):
-    """The result of an attack. HELD: correct behaviour. LOST: a traceback, a hang, too much memory or disk, a lost
-    result, or blame for the wrong role. ESCAPED: the attack read or wrote a file outside its limits, or left a process
-    running."""
+    """The result of an attack. HELD: correct behaviour. DISTURBED: bentpipe said that other load on this host disturbed
+    the job, which was true, so nothing is known. LOST: a traceback, a hang, too much memory or disk, a lost result, or
+    blame for the wrong role. ESCAPED: the attack read or wrote a file outside its limits, or left a process running."""
 
     HELD = "held"
+    DISTURBED = "disturbed"
     LOST = "lost"
     ESCAPED = "escaped"
 
@@ -100,10 +101,16 @@ class Tally:
 
     def add(self, finding: Finding) -> None:
         """Add an attack that did not hold. Only the first findings are kept."""
-        if self.bad.get(finding.attack) != Verdict.ESCAPED:
-            self.bad[finding.attack] = finding.verdict
+        worst = tuple(Verdict)
+        before = Verdict(self.bad.get(finding.attack, Verdict.HELD))
+        self.bad[finding.attack] = max(before, finding.verdict, key=worst.index)
         if len(self.findings) < _MOST_FINDINGS:
             self.findings.append(finding)
+
+    def forget(self, attack: str) -> None:
+        """Forget the findings about an attack that is tried again."""
+        self.bad.pop(attack, None)
+        self.findings = [finding for finding in self.findings if finding.attack != attack]
 
     def of_kind(self, kind: str) -> None:
         """Count an attack of a kind."""
@@ -148,8 +155,8 @@ def save(tallies: dict[str, Tally], path: Path = STATE) -> None:
 
 
 def table(tallies: dict[str, Tally]) -> Table:
-    """The table of tried, held, lost and escaped attacks, by family."""
-    shown = Table("family", "tried", "held", "lost", "escaped", "minutes", "peaks")
+    """The table of attacks by family and verdict."""
+    shown = Table("family", "tried", *Verdict, "minutes", "peaks")
     for family, tally in tallies.items():
         peaks = ", ".join(f"{measurement} {value:,.4g}" for measurement, value in sorted(tally.peaks.items()))
         numbers = (tally.tried, *(tally.count(verdict) for verdict in Verdict))

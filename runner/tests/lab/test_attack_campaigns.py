@@ -11,7 +11,8 @@ import pytest
 
 from lab.attack import images as campaign
 from lab.attack import kills
-from lab.attack.verdicts import Tally
+from lab.attack.verdicts import Finding as Loss
+from lab.attack.verdicts import Tally, Verdict
 from lab.run_folders import rare_run
 from runner.model.result import Finding, Invariant, Outcome, Result
 from runner.model.run import Job
@@ -65,15 +66,13 @@ def _result(**fields: object) -> Result:
     return replace(Result.of(job, Outcome.SUCCEEDED), **fields)  # type: ignore[arg-type]
 
 
-def _losses(folder: RunFolder, hostile: Result) -> set[str]:
+def _losses(folder: RunFolder, hostile: Result, *, load: float = 0.5) -> dict[str, Verdict]:
     after = _result()
     place = folder.path / after.job.path
     place.mkdir(parents=True, exist_ok=True)
     (place / "result.json").touch()
-    problems = campaign._problems(
-        folder, "client", hostile.job, hostile, after, campaign.Sampler(folder.name), 1.0, {"usual-violation"}
-    )
-    return {kind for _, kind, _ in problems}
+    trial = campaign.Trial("client", hostile, after, took=1.0, load=load, peaks={})
+    return {kind: verdict for verdict, kind, _ in trial.problems(folder, {"usual-violation"})}
 
 
 def _blame(code: str, role: str) -> Finding:
@@ -82,8 +81,8 @@ def _blame(code: str, role: str) -> Finding:
 
 def test_only_a_violation_of_the_honest_role_is_a_loss(tmp_path: Path) -> None:
     folder = rare_run(tmp_path / "run")
-    assert _losses(folder, _result(violations=(_blame("new", "server"),))) == {"blame"}
-    assert _losses(folder, _result(violations=(_blame("new", "client"), _blame("usual-violation", "server")))) == set()
+    assert _losses(folder, _result(violations=(_blame("new", "server"),))) == {"blame": Verdict.LOST}
+    assert _losses(folder, _result(violations=(_blame("new", "client"), _blame("usual-violation", "server")))) == {}
 
 
 def test_forged_packets_that_are_not_reported_are_a_loss(tmp_path: Path) -> None:
@@ -93,8 +92,29 @@ def test_forged_packets_that_are_not_reported_are_a_loss(tmp_path: Path) -> None
     reported = Invariant(name="client_side.spoofed_packets", holds=False, expected="0", actual="800")
     (folder.path / job.path).mkdir(parents=True)
     (folder.path / job.path / "result.json").touch()
-    assert _losses(folder, silent) == {"unreported"}
-    assert _losses(folder, replace(silent, invariants=(reported,))) == set()
+    assert _losses(folder, silent) == {"unreported": Verdict.LOST}
+    assert _losses(folder, replace(silent, invariants=(reported,))) == {}
+
+
+def test_a_job_that_other_load_disturbed_is_no_loss_on_a_busy_host_alone(tmp_path: Path) -> None:
+    folder = rare_run(tmp_path / "run")
+    disturbed = _result(outcome=Outcome.ERROR, findings=(_blame("disturbed", ""),))
+    assert _losses(folder, disturbed) == {"blame": Verdict.LOST}
+    assert _losses(folder, disturbed, load=5.0) == {"blame": Verdict.DISTURBED}
+    others = _result(outcome=Outcome.ERROR, findings=(_blame("disturbed", "server"),))
+    assert _losses(folder, others, load=5.0) == {"blame": Verdict.LOST}
+    assert _losses(folder, _result(outcome=Outcome.ERROR, findings=(_blame("no-truth", ""),)), load=5.0) == {
+        "blame": Verdict.LOST
+    }
+
+
+def test_the_worst_verdict_on_an_attack_counts() -> None:
+    tally = Tally(tried=1)
+    for verdict in (Verdict.DISTURBED, Verdict.LOST, Verdict.DISTURBED):
+        tally.add(Loss(attack="one", verdict=verdict, what="x", text="x"))
+    assert [tally.count(verdict) for verdict in Verdict] == [0, 0, 1, 0]
+    tally.forget("one")
+    assert (tally.count(Verdict.HELD), tally.findings) == (1, [])
 
 
 def test_images_that_attack_by_their_configuration_are_behaviours_of_both_roles() -> None:
