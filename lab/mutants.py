@@ -20,7 +20,7 @@ from rich.table import Table
 from lab.mutate.mutants import MUTANTS, Mutant
 from lab.mutate.mutation import make
 from lab.mutate.recording import Recording
-from lab.recordings.recordings import RECORDINGS
+from lab.run_folders import RECORDINGS
 from runner.judge.judges import analyse
 from runner.judge.rules.rule_table import RULES, Where
 from runner.model.result import Artifacts

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from lab.recordings.recordings import RECORDINGS
 from runner.judge.judges import analyse
 from runner.model.link import LinkParameters, LinkRecord
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Finding, Invariant, Outcome, Reading, Result, Sample
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Kind, Run
 from runner.model.stack import Crossing, PageLoad, Sight
+from runner.paths import ROOT
 from runner.plan.catalog import load_catalog
 from runner.plan.choice import choose
 from runner.plan.jobs import new_run, verdicts_without_run
@@ -19,6 +19,7 @@ from runner.plan.options import MatrixOptions
 from runner.store.runs import RunFolder
 from runner.units import KIB
 
+RECORDINGS = ROOT / "runner/tests/recordings"
 STACKS = ("quinn", "quic-go", "aioquic")
 # recording → the case by which it is judged; the last recording fails
 RECORDED = {

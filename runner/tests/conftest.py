@@ -10,9 +10,9 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from lab.recordings.recordings import RECORDINGS
 from runner.model.result import Artifacts
 from runner.plan.catalog import Catalog, load_catalog
+from runner.tests.records import RECORDINGS
 
 settings.register_profile("bentpipe", deadline=None)  # with a time limit per example, tests would fail on a busy host
 settings.load_profile("bentpipe")

@@ -18,7 +18,6 @@ import pytest
 from lab.attack import mutations
 from lab.attack.folders import attack_folders
 from lab.attack.verdicts import Tally, Verdict
-from lab.recordings.recordings import RECORDINGS
 from lab.run_folders import rare_run, recorded_run, vias_run
 from runner.decode import decode_capture, embed_secrets
 from runner.decode.decode import load_tables
@@ -30,6 +29,7 @@ from runner.site import UndrawableRunError, render
 from runner.site.series import load_series
 from runner.store.runs import RunFolder, load_evidence
 from runner.tests.program import bentpipe
+from runner.tests.records import RECORDINGS
 from runner.tests.test_hostile_folders import ALPHA, rewrite
 
 _SHORT = 20  # number of folders in the short campaign of the test suite

@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.recordings.conformance import BAD, GOOD, GOOD_ONES
-from lab.recordings.recordings import Bad, Changes, Good, changed
-from lab.records import directed
 from runner.decode import cached_decode
 from runner.decode.capture import open_capture
 from runner.judge.judges import analyse
@@ -19,6 +16,8 @@ from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import Job, Kind
 from runner.plan.catalog import Catalog, load_catalog
 from runner.store.runs import load_evidence
+from runner.tests.recordings.conformance import BAD, GOOD, GOOD_ONES, Bad, Changes, Good, changed
+from runner.tests.records import directed
 from runner.trace.establish import facts
 from testcases.base import CaseEvidence
 from testcases.rebinding import new_paths_are_validated

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from lab.recordings.recordings import RECORDINGS
 from lab.run_folders import rare_run
 from runner.campaign.campaign import apply_retention
 from runner.decode import decode_capture, embed_secrets
@@ -32,6 +31,7 @@ from runner.site.server import SiteServer
 from runner.site.writer import Writer
 from runner.store.runs import RunFolder, find_runs, load_evidence, write_atomically
 from runner.tests.program import bentpipe
+from runner.tests.records import RECORDINGS
 
 ESCAPES = ("..", "../../precious", "/precious", "a/b", "", ".hidden", "a\nb", "x" * 300, "\x1b[31m", "a\\b")
 ALPHA = Job(server="alpha", client="alpha", case="sat", iteration=1)

@@ -14,7 +14,6 @@ from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import HandshakeCompleted, StreamDataReceived
 from click.testing import CliRunner
 
-from lab.recordings.recordings import RECORDINGS
 from lab.run_folders import QLOG, run
 from runner.cli.group import main
 from runner.inputs.inputs import certificates
@@ -24,6 +23,7 @@ from runner.plan.catalog import Catalog
 from runner.site import render
 from runner.store.runs import RunFolder
 from runner.tests.decode.rewrite import Record, write_pcap
+from runner.tests.records import RECORDINGS
 from runner.units import UNPRINTABLE
 
 SCRIPT = "<script>alert(1)</script>"

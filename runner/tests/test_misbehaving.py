@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.recordings.conformance import BAD
 from runner.model.result import Outcome
 from runner.paths import ROOT
 from runner.plan.catalog import load_implementations
 from runner.store.runs import RunFolder
+from runner.tests.recordings.conformance import BAD
 
 FOLDER = ROOT / "implementations" / "_misbehaving"
 SOURCE = FOLDER / "source"

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from lab.recordings.recordings import RECORDINGS
 from runner.cli.group import main
 from runner.errors import UsageError
 from runner.model.result import Artifacts
 from runner.notebook import packets, tshark
 from runner.paths import ROOT
+from runner.tests.records import RECORDINGS
 
 JOB = RECORDINGS / "schema_1/pairs/quinn_quinn/handshake/1"
 

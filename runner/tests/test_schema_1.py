@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from lab.recordings.recordings import RECORDINGS
 from runner.compare import compare
 from runner.compare.history import history
 from runner.judge.judges import judge_job
@@ -17,6 +16,7 @@ from runner.plan.catalog import load_catalog
 from runner.plan.choice import declaration
 from runner.site import render
 from runner.store.runs import RunFolder, load_evidence
+from runner.tests.records import RECORDINGS
 
 OLD = RECORDINGS / "schema_1"
 RUNS = ("pairs", "pairs-with-variant", "paths", "paths-with-pages", "real", "real-own")

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.recordings.recordings import RECORDINGS
-from lab.records import directed, select
 from runner.errors import UsageError
 from runner.model.deployment import estimate
 from runner.model.result import EVIDENCE_SCHEMA, RESULT_SCHEMA, Finding, Outcome, Result, Sample
@@ -16,6 +14,7 @@ from runner.plan.catalog import load_catalog
 from runner.store import runs as migrations
 from runner.store import runs as store
 from runner.store.runs import RunFolder
+from runner.tests.records import RECORDINGS, directed, select
 
 
 def new(path: Path, cases: tuple[str, ...] = ("handshake",), **images: str) -> Run:

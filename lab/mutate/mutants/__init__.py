@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+from lab.mutate import mutation, recording, wire
 from lab.mutate.mutants import application, handshake, packets, paths
 from lab.mutate.mutation import MUTANTS, TABLES, Mutant, Mutation, mutant
 from lab.mutate.wire import Kind
 
 __all__ = ["MUTANTS", "Mutant", "paths"]
-_NAMES = {**vars(application), **vars(handshake), **vars(packets)}
+_NAMES: dict[str, Any] = {}
+for _module in (recording, mutation, wire, paths, application, handshake, packets):
+    _NAMES |= vars(_module)
 _HTTP3 = {"control", "request", "section", "setting", "encoder", "decoder"}
 _ACTIONS: dict[str, Callable[..., object]] = {
     "send": Mutation.send,
@@ -34,8 +37,20 @@ def _row(action: str, expression: str, **more: Any) -> Callable[[Mutation], None
     return change
 
 
+def _statements(lines: str | list[str]) -> Callable[[Mutation], None]:
+    code = compile(lines if isinstance(lines, str) else "\n".join(lines), "mutants.toml", "exec")
+
+    def change(m: Mutation) -> None:
+        exec(code, {**_NAMES, "m": m})
+
+    return change
+
+
 for _title, _entry in TABLES["rows"].items():
     _rule, _name, *_roles = _title.split()
-    (_action,) = _entry.keys() & _ACTIONS.keys()
+    (_action,) = _entry.keys() & (_ACTIONS.keys() | {"do"})
     _cases = _entry.pop("cases", application.CASES if _action in _HTTP3 else ())
-    mutant(_rule, *_roles, cases=_cases, name=_name)(_row(_action, _entry.pop(_action), **_entry))
+    _change = _entry.pop(_action)
+    mutant(_rule, *_roles, cases=_NAMES[_cases] if isinstance(_cases, str) else _cases, name=_name)(
+        _statements(_change) if _action == "do" else _row(_action, _change, **_entry)
+    )

@@ -91,11 +91,6 @@ def insert(m: Mutation, number: int, at: int, data: bytes, *, cut: int = 0) -> N
         m.send(stream(number, at, data))
 
 
-@mutant("rfc9114-4.1-data-before-headers", cases=CASES)
-def _data_first(m: Mutation) -> None:
-    insert(m, request(m), 0, h3(DATA, b"abc"))
-
-
 @mutant("rfc9114-4.1-frame-after-trailers", SERVER, cases=CASES)
 def _after_trailers(m: Mutation) -> None:
     number = request(m)
@@ -115,12 +110,6 @@ def _unfinished(m: Mutation) -> None:
             m.replace((datagram, packet), each, new if each.data else frame(F.PING))
 
 
-@mutant("rfc9114-7.1-frame-cut-off", CLIENT, cases=CASES)
-def _cut_off(m: Mutation) -> None:
-    number = request(m)
-    insert(m, number, len(contents(m)[number]), h3(0x21, b"abc")[:-1])
-
-
 def _first_of_control(m: Mutation) -> tuple[int, bytes, int]:
     """The control stream, the payload of its SETTINGS, and the offset after SETTINGS."""
     number = control(m)
@@ -128,22 +117,6 @@ def _first_of_control(m: Mutation) -> tuple[int, bytes, int]:
     m.need(reader.varint() == SETTINGS, "no SETTINGS")
     payload = reader.block()
     return number, payload, reader.position
-
-
-@mutant("rfc9114-6.2.1-first-frame-not-settings", cases=CASES)
-def _not_first(m: Mutation) -> None:
-    insert(m, control(m), 1, h3(0x21, b"abc"))
-
-
-@mutant("rfc9114-6.2.1-no-control-stream", cases=CASES)
-def _no_control(m: Mutation) -> None:
-    insert(m, control(m), 0, varint(0x21), cut=1)
-
-
-@mutant("rfc9114-6.2.1-control-stream-closed", cases=CASES)
-def _closed(m: Mutation) -> None:
-    number = control(m)
-    m.send(stream(number, len(contents(m)[number]), b"", fin=True))
 
 
 @mutant("rfc9114-6.2.1-control-stream-stopped", cases=CASES)
@@ -162,21 +135,6 @@ def _new_stream(m: Mutation, data: bytes) -> None:
     m.send(stream(unused, 0, data))
 
 
-@mutant("rfc9114-6.2.1-two-control-streams", cases=CASES)
-def _two(m: Mutation) -> None:
-    _new_stream(m, bytes([CONTROL]) + h3(SETTINGS))
-
-
-@mutant("rfc9114-6.2.2-push-stream-from-client", CLIENT, cases=CASES)
-def _client_push(m: Mutation) -> None:
-    _new_stream(m, bytes([PUSH]) + varint(0))
-
-
-@mutant("rfc9114-4.6-push-not-allowed", SERVER, cases=CASES)
-def _push(m: Mutation) -> None:
-    _new_stream(m, bytes([PUSH]) + varint(0) + h3(HEADERS, b"\0\0\xd9"))
-
-
 @mutant("rfc9114-6.1-server-bidirectional-stream", SERVER, cases=CASES)
 def _bidirectional(m: Mutation) -> None:
     control(m)
@@ -185,20 +143,7 @@ def _bidirectional(m: Mutation) -> None:
     m.send(stream(1, 0, h3(HEADERS, b"\0\0\xd1")))
 
 
-@mutant("rfc9114-6.2-too-few-streams-granted", cases=CASES)
-def _few(m: Mutation) -> None:
-    control(m)
-    m.set_parameter(P.MAX_STREAMS_UNI, 2)
-
-
 # Behind the first bytes of a stream
-
-
-@mutant("rfc9114-7.2.4-settings-on-request", SERVER, cases=CASES, name="behind-content")
-def _settings_behind(m: Mutation) -> None:
-    control(m)
-    number = m.pick([each for each, data in contents(m).items() if each % 4 == 0 and len(data) > 1024], "no long body")
-    insert(m, number, len(contents(m)[number]), h3(SETTINGS))
 
 
 # Fields
@@ -247,16 +192,6 @@ def _unused(m: Mutation, at: int = 1) -> int:
 
 def _pushed(identifier: int) -> bytes:
     return bytes([PUSH]) + varint(identifier) + h3(HEADERS, b"\0\0\xd9")
-
-
-@mutant("rfc9114-7.2.5-push-id-above-limit", SERVER, cases=CASES, name="stream")
-def _push_above(m: Mutation) -> None:
-    m.send_after(_allow(m, 2), stream(_unused(m), 0, _pushed(m.rng.randrange(3, 60))))
-
-
-@mutant("rfc9114-6.2.2-push-id-reused", SERVER, cases=CASES)
-def _push_twice(m: Mutation) -> None:
-    m.send_after(_allow(m, 2), stream(_unused(m), 0, _pushed(1)), stream(_unused(m, 2), 0, _pushed(1)))
 
 
 # QPACK

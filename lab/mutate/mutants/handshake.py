@@ -7,18 +7,11 @@ from lab.mutate.recording import CLIENT, SERVER
 from lab.mutate.wire import (
     ALPN,
     CERTIFICATE_REQUEST,
-    CERTIFICATE_VERIFY,
     CLIENT_HELLO,
-    EARLY_DATA,
     ENCRYPTED_EXTENSIONS,
     END_OF_EARLY_DATA,
-    FINISHED,
-    KEY_UPDATE,
     LONG,
-    NEW_SESSION_TICKET,
     SERVER_HELLO,
-    SUPPORTED_VERSIONS,
-    TRANSPORT_PARAMETERS,
     V1,
     V2,
     F,
@@ -28,7 +21,6 @@ from lab.mutate.wire import (
     P,
     frame,
     initial_keys,
-    new_connection_id,
     with_session_id,
 )
 
@@ -48,12 +40,6 @@ def _twice(m: Mutation) -> None:
     m.edit_parameters(lambda listed: [*listed, *((each, data) for each, data in listed if each == kind)])
 
 
-@mutant("rfc9000-7.4.1-early-limits-reduced", SERVER, cases=("zerortt",))
-def _early_limits(m: Mutation) -> None:
-    m.need(m.packets(Kind.ZERO_RTT, sender=CLIENT), "no 0-RTT")
-    m.set_parameter(P.MAX_DATA, m.parameter(P.MAX_DATA, SERVER) - m.rng.randrange(1, 1000))
-
-
 @mutant("rfc9221-3-early-limit-reduced", SERVER, cases=("zerortt",))
 def _early_datagrams(m: Mutation) -> None:
     m.need(m.packets(Kind.ZERO_RTT, sender=CLIENT), "no 0-RTT")
@@ -67,28 +53,6 @@ def versions(*numbers: int) -> bytes:
     return b"".join(number.to_bytes(4) for number in numbers)
 
 
-@mutant("rfc9368-2.3-version-not-offered", SERVER, cases=("v2",))
-def _offer_withdrawn(m: Mutation) -> None:
-    m.need(m.connection.version != 1, "it stays with version 1")
-    m.set_parameter(P.VERSION_INFORMATION, versions(1, 1), CLIENT)
-
-
-@mutant("rfc9001-8.2-parameters-missing")
-def _no_parameters(m: Mutation) -> None:
-    kind = CLIENT_HELLO if m.role == CLIENT else ENCRYPTED_EXTENSIONS
-    m.edit_message(kind, lambda message: message.set(TRANSPORT_PARAMETERS, None))
-
-
-@mutant("rfc9001-8.1-no-alpn-offered", CLIENT)
-def _no_alpn_offered(m: Mutation) -> None:
-    m.edit_message(CLIENT_HELLO, lambda message: message.set(ALPN, None))
-
-
-@mutant("rfc9001-8.1-no-alpn-selected", SERVER)
-def _no_alpn_selected(m: Mutation) -> None:
-    m.edit_message(ENCRYPTED_EXTENSIONS, lambda message: message.set(ALPN, None))
-
-
 @mutant("rfc9001-8.1-alpn-not-offered", SERVER)
 def _other_alpn(m: Mutation) -> None:
     def change(message: Message) -> None:
@@ -99,23 +63,12 @@ def _other_alpn(m: Mutation) -> None:
     m.edit_message(ENCRYPTED_EXTENSIONS, change)
 
 
-@mutant("rfc9001-4.2-old-tls-offered", CLIENT)
-def _old_tls(m: Mutation) -> None:
-    m.edit_message(CLIENT_HELLO, lambda message: message.set(SUPPORTED_VERSIONS, bytes.fromhex("0403040303")))
-
-
 @mutant("rfc9001-8.4-session-id", CLIENT)
 def _session_id(m: Mutation) -> None:
     session = m.rng.randbytes(32)
     m.edit_message(CLIENT_HELLO, lambda message: with_session_id(message, session))
     # The server echoes the session ID.
     m.edit_message(SERVER_HELLO, lambda message: with_session_id(message, session), SERVER)
-
-
-@mutant("rfc9001-4.6.1-early-data-size", SERVER)
-def _early_data_size(m: Mutation) -> None:
-    size = m.rng.randrange(1, 0xFFFF_FFFF)
-    m.edit_message(NEW_SESSION_TICKET, lambda message: message.set(EARLY_DATA, size.to_bytes(4)))
 
 
 def _append(m: Mutation, message: Message) -> None:
@@ -143,21 +96,6 @@ def _refused(m: Mutation, kind: int) -> None:
     for datagram in list(m.recording.datagrams):
         if datagram is not answer and datagram.sent_ns > answer.sent_ns:
             m.recording.remove(datagram)
-
-
-@mutant("rfc8446-4.4.3-signature-wrong", SERVER)
-def _signature(m: Mutation) -> None:
-    _refused(m, CERTIFICATE_VERIFY)
-
-
-@mutant("rfc8446-4.4.4-finished-wrong")
-def _finished(m: Mutation) -> None:
-    _refused(m, FINISHED)
-
-
-@mutant("rfc9001-6-tls-key-update")
-def _tls_key_update(m: Mutation) -> None:
-    _append(m, Message(KEY_UPDATE, bytes([m.rng.randrange(2)])))
 
 
 @mutant("rfc9001-4.4-late-client-authentication", SERVER)
@@ -199,12 +137,6 @@ def _retry(m: Mutation) -> Sent:
 def _after_retry(m: Mutation) -> list[Sent]:
     _, retry = _retry(m)
     return m.packets(Kind.INITIAL, sender=CLIENT, where=lambda _, packet: packet.token == retry.token)
-
-
-@mutant("rfc9001-5.8-retry-tag-wrong", SERVER, cases=("retry",))
-def _tag(m: Mutation) -> None:
-    _, retry = _retry(m)
-    retry.bad_tag = retry.changed = True
 
 
 @mutant("rfc9000-17.2.5.1-retry-destination", SERVER, cases=("retry",))
@@ -280,19 +212,6 @@ def _hello_changed(m: Mutation) -> None:
 
 def _negotiation(m: Mutation) -> Sent:
     return m.pick(list(m.recording.packets(SERVER, Kind.VERSION_NEGOTIATION)), "no Version Negotiation")
-
-
-@mutant("rfc9000-17.2.1-negotiation-destination", SERVER, cases=("versionnegotiation",))
-def _negotiation_destination(m: Mutation) -> None:
-    _, packet = _negotiation(m)
-    m.need(packet.dcid, "the client's connection ID is empty")
-    packet.dcid, packet.changed = m.rng.randbytes(len(packet.dcid)), True
-
-
-@mutant("rfc9000-17.2.1-negotiation-source", SERVER, cases=("versionnegotiation",))
-def _negotiation_source(m: Mutation) -> None:
-    _, packet = _negotiation(m)
-    packet.scid, packet.changed = m.rng.randbytes(len(packet.scid)), True
 
 
 @mutant("rfc9000-6.1-negotiation-from-client", CLIENT, cases=("versionnegotiation",))
@@ -400,13 +319,6 @@ def _labels(m: Mutation) -> None:
     packet.changed = True
 
 
-@mutant("rfc9369-4.1-retry-version", SERVER, cases=("retry",))
-def _retry_version(m: Mutation) -> None:
-    _, retry = _retry(m)
-    retry.version, retry.changed = V2 if retry.version == V1 else V1, True
-    retry.first = retry.first & ~0x30 | (0 if retry.version == V2 else 0x30)
-
-
 @mutant("rfc9369-4.1-handshake-version", cases=("v2",))
 def _handshake_version(m: Mutation) -> None:
     _, packet = m.pick(arrived(m, Kind.HANDSHAKE))
@@ -458,31 +370,6 @@ def at_its_source(m: Mutation, owner: str) -> bytes:
     sent = m.packets(Kind.INITIAL, sender=owner)
     m.need(sent and sent[0][1].scid, "its connection ID is empty")
     return sent[0][1].scid
-
-
-@mutant("rfc9000-17.2-id-too-long")
-def _too_long(m: Mutation) -> None:
-    rename(m, m.role, at_its_source(m, m.role), m.rng.randbytes(m.rng.randrange(21, 40)))
-
-
-@mutant("rfc9000-18.2-preferred-address-without-ids", SERVER, cases=("handshake", "http3", "window"))
-def _preferred_without(m: Mutation) -> None:
-    without_ids(m, SERVER)
-    ends = NEW_ADDRESS
-    m.set_parameter(P.PREFERRED_ADDRESS, ends + b"\x08" + m.rng.randbytes(8) + m.rng.randbytes(16))
-
-
-@mutant("rfc9000-19.15-new-id-beside-empty", SERVER, name="emptied", cases=("handshake", "http3", "window"))
-def _beside_emptied(m: Mutation) -> None:
-    without_ids(m, SERVER)
-    m.set_parameter(P.CID_LIMIT, 60, CLIENT)
-    m.send(new_connection_id(1, m.rng.randbytes(8), token=m.rng.randbytes(16)))
-
-
-@mutant("rfc9000-19.16-retire-empty", CLIENT, name="emptied", cases=("handshake", "http3", "window"))
-def _retire_emptied(m: Mutation) -> None:
-    without_ids(m, SERVER)
-    m.send(frame(F.RETIRE_CONNECTION_ID, sequence=0))
 
 
 @mutant("rfc9000-7.2-first-id-short", CLIENT)
@@ -569,12 +456,6 @@ def _token_of_other_version(m: Mutation) -> None:
     speak_first(m, V2, m.packets(Kind.INITIAL, sender=CLIENT))
     versions = (V2, V2, V1)
     m.set_parameter(P.VERSION_INFORMATION, b"".join(each.to_bytes(4) for each in versions), CLIENT)
-
-
-@mutant("rfc9369-4.1-version-after-retry", CLIENT, cases=("retry",))
-def _other_version_after_retry(m: Mutation) -> None:
-    later = [each for each in m.packets(Kind.INITIAL) if each[1].token]
-    speak_first(m, V2, later)
 
 
 def speak_first(m: Mutation, version: int, sent: list[Sent]) -> None:

@@ -1,8 +1,8 @@
 """Mutants of packets, frames, streams and flow control (RFC 9000 §2 to §4, §12 to §14, §17, §19)."""
 
-from lab.mutate.mutation import MTU, Mutation, Sent, Stream, copied, keep_size, mutant
+from lab.mutate.mutation import MTU, Mutation, Sent, Stream, keep_size, mutant
 from lab.mutate.recording import CLIENT, SERVER
-from lab.mutate.wire import LONG, F, Frame, Kind, P, frame, new_connection_id, padding, stream, unknown, varint
+from lab.mutate.wire import F, Frame, Kind, P, frame, new_connection_id, padding, stream, unknown, varint
 
 
 def arrived(m: Mutation, *kinds: Kind) -> list[Sent]:
@@ -35,20 +35,6 @@ def _cleared_first(m: Mutation) -> None:
     packet.changed = True
 
 
-@mutant("rfc9000-17.2-reserved-bits-long")
-def _reserved_long(m: Mutation) -> None:
-    _, packet = m.pick(arrived(m, *LONG))
-    packet.first |= m.rng.choice((0x04, 0x08, 0x0C))
-    packet.changed = True
-
-
-@mutant("rfc9000-17.3.1-reserved-bits-short")
-def _reserved_short(m: Mutation) -> None:
-    _, packet = m.pick(arrived(m, Kind.ONE_RTT))
-    packet.first |= m.rng.choice((0x08, 0x10, 0x18))
-    packet.changed = True
-
-
 @mutant("rfc9000-12.4-empty-payload")
 def _empty(m: Mutation) -> None:
     # A packet without frames needs a packet number of four bytes; otherwise it is too short for the sample of header
@@ -57,13 +43,6 @@ def _empty(m: Mutation) -> None:
     _, new = m.send_after((datagram, packet), frame(F.PING))
     new.frames = []
     new.first |= 3
-
-
-@mutant("rfc9000-12.3-number-reused")
-def _reused(m: Mutation) -> None:
-    datagram, packet = m.pick([each for each in m.hosts() if each[1].number > 2])
-    twin = copied(packet, frame(F.PING), padding(5))
-    m.recording.insert(datagram, [twin], after_s=0.00001)
 
 
 @mutant("rfc9000-12.3-number-not-increasing")
@@ -241,11 +220,6 @@ def _shrink(m: Mutation, role: str) -> None:
         packet.pad(-padded((datagram, packet)) + m.rng.randrange(50))
 
 
-@mutant("rfc9000-14.1-client-initial-small", CLIENT)
-def _client_small(m: Mutation) -> None:
-    _shrink(m, CLIENT)
-
-
 @mutant("rfc9000-14.1-server-initial-small", SERVER)
 def _server_small(m: Mutation) -> None:
     candidates = [each for each in arrived(m, Kind.INITIAL) if each[1].eliciting]
@@ -342,17 +316,6 @@ def peer_bidi(m: Mutation) -> int:
     return max(m.streams(CLIENT), default=0) // 4 * 4 + 4
 
 
-@mutant("rfc9000-8.2.2-response-unasked", name="response-padded")
-def _response(m: Mutation) -> None:
-    m.send(frame(F.PATH_RESPONSE, m.rng.randbytes(8)), size=1200)
-
-
-@mutant("rfc9000-19.8-stream-offset-overflow")
-def _offset_overflow(m: Mutation) -> None:
-    number = m.pick(sorted(m.streams()))
-    m.send(stream(number, (1 << 62) - 1, b"ab"))
-
-
 def _issue(m: Mutation, *, cid: bytes = b"", sequence: int | None = None, retire: int = 0) -> None:
     cids = m.connection.cids[m.role]
     m.need(cids and cids[0], "it chose an empty connection ID")
@@ -362,33 +325,6 @@ def _issue(m: Mutation, *, cid: bytes = b"", sequence: int | None = None, retire
     m.set_parameter(P.CID_LIMIT, 60, m.peer)  # so that one more connection ID is allowed
     token = m.rng.randbytes(16)
     m.send(new_connection_id(number, cid or m.rng.randbytes(8), retire=retire, token=token))
-
-
-@mutant("rfc9000-19.15-id-length")
-def _id_length(m: Mutation) -> None:
-    _issue(m, cid=m.rng.randbytes(21))
-
-
-@mutant("rfc9000-19.15-retire-prior-to-high")
-def _retire_high(m: Mutation) -> None:
-    _issue(m, retire=m.rng.randrange(100, 200))
-
-
-@mutant("rfc9000-5.1.1-sequence-skipped")
-def _skipped(m: Mutation) -> None:
-    _issue(m, sequence=m.rng.randrange(50, 90))
-
-
-@mutant("rfc9000-19.15-sequence-reused")
-def _sequence_reused(m: Mutation) -> None:
-    issued = m.frames(F.NEW_CONNECTION_ID)
-    _issue(m, sequence=m.pick(issued)[2]["sequence"] if issued else 0)
-
-
-@mutant("rfc9000-19.15-id-reused")
-def _id_reused(m: Mutation) -> None:
-    issued = m.frames(F.NEW_CONNECTION_ID)
-    _issue(m, cid=m.pick(issued)[2].data[:-16] if issued else m.connection.cids[m.role][0])
 
 
 @mutant("rfc9000-10.3.2-reset-token-repeated")
@@ -413,27 +349,6 @@ def _too_many_ids(m: Mutation) -> None:
     )
 
 
-@mutant("rfc9000-19.15-new-id-beside-empty", CLIENT)
-def _beside_empty(m: Mutation) -> None:
-    cids = m.connection.cids[m.role]
-    m.need(cids and not cids[0], "its connection ID is not empty")
-    m.send(new_connection_id(1, m.rng.randbytes(8), token=m.rng.randbytes(16)))
-
-
-@mutant("rfc9000-19.16-retire-unissued", name="retire")
-def _retire_unissued(m: Mutation) -> None:
-    cids = m.connection.cids[m.peer]
-    m.need(cids and cids[0], "the peer's connection ID is empty")
-    m.send(frame(F.RETIRE_CONNECTION_ID, sequence=m.rng.randrange(900, 9000)))
-
-
-@mutant("rfc9000-19.16-retire-empty", SERVER)
-def _retire_empty(m: Mutation) -> None:
-    cids = m.connection.cids[m.peer]
-    m.need(cids and not cids[0], "the peer's connection ID is not empty")
-    m.send(frame(F.RETIRE_CONNECTION_ID, sequence=0))
-
-
 @mutant("rfc9000-19.16-retire-own-packet")
 def _retire_own(m: Mutation) -> None:
     m.need(len(m.connection.cids[m.peer][0]) > 0, "the peer's connection ID is empty")
@@ -450,18 +365,6 @@ def _negative(m: Mutation) -> None:
     high = old.ranges[0][1]
     raw = bytes([F.ACK]) + varint(high) + varint(old["delay"]) + varint(0) + varint(high + m.rng.randrange(1, 9))
     m.replace((datagram, packet), old, unknown(raw))
-
-
-@mutant("rfc9221-3-not-offered")
-def _datagram(m: Mutation) -> None:
-    m.set_parameter(P.MAX_DATAGRAM, None, m.peer)
-    m.send(frame(F.DATAGRAM_LENGTH, m.rng.randbytes(20)))
-
-
-@mutant("rfc9221-3-too-large")
-def _large_datagram(m: Mutation) -> None:
-    m.set_parameter(P.MAX_DATAGRAM, 100, m.peer)
-    m.send(frame(F.DATAGRAM_LENGTH, m.rng.randbytes(m.rng.randrange(101, 400))))
 
 
 @mutant("rfc9221-3-too-large", name="length-field")
@@ -482,12 +385,6 @@ def _after_end(m: Mutation, ended: Stream) -> Sent:
     return m.pick([each for each in m.hosts() if each[0].sent_ns >= end], "nothing is sent after the end")
 
 
-@mutant("rfc9000-4.5-final-size-changed")
-def _final_size(m: Mutation) -> None:
-    ended = _done(m)
-    m.send_after(_after_end(m, ended), stream(ended.id, ended.end + m.rng.randrange(1, 9), b"", fin=True))
-
-
 @mutant("rfc9000-4.5-final-size-changed", name="by-reset")
 def _final_reset(m: Mutation) -> None:
     ended = _done(m)
@@ -496,29 +393,10 @@ def _final_reset(m: Mutation) -> None:
     m.send_after(_after_end(m, ended), frame(F.RESET_STREAM, stream=ended.id, code=0, final=size))
 
 
-@mutant("rfc9000-4.5-data-beyond-final-size")
-def _beyond(m: Mutation) -> None:
-    ended = _done(m)
-    m.send_after(_after_end(m, ended), stream(ended.id, ended.end, m.rng.randbytes(5)))
-
-
 def _reset_then(m: Mutation, make: Frame, ended: Stream) -> None:
     reset = frame(F.RESET_STREAM, stream=ended.id, code=0, final=ended.end)
     sent = m.send_after(_after_end(m, ended), reset)
     m.send_after(sent, make)
-
-
-@mutant("rfc9000-3.3-stream-after-reset")
-def _after_reset(m: Mutation) -> None:
-    ended = _done(m)
-    data = ended.sent[0][2]
-    _reset_then(m, stream(ended.id, data.offset, data.data[:20]), ended)
-
-
-@mutant("rfc9000-3.3-blocked-after-reset")
-def _blocked_after_reset(m: Mutation) -> None:
-    ended = _done(m)
-    _reset_then(m, frame(F.STREAM_DATA_BLOCKED, stream=ended.id, limit=ended.end), ended)
 
 
 @mutant("rfc9000-4.1-stream-limit", cases=("transfer", "handshake", "keyupdate"))
@@ -553,13 +431,6 @@ def _too_many(m: Mutation) -> None:
     m.send(stream(number, 0, b"GET /x\r\n", fin=True))
 
 
-@mutant("rfc9000-4.6-too-many-streams", SERVER, name="unidirectional")
-def _too_many_uni(m: Mutation) -> None:
-    limit = m.parameter(P.MAX_STREAMS_UNI, CLIENT)
-    granted = [each["limit"] for _, _, each in m.frames(F.MAX_STREAMS_UNI, sender=CLIENT)]
-    m.send(stream(4 * max([limit, *granted]) + 3, 0, b"\x21"))
-
-
 @mutant("rfc9000-4.6-too-many-streams", CLIENT, name="parameter", cases=("multiplexing", "transfer"))
 def _fewer(m: Mutation) -> None:
     opened = [each for each in m.streams() if each % 4 == 0]
@@ -592,11 +463,6 @@ def _reset_beyond(m: Mutation, limit: int) -> None:
     m.send(frame(F.RESET_STREAM, stream=number, code=0, final=limit + m.rng.randrange(1, 9)))
 
 
-@mutant("rfc9000-4.1-stream-limit", name="by-reset")
-def _stream_limit_reset(m: Mutation) -> None:
-    _reset_beyond(m, m.parameter(P.MAX_STREAM_DATA_UNI, m.peer))
-
-
 @mutant("rfc9000-4.1-connection-limit", name="by-reset")
 def _connection_limit_reset(m: Mutation) -> None:
     granted = [each["limit"] for _, _, each in m.frames(F.MAX_DATA, sender=m.peer)]
@@ -620,18 +486,6 @@ def _crypto_changed(m: Mutation) -> None:
     at = m.rng.randrange(len(old.data))
     changed = old.but(data=old.data[:at] + bytes([old.data[at] ^ 1]) + old.data[at + 1 :])
     m.send_after((datagram, packet), changed)
-
-
-@mutant("rfc9000-7.4.1-remembered-limits", CLIENT, cases=("zerortt",), name="streams")
-def _remembered_streams(m: Mutation) -> None:
-    early = {each["stream"] for _, packet, each in m.frames(F.STREAM) if packet.kind is Kind.ZERO_RTT}
-    _remember(m, P.MAX_STREAMS_BIDI, len(early) - 1)
-
-
-@mutant("rfc9000-7.4.1-remembered-limits", CLIENT, cases=("zerortt",), name="data")
-def _remembered_data(m: Mutation) -> None:
-    early = [each.end for _, packet, each in m.frames(F.STREAM) if packet.kind is Kind.ZERO_RTT]
-    _remember(m, P.MAX_STREAM_DATA_BIDI_REMOTE, max(early) - 1)
 
 
 def _remember(m: Mutation, parameter: int, limit: int) -> None:

@@ -47,12 +47,6 @@ def _retired_used(m: Mutation) -> None:
     del packet
 
 
-@mutant("rfc9000-8.2.2-response-repeated")
-def _response_repeated(m: Mutation) -> None:
-    datagram, packet, old = m.pick(m.frames(F.PATH_RESPONSE), "no PATH_RESPONSE")
-    insert_packet(m.recording, datagram, packet, old, size=1200)
-
-
 @mutant("rfc9000-8.2.2-response-not-padded")
 def _response_small(m: Mutation) -> None:
     datagram, packet, _ = m.pick([each for each in m.frames(F.PATH_RESPONSE) if each[0].size >= 1200])
@@ -81,11 +75,6 @@ def _without(m: Mutation, kind: int) -> None:
         packet.pad(size - datagram.size)
 
 
-@mutant("rfc9000-8.2.2-challenge-unanswered", cases=MOVES)
-def _unanswered(m: Mutation) -> None:
-    _without(m, F.PATH_RESPONSE)
-
-
 @mutant("rfc9000-9.3-new-path-not-challenged", SERVER, cases=MOVES)
 def _unchallenged(m: Mutation) -> None:
     moved = [each for each, _ in m.packets() if SERVER in each.seen]
@@ -101,13 +90,6 @@ def _moved(datagram: Datagram) -> None:
     for record in datagram.seen.values():
         address, port = record.source
         record.readdress(source=(address, port ^ 1))
-
-
-@mutant("rfc9000-9-migration-before-confirmed", CLIENT)
-def _moves_early(m: Mutation) -> None:
-    sent = m.packets(Kind.HANDSHAKE, where=lambda datagram, _: datagram.arrived)
-    datagram, _ = m.pick(sent)
-    _moved(datagram)
 
 
 @mutant("rfc9000-10.2.2-sent-while-draining")

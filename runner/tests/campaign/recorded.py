@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-from lab.recordings.recordings import RECORDINGS
-from lab.records import select
 from runner.campaign.campaign import Campaign
 from runner.model.deployment import Deployment, Progress
 from runner.model.result import Result
@@ -14,6 +12,7 @@ from runner.plan import jobs
 from runner.plan.catalog import Catalog
 from runner.plan.jobs import remaining
 from runner.store.runs import RunFolder
+from runner.tests.records import RECORDINGS, select
 from runner.tests.replay import Replay
 
 

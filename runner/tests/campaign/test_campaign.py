@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.recordings.recordings import RECORDINGS
-from lab.records import select
 from runner.campaign.campaign import MAX_ATTEMPTS, Campaign
 from runner.errors import LaneError, SetupError
 from runner.judge.process import JudgeLimits
@@ -27,6 +25,7 @@ from runner.plan.catalog import Catalog
 from runner.plan.jobs import handshake_of, remaining
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import execute, recorded_run
+from runner.tests.records import RECORDINGS, select
 from runner.tests.replay import Replay
 
 
@@ -220,7 +219,7 @@ from pathlib import Path
 from runner.plan.catalog import load_catalog
 from runner.tests.replay import Replay
 from runner.store.runs import RunFolder
-from lab.recordings.recordings import RECORDINGS
+from runner.tests.records import RECORDINGS
 from runner.tests.campaign.recorded import execute
 folder = RunFolder.open(Path(sys.argv[1]))
 with folder.locked():
@@ -281,7 +280,7 @@ from runner.places.place import Concurrency
 from runner.plan.catalog import load_catalog
 from runner.tests.replay import Replay
 from runner.store.runs import RunFolder
-from lab.recordings.recordings import RECORDINGS
+from runner.tests.records import RECORDINGS
 
 folder = RunFolder.open(Path(sys.argv[1]))
 work = Campaign(

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from lab.recordings.recordings import RECORDINGS
 from runner.campaign.campaign import Campaign
 from runner.errors import BudgetError, HostRefusedError
 from runner.model.deployment import Progress
@@ -20,6 +19,7 @@ from runner.plan.catalog import Catalog
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import recorded_run
 from runner.tests.links.test_volume import LINK
+from runner.tests.records import RECORDINGS
 from runner.tests.replay import Replay
 
 

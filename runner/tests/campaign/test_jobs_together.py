@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.recordings.recordings import RECORDINGS
 from runner.campaign.campaign import Campaign
 from runner.model import deployment
 from runner.model.result import Finding, Outcome, Result
@@ -18,6 +17,7 @@ from runner.plan.catalog import Catalog
 from runner.plan.jobs import FIRST_CASE
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import Events, execute, recorded_run
+from runner.tests.records import RECORDINGS
 from runner.tests.replay import Replay
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.recordings.recordings import RECORDINGS
 from runner.campaign import campaign
 from runner.campaign.campaign import LEAST_FREE, Campaign
 from runner.model.deployment import Observer, Progress
@@ -17,6 +16,7 @@ from runner.places.place import Concurrency
 from runner.plan.catalog import Catalog
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import recorded_run
+from runner.tests.records import RECORDINGS
 from runner.tests.replay import Replay
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own needs root")

@@ -7,7 +7,6 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from lab.records import select
 from runner.check.cell import CellPlace, Problem
 from runner.check.change import Change, ChangeReport
 from runner.check.check import Verdict
@@ -16,6 +15,7 @@ from runner.plan import jobs
 from runner.plan.catalog import load_catalog
 from runner.store.runs import RunFolder
 from runner.tests.check.test_change import results
+from runner.tests.records import select
 
 
 def place(case: str, peer: str, role: Role = Role.SERVER) -> CellPlace:

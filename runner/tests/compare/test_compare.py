@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from lab.records import directed
 from lab.run_folders import case, link, run
 from runner.compare import Comparison, compare, report
 from runner.compare.compare import ChangeState
@@ -19,6 +18,7 @@ from runner.model.result import Finding, Outcome, Result, Sample
 from runner.model.run import CaseRecord, Job, Kind, Run
 from runner.store.runs import RunFolder
 from runner.tests.program import bentpipe
+from runner.tests.records import directed
 
 Fill = Callable[[Job, Result], Result]
 RANDOM = np.random.default_rng(11)

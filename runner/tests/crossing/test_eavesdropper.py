@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.recordings.recordings import RECORDINGS
 from runner.decode import decode_capture
 from runner.decode.capture import read_packets
 from runner.judge.crossing import Private, Recorded, sights
 from runner.model.stack import Sight
 from runner.tests.crossing.captures import CLIENT, GATEWAY, SERVER, TERMINAL, Sent, connection, write_capture
+from runner.tests.records import RECORDINGS
 
 CONTENT = hashlib.shake_256(b"content").digest(20_000)
 OTHERS = tuple(hashlib.shake_256(f"other {number}".encode()).digest(500 + 100 * number) for number in range(70))

@@ -10,13 +10,13 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from lab.records import select
 from runner.engine.engine import connect
 from runner.images.images import image_ids
 from runner.model.run import Job
 from runner.places.place import Concurrency, LanePlace
 from runner.plan import jobs as runs
 from runner.plan.catalog import load_catalog
+from runner.tests.records import select
 from runner.units import KIB
 
 HERE = Path(__file__).parent / "recordings"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.recordings.recordings import RECORDINGS
 from runner.decode import decode_capture, embed_secrets
 from runner.decode.capture import Record, open_capture
 from runner.model.result import Artifacts
+from runner.tests.records import RECORDINGS
 
 JOB = RECORDINGS / "quinn_quinn" / "transfer" / "1"
 KEYS = (JOB / "client/keys.log", JOB / "server/keys.log")

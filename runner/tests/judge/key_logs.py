@@ -16,13 +16,13 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from lab.recordings.conformance import GOOD, GOOD_ONES
-from lab.recordings.recordings import RECORDINGS, changed
 from runner.decode import Trace, decode_capture
 from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import CaseRecord, Job
 from runner.plan.catalog import Catalog
+from runner.tests.recordings.conformance import GOOD, GOOD_ONES, changed
+from runner.tests.records import RECORDINGS
 
 Lines = list[str]
 Cut = Callable[[Lines], Lines]

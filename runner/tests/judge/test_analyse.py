@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lab.recordings.conformance import GOOD_ONES
 from runner.judge.judges import analyse, can_judge
 from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import CaseRecord, Job
 from runner.plan.catalog import Catalog
+from runner.tests.recordings.conformance import GOOD_ONES
 
 Recorded = Callable[[str], Artifacts]
 JOB = Job(server="s", client="c", case="x", iteration=1)

@@ -9,8 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from lab.recordings.conformance import BAD, GOOD, GOOD_ONES
-from lab.recordings.recordings import changed
 from runner.decode.columns import CLIENT, SERVER, TABLES
 from runner.decode.decode import load_tables, save_tables
 from runner.judge.judges import analyse
@@ -18,6 +16,7 @@ from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import Job
 from runner.plan.catalog import Catalog
 from runner.tests.judge.test_analyse import edit
+from runner.tests.recordings.conformance import BAD, GOOD, GOOD_ONES, changed
 
 Recorded = Callable[[str], Artifacts]
 Row = dict[str, Any]

@@ -13,11 +13,12 @@ from lab.mutate.mutants import MUTANTS
 from lab.mutate.mutation import Mutation, Sent, copied
 from lab.mutate.recording import CLIENT, ROLES, SERVER, Datagram, Recording
 from lab.mutate.wire import FIN, F, Kind, frame
-from lab.recordings.recordings import RECORDINGS, changed
 from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import Job
 from runner.plan.catalog import Catalog
+from runner.tests.recordings.conformance import changed
+from runner.tests.records import RECORDINGS
 
 TRANSFER = "quinn_quic-go/credit"  # 240 KiB in three files
 SIZES = (81920, 81920, 122880)

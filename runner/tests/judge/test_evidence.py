@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from lab.mutate.recording import Recording as Mutated
-from lab.recordings.conformance import BAD, SHORT_CHAIN
-from lab.recordings.recordings import RECORDINGS, changed
 from runner.decode import decode_capture
 from runner.judge.job_traces import unrecorded
 from runner.judge.judges import analyse
@@ -30,6 +28,8 @@ from runner.tests.judge.key_logs import (
     recordings,
     secrets,
 )
+from runner.tests.recordings.conformance import BAD, SHORT_CHAIN, changed
+from runner.tests.records import RECORDINGS
 from runner.trace.establish import facts
 from testcases.base import UNDECIDED, CaseEvidence
 from testcases.checks import Alpn

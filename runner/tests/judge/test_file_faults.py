@@ -10,7 +10,6 @@ import pytest
 
 from lab.mutate.recording import Recording
 from lab.mutate.wire import F
-from lab.recordings.recordings import RECORDINGS
 from runner.decode.columns import CLIENT, SERVER
 from runner.inputs.inputs import ServedFile
 from runner.judge.judges import analyse
@@ -18,6 +17,7 @@ from runner.model.result import Artifacts, Finding, Outcome
 from runner.plan.catalog import Catalog
 from runner.tests.judge.test_analyse import JOB, edit
 from runner.tests.judge.test_crafted import Change, Tables, craft
+from runner.tests.records import RECORDINGS
 
 Recorded = Callable[[str], Artifacts]
 PAIRS = ("quic-go_quic-go", "quinn_quinn", "aioquic_aioquic")

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.recordings.conformance import BAD
-from lab.recordings.recordings import RECORDINGS, changed
 from runner.decode.capture import open_capture
 from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result
@@ -17,6 +15,8 @@ from runner.model.run import Job
 from runner.plan.catalog import Catalog
 from runner.tests.decode.pairs import datagram
 from runner.tests.decode.rewrite import Record, write_pcap
+from runner.tests.recordings.conformance import BAD, changed
+from runner.tests.records import RECORDINGS
 
 JOB = Job(server="s", client="c", case="x", iteration=1)
 RANDOM = bytes(range(180, 256))  # no key decrypts these bytes

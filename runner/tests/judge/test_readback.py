@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from lab.recordings.recordings import RECORDINGS
 from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Reading, Result
 from runner.model.run import Job
 from runner.plan.catalog import Catalog
+from runner.tests.records import RECORDINGS
 
 Recorded = Callable[[str], Artifacts]
 QLOGS = RECORDINGS.parent / "decode" / "recordings"

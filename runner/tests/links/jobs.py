@@ -7,7 +7,6 @@ from pathlib import Path
 
 import docker
 
-from lab.records import over_real, select
 from lab.testbed.hosts import Host
 from runner.judge.judges import analyse
 from runner.model.link import RealLink
@@ -18,6 +17,7 @@ from runner.plan import jobs
 from runner.plan.catalog import Catalog
 from runner.plan.choice import with_measurements
 from runner.store.runs import load_evidence
+from runner.tests.records import over_real, select
 
 STACK = "quic-go"
 FORWARD_RATE, RETURN_RATE = 20_000_000, 2_000_000

@@ -12,12 +12,12 @@ from lab.mutate.mutants import MUTANTS
 from lab.mutate.mutation import Mutation, Sent
 from lab.mutate.recording import CLIENT, SERVER, Recording
 from lab.mutate.wire import F, Kind
-from lab.recordings.conformance import GOOD, GOOD_ONES
-from lab.recordings.recordings import RECORDINGS, changed, sizes
 from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import Job
 from runner.plan.catalog import Catalog
+from runner.tests.recordings.conformance import GOOD, GOOD_ONES, changed, sizes
+from runner.tests.records import RECORDINGS
 
 CERTIFICATE = 11
 

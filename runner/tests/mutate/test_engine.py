@@ -9,7 +9,7 @@ import pytest
 from lab.mutate.mutation import Mutation
 from lab.mutate.recording import CLIENT, ROLES, SERVER, Recording
 from lab.mutate.wire import F, Kind, P, frame, messages
-from lab.recordings.recordings import RECORDINGS
+from runner.tests.records import RECORDINGS
 
 GOOD = sorted(folder for folder in RECORDINGS.glob("*_*/*/1"))
 # Datagrams that the link damaged, and packets of versions that nobody knows, can't be opened.

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.records import select
 from runner.errors import UsageError
 from runner.model.deployment import estimate, waits
 from runner.model.result import Finding, Outcome, Result
@@ -24,6 +23,7 @@ from runner.plan.jobs import (
     protocol,
     remaining,
 )
+from runner.tests.records import select
 
 
 @pytest.fixture(scope="module")

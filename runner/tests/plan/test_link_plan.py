@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.records import over_real, select
 from runner.model.link import LinkPlan, RealLink
 from runner.places.links.real_links import FIND_BYTES, Ledger, expected_volume, link_plans
 from runner.plan import jobs
@@ -17,6 +16,7 @@ from runner.plan.choice import with_measurements
 from runner.tests.links.test_volume import LINK
 from runner.tests.plan.test_links import GOOD
 from runner.tests.program import bentpipe
+from runner.tests.records import over_real, select
 from runner.units import MIB
 
 NOON = datetime(2026, 11, 29, 12, 0)  # a Sunday; the month ends on Monday

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from lab.records import over_real
 from runner.errors import UsageError
 from runner.model.link import RealLink
 from runner.plan.catalog import Catalog
 from runner.plan.choice import declaration, with_measurements
 from runner.tests.links.test_volume import LINK
+from runner.tests.records import over_real
 
 SKY = replace(LINK, name="sky", provider="Sky", tariff="L", iterations=3, forward_rate=7_000_000)
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.records import select
 from runner.errors import UsageError
 from runner.inputs.inputs import environment
 from runner.model.run import Run
@@ -18,6 +17,7 @@ from runner.plan import jobs
 from runner.plan.catalog import Catalog, load_cases, load_implementations
 from runner.plan.variants import doubts, parse, requested_variants, with_requested, with_variants_of
 from runner.store.runs import RunFolder
+from runner.tests.records import select
 
 STACKS = {
     "fast": {

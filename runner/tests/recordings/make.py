@@ -11,9 +11,6 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from lab.recordings.conformance import BAD, GOOD
-from lab.recordings.recordings import Bad, changed
-from lab.records import directed, select
 from runner.engine.engine import connect
 from runner.images.images import image_ids
 from runner.judge.execution import disturbed, load_truth
@@ -25,6 +22,8 @@ from runner.places.place import Concurrency, HostDeployment, LanePlace
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, load_catalog, load_implementations
 from runner.plan.variants import with_requested
+from runner.tests.recordings.conformance import BAD, GOOD, Bad, changed
+from runner.tests.records import directed, select
 from runner.units import KIB
 
 HERE = Path(__file__).parent

@@ -1,11 +1,11 @@
 from dataclasses import replace
 
-from lab.records import directed
 from lab.run_folders import case, link, run
 from runner.model.result import Outcome, Result, Sample
 from runner.model.run import Job, Kind
 from runner.site import cells as words
 from runner.site.cells import cells, ordered_cases
+from runner.tests.records import directed
 
 
 def job(iteration: int, client: str = "c", name: str = "sat") -> Job:

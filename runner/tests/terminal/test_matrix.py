@@ -6,12 +6,12 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from lab.records import select
 from runner.model.result import Finding, Outcome, Result, Sample
 from runner.model.run import Job, Run
 from runner.plan import jobs
 from runner.plan.catalog import Catalog
 from runner.terminal.printing import markdown_matrix, print_matrix, sentence
+from runner.tests.records import select
 
 STACKS = ("quic-go", "quinn")
 

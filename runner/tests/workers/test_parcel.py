@@ -10,8 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lab.recordings.recordings import RECORDINGS
-from lab.records import select
 from runner.errors import LaneError
 from runner.model.stack import BesideFlow
 from runner.places.workers.worker import OrderResult, pack, part_of, unpack
@@ -19,6 +17,7 @@ from runner.plan import jobs
 from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.choice import choose
 from runner.plan.options import MatrixOptions
+from runner.tests.records import RECORDINGS, select
 
 RECORDED = RECORDINGS / "quinn_quinn" / "lossy" / "1"
 

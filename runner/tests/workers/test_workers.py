@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from lab.recordings.recordings import RECORDINGS
 from runner.errors import SetupError
 from runner.model.result import Outcome
 from runner.places.workers.worker import Address, Invitation, schedule, use_dask
@@ -20,6 +19,7 @@ from runner.places.workers.workers import Spread, Workers, WorkerWidth
 from runner.plan.catalog import Catalog
 from runner.store.runs import RunFolder
 from runner.tests.campaign.recorded import execute, recorded_run
+from runner.tests.records import RECORDINGS
 from runner.tests.workers.recorded import Processes, processes
 
 use_dask()

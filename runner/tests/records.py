@@ -1,6 +1,7 @@
 """Records and selections that many tests make."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from runner.model.link import LinkParameters, LinkRecord, PathImpairments, RealLink
 from runner.model.run import CaseRecord
@@ -8,6 +9,8 @@ from runner.model.stack import Role
 from runner.plan.catalog import Catalog, Selection
 from runner.plan.choice import real_record
 from runner.plan.variants import CaseVariant
+
+RECORDINGS = Path(__file__).parent / "recordings"
 
 
 def directed(
