@@ -269,7 +269,9 @@ def disturbed(evidence: Evidence, truth: LinkTruth | None, record: CaseRecord) -
         # Without a server the client is not started: the link carried only probes, for which lateness doesn't matter.
         why = _link_disturbed(truth, record) if evidence.server_ready is not False else None
     why = why or _host_disturbed(evidence, record)
-    if why is None and record.kind is Kind.MEASUREMENT:
+    # A real link has no simulator whose lateness shows the load: a time-out there may be the host's.
+    late = evidence.real_link is not None and evidence.client.timed_out
+    if why is None and (late or record.kind is Kind.MEASUREMENT):
         return _crowded(evidence, record)
     return Disturbance(why) if why else None
 

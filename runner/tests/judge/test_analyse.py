@@ -221,6 +221,19 @@ def test_a_share_of_the_cpu_spoils_a_number_but_not_a_yes_or_no(
     assert judge(catalog, question, "handshake").outcome is Outcome.SUCCEEDED
 
 
+@pytest.mark.parametrize("pressure", [0.1, 0.73])
+def test_a_time_out_on_a_real_link_may_be_of_a_crowded_host(
+    catalog: Catalog, recorded: Recorded, pressure: float
+) -> None:
+    """On real links no simulator's lateness shows the load of the host."""
+    artifacts = recorded("quinn_quinn/handshake")
+    link = {"name": "sky", "server_address": "192.0.2.1", "family": 4, "interface": "eth1", "udp_port": 443}
+    edit(artifacts, lambda evidence: evidence.update(real_link=link, cpu_pressure=pressure))
+    assert judge(catalog, artifacts, "handshake").outcome is Outcome.SUCCEEDED
+    edit(artifacts, lambda evidence: evidence["client"].update(timed_out=True))
+    assert codes(judge(catalog, artifacts, "handshake")) == {"timeout" if pressure < 0.5 else "disturbed"}
+
+
 @pytest.mark.parametrize(("case", "limit"), [("goodput", 0.05), ("sat", 0.03)])
 def test_an_endpoint_that_stood_still_spoils_a_number(
     catalog: Catalog, recorded: Recorded, case: str, limit: float
