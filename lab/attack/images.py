@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,7 +18,7 @@ from unittest.mock import patch
 import docker
 
 from lab.attack.verdicts import Finding, Tally, Verdict, family, largest_resident
-from runner.campaign.campaign import Campaign, Extension, NoExtension
+from runner.campaign.campaign import Campaign
 from runner.engine.containers import LABEL_ROLE, LABEL_RUN
 from runner.model.deployment import REAL, VIRTUAL, Deployment
 from runner.model.result import Artifacts, Outcome, Result
@@ -110,8 +110,13 @@ def attack_images(
             for number, (role, name) in enumerate(every)
             if re.search(only, name) and (attack := _left(folder, tally, role, name, number)) is not None
         ]
-        attacks = _Attacks(folder, left, usual, tally, progress=progress, deadline=time.monotonic() + seconds)
-        _execute(folder, catalog, deployment, *attacks.begin(), extension=attacks)
+        deadline = time.monotonic() + seconds
+        while left and time.monotonic() < deadline:
+            attack = left.pop(0)
+            _try(attack, folder, catalog, deployment, usual, tally)
+            if tally.bad.get(attack.title) == Verdict.DISTURBED and attack.attempt + 1 < _ATTEMPTS:
+                left.append(replace(attack, attempt=attack.attempt + 1))  # after all others
+            progress(tally)
     if clock != REAL and re.search(only, _MEMORY):
         _attack_weak_guest(tally, scratch, catalog)
 
@@ -175,60 +180,25 @@ class _Attack:
         return Job(client=_HONEST.name, server=_HONEST.name, case=_CASE, iteration=iteration)
 
 
-class _Attacks:
-    """Adds jobs to a campaign: a hostile job, then an honest job in the same lane, then the next hostile job. An attack
-    on a busy host whose jobs were disturbed is tried again once, after all others."""
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        left: list[_Attack],
-        usual: set[str],
-        tally: Tally,
-        *,
-        progress: Callable[[Tally], None],
-        deadline: float,
-    ) -> None:
-        self._folder, self._usual, self._tally, self._progress = folder, usual, tally, progress
-        self._left = left
-        self._deadline = deadline
-        self._began = self._took = self._load = 0.0
-        self._now: _Attack | None = None
-        self._sampler = Sampler(folder.name)
-
-    def begin(self) -> tuple[Job, ...]:
-        """The next hostile job; none after the last, or after the deadline."""
-        if not self._left or time.monotonic() > self._deadline:
-            return ()
-        self._now = self._left.pop(0)
-        self._began = time.monotonic()
-        self._load = os.getloadavg()[0] / (os.cpu_count() or 1)
-        self._sampler = Sampler(self._folder.name)
-        self._sampler.start()
-        return (self._now.hostile,)
-
-    def further(self, job: Job, results: Mapping[Job, Result]) -> Sequence[Job]:
-        """Return the job after `job`."""
-        attack, tally = self._now, self._tally
-        assert attack is not None
-        if job == attack.hostile:
-            self._sampler.stop()
-            self._took = time.monotonic() - self._began
-            return (attack.honest,)
-        hostile = results[attack.hostile]
-        tally.tried += attack.attempt == 0
-        tally.forget(attack.title)
-        tally.seconds += time.monotonic() - self._began
-        tally.of_kind(f"{attack.role} {attack.name}: {_shown(hostile)}")
-        trial = Trial(attack.role, hostile, results[job], took=self._took, load=self._load, peaks=self._sampler.peaks)
-        for verdict, kind, text in trial.problems(self._folder, self._usual):
-            tally.add(Finding(attack=attack.title, verdict=verdict, what=kind, text=text))
-        if tally.bad.get(attack.title) == Verdict.DISTURBED and attack.attempt + 1 < _ATTEMPTS:
-            self._left.append(replace(attack, attempt=attack.attempt + 1))
-        for kind, value in self._sampler.peaks.items():
-            tally.peak(kind, value)
-        self._progress(tally)
-        return self.begin()
+def _try(  # noqa: PLR0917
+    attack: _Attack, folder: RunFolder, catalog: Catalog, deployment: Deployment, usual: set[str], tally: Tally
+) -> None:
+    """Run the hostile job, then the honest job in the same lane, and note what went wrong."""
+    began, load, sampler = time.monotonic(), os.getloadavg()[0] / (os.cpu_count() or 1), Sampler(folder.name)
+    sampler.start()
+    hostile = _execute(folder, catalog, deployment, attack.hostile)[attack.hostile]
+    sampler.stop()
+    took = time.monotonic() - began
+    honest = _execute(folder, catalog, deployment, attack.honest)[attack.honest]
+    tally.tried += attack.attempt == 0
+    tally.forget(attack.title)
+    tally.seconds += time.monotonic() - began
+    tally.of_kind(f"{attack.role} {attack.name}: {_shown(hostile)}")
+    trial = Trial(attack.role, hostile, honest, took=took, load=load, peaks=sampler.peaks)
+    for verdict, kind, text in trial.problems(folder, usual):
+        tally.add(Finding(attack=attack.title, verdict=verdict, what=kind, text=text))
+    for kind, value in sampler.peaks.items():
+        tally.peak(kind, value)
 
 
 def _usual_violations(folder: RunFolder, catalog: Catalog, deployment: Deployment) -> set[str]:
@@ -269,21 +239,17 @@ def _run(path: Path, catalog: Catalog, behaviours: list[tuple[str, str]]) -> Run
     )
 
 
-def _execute(
-    folder: RunFolder, catalog: Catalog, deployment: Deployment, *jobs: Job, extension: Extension | None = None
-) -> None:
-    """Run the jobs, and the jobs that `extension` adds."""
-    if jobs:
-        Campaign(
-            folder=folder,
-            cases=catalog.cases,
-            todo=jobs,
-            verdicts_without_run={},
-            deployment=deployment,
-            width=Concurrency.fixed(1),
-            retention=Retention.ALL,
-            extension=extension or NoExtension(),
-        ).execute()
+def _execute(folder: RunFolder, catalog: Catalog, deployment: Deployment, *jobs: Job) -> dict[Job, Result]:
+    work = Campaign(
+        folder=folder,
+        cases=catalog.cases,
+        todo=jobs,
+        verdicts_without_run={},
+        deployment=deployment,
+        width=Concurrency.fixed(1),
+        retention=Retention.ALL,
+    )
+    return work.execute()
 
 
 def _shown(result: Result) -> str:

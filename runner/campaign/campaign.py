@@ -6,12 +6,11 @@ import signal
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
 
 from runner.compare.stats import median_iteration
 from runner.errors import BentpipeError, BudgetError, HostRefusedError, LaneError, SetupError
@@ -160,7 +159,6 @@ class Schedule:
     _waiting: deque[Job] = field(default_factory=deque)  # jobs that mostly wait, for any lane
     _waiting_cases: frozenset[str] = field(init=False)
     _running: list[Job] = field(default_factory=list)
-    _busy: set[int] = field(default_factory=set)  # lanes whose job may still cause further jobs
     _time: TimeLeft = field(init=False)
     _done: int = 0
     _total: int = 0
@@ -183,13 +181,6 @@ class Schedule:
         for job, preset in verdicts_without_run.items():
             self.finish(job, preset)
 
-    def add_first(self, jobs: Sequence[Job]) -> None:
-        """Put jobs at the front of their queues."""
-        with self._changed:
-            for job in reversed(jobs):
-                self._queue_of(job).appendleft(job)
-                self._count(job)
-
     def _queue_of(self, job: Job) -> deque[Job]:
         if self._waits(job):
             return self._waiting
@@ -204,23 +195,16 @@ class Schedule:
 
     def next(self, lane: int) -> Job | None:
         """Wait until a job may start in `lane`, and return the job. None when no job is left for `lane`."""
-        self.release(lane)
         while not self.stopped.is_set():
             with self._changed:
-                left = bool(self._own[lane] or self._shared or self._waiting)
-                if not left and not self._busy:
+                if not (self._own[lane] or self._shared or self._waiting):
                     return None
-                job = self._take(self._own[lane] or self._shared) if left and not self._resting(lane) else None
+                job = None if self._resting(lane) else self._take(self._own[lane] or self._shared)
                 if job is not None:
                     self._start(job)
-                    self._busy.add(lane)
                     return job
                 self._changed.wait(_POLL)
         return None
-
-    def release(self, lane: int) -> None:
-        """Note that the last job of `lane` causes no further jobs."""
-        self._busy.discard(lane)
 
     def start_again(self, job: Job, lane: int) -> bool:
         """Wait until another attempt at `job` may start. Returns False when the campaign was stopped meanwhile."""
@@ -290,11 +274,10 @@ class Schedule:
             self.report("paused", message=rest.reason)
         return bool(rest.reason)
 
-    def finish(self, job: Job, result: Result, further: Sequence[Job] = ()) -> None:
-        """Note the result of a job, and put the `further` jobs that it caused at the front of their queues."""
+    def finish(self, job: Job, result: Result) -> None:
+        """Note the result of a job."""
         with self._changed:
             self._done += 1
-            self.add_first(further)
             self._time.finished(job, ran=result.outcome is not Outcome.SKIPPED)
             self.report("finished", job, result)
 
@@ -506,22 +489,6 @@ def _judge_failed(job: Job, error: Exception) -> Result:
 # job.
 
 
-class Extension(Protocol):
-    """A policy that adds jobs to a campaign while it runs."""
-
-    def further(self, job: Job, results: Mapping[Job, Result]) -> Sequence[Job]:
-        """Return the jobs to run next, after `job` has got its result. `results`: all results of this call so far,
-        including the result of `job`."""
-
-
-class NoExtension:
-    """The policy of a campaign whose jobs are known at its start."""
-
-    def further(self, job: Job, results: Mapping[Job, Result]) -> Sequence[Job]:  # noqa: ARG002 - no result matters
-        """No jobs."""
-        return ()
-
-
 @dataclass(kw_only=True)
 class Campaign:
     """The work of one call: jobs of a run that are still to do."""
@@ -535,7 +502,6 @@ class Campaign:
     retention: Retention
     observer: Observer = field(default_factory=Silent)
     pause: Pause | None = None
-    extension: Extension = field(default_factory=NoExtension)
     clock: Callable[[], float] = time.monotonic
     _stop: threading.Event = field(default_factory=threading.Event)
     _results: dict[Job, Result] = field(default_factory=dict)
@@ -615,15 +581,13 @@ class Campaign:
                     return
                 with self._lock:
                     self._results[job] = result
-                    schedule.finish(job, result, self.extension.further(job, self._results))
+                    schedule.finish(job, result)
         except (BudgetError, HostRefusedError) as error:  # only this lane's link or host ends: other lanes go on
             self._failure = self._failure or error
         except OSError as error:
             self._fail(self._setup_error(error))
         except BaseException as error:
             self._fail(error)
-        finally:
-            schedule.release(lane)
 
     def _setup_error(self, error: OSError) -> SetupError:
         """The sentence for a file or a program that the host refuses, which need not be in the run's folder."""

@@ -10,7 +10,7 @@ from math import comb
 from pathlib import Path
 from statistics import median
 
-from runner.check.cell import TRIES, CellPlace, JUnitEntry, Problem, by_the_peer, code_of, fix, junit
+from runner.check.candidate import TRIES, CellPlace, JUnitEntry, Problem, by_the_peer, code_of, fix, junit
 from runner.check.check import Verdict, finding_lines, findings_text
 from runner.compare.stats import FALSE_DISCOVERY_RATE, rank_test, rate_test
 from runner.model.result import Outcome, Result

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property, partial
@@ -14,24 +14,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from runner.campaign.campaign import Campaign, stopping
-from runner.check.cell import (
+from runner.check.candidate import (
     FIRST_CASES,
     HELD,
     MEASUREMENTS,
     MOST,
+    Candidate,
     CellPlace,
     CheckedCell,
     JUnitEntry,
     Problem,
+    Trial,
+    as_stack,
     by_the_peer,
+    cells_of,
     code_of,
     fix,
-    jobs_with_peers,
     junit,
-    of_image,
     of_output,
-    of_probe,
     open_fix,
     select_cases,
     select_peers,
@@ -45,14 +45,14 @@ from runner.images.images import ImageFacts, image_facts
 from runner.images.setup import prepare
 from runner.model.deployment import REAL, estimate
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import Job, Kind, Retention, Run
-from runner.model.stack import HTTP3, OVER_QUIC, WIRE_NAMES, Implementation, Role
+from runner.model.run import Job, Kind, Retention
+from runner.model.stack import HTTP3, WIRE_NAMES, Implementation, Role
 from runner.places.lane_job import EndpointSpec
-from runner.places.place import Concurrency, Place, place_of
-from runner.plan.catalog import Catalog, Selection, load_catalog
-from runner.plan.jobs import LOGS, busy, cannot_talk, new_run, run_path
+from runner.places.place import place_of
+from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.jobs import LOGS, busy, cannot_talk, run_path
 from runner.plan.options import CheckOptions
-from runner.store.runs import RunFolder, own_logs
+from runner.store.runs import own_logs
 from runner.terminal.printing import STYLES, RunWatch
 from runner.units import format_count, format_data_rate, format_duration, format_size
 
@@ -185,14 +185,9 @@ class Report:
     @cached_property
     def cells(self) -> dict[CellPlace, CheckedCell]:
         """All iterations of a case with a peer, in the order in which the cases were first run."""
-        by_place: dict[CellPlace, list[Result]] = {}
-        for job, result in self.results.items():
-            by_place.setdefault(CellPlace.of(job, self.name), []).append(result)
         return {
-            place: CheckedCell(
-                results=tuple(sorted(results, key=lambda result: result.iteration)), random=place.case in self.random
-            )
-            for place, results in by_place.items()
+            place: CheckedCell(results=results, random=place.case in self.random)
+            for place, results in cells_of(self.results, self.name).items()
         }
 
     def is_charged(self, place: CellPlace) -> bool:
@@ -463,13 +458,12 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
     catalog = load_catalog(options.implementations)
     if options.clock != REAL and options.commands:
         raise UsageError("--clock virtual: a local build runs in real time only. Name an image, or leave out --clock.")
-    where = place_of(options.clock, say=partial(out.print, soft_wrap=True, markup=False))
-    width = where.width(options.lanes)
+    place = place_of(options.clock, say=partial(out.print, soft_wrap=True, markup=False))
+    width = place.width(options.lanes)
     peers = select_peers(catalog, options.peers)
     cases = select_cases(catalog, options.cases)
-    image = options.image if options.image is not None else "local"
-    name = subject_name(options.name, image, peers)
-    prepare(
+    name = subject_name(options.name, options.image or "local", peers)
+    ready = prepare(
         [catalog.implementations[peer] for peer in peers],
         assume_yes=options.yes,
         extra_cas=options.extra_cas,
@@ -477,35 +471,47 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
         guests=options.clock != REAL,
     )
     facts = image_facts(engine.connect(), options.image) if options.image is not None else None
-    problems = list(of_image(facts)) if facts is not None else []
-    path = (
-        LOGS / "checks" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}" if options.run is None else run_path(options.run)
+    roles = tuple(role for role in Role if facts is not None or role in options.commands)
+    watch = RunWatch(out)
+    candidate = Candidate.create(
+        LOGS / "checks" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}"
+        if options.run is None
+        else run_path(options.run),
+        as_stack(name, facts.image if facts else ENDPOINT_IMAGE, facts, roles=roles),
+        catalog=catalog,
+        peers=peers,
+        cases=cases,
+        most=PEERS_A_CASE,
+        facts=facts,
+        specs={(name, role): local_build(command) for role, command in options.commands.items()},
+        clock=options.clock,
+        ready=ready,
+        observer=watch,
     )
-    subject = _Subject(name=name, facts=facts, commands=options.commands, clock=options.clock)
-    work = _Check(
-        catalog=catalog, subject=subject, peers=peers, cases=cases, path=path, where=where, width=width, out=out
-    )
+    trial = Trial(candidates=(candidate,), place=place, width=width, path=candidate.folder.path)
     interrupted = ""
-    if any(problem.fatal for problem in problems):
-        path.mkdir(parents=True, exist_ok=True)
-    else:
+    if candidate.runs:
+        _announce(trial, options.clock)
         try:
-            work.run()
+            with trial.open(), watch:
+                _run(trial, candidate, cases)
         except InterruptedRunError as error:
-            if not work.results:
+            if not candidate.results:
                 raise
             interrupted = str(error)
-        problems += work.problems
+        candidate.problems += _output_problems(candidate)
+    run = candidate.folder.run
+    commands = ", ".join(f"{role.value}: {command}" for role, command in options.commands.items())
     return Report(
         name=name,
-        subject=subject.text,
+        subject=facts.image if facts else commands,
         facts=facts,
-        problems=tuple(problems),
-        results=work.results,
-        wire_names=work.wire_names(),
-        random=frozenset(case for case in cases if work.is_random(case)),
+        problems=tuple(candidate.problems),
+        results=candidate.results,
+        wire_names={job.case: dict(run.wire_names(job)) for job in candidate.results},
+        random=frozenset(case for case in cases if is_random(catalog, case)),
         peers=peers,
-        run=path,
+        run=candidate.folder.path,
         seconds=time.monotonic() - began,
         listed=catalog.implementations.get(name)
         or (_stack_with_image(catalog, options.image) if options.name is None else None),
@@ -519,33 +525,58 @@ def _stack_with_image(catalog: Catalog, image: str | None) -> Implementation | N
     return next((stack for stack in catalog.implementations.values() if image and stack.image == image), None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Subject:
-    """The image or local build under check."""
+def _announce(trial: Trial, clock: str) -> None:
+    """Tell how many jobs will run, how long they take and how much disk they need."""
+    run, say = trial.candidates[0].folder.run, trial.place.say
+    cost = estimate(run.order, run.cases)
+    disk = cost.disk(Retention.FAILED.value) + own_logs(LOGS, run.order, run.cases)
+    say(
+        f"About {format_count(len(run.order), 'job')}, {format_duration(cost.seconds)} one after the other; "
+        f"{format_size(disk)} on disk, and the captures of jobs that fail."
+    )
+    if load := busy(clock):
+        say(load)
 
-    name: str
-    facts: ImageFacts | None
-    commands: Mapping[Role, str]
-    clock: str
 
-    @property
-    def text(self) -> str:
-        """The image, or the commands."""
-        if self.facts is not None:
-            return self.facts.image
-        return ", ".join(f"{role.value}: {command}" for role, command in self.commands.items())
+def _run(trial: Trial, candidate: Candidate, cases: tuple[str, ...]) -> None:
+    """Probe the image, and run its handshakes, then all cases in the roles that passed one, then further iterations."""
+    say, declared = trial.place.say, candidate.catalog.cases
+    first = candidate.jobs([case for case in cases if case in FIRST_CASES], most=1)
+    if candidate.facts is not None and trial.place.unprobed:
+        say(trial.place.unprobed)
+    trial.probe(first)
+    trial.run(first)
+    passed = _passed(candidate)
+    for role in candidate.entry.roles:
+        if role not in passed:
+            say(f"As {role.value} it supports neither {' nor '.join(FIRST_CASES)}, so no case runs in this role.")
+        elif not passed[role]:
+            say(f"As {role.value} it {_ending(candidate, role)} its first case, so its other cases don't run.")
+    only_http3 = (WIRE_NAMES[HTTP3],)
+    candidate.limit({role: only_http3 if names == {"http3"} else () for role, names in passed.items() if names})
+    # The longest jobs start first: otherwise they would still run when other lanes are already idle.
+    # Measurements come last, because fewer lanes may be open during measurements.
+    jobs = candidate.jobs(cases, most=PEERS_A_CASE)
+    jobs.sort(key=lambda job: (declared[job.case].kind is Kind.MEASUREMENT, -declared[job.case].timeout))
+    while jobs:
+        trial.run(jobs)
+        jobs = further(candidate)
+        if jobs:
+            say(f"{format_count(len(jobs), 'more iteration')} of cases in which chance decides.")
 
-    @property
-    def image(self) -> str:
-        return self.facts.image if self.facts is not None else ENDPOINT_IMAGE
 
-    def roles(self) -> tuple[Role, ...]:
-        """The possible roles: both for an image; for a local build the roles with a command."""
-        return tuple(role for role in Role if self.facts is not None or role in self.commands)
+def further(candidate: Candidate) -> list[Job]:
+    """The iterations that the cells of random cases need next."""
+    jobs = []
+    for place, results in candidate.cells().items():
+        cell = CheckedCell(results=results, random=is_random(candidate.catalog, place.case))
+        jobs += [replace(results[0].job, iteration=len(results) + number) for number in range(1, cell.further + 1)]
+    return jobs
 
-    def specs(self) -> dict[tuple[str, Role], EndpointSpec]:
-        """The endpoints of a local build, by name and role; empty for an image."""
-        return {(self.name, role): local_build(command) for role, command in self.commands.items()}
+
+def is_random(catalog: Catalog, case: str) -> bool:
+    """True when another seed affects other packets."""
+    return catalog.cases[case].record().has_chance
 
 
 def got_through(result: Result, role: Role) -> bool:
@@ -555,197 +586,33 @@ def got_through(result: Result, role: Role) -> bool:
     return result.outcome is Outcome.SUCCEEDED or (failed and (not cannot_talk(result) or by_the_peer(result, role)))
 
 
-class _Check:
-    """The jobs of one check and their results."""
+def _passed(candidate: Candidate) -> dict[Role, set[str]]:
+    """The first cases that succeeded, by role. A role that supports none of them is left out."""
+    passed: dict[Role, set[str]] = {}
+    for place, results in candidate.cells().items():
+        if any(result.outcome is not Outcome.UNSUPPORTED for result in results):
+            names = passed.setdefault(place.role, set())
+            if any(got_through(result, place.role) for result in results):
+                names.add(place.case)
+    return {role: passed[role] for role in Role if role in passed}
 
-    def __init__(
-        self,
-        *,
-        catalog: Catalog,
-        subject: _Subject,
-        peers: tuple[str, ...],
-        cases: tuple[str, ...],
-        path: Path,
-        where: Place,
-        width: Concurrency,
-        out: Console,
-    ) -> None:
-        self.results: dict[Job, Result] = {}
-        self.problems: list[Problem] = []
-        self._planned: list[Job] = []
-        self._subject = subject
-        self._peers = peers
-        self._cases = cases
-        self._path = path
-        self._where = where
-        self._width = width
-        self._out = out
-        self._say = where.say
-        self._catalog = catalog
-        self._folder: RunFolder | None = None
 
-    def run(self) -> None:
-        """Probe the image and run the jobs; `results` and `problems` then have what they showed, also after an
-        InterruptedRunError."""
-        entry = self._entry(self._subject.roles(), {})
-        folder = self._open(entry)
-        # All stages use the same lanes: making a lane takes as long as a job.
-        cost = estimate(folder.run.order, folder.run.cases)
-        disk = cost.disk(Retention.FAILED.value) + own_logs(LOGS, folder.run.order, folder.run.cases)
-        self._say(
-            f"About {format_count(len(folder.run.order), 'job')}, {format_duration(cost.seconds)} one after the other; "
-            f"{format_size(disk)} on disk, and the captures of jobs that fail."
-        )
-        if load := busy(self._subject.clock):
-            self._say(load)
-        with folder.locked(), self._where.open(folder.run, self._width):
-            try:
-                self._run_all(entry)
-            finally:
-                self.problems += self._output_problems()
+def _ending(candidate: Candidate, role: Role) -> str:
+    """The verb for a role that passed none of its first cases: `fails`, or `could not be judged in`."""
+    outcomes = {result.outcome for place, cell in candidate.cells().items() if place.role is role for result in cell}
+    return "fails" if Outcome.FAILED in outcomes else "could not be judged in"
 
-    def _run_all(self, entry: Implementation) -> None:
-        first = self._jobs(entry, tuple(case for case in self._cases if case in FIRST_CASES), peers=1)
-        self.problems += self._probe(first)
-        self._execute(first, entry)
-        able = self._able()
-        for role in entry.roles:
-            if role in able and not able[role]:
-                self._out.print(
-                    f"As {role.value} it {self._ending(role)} its first case, so its other cases don't run."
-                )
-            elif role not in able:
-                self._out.print(
-                    f"As {role.value} it supports neither {' nor '.join(FIRST_CASES)}, so no case runs in this role."
-                )
-        roles = tuple(role for role in entry.roles if able.get(role))
-        if roles:
-            entry = self._entry(roles, able)
-            jobs = [job for job in self._jobs(entry, self._cases, peers=PEERS_A_CASE) if job not in self.results]
-            # The longest jobs start first: otherwise they would still run when other lanes are already idle.
-            # Measurements come last, because fewer lanes may be open during measurements.
-            cases = self._catalog.cases
-            jobs.sort(key=lambda job: (cases[job.case].kind is Kind.MEASUREMENT, -cases[job.case].timeout))
-            self._execute(jobs, entry)
 
-    def _entry(self, roles: tuple[Role, ...], able: Mapping[Role, frozenset[str]]) -> Implementation:
-        """The subject as a stack. `able`: the first cases that each role passed; empty before they run."""
-        facts = self._subject.facts
-        only_h3 = {role: (WIRE_NAMES[HTTP3],) for role, cases in able.items() if cases == {"http3"}}
-        return Implementation(
-            name=self._subject.name,
-            image=self._subject.image,
-            url=facts.url if facts else "",
-            version=facts.version if facts else "",
-            roles=roles,
-            speaks=OVER_QUIC,
-            cases={role: names for role, names in only_h3.items() if role in roles},
-        )
-
-    def _jobs(self, entry: Implementation, cases: tuple[str, ...], *, peers: int) -> list[Job]:
-        return jobs_with_peers(self._with(entry), entry, cases, self._peers, most=peers)
-
-    def _with(self, entry: Implementation) -> Catalog:
-        return Catalog(implementations={**self._catalog.implementations, entry.name: entry}, cases=self._catalog.cases)
-
-    def _open(self, entry: Implementation) -> RunFolder:
-        jobs = self._jobs(entry, self._cases, peers=PEERS_A_CASE)
-        self._folder = RunFolder.create(self._path, replace(self._record(entry), order=tuple(jobs)))
-        return self._folder
-
-    def _record(self, entry: Implementation) -> Run:
-        """The record of the run: the subject with its peers, in both roles."""
-        stacks = (entry.name, *self._peers)
-        selection = Selection.of(self._with(entry), servers=stacks, clients=stacks, cases=self._cases, iterations=1)
-        ids = {entry.name: self._subject.facts.image_id} if self._subject.facts else {}
-        return new_run(self._path, selection, clock=self._subject.clock, image_ids=ids)
-
-    def _probe(self, jobs: list[Job]) -> list[Problem]:
-        """Run the image with an unknown TESTCASE. A local build needs no probe: its script exits with 127."""
-        if self._subject.facts is None:
-            return []
-        if self._where.unprobed:
-            self._say(self._where.unprobed)
-        answers = self._where.probe(self._run(), self._path / "compliance.json", jobs)
-        reasons = {role: reason for (name, role), reason in answers.items() if name == self._subject.name}
-        return list(of_probe(reasons))
-
-    def _run(self) -> Run:
-        assert self._folder is not None, "_open() comes first"
-        return self._folder.run
-
-    def _execute(self, jobs: list[Job], entry: Implementation) -> None:
-        assert self._folder is not None, "_open() comes first"
-        record, now = self._run(), self._record(entry)
-        self._folder.save_run(replace(record, protocols={**record.protocols, **now.protocols}))
-        with RunWatch(self._out) as watch:
-            work = Campaign(
-                folder=self._folder,
-                cases=self._catalog.cases,
-                todo=tuple(jobs),
-                verdicts_without_run={},
-                deployment=self._where.deployment(self._run(), self._subject.specs()),
-                width=self._width,
-                retention=Retention.FAILED,
-                observer=watch,
-                extension=self,
-            )
-            self._planned += jobs
-            with stopping(work):
-                self.results |= work.execute()
-        order = dict.fromkeys((*self._run().order, *self._planned))
-        self._folder.save_run(replace(self._run(), order=tuple(order)))
-        if work.stopped:
-            raise InterruptedRunError(f"Stopped after {len(self.results)} jobs of the check; they are in {self._path}.")
-
-    def further(self, job: Job, results: Mapping[Job, Result]) -> Sequence[Job]:
-        """Further iterations of the job's cell; none while iterations of the cell still run."""
-        iterations = [other for other in self._planned if replace(other, iteration=job.iteration) == job]
-        if not all(other in results for other in iterations):
-            return ()
-        cell = CheckedCell(results=tuple(results[other] for other in iterations), random=self.is_random(job.case))
-        more = [replace(job, iteration=len(iterations) + number) for number in range(1, cell.further + 1)]
-        self._planned += more
-        return more
-
-    def is_random(self, case: str) -> bool:
-        """True when another seed affects other packets."""
-        return self._catalog.cases[case].record().has_chance
-
-    def _ending(self, role: Role) -> str:
-        """The verb for a role that passed none of its first cases: `fails`, or `could not be judged in`."""
-        outcomes = {result.outcome for job, result in self.results.items() if self._role_of(job) is role}
-        return "fails" if Outcome.FAILED in outcomes else "could not be judged in"
-
-    def _able(self) -> dict[Role, frozenset[str]]:
-        """The first cases that succeeded, by role. A role that supports none of them is left out."""
-        able: dict[Role, frozenset[str]] = {}
-        for role in Role:
-            results = {job: result for job, result in self.results.items() if self._role_of(job) is role}
-            known = {job.case for job, result in results.items() if result.outcome is not Outcome.UNSUPPORTED}
-            if known:
-                able[role] = frozenset(job.case for job, result in results.items() if got_through(result, role))
-        return able
-
-    def _role_of(self, job: Job) -> Role:
-        return CellPlace.of(job, self._subject.name).role
-
-    def _output_problems(self) -> list[Problem]:
-        """Problems with missing rights that the output of an endpoint shows, at most one per role."""
-        by_role: dict[Role, Problem] = {}
-        for job in self.results:
-            role = self._role_of(job)
-            log = self._path / job.path / role.value / "output.log"
-            if log.is_file() and role not in by_role:
-                for problem in of_output(role, log.read_text(errors="replace")):
-                    by_role[role] = problem
-        return list(by_role.values())
-
-    def wire_names(self) -> dict[str, dict[str, str]]:
-        """The values of TESTCASE that the endpoints got, by case and role."""
-        if self._folder is None:
-            return {}
-        return {job.case: dict(self._run().wire_names(job)) for job in self.results}
+def _output_problems(candidate: Candidate) -> list[Problem]:
+    """Problems with missing rights that the output of an endpoint shows, at most one per role."""
+    by_role: dict[Role, Problem] = {}
+    for place, results in candidate.cells().items():
+        for result in results:
+            log = candidate.folder.path / result.job.path / place.role.value / "output.log"
+            if log.is_file() and place.role not in by_role:
+                for problem in of_output(place.role, log.read_text(errors="replace")):
+                    by_role[place.role] = problem
+    return list(by_role.values())
 
 
 # Prints a check's report to a terminal.

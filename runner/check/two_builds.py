@@ -7,47 +7,43 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
-from runner.campaign.campaign import Campaign, stopping
 from runner.campaign.matrix import packet_hashes
 from runner.campaign.stacks import load_saved, ready_without_engine
-from runner.check.cell import (
+from runner.check.candidate import (
+    Candidate,
     CellPlace,
-    Problem,
+    Trial,
+    as_stack,
     code_of,
-    jobs_with_peers,
-    of_image,
-    of_probe,
     select_cases,
     select_peers,
     subject_name,
 )
 from runner.check.change import Change, ChangeReport, confirmed_by_peers
 from runner.engine import engine
-from runner.errors import BentpipeError, InterruptedRunError, LaneError, SetupError, UsageError
+from runner.errors import BentpipeError, LaneError, SetupError, UsageError
 from runner.files import remove_tree
 from runner.images.images import CONTRACT_FILES, URL_LABELS, VERSION_LABEL, ImageFacts, held, image_facts
 from runner.images.setup import Ready, prepare
 from runner.model.deployment import REAL, VIRTUAL, Progress
-from runner.model.result import Outcome, Result
+from runner.model.result import Outcome
 from runner.model.run import ClientKind, Job, Kind, Retention
-from runner.model.stack import OVER_QUIC, Implementation, Role
+from runner.model.stack import Implementation, Role
 from runner.places.guests.processes import SavedImages
-from runner.places.place import Concurrency, Place, place_of
-from runner.plan.catalog import Catalog, Selection, load_catalog, named, split
-from runner.plan.jobs import FIRST_CASE, LOGS, new_run, run_path, verdicts_without_run
+from runner.places.place import Concurrency, place_of
+from runner.plan.catalog import Catalog, load_catalog, named, split
+from runner.plan.jobs import FIRST_CASE, LOGS, run_path
 from runner.plan.options import BuildOptions
-from runner.store.runs import RunFolder, load_evidence
+from runner.store.runs import load_evidence
 from runner.terminal.printing import result_line
 
 # Where the images of a comparison are: in a Docker Engine, or in archives that `docker save` wrote.
@@ -199,46 +195,33 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
             source=source,
             say=lambda text: out.print(text, markup=False),
         )
-    stacks = [catalog.implementations[peer] for peer in peers]
-
-    def run(comparison: _Comparison) -> ChangeReport:
-        options = comparison.options
-        place = place_of(options.clock, saved=source.saved, say=partial(out.print, soft_wrap=True, markup=False))
-        try:
-            width, ready = place.width(options.lanes), source.ready(stacks, options, err)
-        except SetupError as error:
-            if options.clock != REAL:
-                raise GuestsUnavailableError(f"This host can't run virtual time: {error}") from error
-            raise
-        return TwoBuilds(comparison, ready, place, width, out).run()
-
     name = subject_name(stack, images[HEAD], peers)
     path = run_path(options.run) if options.run else LOGS / "ci" / f"{name}-{time.strftime('%Y-%m-%dT%H%M%S')}"
+    if (path / BASE).exists():
+        raise UsageError(f"--run {path} already has a comparison: choose another name.")
+    facts = {build: source.facts(images[build]) for build in BUILDS}
     comparison = _Comparison(
         options=replace(options, seed=secrets.randbits(31) if options.seed is None else options.seed),
         catalog=catalog,
         source=source,
-        images=images,
-        name=name,
-        roles=tuple(map(Role, roles)),
+        entries={build: as_stack(name, images[build], facts[build], roles=tuple(map(Role, roles))) for build in BUILDS},
         peers=peers,
         cases=cases,
-        facts={build: source.facts(images[build]) for build in BUILDS},
+        facts=facts,
         path=path,
+        out=out,
+        err=err,
     )
-    if (path / BASE).exists():
-        raise UsageError(f"--run {path} already has a comparison: choose another name.")
     if options.clock != REAL:
         try:
-            return run(comparison)
+            return comparison.run(options.clock)
         except GuestsUnavailableError as error:
             if source.only_virtual:
                 raise SetupError(f"{error} Jobs in lanes need Docker; leave out --rootless.") from error
             out.print(f"{error} The jobs run in lanes, in real time.", soft_wrap=True, markup=False)
             for build in BUILDS:
                 remove_tree(path, build)
-            comparison = replace(comparison, options=replace(comparison.options, clock=REAL))
-    return run(comparison)
+    return comparison.run(REAL)
 
 
 def _peers(catalog: Catalog, names: Sequence[str]) -> tuple[str, ...]:
@@ -255,212 +238,124 @@ class GuestsUnavailableError(BentpipeError):
 
 @dataclass(frozen=True, kw_only=True)
 class _Comparison:
-    """The options of a comparison, resolved. `images` and `facts`: of base and head. `path`: the folder of both
+    """The options of a comparison, resolved. `entries`: base and head as stacks of one name. `path`: the folder of both
     runs."""
 
     options: BuildOptions
     catalog: Catalog
     source: ImageSource
-    images: Mapping[str, str]
-    name: str
-    roles: tuple[Role, ...]
+    entries: Mapping[str, Implementation]
     peers: tuple[str, ...]
     cases: tuple[str, ...]
     facts: Mapping[str, ImageFacts]
     path: Path
+    out: Console
+    err: Console
 
-
-class TwoBuilds:
-    """The jobs of one comparison and their results, by build."""
-
-    def __init__(self, plan: _Comparison, ready: Ready, place: Place, width: Concurrency, out: Console) -> None:
-        self.results: dict[str, dict[Job, Result]] = {build: {} for build in BUILDS}
-        self._plan, self._options = plan, plan.options
-        self._name, self._ready, self._out = plan.name, ready, out
-        self._entries = {
-            build: Implementation(
-                name=plan.name,
-                image=plan.images[build],
-                url=facts.url,
-                version=facts.version,
-                roles=plan.roles,
-                speaks=OVER_QUIC,
-            )
-            for build, facts in plan.facts.items()
-        }
-        self._place, self._width = place, width
-        self._catalogs = {
-            build: replace(plan.catalog, implementations={**plan.catalog.implementations, plan.name: entry})
-            for build, entry in self._entries.items()
-        }
-        self._folders: dict[str, RunFolder] = {}
-        self._problems: dict[str, list[Problem]] = {build: list(of_image(plan.facts[build])) for build in BUILDS}
-        self._without_run: dict[str, dict[Job, Result]] = {build: {} for build in BUILDS}
-
-    def run(self) -> ChangeReport:
+    def run(self, clock: str) -> ChangeReport:
         """Run handshakes first, then all other cases, then the cells that differ again. Raises GuestsUnavailableError
         when this host can't run virtual time."""
-        began = time.monotonic()
-        first = jobs_with_peers(
-            self._catalogs[HEAD], self._entries[HEAD], self._plan.cases, self._plan.peers, most=len(self._plan.peers)
-        )
-        if not first:
-            raise UsageError("No job is left: no peer supports any of the cases of --case in the roles of --role.")
-        self._folders = {build: self._create(build, first) for build in BUILDS}
-        if not any(problem.fatal for problems in self._problems.values() for problem in problems):
-            with ExitStack() as stack:
-                for folder in self._folders.values():
-                    stack.enter_context(folder.locked())
-                self._open(stack)
-                self._run_all(first)
-        changes = self.changes()
-        return ChangeReport(
-            name=self._name,
-            images=self._plan.images,
-            image_ids={build: facts.image_id for build, facts in self._plan.facts.items()},
-            problems=tuple(problem for problem in self._problems[HEAD] if problem not in self._problems[BASE]),
-            changes=changes,
-            folders=self._folders,
-            path=self._plan.path,
-            clock=self._options.clock,
-            jobs=sum(map(len, self.results.values())),
-            equal=self._equal(first),
-            seconds=time.monotonic() - began,
-            url=self._options.url,
-        )
-
-    def _open(self, stack: ExitStack) -> None:
+        began, options = time.monotonic(), replace(self.options, clock=clock)
+        place = place_of(clock, saved=self.source.saved, say=partial(self.out.print, soft_wrap=True, markup=False))
         try:
-            stack.enter_context(self._place.open(self._folders[HEAD].run, self._width))
-        except (LaneError, SetupError) as error:
-            if self._options.clock == REAL:
-                raise
-            raise GuestsUnavailableError(f"This host can't run virtual time: {error}") from error
-
-    def _run_all(self, first: Sequence[Job]) -> None:
-        self._probe(first)
-        for jobs in (
-            [job for job in first if job.case == FIRST_CASE],
-            [job for job in first if job.case != FIRST_CASE],
-        ):
-            self._execute(jobs)
-            self._require_guests()
-        while more := self._further():
-            self._out.print(f"{len(more)} jobs run again with each build, because their cells differ.")
-            self._execute(more)
-
-    def _require_guests(self) -> None:
-        """Raise GuestsUnavailableError when all jobs so far failed because of their guests."""
-        ended = [result for build in BUILDS for result in self.results[build].values()]
-        broken = [result for result in ended if code_of(result).startswith(_GUEST)]
-        if ended and len(broken) == len(ended):
-            raise GuestsUnavailableError(f"This host can't run virtual time: {broken[0].findings[0].actual}.")
-
-    def _create(self, build: str, first: Sequence[Job]) -> RunFolder:
-        stacks = (self._name, *self._plan.peers)
-        catalog = self._catalogs[build]
-        selection = Selection.of(catalog, servers=stacks, clients=stacks, cases=self._plan.cases, iterations=1)
-        path = self._plan.path / build
-        run = new_run(
-            path,
-            selection,
-            clock=self._options.clock,
-            seed=self._options.seed,
-            image_ids={**self._ready.ids, self._name: self._plan.facts[build].image_id},
-            image_digests=self._ready.digests,
+            width = place.width(options.lanes)
+            ready = self.source.ready([self.catalog.implementations[peer] for peer in self.peers], options, self.err)
+        except SetupError as error:
+            raise self._unavailable(clock, error) from error
+        builds = {build: self._candidate(build, clock, ready) for build in BUILDS}
+        trial = Trial(candidates=tuple(builds.values()), place=place, width=width, path=self.path)
+        first = builds[HEAD].folder.run.order
+        if all(candidate.runs for candidate in trial.candidates):
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(trial.open())
+                except (LaneError, SetupError) as error:
+                    raise self._unavailable(clock, error) from error
+                self._run_all(trial, first, builds)
+        return ChangeReport(
+            name=self.entries[HEAD].name,
+            images={build: entry.image for build, entry in self.entries.items()},
+            image_ids={build: facts.image_id for build, facts in self.facts.items()},
+            problems=tuple(problem for problem in builds[HEAD].problems if problem not in builds[BASE].problems),
+            changes=self._changes(builds),
+            folders={build: candidate.folder for build, candidate in builds.items()},
+            path=self.path,
+            clock=clock,
+            jobs=sum(len(candidate.results) for candidate in trial.candidates),
+            equal=None if clock == REAL else sum(_equal(job, trial.candidates) for job in first),
+            seconds=time.monotonic() - began,
+            url=options.url,
         )
-        return RunFolder.create(path, replace(run, order=tuple(first)))
 
-    def _probe(self, jobs: Sequence[Job]) -> None:
-        """Run both images with an unknown test case, on a place that probes images."""
-        for build, folder in self._folders.items():
-            answers = self._place.probe(folder.run, folder.path / "compliance.json", jobs)
-            self._without_run[build] = verdicts_without_run(self._catalogs[build], tuple(jobs), answers)
-            reasons = {role: reason for (name, role), reason in answers.items() if name == self._name}
-            self._problems[build] += of_probe(reasons)
+    def _candidate(self, build: str, clock: str, ready: Ready) -> Candidate:
+        return Candidate.create(
+            self.path / build,
+            self.entries[build],
+            catalog=self.catalog,
+            peers=self.peers,
+            cases=self.cases,
+            most=len(self.peers),
+            facts=self.facts[build],
+            clock=clock,
+            seed=self.options.seed,
+            ready=ready,
+            observer=_Progress(self.out, build),
+        )
 
-    def _execute(self, jobs: Sequence[Job]) -> None:
-        """Run the jobs with both builds: at the same time when they can't disturb each other, otherwise case by case
-        in turns."""
-        at_once = self._place.runs_at_once
-        for _, block in groupby(jobs, key=lambda job: "" if at_once else job.case):
-            todo = tuple(block)
-            works = {build: self._campaign(build, todo) for build in BUILDS}
-            with stopping(*works.values()), ThreadPoolExecutor(len(BUILDS) if at_once else 1) as pool:
-                for build, results in zip(BUILDS, pool.map(Campaign.execute, works.values()), strict=True):
-                    self.results[build] |= results
-            if any(work.stopped for work in works.values()):
-                done = sum(map(len, self.results.values()))
-                raise InterruptedRunError(
-                    f"Stopped after {done} jobs of the comparison; they are in {self._plan.path}."
-                )
+    def _unavailable(self, clock: str, error: BentpipeError) -> BentpipeError:
+        return error if clock == REAL else GuestsUnavailableError(f"This host can't run virtual time: {error}")
 
-    def _campaign(self, build: str, jobs: tuple[Job, ...]) -> Campaign:
-        folder = self._folders[build]
-        order = dict.fromkeys((*folder.run.order, *jobs))
-        folder.save_run(replace(folder.run, order=tuple(order)))
-        return Campaign(
-            folder=folder,
-            cases=self._plan.catalog.cases,
-            todo=jobs,
-            verdicts_without_run={job: result for job, result in self._without_run[build].items() if job in jobs},
-            deployment=self._place.deployment(folder.run),
-            width=self._width,
+    def _run_all(self, trial: Trial, first: Sequence[Job], builds: Mapping[str, Candidate]) -> None:
+        trial.probe(first)
+        for handshakes in (True, False):
+            trial.run([job for job in first if (job.case == FIRST_CASE) is handshakes])
+            _require_guests(trial)
+        while more := self._further(builds):
+            self.out.print(f"{len(more)} jobs run again with each build, because their cells differ.")
             # When two results differ, the captures of both builds are useful, also of the build that succeeded.
-            retention=Retention.ALL if any(job.iteration > 1 for job in jobs) else Retention.FAILED,
-            observer=_Progress(self._out, build),
-        )
+            trial.run(more, Retention.ALL)
 
-    def changes(self) -> dict[CellPlace, Change]:
-        """Every cell with the iterations of both builds, in the order of the jobs."""
-        iterations: dict[CellPlace, dict[str, list[Result]]] = {}
-        for build, results in self.results.items():
-            for job, result in sorted(results.items(), key=lambda item: item[0].iteration):
-                iterations.setdefault(CellPlace.of(job, self._name), {name: [] for name in BUILDS})[build].append(
-                    result
-                )
-        cases = self._plan.catalog.cases
-        measured = {case for case in self._plan.cases if cases[case].kind is Kind.MEASUREMENT}
+    def _changes(self, builds: Mapping[str, Candidate]) -> dict[CellPlace, Change]:
+        """Every cell with the iterations of both builds, in the order of the cases."""
+        base, head = builds[BASE].cells(), builds[HEAD].cells()
+        cases = self.catalog.cases
+        measured = {case for case in self.cases if cases[case].kind is Kind.MEASUREMENT}
         changes = {
             place: Change(
                 place=place,
-                base=tuple(builds[BASE]),
-                head=tuple(builds[HEAD]),
+                base=base[place],
+                head=head[place],
                 measured=place.case in measured,
-                least=self._options.least / 100,
-                questions=sum(other.case in measured for other in iterations),
+                least=self.options.least / 100,
+                questions=sum(other.case in measured for other in base.keys() | head.keys()),
             )
-            for place, builds in iterations.items()
-            if all(builds.values())
+            for place in sorted(base, key=lambda place: self.cases.index(place.case))
+            if place in head
         }
         confirmed = confirmed_by_peers(changes)
-        order = list(self._plan.cases)
-        return {
-            place: replace(change, confirmed=place in confirmed)
-            for place, change in sorted(changes.items(), key=lambda item: order.index(item[0].case))
-        }
+        return {place: replace(change, confirmed=place in confirmed) for place, change in changes.items()}
 
-    def _further(self) -> list[Job]:
+    def _further(self, builds: Mapping[str, Candidate]) -> list[Job]:
         """The next iterations of the cells that differ."""
-        jobs = []
-        for place, change in self.changes().items():
-            pair = (self._name, place.peer) if place.role is Role.SERVER else (place.peer, self._name)
-            begin = len(change.head) + 1
-            jobs += [
-                Job(server=pair[0], client=pair[1], case=place.case, iteration=number)
-                for number in range(begin, begin + change.further)
-            ]
-        return jobs
+        return [
+            replace(change.head[0].job, iteration=len(change.head) + number)
+            for change in self._changes(builds).values()
+            for number in range(1, change.further + 1)
+        ]
 
-    def _equal(self, first: Sequence[Job]) -> int | None:
-        """The number of first jobs with equal packets in both builds; None in real time."""
-        if self._options.clock == REAL:
-            return None
-        return sum(
-            bool(hashes[0]) and hashes[0] == hashes[1]
-            for job in first
-            if (hashes := [packet_hashes(load_evidence(folder.artifacts(job))) for folder in self._folders.values()])
-        )
+
+def _require_guests(trial: Trial) -> None:
+    """Raise GuestsUnavailableError when all jobs so far failed because of their guests."""
+    ended = [result for candidate in trial.candidates for result in candidate.results.values()]
+    broken = [result for result in ended if code_of(result).startswith(_GUEST)]
+    if ended and len(broken) == len(ended):
+        raise GuestsUnavailableError(f"This host can't run virtual time: {broken[0].findings[0].actual}.")
+
+
+def _equal(job: Job, candidates: Iterable[Candidate]) -> bool:
+    """True when the packets of the job are equal in all runs."""
+    first, *others = [packet_hashes(load_evidence(candidate.folder.artifacts(job))) for candidate in candidates]
+    return bool(first) and all(other == first for other in others)
 
 
 class _Progress:

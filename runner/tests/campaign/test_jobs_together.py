@@ -1,22 +1,18 @@
 """Which jobs of a campaign run beside each other, and which run alone."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from runner.campaign.campaign import Campaign
-from runner.model import deployment
-from runner.model.result import Finding, Outcome, Result
+from runner.model.result import Finding, Outcome
 from runner.model.run import Job, Kind, Retention
 from runner.places.place import Concurrency
 from runner.plan import jobs as runs
 from runner.plan.catalog import Catalog
 from runner.plan.jobs import FIRST_CASE
 from runner.store.runs import RunFolder
-from runner.tests.campaign.recorded import Events, execute, recorded_run
+from runner.tests.campaign.recorded import execute, recorded_run
 from runner.tests.records import RECORDINGS
 from runner.tests.replay import Replay
 
@@ -50,52 +46,6 @@ def test_jobs_that_wait_run_beside_a_full_house_but_no_measurement(tmp_path: Pat
     assert max(len(house) - house.count("patient") for house in houses) <= width.most
     assert all("patient" not in house for house in houses[:7]), "before a handshake that may spare it"
     assert not any({"patient", "number"} <= set(house) for house in houses)
-
-
-@pytest.mark.parametrize("waits", [False, True])
-def test_what_a_result_lets_one_ask_runs_in_lanes_that_had_nothing_left(
-    tmp_path: Path, catalog: Catalog, *, waits: bool
-) -> None:
-    path = tmp_path / "run"
-    run = recorded_run(path, catalog, iterations=1)
-    record = catalog.cases["handshakeloss"].record() if waits else run.cases["lossy"]
-    case = replace(record, name="lossy", kind=Kind.TEST_CASE)
-    folder = RunFolder.create(path, replace(run, cases={"lossy": case}))
-    assert deployment.waits(case) == waits
-    (first,) = folder.run.order
-    together: list[int] = []
-    running: list[Job] = []
-    events = Events()
-
-    class Slow(Replay):
-        def run(self, job: Job, folder: Path, *, attempt: int) -> None:
-            running.append(job)
-            together.append(len(running))
-            time.sleep(0.6)  # until the other lane has begun
-            super().run(job, folder, attempt=attempt)
-            running.remove(job)
-
-    class TwoMore:
-        def further(self, job: Job, results: Mapping[Job, Result]) -> list[Job]:
-            assert job in results
-            return [replace(job, iteration=number) for number in (2, 3)] if job == first else []
-
-    results = Campaign(
-        folder=folder,
-        cases={"lossy": catalog.cases["goodput"]},
-        todo=folder.run.order,
-        verdicts_without_run={},
-        deployment=Slow(RECORDINGS),
-        width=replace(Concurrency.parse("auto"), most=2, _open=dict.fromkeys(Kind, 2)),
-        retention=Retention("all"),
-        observer=events,
-        extension=TwoMore(),
-    ).execute()
-    assert sorted(job.iteration for job in results) == [1, 2, 3]
-    assert together == [1, 1, 2]
-    assert results == folder.results()
-    last = events[-1]
-    assert (last.done, last.total, last.seconds_left) == (3, 3, 0.0)
 
 
 def test_no_verdict_is_asked_for_beside_a_number_that_wants_to_be_alone(tmp_path: Path, catalog: Catalog) -> None:

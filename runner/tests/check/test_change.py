@@ -7,7 +7,7 @@ from math import comb
 
 import pytest
 
-from runner.check.cell import CellPlace
+from runner.check.candidate import CellPlace
 from runner.check.change import CellState, Change, confirmed_by_peers
 from runner.model.result import Finding, Outcome, Result, Sample
 from runner.model.stack import Role

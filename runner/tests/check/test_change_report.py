@@ -7,7 +7,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from runner.check.cell import CellPlace, Problem
+from runner.check.candidate import CellPlace, Problem
 from runner.check.change import Change, ChangeReport
 from runner.check.check import Verdict
 from runner.model.stack import Role

@@ -14,7 +14,7 @@ from xml.etree import ElementTree as Xml
 import docker
 import pytest
 
-from runner.check.cell import MOST
+from runner.check.candidate import MOST
 from runner.engine.engine import connect
 from runner.paths import ROOT
 

@@ -1,19 +1,32 @@
-"""The subject of a check: its cases with each peer, the verdict over all iterations, and problems with their fixes."""
+"""A candidate, the build under test: its jobs with reference peers, the verdict over all iterations of a case, and
+problems with their fixes."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from types import MappingProxyType
 from xml.etree import ElementTree as Xml
 
+from runner.campaign.campaign import Campaign, stopping
 from runner.compare.stats import count, rate_text
-from runner.errors import UsageError
+from runner.errors import InterruptedRunError, UsageError
 from runner.images.images import ImageFacts
+from runner.images.setup import Ready
+from runner.model.deployment import Observer
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import Job, Kind
-from runner.model.stack import Implementation, Role
-from runner.plan.catalog import Catalog, named, split
-from runner.plan.jobs import declared_unsupported
+from runner.model.run import Job, Kind, Retention
+from runner.model.stack import OVER_QUIC, Implementation, Role
+from runner.places.lane_job import Specs
+from runner.places.place import Concurrency, Place
+from runner.plan.catalog import Catalog, Selection, named, split
+from runner.plan.jobs import declared_unsupported, new_run, other_protocols
+from runner.store.runs import RunFolder
+from runner.units import format_count
 from testcases.hits import MISSED
 
 # One case with one peer: the rule for further iterations, and the verdict over all iterations.
@@ -157,22 +170,38 @@ def subject_name(name: str | None, image: str, peers: Sequence[str]) -> str:
     return name
 
 
+def as_stack(
+    name: str, image: str, facts: ImageFacts | None, *, roles: tuple[Role, ...] = tuple(Role)
+) -> Implementation:
+    """A build under test as an entry of the catalogue. `facts`: of its image."""
+    return Implementation(
+        name=name,
+        image=image,
+        url=facts.url if facts else "",
+        version=facts.version if facts else "",
+        roles=roles,
+        speaks=OVER_QUIC,
+    )
+
+
+def with_stack(catalog: Catalog, entry: Implementation) -> Catalog:
+    """The catalogue in which `entry` is the stack of its name."""
+    return replace(catalog, implementations={**catalog.implementations, entry.name: entry})
+
+
 def jobs_with_peers(
-    catalog: Catalog, entry: Implementation, cases: Iterable[str], peers: Sequence[str], *, most: int
-) -> list[Job]:
-    """The jobs of each case in each role that the case judges, with the first `most` peers that support it."""
-    jobs = []
+    catalog: Catalog, name: str, cases: Iterable[str], peers: Sequence[str], *, most: int
+) -> tuple[Job, ...]:
+    """The first iteration of each case in each role of the stack `name` that the case judges, with the first `most`
+    peers that support it."""
+    jobs: list[Job] = []
     for case in cases:
-        for role in (role for role in entry.roles if role in catalog.cases[case].judges):
-            pairs = [
-                Job(server=entry.name, client=peer, case=case, iteration=1)
-                if role is Role.SERVER
-                else Job(server=peer, client=entry.name, case=case, iteration=1)
-                for peer in peers
-            ]
-            able = [job for job in pairs if declared_unsupported(catalog, job) is None]
-            jobs += able[:most]
-    return jobs
+        for role in catalog.implementations[name].roles:
+            if role in catalog.cases[case].judges:
+                pairs = [(name, peer) if role is Role.SERVER else (peer, name) for peer in peers]
+                played = [Job(server=server, client=client, case=case, iteration=1) for server, client in pairs]
+                jobs += [job for job in played if declared_unsupported(catalog, job) is None][:most]
+    return tuple(jobs)
 
 
 # Problems of an image and their fixes: in the image itself, in the compliance probe, and in its jobs.
@@ -241,6 +270,157 @@ def of_output(role: Role, output: str) -> Iterator[Problem]:
             code="no-net-admin",
             what=f"As {role.value}, /setup.sh lacks a permission: `{refused[0].strip()[:160]}`.",
             fix="Run /setup.sh as root before anything else: only root has NET_ADMIN in the container.",
+        )
+
+
+# Candidates and their jobs with reference peers: `check` has one candidate, `ci` has one for each of two builds.
+
+
+@dataclass(kw_only=True)
+class Candidate:
+    """One build of the stack under test, and its run with reference peers.
+
+    `catalog`: the catalogue with this build as the stack `name`. `facts`: of its image; None: commands of this host,
+    which are the endpoints `specs`.
+    """
+
+    name: str
+    catalog: Catalog
+    peers: tuple[str, ...]
+    facts: ImageFacts | None
+    specs: Specs
+    folder: RunFolder
+    observer: Observer
+    results: dict[Job, Result] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        entry: Implementation,
+        *,
+        catalog: Catalog,
+        peers: tuple[str, ...],
+        cases: tuple[str, ...],
+        most: int,
+        facts: ImageFacts | None,
+        specs: Specs = MappingProxyType({}),
+        clock: str,
+        seed: int | None = None,
+        ready: Ready,
+        observer: Observer,
+    ) -> "Candidate":
+        """Make the run folder `path` with the first iteration of every case with `most` peers. `entry`: the build as a
+        stack. `ready`: the images of the peers. Raises UsageError when the folder already has a run."""
+        known = with_stack(catalog, entry)
+        stacks = (entry.name, *peers)
+        selection = Selection.of(known, servers=stacks, clients=stacks, cases=cases, iterations=1)
+        ids = ready.ids | ({entry.name: facts.image_id} if facts else {})
+        run = new_run(path, selection, clock=clock, seed=seed, image_ids=ids, image_digests=ready.digests)
+        order = jobs_with_peers(known, entry.name, cases, peers, most=most)
+        if not order:
+            raise UsageError("No job is left: no peer supports any of the selected cases in the selected roles.")
+        return cls(
+            name=entry.name,
+            catalog=known,
+            peers=peers,
+            facts=facts,
+            specs=specs,
+            folder=RunFolder.create(path, replace(run, order=order)),
+            observer=observer,
+            problems=list(of_image(facts)) if facts else [],
+        )
+
+    @property
+    def entry(self) -> Implementation:
+        """The build as a stack."""
+        return self.catalog.implementations[self.name]
+
+    @property
+    def runs(self) -> bool:
+        """False when the image can't be run at all."""
+        return not any(problem.fatal for problem in self.problems)
+
+    def limit(self, cases: Mapping[Role, tuple[str, ...]]) -> None:
+        """From now on the build has only these roles, and supports only these cases in them; an empty tuple: all."""
+        entry = replace(self.entry, roles=tuple(cases), cases={role: names for role, names in cases.items() if names})
+        self.catalog = with_stack(self.catalog, entry)
+
+    def jobs(self, cases: Iterable[str], *, most: int) -> list[Job]:
+        """The jobs of `cases` that have no result yet, with the first `most` peers that support each case."""
+        jobs = jobs_with_peers(self.catalog, self.name, cases, self.peers, most=most)
+        return [job for job in jobs if job not in self.results]
+
+    def cells(self) -> dict[CellPlace, tuple[Result, ...]]:
+        """The results of each case with each peer, by iteration; cells in the order in which they were first run."""
+        return cells_of(self.results, self.name)
+
+
+def cells_of(results: Mapping[Job, Result], name: str) -> dict[CellPlace, tuple[Result, ...]]:
+    """The results of the stack `name` with each peer in each case, by iteration."""
+    cells: dict[CellPlace, list[Result]] = {}
+    for job, result in results.items():
+        cells.setdefault(CellPlace.of(job, name), []).append(result)
+    return {place: tuple(sorted(cell, key=lambda result: result.iteration)) for place, cell in cells.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """The jobs of candidates at one place. `path`: the folder of all their runs."""
+
+    candidates: tuple[Candidate, ...]
+    place: Place
+    width: Concurrency
+    path: Path
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Lock the runs, and open the place. All stages use it: making a lane takes as long as a job."""
+        with ExitStack() as stack:
+            for candidate in self.candidates:
+                stack.enter_context(candidate.folder.locked())
+            stack.enter_context(self.place.open(self.candidates[0].folder.run, self.width))
+            yield
+
+    def probe(self, jobs: Sequence[Job]) -> None:
+        """Run the images with an unknown TESTCASE. Commands of this host need no probe: their script exits with 127."""
+        for candidate in self.candidates:
+            if candidate.facts is not None:
+                run, record = candidate.folder.run, candidate.folder.path / "compliance.json"
+                answers = self.place.probe(run, record, jobs)
+                reasons = {role: reason for (name, role), reason in answers.items() if name == candidate.name}
+                candidate.problems += of_probe(reasons)
+
+    def run(self, jobs: Sequence[Job], retention: Retention = Retention.FAILED) -> None:
+        """Run the jobs with each candidate: with all candidates at the same time when they can't disturb each other,
+        otherwise case by case in turns. Raises InterruptedRunError after Ctrl-C."""
+        one, at_once = len(self.candidates) == 1, self.place.runs_at_once
+        for _, block in groupby(jobs, key=lambda job: "" if one or at_once else job.case):
+            todo = tuple(block)
+            works = [self._campaign(candidate, todo, retention) for candidate in self.candidates]
+            with stopping(*works), ThreadPoolExecutor(len(works)) as pool:
+                execute = pool.map if at_once and not one else map
+                for candidate, results in zip(self.candidates, execute(Campaign.execute, works), strict=True):
+                    candidate.results |= results
+            if any(work.stopped for work in works):
+                done = sum(len(candidate.results) for candidate in self.candidates)
+                raise InterruptedRunError(f"Stopped after {format_count(done, 'job')}; they are in {self.path}.")
+
+    def _campaign(self, candidate: Candidate, jobs: tuple[Job, ...], retention: Retention) -> Campaign:
+        folder = candidate.folder
+        order = dict.fromkeys((*folder.run.order, *jobs))
+        protocols = folder.run.protocols | other_protocols(candidate.catalog, jobs)
+        folder.save_run(replace(folder.run, order=tuple(order), protocols=protocols))
+        return Campaign(
+            folder=folder,
+            cases=candidate.catalog.cases,
+            todo=jobs,
+            verdicts_without_run={},
+            deployment=self.place.deployment(folder.run, candidate.specs),
+            width=self.width,
+            retention=retention,
+            observer=candidate.observer,
         )
 
 

@@ -1,11 +1,19 @@
 """When a cell runs again, and when an image fails a case: the rule, and the probability of a wrong verdict."""
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
-from runner.check.cell import CheckedCell
+from runner.check.candidate import MOST, Candidate, CheckedCell, as_stack
+from runner.check.check import further
+from runner.errors import UsageError
+from runner.images.setup import Ready
+from runner.model.deployment import REAL, Silent
 from runner.model.result import Finding, Outcome, Result
+from runner.model.run import Job
+from runner.model.stack import Role
+from runner.plan.catalog import load_catalog
 
 _REASON = Finding(code="", requirement="It works.", expected="yes", actual="no")
 # S succeeded, F failed, U answered with 127, M missed by the impairment, D disturbed
@@ -114,3 +122,42 @@ def test_chance_seldom_turns_a_good_image_red_and_seldom_spares_a_bad_one() -> N
 def test_one_more_round_settles_what_nothing_disturbs(rest: str) -> None:
     assert cell("F").further == len(rest)
     assert cell("F" + rest).further == 0
+
+
+def test_the_jobs_of_a_candidate_follow_from_its_results(tmp_path: Path) -> None:
+    candidate = Candidate.create(
+        tmp_path / "run",
+        as_stack("mine", "example/mine", None),
+        catalog=load_catalog(),
+        peers=("quinn", "quic-go"),
+        cases=("handshake", "http3", "handshakeloss"),
+        most=1,
+        facts=None,
+        clock=REAL,
+        seed=1,
+        ready=Ready(ids={}, digests={}),
+        observer=Silent(),
+    )
+    assert {job.ends for job in candidate.folder.run.order} == {"mine → quinn", "quinn → mine"}
+    candidate.limit({Role.CLIENT: ("http3",)})
+    jobs = candidate.jobs(("http3", "handshakeloss"), most=2)
+    assert {(job.case, job.server) for job in jobs} == {("http3", "quinn"), ("http3", "quic-go")}
+    lossy = Job(server="quinn", client="mine", case="handshakeloss", iteration=1)
+    candidate.results = {jobs[0]: Result.of(jobs[0], Outcome.FAILED), lossy: Result.of(lossy, Outcome.FAILED, _REASON)}
+    assert candidate.jobs(("http3",), most=2) == jobs[1:]
+    assert [(job.case, job.iteration) for job in further(candidate)] == [
+        ("handshakeloss", number) for number in range(2, MOST + 1)
+    ]
+    with pytest.raises(UsageError, match="No job is left"):
+        Candidate.create(
+            tmp_path / "none",
+            as_stack("mine", "example/mine", None, roles=()),
+            catalog=load_catalog(),
+            peers=("quinn",),
+            cases=("handshake",),
+            most=1,
+            facts=None,
+            clock=REAL,
+            ready=Ready(ids={}, digests={}),
+            observer=Silent(),
+        )
