@@ -379,8 +379,8 @@ class ChangeReport:
         job = change.shown.job
         build = "base" if change.state is CellState.BETTER else "head"
         page = f"{SITE}/{build}/{job.pair}/{job.case_link}.html"
-        places = "; ".join(f"packets {finding.places}" for finding in change.shown.findings[:1] if finding.packets)
-        return f"[{places or 'page'}]({self.url.rstrip('/')}/{page})" if self.url else places or f"`{page}`"
+        packets = next((f"packets {finding.places}" for finding in change.shown.findings[:1] if finding.packets), "")
+        return f"[{packets or 'page'}]({self.url.rstrip('/')}/{page})" if self.url else packets or f"`{page}`"
 
     def junit(self) -> bytes:
         """The report as JUnit: one suite for the contract and one for each role. A cell that fails with base too is

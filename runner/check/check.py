@@ -53,7 +53,7 @@ from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.jobs import LOGS, busy, cannot_talk, run_path
 from runner.plan.options import CheckOptions
 from runner.store.runs import own_logs
-from runner.terminal.printing import STYLES, RunWatch
+from runner.terminal.printing import STYLES, RunWatch, show_finding
 from runner.units import format_count, format_data_rate, format_duration, format_size
 
 # A build on the user's host as an endpoint, without an image: its container has the host's files, read-only.
@@ -380,7 +380,7 @@ class Report:
                 entries[place] = replace(
                     entry,
                     tag="failure" if fails else entry.tag,
-                    message=f"§ {rules[0].code}: {rules[0].actual}" if fails else entry.message,
+                    message=f"§ {rules[0].headline}" if fails else entry.message,
                     text=f"{entry.text}\n{text}".strip(),
                 )
         return junit(f"check {self.subject}", self.problems, entries)
@@ -388,15 +388,8 @@ class Report:
 
 def finding_lines(finding: Finding, how: str) -> list[str]:
     """A finding as a Markdown list. `how`: the fix; empty when the requirement already says it."""
-    section = f" ({finding.section})" if finding.section else ""
-    lines = [
-        f"- `{finding.code}`{f' of the {finding.role}' if finding.role else ''}: {finding.requirement}{section}",
-        f"- expected: {finding.expected}",
-        f"- actual: {finding.actual}",
-    ]
-    if finding.packets:
-        lines.append(f"- packets {finding.places}, in the capture of the {finding.vantage}")
-    return [*lines, f"- fix: {how}"] if how else lines
+    title = f"- `{finding.code}`{finding.title.removeprefix(finding.code)}: {finding.rule}"
+    return [title, *(f"- {heading}: {text}" for heading, text in finding.parts(how).items())]
 
 
 def findings_text(findings: Iterable[Finding], fix_of_code: Callable[[Finding], str]) -> str:
@@ -441,7 +434,7 @@ def _junit_entry(cell: CheckedCell, role: Role, *, nothing: bool, is_open: bool)
     if tag is None:
         return JUnitEntry(text=f"{cell.rate}\n{text}" if cell.tolerated else "", seconds=seconds)
     words = ["not decided"] if cell.outcome is Outcome.ERROR else ["the peer's fault"] if nothing else []
-    words += [f"{finding.code}: {finding.actual}" for finding in findings[:1]] or [cell.outcome.value]
+    words += [finding.headline for finding in findings[:1]] or [cell.outcome.value]
     words += [cell.rate] if cell.rate else []
     return JUnitEntry(tag=tag, message="; ".join(words), text=text, seconds=seconds)
 
@@ -683,11 +676,8 @@ def _style(report: Report, place: CellPlace) -> str:
 def _show_rule(console: Console, report: Report, places: Mapping[CellPlace, Finding]) -> None:
     """Print a MUST that the image broke, with the packets of the first cell that shows it."""
     (place, finding), others = next(iter(places.items())), len(places) - 1
-    rule = escape(f"{finding.code}: {finding.requirement} ({finding.section})")
-    console.print(f"\n  [red]§[/red] {rule}", soft_wrap=True)
-    shown = f"; packets {finding.places}" if finding.packets else ""
-    where = f"{place}{f' and {others} more' if others else ''}"
-    console.print(f"  got {escape(finding.actual)}{shown}, in {where}", soft_wrap=True)
+    console.print(f"\n[red]§[/red] in {place}{f' and {others} more' if others else ''}", soft_wrap=True)
+    show_finding(console, finding)
     console.print(f"  [dim]./bentpipe show {report.path(place)}[/dim]", soft_wrap=True)
 
 
@@ -695,10 +685,5 @@ def _show_cell(console: Console, report: Report, place: CellPlace) -> None:
     cell = report.cells[place]
     console.print(f"\n[bold]{place}[/bold]" + (f": {cell.rate}" if cell.rate else ""), soft_wrap=True)
     for finding in cell.shown.findings:
-        section = f" ({finding.section})" if finding.section else ""
-        whose = f" of the {finding.role}" if finding.role else ""
-        console.print(f"  {escape(finding.code)}{whose}: {escape(finding.requirement)}{section}", soft_wrap=True)
-        console.print(f"  expected {escape(finding.expected)}; got {escape(finding.actual)}", soft_wrap=True)
-        if fix := fix_of(cell, finding, place.role):
-            console.print(f"  fix: {fix}", soft_wrap=True)
+        show_finding(console, finding, fix_of(cell, finding, place.role))
     console.print(f"  [dim]./bentpipe show {report.path(place)}[/dim]", soft_wrap=True)

@@ -357,9 +357,7 @@ class CellIterations:
         )
         order = (Outcome.FAILED, Outcome.SUCCEEDED, *_NO_RUN)
         self.outcome = next((outcome for outcome in order if outcome in outcomes), None)
-        self.why = next(
-            (f"{finding.code}: {finding.actual}" for result in self.results for finding in result.findings), ""
-        )
+        self.why = next((finding.headline for result in self.results for finding in result.findings), "")
 
     def values(self, metric: str, *, current: bool = True) -> list[float]:
         """The values of the iterations that succeeded over the cell's protocol. With `current`: only values by the

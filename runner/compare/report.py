@@ -483,8 +483,7 @@ def _finding(results: Sequence[Result]) -> tuple[str, str, int | None]:
     for result in results:
         if result.outcome not in (Outcome.SUCCEEDED, Outcome.ERROR):
             for finding in result.findings:
-                packets = f"; packets {finding.places}, capture of the {finding.vantage}" if finding.packets else ""
-                return finding.code, f"{finding.code}: {finding.actual}{packets}", result.iteration
+                return finding.code, f"{finding.code}: {finding.evidence}", result.iteration
     return "", "", None
 
 

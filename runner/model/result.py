@@ -100,6 +100,34 @@ class Finding:
             for packet, time in zip(self.packets, times, strict=False)
         )
 
+    # The text of a finding is made here only; the terminal, reports and pages choose a length.
+
+    @property
+    def title(self) -> str:
+        """`client-exit of the client`; the code alone when no endpoint is at fault."""
+        return f"{self.code} of the {self.role}" if self.role else self.code
+
+    @property
+    def headline(self) -> str:
+        """`client-exit: exit code 1`, in one line."""
+        return f"{self.code}: {' '.join(self.actual.split())}"
+
+    @property
+    def rule(self) -> str:
+        """The requirement with its source: `Data arrives once. (RFC 9000 §2.2)`."""
+        return f"{self.requirement} ({self.section})" if self.section else self.requirement
+
+    @property
+    def evidence(self) -> str:
+        """`exit code 1; packets 12 at 0.031 s, in the capture of the client`."""
+        return f"{self.actual}; packets {self.parts()['packets']}" if self.packets else self.actual
+
+    def parts(self, fix: str = "") -> dict[str, str]:
+        """What stands below title and rule, by heading: expected, actual, packets, fix. Empty parts are left out."""
+        packets = f"{self.places}, in the capture of the {self.vantage}" if self.packets else ""
+        parts = {"expected": self.expected, "actual": self.actual, "packets": packets, "fix": fix}
+        return {heading: text for heading, text in parts.items() if text}
+
 
 @dataclass(frozen=True, kw_only=True)
 class PublicVerdict:

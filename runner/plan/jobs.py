@@ -84,7 +84,7 @@ def prevented(job: Job, done: Mapping[Job, Result]) -> Finding | None:
     before = done.get(handshake_of(job))
     if job.case == FIRST_CASE or before is None or not cannot_talk(before):
         return None
-    why = f"{before.findings[0].code}: {before.findings[0].actual}" if before.findings else before.outcome.value
+    why = before.findings[0].headline if before.findings else before.outcome.value
     return Finding(
         code=FIRST_CASE_FAILED,
         requirement="The client gets a file from the server before the pair runs other cases.",

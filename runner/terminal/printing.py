@@ -106,7 +106,7 @@ def outcome_text(outcome: Outcome) -> str:
 def result_line(result: Result, kind: Kind) -> str:
     """The line of a finished job: outcome, pair, case, iteration, and its number or the reason."""
     if result.findings:
-        detail = f"{result.findings[0].code}: {result.findings[0].actual}"
+        detail = result.findings[0].headline
     elif result.page is not None:
         detail = page_line(result.page)
     elif kind is Kind.MEASUREMENT and result.sample and result.sample.ttlb and result.sample.throughput:
@@ -290,10 +290,8 @@ def show_result(
         )
         console.print(f"at fault: {whose}", markup=False)
     for finding in result.findings:
-        section = f" ({escape(finding.section)})" if finding.section else ""
-        console.print(f"\n[bold]{escape(finding.code)}[/bold] {escape(finding.role)}")
-        console.print(f"  requirement  {escape(finding.requirement)}{section}")
-        console.print(f"  expected     {escape(finding.expected)}\n  actual       {escape(finding.actual)}")
+        console.print()
+        show_finding(console, finding)
         _show_packets(console, finding, artifacts)
         if finding.log_tail:
             console.print(f"  last lines of its log:\n[dim]{escape(finding.log_tail)}[/dim]")
@@ -327,6 +325,13 @@ def show_result(
         console.print(f"[yellow]attempt {number} did not count: {escape(reason)}[/yellow]")
 
 
+def show_finding(console: Console, finding: Finding, fix: str = "") -> None:
+    """Print the whole text of a finding. `fix`: advice for the endpoint at fault."""
+    console.print(f"[bold]{escape(finding.title)}[/bold]: {escape(finding.rule)}", soft_wrap=True)
+    for heading, text in finding.parts(fix).items():
+        console.print(f"  {heading}: {escape(text)}", soft_wrap=True)
+
+
 def _lateness(result: Result, truth: LinkTruth) -> str:
     """The simulator's lateness; empty in virtual time, where the load of the host has no effect."""
     if result.clock != REAL:
@@ -338,10 +343,7 @@ def _lateness(result: Result, truth: LinkTruth) -> str:
 def _show_notes(console: Console, result: Result) -> None:
     """Print notes that don't change the verdict, and the public runner's verdict when it differs."""
     for note in result.notes:
-        section = f" ({note.section})" if note.section else ""
-        name = ", ".join(filter(None, (note.code, note.role)))
-        sentence = f"note {name}: {note.requirement}{section} Here: {note.actual}"
-        console.print(f"\n{escape(sentence)}", soft_wrap=True)
+        console.print(f"\nnote {escape(f'{note.title}: {note.rule} Here: {note.actual}')}", soft_wrap=True)
     if result.public is not None and result.public.outcome is not result.outcome:
         why = f": {result.public.why}" if result.public.why else ""
         console.print(
@@ -364,19 +366,18 @@ def _show_diagnoses(console: Console, result: Result) -> None:
 
 
 def _show_packets(console: Console, finding: Finding, artifacts: Artifacts) -> None:
-    """Print the packets that prove a finding, and the command that shows them."""
+    """Print the command that shows the packets of a finding."""
     if not finding.packets:
         return
-    console.print(f"  packets      {finding.places}, {finding.vantage} side of the link", soft_wrap=True, markup=False)
     capture = artifacts.client_capture if finding.vantage == "client" else artifacts.server_capture
     if not capture.is_file():
-        console.print("[dim]               the capture was not kept: run the job again with --keep-captures all[/dim]")
+        console.print("[dim]  the capture was not kept: run the job again with --keep-captures all[/dim]")
         return
     shown = f"frame.number in {{{', '.join(map(str, finding.packets))}}}"
     folder = artifacts.folder.absolute()
     job = folder.relative_to(LOGS) if folder.is_relative_to(LOGS) else folder
     command = f"./bentpipe packets {shlex.quote(str(job))} --vantage {finding.vantage} --details"
-    console.print(f"  show them    {escape(command)} --filter '{escape(shown)}'", soft_wrap=True)
+    console.print(f"  show them: {escape(command)} --filter '{escape(shown)}'", soft_wrap=True)
 
 
 def _show_violations(console: Console, result: Result) -> None:
@@ -385,12 +386,8 @@ def _show_violations(console: Console, result: Result) -> None:
         return
     console.print(f"\n{format_count(len(result.violations), 'broken protocol rule')}")
     for violation in result.violations:
-        console.print(
-            f"  [red]{escape(violation.code)}[/red], {escape(violation.role)}: "
-            f"{escape(violation.requirement)} {escape(violation.section)}"
-        )
-        where = f"    {violation.actual}; packets {violation.places}, {violation.vantage} side of the link"
-        console.print(where, soft_wrap=True, markup=False)
+        console.print(f"  [red]{escape(violation.title)}[/red]: {escape(violation.rule)}", soft_wrap=True)
+        console.print(f"    {violation.evidence}", soft_wrap=True, markup=False)
 
 
 def _show_invariants(console: Console, result: Result) -> None:
@@ -612,11 +609,11 @@ def _rule_lines(results: Mapping[Job, Result]) -> Iterator[str]:
         for finding in result.violations:
             stack = {"client": job.client, "server": job.server}.get(finding.role, "")
             broken.setdefault((finding.role, stack, finding.code), []).append((job, finding))
-    for (role, stack, code), shown in list(broken.items())[:_LISTED]:
+    for (role, stack, _), shown in list(broken.items())[:_LISTED]:
         job, finding = shown[0]
         where = f"{job.case_link}  {job.ends} #{job.iteration}"
         more = f" and {len(shown) - 1} more" if len(shown) > 1 else ""
-        yield f"§ {role} {stack}: {code}: {' '.join(finding.actual.split())} ({where}{more})"
+        yield f"§ {role} {stack}: {finding.headline} ({where}{more})"
     if len(broken) > _LISTED:
         yield f"{format_count(len(broken) - _LISTED, 'more broken rule')}: the page *Rules* of the site lists them."
 
@@ -639,4 +636,4 @@ def _why(job: Job, result: Result) -> str:
         return "no reason was recorded"
     stack = {"client": job.client, "server": job.server}.get(result.culprit, "")
     whose = f"{result.culprit} {stack}: " if stack else ""
-    return f"{whose}{finding.code}: {' '.join(finding.actual.split())}"
+    return f"{whose}{finding.headline}"

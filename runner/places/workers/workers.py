@@ -366,7 +366,7 @@ class Workers(Deployment):
         """Count a result for its worker. After several consecutive results that don't count, the worker is benched."""
         first = result.findings[0] if result.findings else None
         fault = result.outcome is Outcome.ERROR and first is not None and another_attempt_helps(first.code)
-        self._learn(result.host.get("worker", ""), f"{first.code}: {first.actual}" if fault and first else "")
+        self._learn(result.host.get("worker", ""), first.headline if fault and first else "")
 
     def _learn(self, worker: str, fault: str) -> None:
         with self._state:
