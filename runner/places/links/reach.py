@@ -34,7 +34,7 @@ _GLOBAL = re.compile(r"^\d+: +(\S+) +inet6? ([0-9a-fA-F.:]+)/\d+ .*scope global"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
+class AddressCandidate:
     """An address of the server's host as the client's host sees it. RTT in seconds, payload in bytes of UDP."""
 
     address: str
@@ -76,10 +76,10 @@ class Candidate:
 class Reach:
     """The result of the search: the chosen address by family, and every candidate."""
 
-    chosen: dict[int, Candidate]
-    known: tuple[Candidate, ...]
+    chosen: dict[int, AddressCandidate]
+    known: tuple[AddressCandidate, ...]
 
-    def of(self, host: str) -> Candidate:
+    def of(self, host: str) -> AddressCandidate:
         """The address for the host name of a case. Raises LaneError `no-address` when the case needs IPv6 and the link
         has no IPv6."""
         if host == "server6" and 6 not in self.chosen:
@@ -108,7 +108,7 @@ def find(link: RealLink, client: Engine, server: Engine, notifier: Notifier, *, 
         candidates = _candidates(link, server, there, seen_as)
         routes = _routes(client, f"{name}-route", candidates)
         known = [
-            Candidate(address=candidate, interface=device, local=source)
+            AddressCandidate(address=candidate, interface=device, local=source)
             for candidate, (device, source) in routes.items()
         ]
         text, to_ask = "", [candidate.address for candidate in known if not candidate.detour(link)]
@@ -122,13 +122,13 @@ def find(link: RealLink, client: Engine, server: Engine, notifier: Notifier, *, 
     usable = [candidate for candidate in known if not candidate.problem(link)]
     if not usable:
         raise LaneError("no-address", unreachable(link, known, trouble))
-    chosen: dict[int, Candidate] = {}
+    chosen: dict[int, AddressCandidate] = {}
     for candidate in sorted(usable, key=lambda candidate: (candidates.index(candidate.address), candidate.rtt or 0.0)):
         chosen.setdefault(candidate.family, candidate)
     return Reach(chosen=chosen, known=tuple(known))
 
 
-def unreachable(link: RealLink, known: Iterable[Candidate], trouble: list[str]) -> str:
+def unreachable(link: RealLink, known: Iterable[AddressCandidate], trouble: list[str]) -> str:
     """Why no address can be used, and the fix. `trouble`: errors of the port on the server's host."""
     reasons = (
         "; ".join([f"{candidate.address}: {candidate.problem(link)}" for candidate in known] + trouble)
@@ -219,7 +219,7 @@ def _printed(engine: Engine, container: str, word: str, notifier: Notifier) -> s
     raise LaneError("no-address", "The addresses could not be probed.", printed=engine.printed(container)[-2000:])
 
 
-def _answered_over(server: Engine, container: str, candidate: Candidate) -> Candidate:
+def _answered_over(server: Engine, container: str, candidate: AddressCandidate) -> AddressCandidate:
     """The candidate, with the interface over which the server's host answers the client."""
     if not candidate.client:
         return candidate
@@ -228,13 +228,13 @@ def _answered_over(server: Engine, container: str, candidate: Candidate) -> Cand
     return replace(candidate, server_interface=device[1] if device else "")
 
 
-def _read(text: str, routes: dict[str, Route]) -> Iterator[Candidate]:
+def _read(text: str, routes: dict[str, Route]) -> Iterator[AddressCandidate]:
     for line in text.splitlines():
         words = line.split()
         if len(words) != 5 or words[0] not in routes:
             continue
         address, rtt, payload, source, client = words
-        yield Candidate(
+        yield AddressCandidate(
             address=address,
             interface=routes[address][0],
             local=routes[address][1],

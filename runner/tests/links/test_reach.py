@@ -1,11 +1,11 @@
 """The sentence about a server that the client's host can't reach names the fix."""
 
 from runner.model.link import RealLink, RemoteHost
-from runner.places.links.reach import Candidate, unreachable
+from runner.places.links.reach import AddressCandidate, unreachable
 
 ROOF = RemoteHost(name="roof", user="measure", address="192.0.2.1", port=22, host_key="ssh-ed25519 AAAA", key=None)
 LINK = RealLink(name="sky", client=ROOF, server=None, interface="sat0", forward_rate=20_000_000, return_rate=2_000_000)
-SILENT = Candidate(address="192.0.2.2", interface="sat0", local="192.0.2.1")
+SILENT = AddressCandidate(address="192.0.2.2", interface="sat0", local="192.0.2.1")
 
 
 def test_silence_may_be_a_firewall() -> None:
