@@ -46,6 +46,7 @@ _LEAST_UNANSWERED = 10
 _LEAST_LARGE = 10  # datagrams
 _EACH_RTT = (0.9, 1.2)  # RTTs from one rest to the next
 _UNANSWERED = 0.7  # share of the rests; of a sender that waits for ACKs less than 0.3
+_GROWTH = 1.4  # of the bytes in flight in an RTT: slow start doubles them
 
 
 @dataclass(frozen=True)
@@ -203,13 +204,17 @@ class Supply:
         """Per datagram, full or not: whether the server rested after it, and ACKs that arrived long before the end of
         the rest let no packet go. So the window was not full. With `each_rtt`, only rests of a sender that sends one
         burst per RTT (`Limit.PACING`); otherwise only shorter rests, in which the application had no data. No datagram
-        counts where ACKs end most rests."""
+        counts where ACKs end most rests, or where the bytes in flight grow as in slow start: a pacer that sends several
+        datagrams at once (ngtcp2) rests between them, too, and its data rate grows with the window."""
         gap = self.following - self.time
         rests = np.isfinite(gap) & (gap > max(_ABOVE_TIMER, _ABOVE_PACER * float(np.median(gap)))) & ~self.blocked
         rests &= self.view.room.pending(self.time + 1e-6) > 0
         # A smaller window after a loss needs no packet for an ACK, either.
         signals = self.view.flight.signals
         rests &= np.searchsorted(signals, self.following) == np.searchsorted(signals, self.time - 2 * self.view.window)
+        if not each_rtt:
+            in_flight = self.view.flight.in_flight
+            rests &= in_flight(self.time + 1e-6) < _GROWTH * in_flight(self.time + 1e-6 - self.view.rtt)
         ends = np.flatnonzero(rests)
         large = np.zeros(len(gap), dtype=bool)  # a slow stack sends less after each ACK
         large[ends] = np.diff(ends, prepend=-1) >= _LEAST_LARGE

@@ -50,6 +50,10 @@ class Cause:
     """Data rate in the contract of a real link; 0: the link is emulated."""
     collapse: float = 1e9
     """From this time after the request on, the congestion window is 12 000 B."""
+    quantum: int = 1
+    """Number of packets that the pacer sends at once."""
+    pace: float = 1.25
+    """The pacer's data rate, in congestion windows per RTT."""
     burst: bool = False
     """No pacing, and no packet is sent until the whole last window is acknowledged."""
     lost: Callable[[int], bool] = field(default=lambda _: False)
@@ -149,14 +153,14 @@ class Made:
             return
         self._burst_done = False
         while self._allowed():
-            if self._now < self._next_send:
+            if self._now < self._next_send and self._number % cause.quantum == 0:
                 if self._wake <= self._now:
                     self._wake = self._next_send
                     self._at(self._wake, self._send)
                 return
             if not self._send_one():
                 return
-            rate = 40e6 if cause.burst else 1.25 * 8 * min(self._window, cause.cap) / (2 * cause.delay)
+            rate = 40e6 if cause.burst else cause.pace * 8 * min(self._window, cause.cap) / (2 * cause.delay)
             self._next_send = max(self._next_send, self._now - 1e-3) + 8 * cause.packet / max(rate, 1e5)
         self._burst_done = True
 

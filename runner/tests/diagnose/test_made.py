@@ -71,6 +71,16 @@ def test_the_limit_is_the_one_that_was_set() -> None:
     assert idle[-1].end == pytest.approx(2.4, abs=0.1)
 
 
+@pytest.mark.parametrize(("quantum", "data_rate"), [(20, 10_000_000), (10, 6_000_000)])
+def test_the_rests_of_a_pacer_in_slow_start_are_no_lack_of_data(quantum: int, data_rate: int) -> None:
+    """ngtcp2 over a satellite: the pacer sends ten packets at once, and ACKs arrive in its rests."""
+    cause = Cause(size=1_200_000, data_rate=data_rate, delay=0.325, queue=5000, quantum=quantum, pace=1.0)
+    explanation = Made(cause).explained()
+    assert explanation.limits.get(Limit.APPLICATION, 0.0) < 0.05
+    assert "application-idle" not in {diagnosis.code for diagnosis in explanation.diagnoses}
+    assert explanation.limits[Limit.CONGESTION_WINDOW] > 0.5
+
+
 def test_a_long_rest_among_the_rests_of_a_burst_sender_is_the_applications() -> None:
     stalled = Made(Cause(burst=True, initial_window=60_000, cap=150_000, stall=(1.0, 1.5))).explained()
     assert {"bursts", "application-idle"} <= {diagnosis.code for diagnosis in stalled.diagnoses}
