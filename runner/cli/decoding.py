@@ -1,5 +1,5 @@
-"""The command `decode`. It imports neither rich nor the catalogue: their import takes longer than decoding a small
-capture."""
+"""The command `decode`. It imports neither rich, nor the catalogue, nor pyarrow: their import takes longer than
+decoding a small capture."""
 
 import json
 from collections.abc import Iterator
@@ -26,12 +26,9 @@ def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
 
     docs/decode.md lists the file formats, link layers and QUIC versions that are read.
     """
-    from runner.decode.decode import (
-        decode_capture,
-        to_json,
-    )
+    from runner.decode.decode import describe_capture
 
-    document = to_json(decode_capture(capture, keys, foreign=True))
+    document = describe_capture(capture, keys, details=as_json)
     for sentence in _unread(document, with_keys=bool(keys)):
         click.echo(_printable(sentence), err=True)
     if as_json:

@@ -393,7 +393,7 @@ class _Reader:
         records, result = self._records, self._result
         result.records = len(records.start)
         result.first_time_ns = int(records.time_ns[0]) if result.records else None
-        result.link_types = set(np.unique(records.link_type).tolist())
+        result.link_types = set(np.flatnonzero(np.bincount(records.link_type)).tolist())
         result.snapped = int((records.end - records.start < records.wire_length).sum())
         pieces = [np.empty((7, 0), dtype=np.int64)]
         for first in range(0, result.records, _ROWS):
@@ -474,8 +474,9 @@ class _Reader:
         extended = ~is_v4 & np.isin(protocol, (*_IPV6_EXTENSIONS, _IPV6_FRAGMENT))
         for at in np.flatnonzero(extended).tolist():
             udp[at], ip_length[at] = _ipv6(self._data, int(ip[at]), int(end[at]), self._result)
-        for number, count in zip(*np.unique(protocol[(protocol != _UDP) & (udp < 0)], return_counts=True), strict=True):
-            self._result.not_udp[_PROTOCOLS.get(int(number), f"IP protocol {number}")] += int(count)
+        for number, count in enumerate(np.bincount(protocol[(protocol != _UDP) & (udp < 0)]).tolist()):
+            if count:
+                self._result.not_udp[_PROTOCOLS.get(number, f"IP protocol {number}")] += count
         return udp, ip_length
 
     def _flows(self, ip: Integers, udp: Integers, is_v4: Bools) -> Integers:
@@ -626,11 +627,8 @@ def packets_by_addresses(file: CaptureFile) -> dict[str, int]:
         unicast &= records.link_type[rows] == 1
         for kind, (offset, size, header) in _ADDRESSES.items():
             chosen = start[unicast & (ethertype == kind) & (end - start >= _ETHERNET_BYTES + header)]
-            pairs, numbers = np.unique(
-                numbers_at.rows(chosen + _ETHERNET_BYTES + offset, size), axis=0, return_counts=True
-            )
-            for pair, number in zip(pairs, numbers.tolist(), strict=True):
-                counts[size, pair.tobytes()] += number
+            pairs = numbers_at.rows(chosen + _ETHERNET_BYTES + offset, size).view(f"V{size}").ravel().tolist()
+            counts.update({(size, pair): number for pair, number in sorted(Counter(pairs).items())})
         release(file.data)
     named = dict(counts.most_common(_MOST_PAIRS))
     texts = {

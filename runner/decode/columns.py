@@ -1,4 +1,7 @@
-"""The tables of one capture, which the decoder writes and `runner.trace` reads, as NumPy arrays of integers."""
+"""Columns of a capture: rows of integers while it is read, NumPy arrays of table columns, and what a trace consists of.
+
+This module does without pyarrow, whose import takes longer than decoding a small capture.
+"""
 
 import hashlib
 import mmap
@@ -6,10 +9,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Columns of the tables as NumPy arrays of integers.
 #
@@ -28,28 +34,26 @@ def no_integers() -> Integers:
     return np.empty(0, dtype=np.int64)
 
 
-def integers(column: pa.ChunkedArray) -> Integers:
+def integers(column: "pa.ChunkedArray") -> Integers:
     """A column of numbers; null becomes NULL."""
     if column.null_count:
-        column = column.cast(pa.int64()).fill_null(NULL)
+        column = column.cast("int64").fill_null(NULL)
     array: Integers = column.to_numpy().astype(np.int64, copy=False)
     return array
 
 
-def words(column: pa.ChunkedArray) -> tuple[Integers, list[str]]:
+def words(column: "pa.ChunkedArray") -> tuple[Integers, list[str]]:
     """A column of strings as positions in a list of words, and this list. The position of null is NULL."""
     if not len(column):
         return np.empty(0, dtype=np.int64), []
     array = column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = array.chunk(0)
     indices = array.indices
     if indices.null_count:
-        indices = indices.cast(pa.int64()).fill_null(NULL)
+        indices = indices.cast("int64").fill_null(NULL)
     return indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False), array.dictionary.to_pylist()
 
 
-def named(column: pa.ChunkedArray, word: str) -> Bools:
+def named(column: "pa.ChunkedArray", word: str) -> Bools:
     """Per row of a column of strings: whether the string is `word`."""
     indices, known = words(column)
     matches: Bools = np.isin(indices, [index for index, each in enumerate(known) if each == word])
@@ -60,16 +64,18 @@ def named(column: pa.ChunkedArray, word: str) -> Bools:
 
 
 class IntegerRows:
-    """Rows of `width` integers of 64 bits.
+    """Rows of integers of 64 bits. `names`: the names of their columns.
 
     New rows are appended to the flat list `tail`, because this is fast. `settle` moves them to an array, which needs a
     fifth of the memory.
     """
 
-    __slots__ = ("_blocks", "_starts", "settled", "tail", "width")
+    __slots__ = ("_blocks", "_places", "_starts", "names", "settled", "tail", "width")
 
-    def __init__(self, width: int) -> None:
-        self.width = width
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self._places = {name: place for place, name in enumerate(names)}
+        self.width = len(names)
         self.settled = 0
         """Rows that are not in `tail`."""
         self.tail: list[int] = []
@@ -83,30 +89,26 @@ class IntegerRows:
     def settle(self) -> None:
         """Move the rows from `tail` to an array. Raises OverflowError when a number has more than 64 bits."""
         if self.tail:
-            self.add(np.array(self.tail, dtype=np.int64).reshape(-1, self.width))
+            block = np.array(self.tail, dtype=np.int64).reshape(-1, self.width)
+            self._starts.append(self.settled)
+            self._blocks.append(block)
+            self.settled += len(block)
+            self.tail.clear()
 
-    def add(self, block: Integers) -> None:
-        """Append many rows at once, and empty `tail`. Before the call, `tail` must be empty or contain the same
-        rows."""
-        self._starts.append(self.settled)
-        self._blocks.append(block)
-        self.settled += len(block)
-        self.tail.clear()
-
-    def __getitem__(self, place: tuple[int, int]) -> int:
-        row, column = place
+    def __getitem__(self, place: tuple[int, str]) -> int:
+        row, name = place
         if row >= self.settled:
-            return self.tail[(row - self.settled) * self.width + column]
+            return self.tail[(row - self.settled) * self.width + self._places[name]]
         block = bisect_right(self._starts, row) - 1
-        return int(self._blocks[block][row - self._starts[block], column])
+        return int(self._blocks[block][row - self._starts[block], self._places[name]])
 
-    def __setitem__(self, place: tuple[int, int], value: int) -> None:
-        row, column = place
+    def __setitem__(self, place: tuple[int, str], value: int) -> None:
+        row, name = place
         if row >= self.settled:
-            self.tail[(row - self.settled) * self.width + column] = value
+            self.tail[(row - self.settled) * self.width + self._places[name]] = value
         else:
             block = bisect_right(self._starts, row) - 1
-            self._blocks[block][row - self._starts[block], column] = value
+            self._blocks[block][row - self._starts[block], self._places[name]] = value
 
     def write(self, row: int, values: Sequence[int]) -> None:
         """Replace a whole row."""
@@ -117,24 +119,19 @@ class IntegerRows:
             block = bisect_right(self._starts, row) - 1
             self._blocks[block][row - self._starts[block]] = values
 
-    def column(self, number: int) -> Integers:
+    def column(self, name: str) -> Integers:
         """One column of all rows, as a new array."""
         self.settle()
         if not self._blocks:
             return no_integers()
-        return np.concatenate([block[:, number] for block in self._blocks])
+        return np.concatenate([block[:, self._places[name]] for block in self._blocks])
 
-    def set_column(self, number: int, rows: Integers, values: Integers) -> None:
+    def set_column(self, name: str, rows: Integers, values: Integers) -> None:
         """Set the values of one column in many rows."""
-        self.settle()
-        column = self.column(number)
+        column = self.column(name)
         column[rows] = values
         for start, block in zip(self._starts, self._blocks, strict=True):
-            block[:, number] = column[start : start + len(block)]
-
-    def matrix(self) -> npt.NDArray[np.int64]:
-        """All rows as one array."""
-        return np.stack([self.column(number) for number in range(self.width)], axis=1)
+            block[:, self._places[name]] = column[start : start + len(block)]
 
 
 # The tables of one capture, which the decoder writes and `runner.trace` reads.
@@ -174,138 +171,6 @@ HTTP3 = "h3"
 CLIENT = 0
 SERVER = 1
 UNKNOWN = -1
-
-_NAME = pa.dictionary(pa.int8(), pa.string())
-_ADDRESS = pa.dictionary(pa.int32(), pa.string())
-
-# Columns of the packet, repeated in every frame table so that readers need no join.
-_OF_THE_PACKET = [("time_ns", pa.int64()), ("connection", pa.int32()), ("sender", pa.int8())]
-
-DATAGRAMS = pa.schema(
-    [
-        ("datagram", pa.int32()),  # row number
-        ("record", pa.int32()),  # number in the capture file from 1, as Wireshark counts; null in tables of version 1
-        ("time_ns", pa.int64()),
-        ("src", _ADDRESS),
-        ("dst", _ADDRESS),
-        ("src_port", pa.uint16()),
-        ("dst_port", pa.uint16()),
-        ("connection", pa.int32()),  # -1: no connection of this capture
-        ("sender", pa.int8()),
-        ("payload_length", pa.int32()),  # bytes of the UDP datagram, without its header
-        ("ip_length", pa.int32()),  # bytes of the IP packet with its header
-        ("ecn", pa.int8()),  # RFC 3168: 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE
-        ("ip_version", pa.int8()),
-    ]
-)
-
-PACKETS = pa.schema(
-    [
-        ("packet", pa.int32()),  # row number
-        ("datagram", pa.int32()),
-        ("index", pa.int16()),  # place in the datagram, from 0
-        ("connection", pa.int32()),
-        ("sender", pa.int8()),
-        ("type", _NAME),  # PACKET_TYPES
-        ("version", pa.uint32()),  # null in short headers
-        ("dcid", pa.binary()),
-        ("scid", pa.binary()),  # null in short headers
-        ("packet_number", pa.int64()),  # null when the packet has no number or was not decrypted
-        ("key_phase", pa.int8()),  # 1-RTT only
-        ("key_generation", pa.int16()),  # 1-RTT only: 0 until the first key update
-        ("length", pa.int32()),  # bytes of this QUIC packet with header and tag
-        ("decrypted", pa.bool_()),  # True for Retry and Version Negotiation, which have nothing to decrypt
-        ("token_length", pa.int32()),  # Initial and Retry only
-        ("suite", _NAME),  # cipher suite of the packet protection, IANA name
-        ("first_byte", pa.int16()),  # first byte without header protection; null when the packet was not decrypted
-        ("key_version", pa.uint32()),  # QUIC version whose keys decrypted the packet
-        ("supported_versions", pa.list_(pa.uint32())),  # Version Negotiation only; null in tables of version 1
-        ("token", pa.binary()),  # Initial and Retry only; null when the token is empty, and in tables before version 5
-    ]
-)
-
-STREAM_FRAMES = pa.schema(
-    [
-        ("packet", pa.int32()),
-        ("frame", pa.int16()),  # place in the packet, from 0
-        ("stream_id", pa.int64()),
-        ("offset", pa.int64()),
-        ("length", pa.int32()),
-        ("fin", pa.bool_()),
-        *_OF_THE_PACKET,
-        ("packet_number", pa.int64()),
-        ("data", pa.binary()),  # the part in the head of the stream; null elsewhere and in tables before version 5
-    ]
-)
-
-ACK_RANGES = pa.list_(pa.struct([("first", pa.int64()), ("last", pa.int64())]))
-
-ACK_FRAMES = pa.schema(
-    [
-        ("packet", pa.int32()),
-        ("frame", pa.int16()),
-        ("space", _NAME),  # SPACES
-        ("largest", pa.int64()),
-        ("delay_us", pa.int64()),  # scaled by the sender's ack_delay_exponent, 3 (RFC 9000 §18.2) when unknown
-        ("ranges", ACK_RANGES),  # both ends inclusive, highest range first
-        ("ect0", pa.int64()),  # null when the frame has no ECN counts
-        ("ect1", pa.int64()),
-        ("ce", pa.int64()),
-        *_OF_THE_PACKET,
-    ]
-)
-
-FRAMES = pa.schema(
-    [
-        ("packet", pa.int32()),
-        ("frame", pa.int16()),
-        ("type", pa.int64()),
-        ("name", _NAME),  # runner.decode.wire.FRAME_NAMES, `unknown`
-        ("stream_id", pa.int64()),
-        ("offset", pa.int64()),  # also: final size of RESET_STREAM, Retire Prior To of NEW_CONNECTION_ID
-        ("length", pa.int32()),  # bytes of the data, or of a run of PADDING, which is one row
-        ("value", pa.int64()),  # limit, sequence number, error code, or bytes of the length field of DATAGRAM
-        ("payload", pa.binary()),  # CRYPTO data, token, path data, new connection ID, reason phrase
-        *_OF_THE_PACKET,
-        ("reset_token", pa.binary()),  # NEW_CONNECTION_ID only
-        ("type_length", pa.int8()),  # bytes of the frame type, if it has more bytes than needed; else null
-    ]
-)
-
-CONNECTIONS = pa.schema(
-    [
-        ("connection", pa.int32()),  # row number
-        ("client_ip", pa.string()),
-        ("client_port", pa.uint16()),
-        ("server_ip", pa.string()),
-        ("server_port", pa.uint16()),
-        ("first_time_ns", pa.int64()),
-        ("version", pa.uint32()),  # version in the last long header
-        ("original_version", pa.uint32()),
-        ("client_random", pa.binary()),
-        ("suite", pa.string()),  # negotiated, IANA name
-        ("alpn", pa.string()),  # negotiated (EncryptedExtensions)
-        ("sni", pa.string()),
-        ("offered_suites", pa.list_(pa.int32())),
-        ("offered_alpn", pa.list_(pa.string())),
-        ("odcid", pa.binary()),  # destination connection ID of the client's first Initial
-        ("retry", pa.bool_()),
-        ("resumed", pa.bool_()),  # null until a ServerHello was read
-        ("early_data_offered", pa.bool_()),
-        ("early_data_accepted", pa.bool_()),  # by the server (RFC 8446 §4.2.10); null without EncryptedExtensions
-        ("client_hello_count", pa.int32()),  # Initial packets from the client with CRYPTO data at offset 0
-        ("certificate", pa.bool_()),  # the server sent a Certificate message
-        ("client_transport_parameters", pa.string()),  # JSON, names of RFC 9000 §18.2; null when not seen
-        ("server_transport_parameters", pa.string()),
-        (
-            "messages",
-            pa.string(),
-        ),  # JSON: TLS messages of both ends (runner.decode.crypto_messages); null in older tables
-        ("secrets", pa.list_(pa.string())),  # labels of secrets in key logs for the client random; null in older tables
-        ("http3", pa.string()),  # JSON: frames of HTTP/3 (runner.decode.http3); null without HTTP/3, in older tables
-        ("retry_integrity_ok", pa.bool_()),  # null without a Retry; False when any Retry had a wrong tag
-    ]
-)
 
 PACKET_TYPES = ("initial", "0rtt", "handshake", "1rtt", "retry", "version_negotiation", "stateless_reset", "unknown")
 SPACES = ("initial", "handshake", "application")
@@ -365,29 +230,24 @@ class TraceCheck:
     expected: int
     actual: int | None
 
+    @classmethod
+    def zero(cls, name: str, actual: int | None) -> "TraceCheck":
+        """The check of a count that is expected to be 0."""
+        return cls(name, None if actual is None else actual == 0, 0, actual)
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One decoded capture: the tables of the schemas above, the facts of the file and the checks."""
+    """One decoded capture: its tables (`runner.decode.tables`), the facts of the file and the checks."""
 
-    datagrams: pa.Table
-    packets: pa.Table
-    stream_frames: pa.Table
-    ack_frames: pa.Table
-    frames: pa.Table
-    connections: pa.Table
+    datagrams: "pa.Table"
+    packets: "pa.Table"
+    stream_frames: "pa.Table"
+    ack_frames: "pa.Table"
+    frames: "pa.Table"
+    connections: "pa.Table"
     meta: CaptureMeta
     checks: list[TraceCheck]
-
-
-TABLES: dict[str, pa.Schema] = {
-    "datagrams": DATAGRAMS,
-    "packets": PACKETS,
-    "stream_frames": STREAM_FRAMES,
-    "ack_frames": ACK_FRAMES,
-    "frames": FRAMES,
-    "connections": CONNECTIONS,
-}
 
 
 # Reads the bytes of a capture file, and numbers at many positions of the file at once.

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 from cryptography.exceptions import InvalidTag
 
@@ -265,7 +266,7 @@ class Connection:
     messages: list[str] = field(default_factory=list)
     """The TLS messages of both endpoints as JSON."""
     kept: list[Kept] = field(default_factory=list)
-    """The messages of a handshake whose secrets are known, until `prove`."""
+    """The messages of a handshake whose secrets are known, until `proven_messages`."""
     reset_tokens: set[bytes] = field(default_factory=set)
     sides: tuple[SenderState, SenderState] = field(init=False)
     _initial_options: dict[tuple[int, int], list[Protection]] = field(default_factory=dict)
@@ -305,8 +306,42 @@ class Connection:
         self.sides[CLIENT].crypto(INITIAL_SPACE).restart()
         self.kept = [message for message in self.kept if message.sender != CLIENT]
 
-    def prove(self) -> None:
-        """Write into `messages` whether the proofs of the handshake are right. Call it after the last packet."""
+    def fields(self) -> dict[str, Any]:
+        """The columns of runner.decode.tables.CONNECTIONS without `messages` and `http3`, which take time."""
+        client_parameters, server_parameters = (
+            None if known is None else known.text for known in self.transport_parameters
+        )
+        return {
+            "connection": self.number,
+            "client_ip": self.client[0],
+            "client_port": self.client[1],
+            "server_ip": self.server[0],
+            "server_port": self.server[1],
+            "first_time_ns": self.first_time_ns,
+            "version": self.version,
+            "original_version": self.original_version,
+            "client_random": self.client_random,
+            "suite": self.suite.name if self.suite else None,
+            "alpn": self.alpn,
+            "sni": self.sni,
+            "offered_suites": self.offered_suites,
+            "offered_alpn": self.offered_alpn,
+            "odcid": self.odcid,
+            "retry": self.retry_integrity_ok is not None,
+            "resumed": self.resumed,
+            "early_data_offered": self.early_data_offered,
+            "early_data_accepted": self.early_data_accepted,
+            "client_hello_count": self.client_hello_count,
+            "certificate": self.certificate,
+            "client_transport_parameters": client_parameters,
+            "server_transport_parameters": server_parameters,
+            "secrets": sorted(self.secrets),
+            "retry_integrity_ok": self.retry_integrity_ok,
+        }
+
+    def proven_messages(self) -> str:
+        """The TLS messages as JSON, with whether the proofs of the handshake are right. Call it after the last
+        packet."""
         options = [side.handshake for side in self.sides]
         known = next((keys[0].suite for keys in options if len(keys) == 1), None)
         if known is not None and self.kept:
@@ -314,6 +349,7 @@ class Connection:
             for place, text in proofs(self.kept, known.hash, secrets):
                 self.messages[place] = text
         self.kept = []
+        return f"[{', '.join(self.messages)}]"
 
     def use_session(self, session: Session, version: int) -> None:
         """Derive possible keys from the secrets of a key log. 1-RTT keys that decrypted a packet, and known 0-RTT keys,

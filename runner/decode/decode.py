@@ -1,46 +1,36 @@
-"""Decodes one capture with its key logs to a trace; keeps, checks, compares and prints traces."""
+"""Reads one capture with its key logs, and describes what is in it. `tables` makes the tables of a trace.
+
+This module does without pyarrow, whose import takes longer than decoding a small capture.
+"""
 
 import gc
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from runner.decode.capture import Datagrams, open_capture, packets_by_addresses, read_datagrams
 from runner.decode.columns import (
-    CLIENT,
     DECODER_VERSION,
     MOST_SOURCES,
     MTU,
-    NULL,
     PACKET_TYPES,
-    READABLE_VERSIONS,
-    SERVER,
-    SPACES,
-    TABLES,
     Bools,
     CaptureMeta,
     Integers,
     NumbersAt,
-    Trace,
     TraceCheck,
-    file_bytes,
-    integers,
-    named,
     release,
     sha256,
-    words,
 )
 from runner.decode.connection import Connection
 from runner.decode.decoder import Decoder, strangers
+from runner.decode.http3 import http3_streams
 from runner.decode.keys import (
     APPLICATION_SECRETS,
     EARLY_SECRET,
@@ -52,10 +42,8 @@ from runner.decode.keys import (
     read_key_logs,
 )
 from runner.decode.link_layers import LINK_TYPES, link_name
-from runner.decode.tables import TableBuilder
-from runner.decode.wire import CONNECTION, DATAGRAM, KNOWN_VERSIONS, NONE
+from runner.decode.wire import KNOWN_VERSIONS, NAMES_OF_FRAMES, NONE, PacketType, Rows, frame_names
 from runner.errors import CaptureError
-from runner.files import read_head
 from runner.units import format_count
 
 # Finds the first packet in which two captures differ.
@@ -131,160 +119,7 @@ def _place(frame: bytes, at: int) -> str:
     return f"byte {at - payload} of the UDP payload" if at >= payload else "the UDP header"
 
 
-# Changes the times of a trace to the clock of another host.
-
-if TYPE_CHECKING:  # `decode` needs no real link
-    from runner.model.link import Clock
-
-_TIMES = ("time_ns", "first_time_ns")
-_TABLES = ("datagrams", "stream_frames", "ack_frames", "frames", "connections")
-
-
-def on_server_clock(trace: Trace, clock: "Clock") -> Trace:
-    """The trace of the client, with all times on the server's clock. The order of rows stays the same."""
-    tables = {name: _moved(getattr(trace, name), clock) for name in _TABLES}
-    first = trace.meta.first_time_ns
-    if first is not None:
-        first -= round(clock.ahead(clock.server_time(first / 1e9)) * 1e9)
-    return replace(trace, **tables, meta=replace(trace.meta, first_time_ns=first))
-
-
-def _moved(table: pa.Table, clock: "Clock") -> pa.Table:
-    for name in _TIMES:
-        if name in table.column_names:
-            column = table.column(name).combine_chunks()
-            known = np.array(column.fill_null(0))
-            since = (known / 1e9 - clock.at - clock.offset) / (1 + clock.drift)
-            ahead = clock.offset + clock.drift * since
-            times = pa.array(known - np.rint(ahead * 1e9).astype(np.int64), mask=np.array(column.is_null()))
-            table = table.set_column(table.column_names.index(name), table.schema.field(name), times.cast(pa.int64()))
-    return table
-
-
-# Checks that hold on every complete trace, and checks between the two traces of a job.
-
-
-def trace_checks(tables: dict[str, pa.Table], meta: CaptureMeta) -> list[TraceCheck]:
-    """The checks of one trace. Every count is expected to be 0."""
-    return [
-        _zero("undecrypted_packets", _undecrypted(tables["packets"])),
-        _zero("datagrams_above_mtu", int((integers(tables["datagrams"]["ip_length"]) > MTU).sum())),
-        _zero("unknown_frames", int(named(tables["frames"]["name"], "unknown").sum())),
-        _zero("snapped_records", meta.snapped),
-        _zero("truncated_capture", int(meta.truncated)),
-        _zero("kernel_drops", meta.kernel_drops),
-    ]
-
-
-def _undecrypted(packets: pa.Table) -> int:
-    """The number of unread packets that should have been decrypted.
-
-    0-RTT packets don't count: a server that refused them has no secret, and some stacks don't log the secret. Packets
-    of a version without known keys don't count on a connection with Version Negotiation.
-    """
-    failed = ~packets["decrypted"].to_numpy()
-    if not failed.any():
-        return 0
-    connection = integers(packets["connection"])
-    negotiated = connection[named(packets["type"], "version_negotiation")]
-    unknown = ~np.isin(integers(packets["version"]), (*VERSIONS, NULL))
-    foreign = unknown & (connection >= 0) & np.isin(connection, negotiated)
-    return int((failed & ~named(packets["type"], "0rtt") & ~foreign).sum())
-
-
-def job_checks(client_side: Trace, server_side: Trace, expected_bytes: Sequence[int] | None) -> list[TraceCheck]:
-    """Checks between the traces of both vantage points of one job.
-
-    `expected_bytes`: sizes of the transferred files. Their sum is compared with the server's stream data that arrived
-    at the client, and each size with the final sizes of the server's streams. None: the job has no files, or its stream
-    data is not exactly the files (HTTP/3 adds frames, HTTP/0.9 does not).
-    """
-    checks = [
-        _zero("arrived_at_client_never_sent", _not_contained(client_side, server_side, SERVER)),
-        _zero("arrived_at_server_never_sent", _not_contained(server_side, client_side, CLIENT)),
-    ]
-    if expected_bytes is None:
-        return checks
-    total = sum(expected_bytes)
-    unique = sum(
-        size for (_, sender, _), size in unique_bytes_by_stream(client_side.stream_frames).items() if sender == SERVER
-    )
-    responses = final_sizes(client_side, SERVER)
-    matching = sum(1 for size in sorted(expected_bytes) if _take(responses, size))
-    return [
-        *checks,
-        TraceCheck("stream_bytes", unique == total, total, unique),
-        TraceCheck("fin_offsets", matching == len(expected_bytes), len(expected_bytes), matching),
-    ]
-
-
-def _take(sizes: list[int], size: int) -> bool:
-    if size in sizes:
-        sizes.remove(size)
-        return True
-    return False
-
-
-def _not_contained(arrived: Trace, sent: Trace, sender: int) -> int:
-    """The number of packets of `sender` that are in the trace `arrived` but not in the trace `sent`. `arrived` is from
-    the far end of the link, `sent` from the sender's end.
-
-    Connection, type and number identify a packet; the client random identifies a connection in both captures.
-    """
-    known = _packet_numbers(sent, sender)
-    nothing = np.empty(0, dtype=np.int64)
-    return sum(
-        len(np.setdiff1d(numbers, known.get(group, nothing)))
-        for group, numbers in _packet_numbers(arrived, sender).items()
-    )
-
-
-def _packet_numbers(trace: Trace, sender: int) -> dict[tuple[bytes, str], Integers]:
-    """(client random, packet type) → the packet numbers of one sender."""
-    packets = trace.packets
-    randoms = trace.connections["client_random"].to_pylist()
-    connection, number = integers(packets["connection"]), integers(packets["packet_number"])
-    kind, kinds = words(packets["type"])
-    sent = (integers(packets["sender"]) == sender) & (number != NULL) & (connection >= 0)
-    group = (connection * (len(kinds) + 1) + kind)[sent]
-    number = number[sent]
-    return {
-        (randoms[each // (len(kinds) + 1)] or b"", kinds[each % (len(kinds) + 1)]): number[group == each]
-        for each in np.unique(group).tolist()
-    }
-
-
-def unique_bytes_by_stream(frames: pa.Table) -> dict[tuple[int, int, int], int]:
-    """(connection, sender, stream id) → number of distinct bytes."""
-    connection, sender, stream, offset, length = (
-        integers(frames[name]) for name in ("connection", "sender", "stream_id", "offset", "length")
-    )
-    order = np.lexsort((offset, stream, sender, connection))
-    offset, end = offset[order], (offset + length)[order]
-    key = np.column_stack((connection, sender, stream))[order]
-    starts = [0, *(np.flatnonzero((key[1:] != key[:-1]).any(axis=1)) + 1).tolist(), len(offset)]
-    result = {}
-    for start, stop in pairwise(starts):
-        if start < stop:
-            reached = np.concatenate((offset[start : start + 1], np.maximum.accumulate(end[start:stop])))
-            fresh = np.maximum(reached[1:] - np.maximum(reached[:-1], offset[start:stop]), 0)
-            result[tuple(key[start].tolist())] = int(fresh.sum())
-    return result
-
-
-def final_sizes(trace: Trace, sender: int) -> list[int]:
-    """The final sizes (RFC 9000 §4.5) of the streams that `sender` ended with a FIN."""
-    frames = trace.stream_frames
-    last = np.flatnonzero((integers(frames["sender"]) == sender) & frames["fin"].to_numpy())
-    columns = [integers(frames[name])[last].tolist() for name in ("connection", "stream_id", "offset", "length")]
-    return list({(each[0], each[1]): each[2] + each[3] for each in zip(*columns, strict=True)}.values())
-
-
-def _zero(name: str, actual: int | None) -> TraceCheck:
-    return TraceCheck(name, None if actual is None else actual == 0, 0, actual)
-
-
-# Decodes one capture with its key logs to a trace.
+# Decodes one capture with its key logs.
 
 _QUIC_PORTS = (443, 4433)
 _OTHER_PORTS = {
@@ -302,23 +137,8 @@ _GQUIC = re.compile(rb"[\x09\x0d\x29\x2d].{8}(Q0[0-4][0-9])", re.DOTALL)  # publ
 _LONG_HEADER = 20  # bytes; a packet with a long header, packet number, sample and tag is longer
 
 
-def decode_capture(
-    capture: Path, key_logs: Sequence[Path] = (), *, kernel_drops: int | None = None, foreign: bool = False
-) -> Trace:
-    """Decode all QUIC packets of a pcap or pcapng file (gzip is allowed), and decrypt the packets that have keys.
-
-    `key_logs` are merged with each other and with the secrets in the file. `kernel_drops`: the number of packets that
-    the kernel dropped, from the capture tool; None: the number in the pcapng file, if there is one. `foreign`: the
-    capture comes from elsewhere, so large key logs and packets in tunnels are read, too. Damaged parts of a
-    capture are counted and raise no error. Raises CaptureError when a file can't be read, is no capture, or has a link
-    type without IP.
-    """
-    with _no_collection():
-        return _decode(capture, key_logs, kernel_drops, foreign=foreign)
-
-
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Switch off Python's search for unused cycles. The decoder creates millions of objects that all stay in use, and
     the search would visit all objects again and again."""
     enabled = gc.isenabled()
@@ -330,7 +150,34 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _decode(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None, *, foreign: bool) -> Trace:
+@dataclass(frozen=True, slots=True)
+class DecodedCapture:
+    """What the decoder read of one capture, with the facts of the file and the checks of the capture."""
+
+    datagrams: Datagrams
+    selected: Integers
+    """Numbers of the QUIC datagrams. The rows of the decoder count them from 0."""
+    decoder: Decoder
+    meta: CaptureMeta
+    checks: list[TraceCheck]
+
+    @property
+    def connections(self) -> list[Connection]:
+        """The connections in the order of their first packets."""
+        return self.decoder.registry.connections
+
+
+def read_capture(
+    capture: Path, key_logs: Sequence[Path] = (), *, kernel_drops: int | None = None, foreign: bool = False
+) -> DecodedCapture:
+    """Decode all QUIC packets of a pcap or pcapng file (gzip is allowed), and decrypt the packets that have keys.
+
+    `key_logs` are merged with each other and with the secrets in the file. `kernel_drops`: the number of packets that
+    the kernel dropped, from the capture tool; None: the number in the pcapng file, if there is one. `foreign`: the
+    capture comes from elsewhere, so large key logs and packets in tunnels are read, too. Damaged parts of a
+    capture are counted and raise no error. Raises CaptureError when a file can't be read, is no capture, or has a link
+    type without IP.
+    """
     file, stored = open_capture(capture)
     datagrams = read_datagrams(file, tunnels=foreign)
     if datagrams.link_types and not datagrams.link_types & LINK_TYPES.keys():
@@ -338,9 +185,8 @@ def _decode(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None, *
         raise CaptureError(f"{capture} has {names}: capture on an interface that carries IP.")
     sessions, logs = read_key_logs(key_logs, file.secrets, limit=LARGEST_FOREIGN if foreign else LARGEST_KEY_LOG)
     decoder, selected = decode_datagrams(datagrams, sessions)
-    randoms = [connection.client_random for connection in decoder.registry.connections]
-    tables = TableBuilder(datagrams, selected, decoder.rows, decoder.registry.connections).build()
-    decoder.registry.release()
+    connections, rows = decoder.registry.connections, decoder.rows
+    randoms = [connection.client_random for connection in connections]
     meta = CaptureMeta(
         file_name=capture.name,
         sha256=sha256(stored),
@@ -361,11 +207,17 @@ def _decode(capture: Path, key_logs: Sequence[Path], kernel_drops: int | None, *
         headers=dict(datagrams.headers),
         remarks=[
             *(sentence for log in logs for sentence in log.remarks(randoms)),
-            *_missing_secrets(decoder.registry.connections, tables["packets"]),
+            *_missing_secrets(connections, rows),
             *_ignored(decoder),
         ],
     )
-    return Trace(**tables, meta=meta, checks=trace_checks(tables, meta))
+    checks = capture_checks(
+        meta,
+        undecrypted=_undecrypted(rows),
+        above_mtu=int((datagrams.ip_length[selected] > MTU).sum()),
+        unknown_frames=_frame_counts(rows).get("unknown", 0),
+    )
+    return DecodedCapture(datagrams, selected, decoder, meta, checks)
 
 
 def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tuple[Decoder, Integers]:
@@ -392,19 +244,19 @@ def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tu
 def _flows_of_connections(datagrams: Datagrams, decoder: Decoder, selected: Integers) -> Bools:
     """Per flow: whether a packet of the flow, or of its reverse flow, belongs to a connection."""
     packets = decoder.rows.packets
-    flow = datagrams.flow[selected[packets.column(DATAGRAM)[packets.column(CONNECTION) != NONE]]]
+    flow = datagrams.flow[selected[packets.column("datagram")[packets.column("connection") != NONE]]]
     owned = np.zeros(len(datagrams.flows), dtype=bool)
     owned[flow] = True
     owned |= owned[[each.reverse for each in datagrams.flows]]
     return owned
 
 
-def _missing_secrets(connections: Sequence[Connection], packets: pa.Table) -> list[str]:
+def _missing_secrets(connections: Sequence[Connection], rows: Rows) -> list[str]:
     """Sentences about connections that have only some of the secrets that their packets need."""
     needed = frozenset((*HANDSHAKE_SECRETS, *APPLICATION_SECRETS))
     partial = [each for each in connections if each.secrets and not needed <= each.secrets]
-    closed = named(packets["type"], "0rtt") & ~np.array(packets["decrypted"])
-    early = set(integers(packets["connection"])[closed].tolist())
+    closed = (rows.packets.column("type") == PacketType.ZERO_RTT) & (rows.packets.column("decrypted") == 0)
+    early = set(rows.packets.column("connection")[closed].tolist())
     opened = [each for each in connections if each.secrets]
     without = [each for each in opened if each.number in early and EARLY_SECRET not in each.secrets]
     sentences = []
@@ -453,7 +305,9 @@ def _gquic_flows(datagrams: Datagrams) -> dict[int, str]:
     """Number of a flow with gQUIC packets of versions without a long header → its version. The first packets of a
     client tell the version."""
     found: dict[int, str] = {}
-    for at in np.unique(datagrams.flow, return_index=True)[1].tolist():
+    first = np.full(len(datagrams.flows), NONE, dtype=np.int64)
+    first[datagrams.flow[::-1]] = np.arange(len(datagrams.flow))[::-1]
+    for at in first[first != NONE].tolist():
         start = int(datagrams.start[at])
         public_header = _GQUIC.match(datagrams.data[start : min(start + 13, int(datagrams.end[at]))])
         if public_header is not None:
@@ -510,188 +364,104 @@ def _forms(datagrams: Datagrams) -> tuple[Bools, Bools]:
     return begins, could_be
 
 
-# The tables of a trace on disk, each in a Parquet file. A hash of the captures with their names, the key logs, the
-# kernel's drops and the decoder's version is the key of the tables.
-
-_META = b"bentpipe.trace"
-_KEY = b"bentpipe.key"
-_MOST_ROWS = 1 << 24
-# Columns that are never null.
-_NEVER_NULL = frozenset(
-    {"time_ns", "sender", "src", "dst", "src_port", "dst_port", "payload_length", "ip_length", "ecn", "ip_version"}
-    | {"index", "type", "length", "decrypted", "frame", "stream_id", "offset", "fin", "space", "largest", "delay_us"}
-    | {"ranges", "name", "retry", "early_data_offered", "client_hello_count", "certificate", "first_time_ns"}
-    | {"client_ip", "client_port", "server_ip", "server_port", "datagram", "packet", "connection"}
-)
-_MAY_BE_NULL = {"frames": frozenset({"stream_id", "offset", "length"})}  # null in frame types without these fields
-# This table is written last: a folder that contains it is complete.
-_LAST = "datagrams"
+# Checks that hold on every complete capture.
 
 
-def save_tables(trace: Trace, folder: Path, *, key: str = "") -> None:
-    """Write folder/<table>.parquet (zstd) for every table; a reader never sees a half-written file."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import, and `decode` needs no cache
-
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"meta": asdict(trace.meta), "invariants": [asdict(each) for each in trace.checks]})
-    for name in sorted(TABLES, key=lambda each: each == _LAST):
-        table: pa.Table = getattr(trace, name)
-        temporary = folder / f"{name}.parquet.partial"
-        metadata = {_META: text.encode(), _KEY: key.encode()}
-        pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd")
-        temporary.rename(folder / f"{name}.parquet")
-
-
-def load_tables(folder: Path) -> Trace:
-    """The trace that `save_tables` wrote. Raises CaptureError when the trace is missing, or was written by a decoder
-    version that can't be read, or contains values that no decoder writes (a run folder is untrusted input)."""
-    try:
-        tables = {name: _read(folder / f"{name}.parquet") for name in TABLES}
-        stored = json.loads(tables[_LAST].schema.metadata[_META])
-        meta = CaptureMeta(**stored["meta"])
-        checks = [TraceCheck(**each) for each in stored["invariants"]]
-        tables = {name: _completed(table, TABLES[name]) for name, table in tables.items()}
-        _check(tables)
-    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        raise CaptureError(f"{folder} has no tables of this version: decode the capture again.") from error
-    if meta.decoder_version not in READABLE_VERSIONS:
-        raise CaptureError(f"{folder} was written by decoder version {meta.decoder_version}: decode the capture again.")
-    return Trace(**tables, meta=meta, checks=checks)
-
-
-def _read(path: Path) -> pa.Table:
-    """The table in a file. Raises ValueError when it has more rows than any capture: a file of a few kilobytes can
-    expand to gigabytes."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import
-
-    with pq.ParquetFile(path) as file:
-        if file.metadata.num_rows > _MOST_ROWS:
-            raise ValueError(f"{path} has {file.metadata.num_rows} rows")
-        return file.read()
-
-
-def _check(tables: dict[str, pa.Table]) -> None:
-    """Check the references between tables. Raises ValueError for row numbers out of range, missing values and unknown
-    words."""
-    rows = {parent: tables[f"{parent}s"].num_rows for parent in ("datagram", "packet", "connection")}
-    for name, table in tables.items():
-        for column in table.column_names:
-            values = table.column(column)
-            if values.null_count and column in _NEVER_NULL - _MAY_BE_NULL.get(name, frozenset()):
-                raise ValueError(f"{name}.{column} has nulls")
-            if column in rows and len(values):
-                numbers = integers(values)
-                if numbers.min() < -(column == "connection") or numbers.max() >= rows[column]:
-                    raise ValueError(f"{name}.{column} is the number of no row")
-    identities = tables["connections"].column("connection"), tables["packets"].column("packet")
-    if any(
-        not column.equals(pa.chunked_array([pa.array(range(len(column)), column.type)]))
-        for column in identities
-        if len(column)
-    ):
-        raise ValueError("rows are not numbered from 0")
-    for name in ("datagrams", "packets", "stream_frames", "ack_frames", "frames"):
-        _check_words(name, tables[name], "sender", {-1, 0, 1})
-    _check_words("packets", tables["packets"], "type", set(PACKET_TYPES))
-    _check_words("ack_frames", tables["ack_frames"], "space", set(SPACES))
-
-
-def _check_words(name: str, table: pa.Table, column: str, known: set[object]) -> None:
-    if unknown := set(table.column(column).unique().to_pylist()) - known:
-        raise ValueError(f"{name}.{column} has the unknown value {min(map(str, unknown))}")
-
-
-def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table in this schema; columns that an older decoder did not write are null."""
-    columns = [
-        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
-        for field in schema
+def capture_checks(meta: CaptureMeta, *, undecrypted: int, above_mtu: int, unknown_frames: int) -> list[TraceCheck]:
+    """The checks of one capture. Every count is expected to be 0. `above_mtu`: number of datagrams."""
+    return [
+        TraceCheck.zero("undecrypted_packets", undecrypted),
+        TraceCheck.zero("datagrams_above_mtu", above_mtu),
+        TraceCheck.zero("unknown_frames", unknown_frames),
+        TraceCheck.zero("snapped_records", meta.snapped),
+        TraceCheck.zero("truncated_capture", int(meta.truncated)),
+        TraceCheck.zero("kernel_drops", meta.kernel_drops),
     ]
-    return pa.table(columns, schema=schema)
 
 
-def cached_decode(capture: Path, key_logs: Sequence[Path], folder: Path, *, kernel_drops: int | None = None) -> Trace:
-    """The trace in `folder`, if this decoder version made it from exactly these files. Otherwise the files are decoded
-    and the trace is saved in `folder`."""
-    key = _key((capture,), key_logs, kernel_drops)
-    if stored_key(folder) == key:
-        try:
-            return load_tables(folder)
-        except CaptureError:
-            pass  # a damaged cache is replaced
-    trace = decode_capture(capture, key_logs, kernel_drops=kernel_drops)
-    save_tables(trace, folder, key=key)
-    return trace
+def _undecrypted(rows: Rows) -> int:
+    """The number of unread packets that should have been decrypted.
+
+    0-RTT packets don't count: a server that refused them has no secret, and some stacks don't log the secret. Packets
+    of a version without known keys don't count on a connection with Version Negotiation.
+    """
+    kind, connection, version, decrypted = (
+        rows.packets.column(name) for name in ("type", "connection", "version", "decrypted")
+    )
+    negotiated = connection[kind == PacketType.VERSION_NEGOTIATION]
+    unknown = ~np.isin(version, (*VERSIONS, NONE))
+    foreign = unknown & (connection >= 0) & np.isin(connection, negotiated)
+    return int(((decrypted == 0) & (kind != PacketType.ZERO_RTT) & ~foreign).sum())
 
 
-def pair_key(captures: tuple[Path, Path], key_logs: Sequence[Path], kernel_drops: int | None) -> str:
-    """The key of tables made from two captures together."""
-    return _key(captures, key_logs, kernel_drops)
+# What `bentpipe decode` prints.
 
 
-def _key(captures: Sequence[Path], key_logs: Sequence[Path], kernel_drops: int | None) -> str:
-    names = " ".join(capture.name for capture in captures)
-    digest = hashlib.sha256(f"{DECODER_VERSION} {kernel_drops} {names}".encode())
-    for path in (*captures, *key_logs):
-        try:
-            read = read_head(path, size=LARGEST_KEY_LOG) if path in key_logs else file_bytes(path)
-            digest.update(bytes.fromhex(sha256(read)))
-        except OSError as error:
-            raise CaptureError(
-                f"{path} can't be read ({error.strerror}): give the path of an existing file."
-            ) from error
-    return digest.hexdigest()
+def describe_capture(capture: Path, key_logs: Sequence[Path] = (), *, details: bool) -> dict[str, Any]:
+    """What is in a foreign capture, like `describe`. Raises CaptureError like `read_capture`."""
+    with without_collection():
+        decoded = read_capture(capture, key_logs, foreign=True)
+        document = describe(decoded, details=details)
+        decoded.decoder.registry.release()
+    return document
 
 
-def stored_key(folder: Path) -> str | None:
-    """The key with which a folder's tables were saved; None when the folder has no tables."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import
-
-    try:
-        metadata = pq.read_schema(folder / f"{_LAST}.parquet").metadata or {}
-    except (OSError, pa.ArrowException):
-        return None
-    return str(metadata.get(_KEY, b""), "ascii", "replace")
-
-
-# A trace as one JSON object, which `bentpipe decode --json` prints.
-
-
-def to_json(trace: Trace) -> dict[str, Any]:
-    """The counts of a trace, its connections and its checks. Bytes become hexadecimal strings."""
-    packets = trace.packets
-    streams = _streams(trace.stream_frames)
+def describe(decoded: DecodedCapture, *, details: bool) -> dict[str, Any]:
+    """The counts of a capture, its connections and its checks as one JSON object. Bytes become hexadecimal strings.
+    `details`: the connections have their TLS messages and HTTP/3 frames, too."""
+    rows, meta, connections = decoded.decoder.rows, decoded.meta, []
+    for connection in decoded.connections:
+        row = connection.fields()
+        if details:
+            row |= {"messages": connection.proven_messages(), "http3": http3_streams(rows, connection)}
+        connections.append({name: value.hex() if isinstance(value, bytes) else value for name, value in row.items()})
+    frames, types, packets = rows.frames.streams, rows.packets.column("type"), rows.packets
+    packet, *columns = (frames.column(name) for name in ("packet", "stream_id", "offset", "length"))
+    owners = (packets.column(name)[packet] for name in ("connection", "sender"))
+    streams = [
+        {"connection": connection, "sender": sender, "stream_id": stream, "bytes": size}
+        for (connection, sender, stream), size in distinct_bytes(*owners, *columns).items()
+    ]
+    frame_counts = _frame_counts(rows)
     return {
-        **asdict(trace.meta),
-        "datagrams": trace.datagrams.num_rows,
-        "packets": packets.num_rows,
-        "records": trace.meta.packets,
-        "packets_by_type": _counts(packets["type"]),
-        "frames": trace.frames.num_rows,
-        "frames_by_name": _counts(trace.frames["name"]),
-        "stream_frames": trace.stream_frames.num_rows,
+        **asdict(meta),
+        "datagrams": len(decoded.selected),
+        "packets": len(rows),
+        "records": meta.packets,
+        "packets_by_type": _counts(types, PACKET_TYPES),
+        "frames": sum(frame_counts.values()),
+        "frames_by_name": frame_counts,
+        "stream_frames": len(frames),
         "stream_bytes": sum(stream["bytes"] for stream in streams),
         "streams": streams,
-        "undecrypted": int((~packets["decrypted"].to_numpy()).sum()),
-        "connections": [_readable(row) for row in trace.connections.to_pylist()],
-        "invariants": [asdict(each) for each in trace.checks],
-        "truncated": trace.meta.truncated,
+        "undecrypted": int((packets.column("decrypted") == 0).sum()),
+        "connections": connections,
+        "invariants": [asdict(each) for each in decoded.checks],
     }
 
 
-def _counts(column: pa.ChunkedArray) -> dict[str, int]:
-    indices, known = words(column)
-    numbers = {word: int((indices == at).sum()) for at, word in enumerate(known)}
+def _frame_counts(rows: Rows) -> dict[str, int]:
+    return _counts(frame_names(rows.frames.all_of("type")), NAMES_OF_FRAMES)
+
+
+def _counts(places: Integers, words: Sequence[str]) -> dict[str, int]:
+    """Word → how often its place in `words` occurs, in alphabetical order."""
+    numbers = dict(zip(words, np.bincount(places, minlength=len(words)).tolist(), strict=True))
     return {word: number for word, number in sorted(numbers.items()) if number}
 
 
-def _streams(frames: pa.Table) -> list[dict[str, int]]:
-    """The number of distinct bytes of every stream and direction."""
-    return [
-        {"connection": connection, "sender": sender, "stream_id": stream, "bytes": unique}
-        for (connection, sender, stream), unique in unique_bytes_by_stream(frames).items()
-    ]
-
-
-def _readable(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value.hex() if isinstance(value, bytes) else value for name, value in row.items()}
+def distinct_bytes(
+    connection: Integers, sender: Integers, stream: Integers, offset: Integers, length: Integers
+) -> dict[tuple[int, int, int], int]:
+    """(connection, sender, stream id) → number of distinct bytes in STREAM frames."""
+    order = np.lexsort((offset, stream, sender, connection))
+    offset, end = offset[order], (offset + length)[order]
+    key = np.column_stack((connection, sender, stream))[order]
+    starts = [0, *(np.flatnonzero((key[1:] != key[:-1]).any(axis=1)) + 1).tolist(), len(offset)]
+    result = {}
+    for start, stop in pairwise(starts):
+        if start < stop:
+            reached = np.concatenate((offset[start : start + 1], np.maximum.accumulate(end[start:stop])))
+            fresh = np.maximum(reached[1:] - np.maximum(reached[:-1], offset[start:stop]), 0)
+            result[tuple(key[start].tolist())] = int(fresh.sum())
+    return result

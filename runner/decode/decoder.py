@@ -34,17 +34,9 @@ from runner.decode.keys import (
     retry_tag_is_valid,
 )
 from runner.decode.wire import (
-    CONNECTION,
-    DATAGRAM,
-    DCID,
-    DECRYPTED,
-    INDEX,
-    LENGTH,
     NONE,
-    SENDER,
-    TYPE,
-    VERSION,
     LongHeader,
+    PacketRow,
     PacketType,
     Rows,
     has_name,
@@ -109,10 +101,10 @@ class Negotiation:
             connection.original_version, connection.odcid = orphan.version, orphan.dcid
         if flow.sides and flow.sides[0].sender == SERVER:
             self._rows.fill(packet.row, flow.sides[0].connection.number, SERVER, PacketType.VERSION_NEGOTIATION)
-        self._rows.set(packet.row, DECRYPTED, 1)
+        self._rows.packets[packet.row, "decrypted"] = 1
 
     def _retry(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
-        self._rows.set(packet.row, DECRYPTED, 1)
+        self._rows.packets[packet.row, "decrypted"] = 1
         for side in flow.sides:
             connection = side.connection
             if side.sender == SERVER and connection.initial_dcids:
@@ -295,12 +287,12 @@ def attribute(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Re
     The packet's destination connection ID decides. When this ID is unknown, the connections on the packet's flow at
     that time decide. `selected`: for each datagram of `rows`, its number in `datagrams`.
     """
-    nameless = np.flatnonzero(rows.packets.column(CONNECTION) == NONE)
+    nameless = np.flatnonzero(rows.packets.column("connection") == NONE)
     if not len(nameless) or not registry.connections:
         return
     timelines = [_Timeline(flow) for flow in registry.flows]
-    numbers = selected[rows.packets.column(DATAGRAM)[nameless]]
-    columns = [rows.packets.column(column)[nameless] for column in (DCID, TYPE, INDEX)]
+    numbers = selected[rows.packets.column("datagram")[nameless]]
+    columns = [rows.packets.column(column)[nameless] for column in ("dcid", "type", "index")]
     columns += [column[numbers] for column in (datagrams.flow, datagrams.start, datagrams.time_ns)]
     owners = np.full((len(nameless), 2), NONE, dtype=np.int64)
     lengths = sorted(registry.cid_lengths, reverse=True)
@@ -313,7 +305,7 @@ def attribute(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Re
         side = side or timelines[flow].at(time_ns)
         if side is not None:
             owners[at] = side.connection.number, side.sender
-    for column, values in zip((CONNECTION, SENDER), owners.T, strict=True):
+    for column, values in zip(("connection", "sender"), owners.T, strict=True):
         rows.packets.set_column(column, nameless, values)
 
 
@@ -326,8 +318,8 @@ def strangers(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Re
     stays, too.
     """
     packets = rows.packets
-    kind, datagram = packets.column(TYPE), packets.column(DATAGRAM)
-    unread = np.flatnonzero((kind == _ONE_RTT) & (packets.column(DECRYPTED) == 0) & (packets.column(INDEX) == 0))
+    kind, datagram = packets.column("type"), packets.column("datagram")
+    unread = np.flatnonzero((kind == _ONE_RTT) & (packets.column("decrypted") == 0) & (packets.column("index") == 0))
     numbers = selected[datagram[unread]]
     # Nothing decrypts a packet of which the capture lacks a part, nor several datagrams in one record.
     whole = datagrams.payload_length[numbers] == datagrams.end[numbers] - datagrams.start[numbers]
@@ -335,7 +327,7 @@ def strangers(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Re
     unread, numbers = unread[whole], numbers[whole]
     if not registry.connections:
         return no_integers()
-    begun = set(datagrams.flow[selected[datagram[packets.column(VERSION) != NONE]]].tolist())
+    begun = set(datagrams.flow[selected[datagram[packets.column("version") != NONE]]].tolist())
     lengths = sorted(registry.cid_lengths, reverse=True)
     chosen = _no_long_headers(rows, datagrams, selected, registry)
     for row, flow_number, start in zip(
@@ -355,12 +347,12 @@ def _no_long_headers(rows: Rows, datagrams: Datagrams, selected: Integers, regis
     """The datagrams, as rows of `selected`, that begin like a long header of an unknown version but are too short for
     one (RFC 8999 §5.1), or have neither the fixed bit nor an ID of a connection, such as RTP (RFC 9443 §2)."""
     packets, chosen = rows.packets, []
-    kinds = (packets.column(TYPE) == PacketType.UNKNOWN) & (packets.column(INDEX) == 0)
+    kinds = (packets.column("type") == PacketType.UNKNOWN) & (packets.column("index") == 0)
     for packet in np.flatnonzero(kinds).tolist():
-        row = int(packets.column(DATAGRAM)[packet])
+        row = int(packets.column("datagram")[packet])
         number = selected[row]
-        start, cid = datagrams.start[number], int(packets.column(DCID)[packet])
-        unknown = not has_name(int(packets.column(VERSION)[packet])) and not datagrams.data[start] & _FIXED_BIT
+        start, cid = datagrams.start[number], int(packets.column("dcid")[packet])
+        unknown = not has_name(int(packets.column("version")[packet])) and not datagrams.data[start] & _FIXED_BIT
         named = cid != NONE and rows.cids[cid] in registry.cids
         if datagrams.payload_length[number] < _LEAST_LONG_HEADER or (unknown and not named):
             chosen.append(row)
@@ -438,8 +430,6 @@ class Decoder:
         for flow in registry.flows:
             self._retry_pending(flow)
         self._negotiation.adopt_orphans()
-        for connection in registry.connections:
-            connection.prove()
         attribute(self.rows, source, numbers, registry)
 
     def _decode(self, first: int, numbers: Integers) -> None:
@@ -491,7 +481,7 @@ class Decoder:
                 break
             index += 1
         if start == end:
-            rows.add(datagram, index, PacketType.UNKNOWN, missing)
+            rows.add(PacketRow(datagram, index, type=int(PacketType.UNKNOWN), length=missing))
         return index
 
     def _is_of_a_known_version(self, position: int, first: LongHeader) -> bool:
@@ -527,7 +517,8 @@ class Decoder:
                 return False
             cause = side.circumstances(self._data, packet.start, packet.end, side.cid_length)
             packet.note(side.short_keys(side.cid_length), cause)
-        self.rows.add(packet.datagram, packet.index, _ONE_RTT, packet.end - packet.start + packet.missing)
+        length = packet.end - packet.start + packet.missing
+        self.rows.add(PacketRow(packet.datagram, packet.index, type=_ONE_RTT, length=length))
         if packet.missing or (self.registry.can_read_short and self._attempt_short(packet, flow)):
             return True
         if flow.sides and self.registry.credit > 0:
@@ -579,27 +570,24 @@ class Decoder:
         number, plain, phase, generation, first = opened
         rows, row, start = self.rows, packet.row, packet.start
         self.registry.changes += 1
-        suite = side.ring.suite if side.ring else None
-        fields = (
+        ring = side.ring
+        values = PacketRow(
             packet.datagram,
             packet.index,
             side.connection.number,
             side.sender,
-            _ONE_RTT,
-            NONE,
-            rows.cid(self._data[start + 1 : start + 1 + cid_length]),
-            NONE,
-            number,
-            phase,
-            generation,
-            packet.end - start,
-            1,
-            NONE,
-            NONE if suite is None else _SUITE_NUMBERS[suite],
-            first if side.ring is None else first & (0xE7 | side.ring.reserved_bits),
-            NONE if side.ring is None else side.ring.version,
+            type=_ONE_RTT,
+            dcid=rows.cid(self._data[start + 1 : start + 1 + cid_length]),
+            packet_number=number,
+            key_phase=phase,
+            key_generation=generation,
+            length=packet.end - start,
+            decrypted=1,
+            suite=NONE if ring is None else _SUITE_NUMBERS[ring.suite],
+            first_byte=first if ring is None else first & (0xE7 | ring.reserved_bits),
+            key_version=NONE if ring is None else ring.version,
         )
-        rows.packets.write(row, fields)
+        rows.packets.write(row, values)
         side.largest[APPLICATION_SPACE] = max(side.largest[APPLICATION_SPACE], number)
         rows.frames.http3 = side.connection.alpn == HTTP3
         events = parse_frames(plain, row, APPLICATION_SPACE, rows.frames)
@@ -636,8 +624,18 @@ class Decoder:
             return header.end
         length = packet.end - packet.start + packet.missing
         token = NONE if header.token is None else len(header.token)
-        shown = (header.version, rows.cid(header.dcid), rows.cid(header.scid), token)
-        row = rows.add(packet.datagram, packet.index, int(header.type), length, shown)
+        row = rows.add(
+            PacketRow(
+                packet.datagram,
+                packet.index,
+                type=int(header.type),
+                version=header.version,
+                dcid=rows.cid(header.dcid),
+                scid=rows.cid(header.scid),
+                length=length,
+                token_length=token,
+            )
+        )
         if header.supported_versions is not None:
             rows.supported_versions[row] = header.supported_versions
         if not header.complete:
@@ -730,26 +728,24 @@ class Decoder:
         space = SPACE_OF[header.type]
         self.registry.changes += 1
         rows, row = self.rows, packet.row
-        fields = (
+        values = PacketRow(
             packet.datagram,
             packet.index,
             side.connection.number,
             side.sender,
-            int(header.type),
-            header.version,
-            rows.cid(header.dcid),
-            rows.cid(header.scid),
-            number,
-            NONE,
-            NONE,
-            packet.end - packet.start,
-            1,
-            NONE if header.token is None else len(header.token),
-            _SUITE_NUMBERS[protection.suite],
-            first,
-            protection.version,
+            type=int(header.type),
+            version=header.version,
+            dcid=rows.cid(header.dcid),
+            scid=rows.cid(header.scid),
+            packet_number=number,
+            length=packet.end - packet.start,
+            decrypted=1,
+            token_length=NONE if header.token is None else len(header.token),
+            suite=_SUITE_NUMBERS[protection.suite],
+            first_byte=first,
+            key_version=protection.version,
         )
-        rows.packets.write(row, fields)
+        rows.packets.write(row, values)
         side.largest[space] = max(side.largest[space], number)
         self.registry.accept_header(side, header)
         rows.frames.http3 = False  # the first bytes of streams in 0-RTT packets are kept anyway
@@ -801,9 +797,9 @@ class Decoder:
         """Decode a super-datagram: one record that contains several datagrams, because it was captured before
         segmentation offload separated them."""
         rows, row = self.rows, len(self.rows) - 1
-        if rows.get(row, TYPE) != PacketType.ONE_RTT or rows.get(row, DECRYPTED):
+        if rows.packets[row, "type"] != PacketType.ONE_RTT or rows.packets[row, "decrypted"]:
             return
-        start = whole.end - (rows.get(row, LENGTH) - whole.missing)
+        start = whole.end - (rows.packets[row, "length"] - whole.missing)
         if flow.unsplit >= _SPLITS and not flow.segment_size:
             return
         flow.unsplit += 1

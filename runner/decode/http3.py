@@ -5,7 +5,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.decode.wire import varint
+import numpy as np
+
+from runner.decode.columns import HTTP3
+from runner.decode.connection import Connection
+from runner.decode.wire import PacketType, Rows, varint
 
 DATA, HEADERS, CANCEL_PUSH, SETTINGS, PUSH_PROMISE, GOAWAY, MAX_PUSH_ID = 0, 1, 3, 4, 5, 7, 13
 CONTROL, PUSH, ENCODER, DECODER = range(4)
@@ -98,6 +102,28 @@ def _joined(pieces: Pieces) -> bytes:
             parts.append(data[end - offset :])
             end = offset + len(data)
     return b"".join(parts)
+
+
+def http3_streams(rows: Rows, connection: Connection) -> str | None:
+    """The streams of an HTTP/3 connection as JSON; None for other protocols. 0-RTT packets that the server rejected
+    don't count."""
+    if connection.alpn != HTTP3:
+        return None
+    frames, packets, reader = rows.frames, rows.packets, StreamReader()
+    packet, kind, stream_id, offset, length = (
+        frames.streams.column(name) for name in ("packet", "type", "stream_id", "offset", "length")
+    )
+    owner, sender, packet_type = (packets.column(name)[packet] for name in ("connection", "sender", "type"))
+    rejected = (packet_type == PacketType.ZERO_RTT) & (connection.early_data_accepted is False)
+    mine = np.flatnonzero((owner == connection.number) & ~rejected)
+    mine = mine[np.lexsort((offset[mine], stream_id[mine], sender[mine]))]
+    borders = np.flatnonzero(np.diff(stream_id[mine]) | np.diff(sender[mine])) + 1
+    for chosen in np.split(mine, borders) if len(mine) else ():
+        first, fins = chosen[0], chosen[kind[chosen] & 1 == 1]
+        final = int(offset[fins[0]] + length[fins[0]]) if len(fins) else None
+        pieces = ((int(offset[row]), frames.data(int(row))) for row in chosen)
+        reader.add(int(sender[first]), int(stream_id[first]), pieces, final)
+    return reader.text()
 
 
 # QPACK

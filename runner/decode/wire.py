@@ -3,8 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
-from runner.decode.columns import BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD, Data, IntegerRows
+import numpy as np
+
+from runner.decode.columns import BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD, Data, IntegerRows, Integers
 from runner.decode.keys import TAG_LENGTH, VERSION_1, VERSION_2
 
 # QUIC frames: RFC 9000 §19, DATAGRAM (RFC 9221 §4), ACK_FREQUENCY and IMMEDIATE_ACK (draft-ietf-quic-ack-frequency),
@@ -46,6 +49,12 @@ FRAME_NAMES = {
     0x2F5: "time_stamp",
 }
 
+NAMES_OF_FRAMES = (*dict.fromkeys(FRAME_NAMES.values()), "unknown")
+_UNKNOWN_NAME = len(NAMES_OF_FRAMES) - 1
+_NAME_OF_TYPE = np.full(max(FRAME_NAMES) + 1, _UNKNOWN_NAME, dtype=np.int64)
+for _type, _name in FRAME_NAMES.items():
+    _NAME_OF_TYPE[_type] = NAMES_OF_FRAMES.index(_name)
+
 CRYPTO = 0x06
 NEW_CONNECTION_ID = 0x18
 _UNIDIRECTIONAL = 0x02  # bit of a stream ID, RFC 9000 §2.1
@@ -63,11 +72,12 @@ type, sequence number, connection ID followed by the stateless reset token."""
 MOST_BODIES = 1 << 26
 """Most bytes of HTTP/3 streams that are kept while a capture is read."""
 
-STREAM_COLUMNS, ACK_COLUMNS, OTHER_COLUMNS = 6, 10, 7
+_HEAD = ("packet", "frame", "type")
+_STREAM = (*_HEAD, "stream_id", "offset", "length")
 
 
 class FrameRows:
-    """The frames of all packets so far. The docstring of each field with rows lists the columns of these rows."""
+    """The frames of all packets so far. The functions that read frames write values in the order of these columns."""
 
     __slots__ = (
         "acks",
@@ -88,8 +98,7 @@ class FrameRows:
     def __init__(self) -> None:
         self.packet = self.space = NONE
         """Row and packet number space of the packet that is being read."""
-        self.streams = IntegerRows(STREAM_COLUMNS)
-        """packet, frame, type, stream id, offset, length"""
+        self.streams = IntegerRows(_STREAM)
         self.heads: dict[int, bytes] = {}
         """Row of `streams` → the part of its data that belongs to the head of the stream."""
         self.http3 = False
@@ -98,13 +107,11 @@ class FrameRows:
         """Row of `streams` → all its data, for HTTP/3 and where `heads` lacks a part."""
         self.room = MOST_BODIES
         """Bytes that `bodies` may still keep."""
-        self.acks = IntegerRows(ACK_COLUMNS)
-        """packet, frame, type, space, largest, unscaled delay, number of ranges in `ranges` up to and including this
-        frame, ECT(0), ECT(1), CE"""
-        self.ranges = IntegerRows(2)
-        """first, last"""
-        self.others = IntegerRows(OTHER_COLUMNS)
-        """packet, frame, type, stream id, offset, length, value"""
+        self.acks = IntegerRows((*_HEAD, "space", "largest", "raw_delay", "ranges_so_far", "ect0", "ect1", "ce"))
+        """`raw_delay` is not scaled. `ranges_so_far`: number of ranges in `ranges` up to and including this frame."""
+        self.ranges = IntegerRows(("first", "last"))
+        self.others = IntegerRows((*_STREAM, "value"))
+        """All other frames. A frame of an unknown type has the type -1 - type."""
         self.reset_tokens: dict[int, bytes] = {}
         """Row of `others` → stateless reset token of NEW_CONNECTION_ID."""
         self.type_lengths: dict[int, int] = {}
@@ -116,10 +123,26 @@ class FrameRows:
         """The data of a STREAM frame, as far as it is kept."""
         return self.bodies.get(row) or self.heads.get(row, b"")
 
+    def all_of(self, name: str) -> Integers:
+        """A column of `others`, for the frames of `others`, `streams` and `acks`, in this order. NONE: the frame has no
+        such column."""
+        return np.concatenate(
+            [
+                rows.column(name) if name in rows.names else np.full(len(rows), NONE, dtype=np.int64)
+                for rows in (self.others, self.streams, self.acks)
+            ]
+        )
+
     def settle(self) -> None:
         """Move the rows so far to arrays, which need less memory."""
         for rows in (self.streams, self.acks, self.ranges, self.others):
             rows.settle()
+
+
+def frame_names(types: Integers) -> Integers:
+    """The name of each frame, as its place in NAMES_OF_FRAMES."""
+    known = (types >= 0) & (types < len(_NAME_OF_TYPE))
+    return np.where(known, _NAME_OF_TYPE[np.clip(types, 0, len(_NAME_OF_TYPE) - 1)], _UNKNOWN_NAME)
 
 
 def varint(data: Data, position: int) -> tuple[int, int]:
@@ -505,27 +528,32 @@ def _rest(data: Data, position: int, end: int, header: LongHeader) -> None:
 
 # The rows of a capture while it is read. `tables` converts them to columns.
 
-(
-    DATAGRAM,
-    INDEX,
-    CONNECTION,
-    SENDER,
-    TYPE,
-    VERSION,
-    DCID,
-    SCID,
-    NUMBER,
-    PHASE,
-    GENERATION,
-    LENGTH,
-    DECRYPTED,
-    TOKEN,
-    SUITE,
-    FIRST_BYTE,
-    KEY_VERSION,
-) = range(17)
-PACKET_COLUMNS = 17
-_NONE = (NONE,) * 4
+
+class PacketRow(NamedTuple):
+    """One packet. `runner.decode.tables.PACKETS` describes the fields. NONE: the value is unknown, or the packet has no
+    such field."""
+
+    datagram: int
+    index: int  # type: ignore[assignment]  # hides a method of tuples that nobody needs here
+    connection: int = NONE
+    sender: int = NONE
+    type: int = NONE
+    """PacketType"""
+    version: int = NONE
+    dcid: int = NONE
+    """Place in `Rows.cids`, like `scid`."""
+    scid: int = NONE
+    packet_number: int = NONE
+    key_phase: int = NONE
+    key_generation: int = NONE
+    length: int = NONE
+    decrypted: int = 0
+    """0 or 1"""
+    token_length: int = NONE
+    suite: int = NONE
+    """Place in runner.decode.keys.SUITES."""
+    first_byte: int = NONE
+    key_version: int = NONE
 
 
 class Rows:
@@ -534,7 +562,7 @@ class Rows:
     __slots__ = ("_cid_numbers", "cids", "frames", "packets", "supported_versions", "tokens")
 
     def __init__(self) -> None:
-        self.packets = IntegerRows(PACKET_COLUMNS)
+        self.packets = IntegerRows(PacketRow._fields)
         self.frames = FrameRows()
         self.cids: list[bytes] = []
         """Distinct connection IDs; the packets hold positions in this list."""
@@ -560,26 +588,13 @@ class Rows:
             self.cids.append(cid)
         return number
 
-    def add(self, datagram: int, index: int, kind: int, length: int, header: tuple[int, int, int, int] = _NONE) -> int:
-        """Add a packet that is not decrypted yet, and return its row number. `header`: version, destination and source
-        connection ID, token length."""
+    def add(self, packet: PacketRow) -> int:
+        """Add a packet, and return its row number."""
         row = len(self.packets)
-        version, dcid, scid, token = header
-        self.packets.tail += (
-            datagram, index, NONE, NONE, kind, version, dcid, scid, NONE, NONE, NONE, length, 0, token, NONE,
-            NONE, NONE,
-        )  # fmt: skip
+        self.packets.tail += packet
         return row
 
-    def set(self, row: int, column: int, value: int) -> None:
-        """Fill in one field of a packet."""
-        self.packets[row, column] = value
-
-    def fill(self, row: int, connection: int, sender: int, kind: int) -> None:
+    def fill(self, row: int, connection: int, sender: int, kind: PacketType) -> None:
         """Fill in connection, sender and type of a packet without packet protection."""
-        for column, value in ((CONNECTION, connection), (SENDER, sender), (DECRYPTED, 1), (TYPE, kind)):
-            self.packets[row, column] = value
-
-    def get(self, row: int, column: int) -> int:
-        """One field of a packet."""
-        return self.packets[row, column]
+        for name, value in (("connection", connection), ("sender", sender), ("decrypted", 1), ("type", kind)):
+            self.packets[row, name] = value

@@ -14,8 +14,8 @@ import numpy as np
 
 from runner.decode.capture import open_capture
 from runner.decode.columns import Integers, Trace, integers, named, words
-from runner.decode.decode import decode_capture
 from runner.decode.http3 import DynamicTable, QpackError
+from runner.decode.tables import decode_capture
 from runner.hostile.flights import ALERTS, APPLICATION, GENERIC, TRANSPORT, VOLUMES, HostileFlight, code_name
 from runner.model.stack import Role
 

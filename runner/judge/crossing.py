@@ -11,7 +11,7 @@ import numpy as np
 
 from runner.decode.capture import TCP, UDP, IpPacket, offsets, read_packets
 from runner.decode.columns import Data
-from runner.decode.decode import decode_capture
+from runner.decode.tables import decode_capture
 from runner.errors import CaptureError
 from runner.inputs.inputs import PORTS, secret, served
 from runner.judge.execution import JudgedJob

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from runner.decode.capture import LATE_RECORD_NS
 from runner.decode.columns import CLIENT, FRAGMENTS, NULL, SERVER, CaptureMeta, Trace
-from runner.decode.decode import cached_decode, job_checks, load_tables, on_server_clock
+from runner.decode.tables import cached_decode, job_checks, load_tables, on_server_clock
 from runner.decode.tcp.tcp import cached_decode_tcp
 from runner.diagnose.explain import Explanation, explained, marks, measured, over_tcp, window_of
 from runner.errors import CaptureError

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from runner.decode.columns import Trace
-from runner.decode.decode import cached_decode, load_tables
+from runner.decode.tables import cached_decode, load_tables
 from runner.errors import BentpipeError, CaptureError
 from runner.judge.child import HEADER, message
 from runner.model.numbers import DEFINITIONS

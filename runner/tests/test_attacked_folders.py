@@ -19,8 +19,8 @@ from lab.attack import mutations
 from lab.attack.folders import attack_folders
 from lab.attack.verdicts import Tally, Verdict
 from lab.run_folders import rare_run, recorded_run, vias_run
-from runner.decode import decode_capture, embed_secrets
-from runner.decode.decode import load_tables
+from runner.decode.capture import embed_secrets
+from runner.decode.tables import decode_capture, load_tables
 from runner.errors import CaptureError, UsageError
 from runner.judge.execution import load_truth
 from runner.model.result import Artifacts
@@ -94,7 +94,7 @@ FORGERIES: dict[str, tuple[str, Callable[[pa.Table], pa.Table]]] = {
 def test_tables_that_no_decoder_writes_are_decoded_again(tmp_path: Path, name: str) -> None:
     table_name, change = FORGERIES[name]
     source = RECORDINGS / "quinn_quinn/handshake/1"
-    from runner.decode import cached_decode  # noqa: PLC0415
+    from runner.decode.tables import cached_decode  # noqa: PLC0415
 
     artifacts = Artifacts(source)
     cached_decode(artifacts.client_capture, artifacts.key_logs, tmp_path)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from runner.decode import decode_capture
 from runner.decode.columns import CLIENT, SERVER
+from runner.decode.tables import decode_capture
 from runner.judge.judges import analyse
 from runner.judge.rules.findings import protocol_findings
 from runner.model.facts import PacketPlace, SentLength, TraceFacts

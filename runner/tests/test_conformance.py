@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.decode import cached_decode
 from runner.decode.capture import open_capture
+from runner.decode.tables import cached_decode
 from runner.judge.judges import analyse
 from runner.judge.rules.rule_table import RULES
 from runner.model.facts import Close, TraceFacts

@@ -17,8 +17,9 @@ import pytest
 
 from lab.run_folders import rare_run
 from runner.campaign.campaign import apply_retention
-from runner.decode import decode_capture, embed_secrets
+from runner.decode.capture import embed_secrets
 from runner.decode.keys import LARGEST_KEY_LOG
+from runner.decode.tables import decode_capture
 from runner.errors import UsageError
 from runner.files import RefusedFileError, beneath, foreign_entry, read_regular, remove_tree
 from runner.judge.execution import flood

@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from runner.decode.capture import CaptureFile, IpPacket, open_capture, packets_by_addresses, packets_of
-from runner.decode.columns import CLIENT, DECODER_VERSION, SERVER, TABLES, CaptureMeta, Trace
-from runner.decode.decode import load_tables, pair_key, save_tables, stored_key, trace_checks
+from runner.decode.columns import CLIENT, DECODER_VERSION, MTU, SERVER, CaptureMeta, Trace, integers
+from runner.decode.decode import capture_checks
 from runner.decode.keys import Session, read_key_logs
+from runner.decode.tables import TABLES, load_tables, pair_key, save_tables, stored_key
 from runner.decode.tcp.segments import (
     Numbered,
     TcpConnection,
@@ -334,7 +335,13 @@ def _trace(capture: _Capture, exchanges: list[TcpExchange], kernel_drops: int | 
         decoder_version=DECODER_VERSION,
         ip_packets=packets_by_addresses(capture.file),
     )
-    return Trace(**tables, meta=meta, checks=trace_checks(tables, meta))
+    checks = capture_checks(
+        meta,
+        undecrypted=int((~tables["packets"]["decrypted"].to_numpy()).sum()),
+        above_mtu=int((integers(tables["datagrams"]["ip_length"]) > MTU).sum()),
+        unknown_frames=0,
+    )
+    return Trace(**tables, meta=meta, checks=checks)
 
 
 def _snapped(file: CaptureFile) -> int:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.decode import decode_capture
 from runner.decode.capture import read_packets
+from runner.decode.tables import decode_capture
 from runner.judge.crossing import Private, Recorded, sights
 from runner.model.stack import Sight
 from runner.tests.crossing.captures import CLIENT, GATEWAY, SERVER, TERMINAL, Sent, connection, write_capture

@@ -6,7 +6,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from runner.decode import Trace, decode_capture
+from runner.decode.columns import Trace
+from runner.decode.tables import decode_capture
 from runner.tests.decode.pairs import Pair
 from runner.tests.decode.rewrite import Record, write_pcap
 from runner.tests.decode.test_oracle_tshark import OWN, SHARED, key_logs

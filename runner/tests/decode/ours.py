@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
-from runner.decode import Trace
+from runner.decode.columns import Trace
 
 _DEFAULT_ACK_DELAY_EXPONENT = 3
 _PACKET_FIELDS = ("index", "type", "version", "dcid", "scid", "packet_number", "key_phase", "length", "decrypted")

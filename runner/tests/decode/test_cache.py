@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from runner.decode.decode import pair_key
 from runner.decode.keys import LARGEST_KEY_LOG
+from runner.decode.tables import pair_key
 
 
 def test_tables_stay_valid_when_only_the_unread_rest_of_a_key_log_changes(tmp_path: Path) -> None:

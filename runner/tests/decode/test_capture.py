@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.decode import Trace, capture, decode_capture
+from runner.decode import capture
+from runner.decode.columns import Trace
+from runner.decode.tables import decode_capture
 from runner.errors import CaptureError
 from runner.tests.decode import rewrite
 from runner.tests.decode.rewrite import Interface, Record, read, write_pcap, write_pcapng

@@ -7,8 +7,9 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from runner.decode import decode_capture, to_json
 from runner.decode.columns import CLIENT, SERVER
+from runner.decode.decode import describe_capture
+from runner.decode.tables import decode_capture
 from runner.tests.decode.decoded import (
     STACKS,
     connection,
@@ -135,7 +136,8 @@ def test_client_hello_in_two_packets_in_any_order(tmp_path: Path) -> None:
 
 
 def test_json_counts() -> None:
-    report = to_json(decode(own("quic-go_transfer")))
+    capture = own("quic-go_transfer")
+    report = describe_capture(capture, key_logs(capture), details=True)
     for name in ("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"):
         assert isinstance(report[name], int)
     assert report["stream_bytes"] == 20 * 1024 + 23

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from runner.decode import decode_capture, to_json
 from runner.decode.capture import open_capture, read_datagrams
 from runner.decode.columns import SERVER
+from runner.decode.tables import decode_capture, unique_bytes_by_stream
 from runner.tests.decode.decoded import contents, decode, decode_pairs, decode_records, own, shared, undecrypted
 from runner.tests.decode.pairs import Pair
 from runner.tests.decode.rewrite import read
@@ -22,7 +22,8 @@ def test_fifty_connections_at_once(tmp_path: Path) -> None:
     assert undecrypted(trace) == []
     assert trace.connections.num_rows == 50
     assert len(set(trace.connections["client_random"].to_pylist())) == 50
-    assert sum(stream["bytes"] for stream in to_json(trace)["streams"] if stream["sender"] == SERVER) == 50 * 1024
+    streams = unique_bytes_by_stream(trace.stream_frames)
+    assert sum(size for (_, sender, _), size in streams.items() if sender == SERVER) == 50 * 1024
 
 
 def test_two_connections_with_one_four_tuple(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.decode import decode_capture
+from runner.decode.tables import decode_capture
 from runner.tests.decode.decoded import (
     STACKS,
     connection,

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from runner.decode import decode_capture
+from runner.decode.tables import decode_capture
 from runner.tests.decode.floods import KINDS
 from runner.tests.decode.rewrite import write_pcap
 

@@ -11,9 +11,10 @@ from click.testing import CliRunner
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from runner.cli.group import main
-from runner.decode import Trace, decode_capture
+from runner.decode.columns import Trace
 from runner.decode.connection import KeyRing
 from runner.decode.keys import AES_128, LARGEST_KEY_LOG, VERSION_1, Protection, _key_infos
+from runner.decode.tables import decode_capture
 from runner.decode.wire import FRAME_NAMES, FrameRows, parse_frames
 from runner.tests.decode.decoded import own, undecrypted
 from runner.tests.decode.pairs import datagram
@@ -262,7 +263,7 @@ def test_immediate_ack_has_two_numbers() -> None:
         rows = FrameRows()
         parse_frames(encoded + b"\x01", 0, 2, rows)
         rows.settle()
-        assert [FRAME_NAMES[kind] for kind in rows.others.column(2).tolist()] == ["immediate_ack", "ping"]
+        assert [FRAME_NAMES[kind] for kind in rows.others.column("type").tolist()] == ["immediate_ack", "ping"]
 
 
 @pytest.mark.parametrize("width", ["80", "40"])

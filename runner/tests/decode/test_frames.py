@@ -64,7 +64,7 @@ def test_ack(ranges: list[tuple[int, int]], delay: int, ecn: tuple[int, int, int
         frame += encode(above - high - 2) + encode(high - low)
     frame += b"".join(encode(count) for count in ecn or ())
     rows = parse(frame)
-    assert rows.ranges.matrix().tolist() == [list(span) for span in spans]
+    assert list(zip(*(rows.ranges.column(name).tolist() for name in ("first", "last")), strict=True)) == spans
     counts = list(ecn) if ecn else [NONE] * 3
     assert rows.acks.tail == [7, 0, frame[0], 2, spans[0][1], delay, len(spans), *counts]
 
@@ -109,7 +109,7 @@ def test_other_frames(text: str, expected: tuple[int, ...], payload: bytes | Non
     if len(frame) > 1 and frame[0] not in (0x00, 0x30):
         for size in range(1, len(frame)):
             cut = parse(frame[:size])
-            assert cut.others[0, 2] < 0, "a cut off frame is not read"
+            assert cut.others[0, "type"] < 0, "a cut off frame is not read"
             assert cut.payloads == [frame[:size]]
 
 
@@ -130,7 +130,7 @@ def test_other_frames(text: str, expected: tuple[int, ...], payload: bytes | Non
 )
 def test_malformed_frames_are_unknown_and_end_the_packet(text: str) -> None:
     rows = parse(b"\x01" + bytes.fromhex(text))
-    assert rows.others[1, 2] < 0
+    assert rows.others[1, "type"] < 0
     assert rows.payloads == [None, bytes.fromhex(text)]
     assert not (len(rows.streams) or len(rows.acks) or len(rows.ranges))
 

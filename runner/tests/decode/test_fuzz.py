@@ -9,8 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.decode import decode_capture, decoder, to_json
+from runner.decode import decoder
 from runner.decode.connection import KeyRing
+from runner.decode.decode import describe, read_capture
+from runner.decode.tables import TableBuilder, decode_capture
 from runner.errors import CaptureError
 from runner.tests.decode import rewrite
 from runner.tests.decode.rewrite import Interface, read, write_pcapng
@@ -41,7 +43,9 @@ def original(number: int, pcapng: bool, folder: Path) -> bytes:
 def decode_in_time(path: Path, number: int) -> None:
     started = time.process_time()
     try:
-        to_json(decode_capture(path, key_logs(CAPTURES[number])))
+        decoded = read_capture(path, key_logs(CAPTURES[number]))
+        TableBuilder(decoded).build()
+        describe(decoded, details=True)
     except CaptureError as error:
         assert str(path) in str(error)
     assert time.process_time() - started < SECONDS

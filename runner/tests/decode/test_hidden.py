@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from runner.cli.group import main
-from runner.decode import decode_capture
 from runner.decode.keys import Protection
+from runner.decode.tables import decode_capture
 from runner.tests.decode.decoded import contents, decode, decode_pairs, own
 from runner.tests.decode.pairs import START_NS, Pair, datagram
 from runner.tests.decode.rewrite import Record, read, write_pcap

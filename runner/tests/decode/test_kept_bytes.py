@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.decode import decode_capture
 from runner.decode.columns import BIDIRECTIONAL_HEAD, CLIENT, UNIDIRECTIONAL_HEAD, Trace
+from runner.decode.tables import decode_capture
 from runner.decode.wire import FrameRows, parse_frames
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"

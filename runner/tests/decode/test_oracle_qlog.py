@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from runner.decode import Trace, decode_capture
-from runner.decode.columns import CLIENT, SERVER
+from runner.decode.columns import CLIENT, SERVER, Trace
+from runner.decode.tables import decode_capture
 from runner.tests.decode.ours import packets
 
 RECORDINGS = Path(__file__).parent / "recordings"

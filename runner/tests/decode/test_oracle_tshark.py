@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.decode import decode_capture
+from runner.decode.tables import decode_capture
 from runner.tests.decode.ours import packets
 from runner.tests.decode.tshark import tshark
 

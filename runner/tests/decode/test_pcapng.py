@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.decode import decode_capture, embed_secrets
-from runner.decode.capture import Record, open_capture
+from runner.decode.capture import Record, embed_secrets, open_capture
+from runner.decode.tables import decode_capture
 from runner.model.result import Artifacts
 from runner.tests.records import RECORDINGS
 

@@ -6,9 +6,17 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from runner.decode import Trace, TraceCheck, cached_decode, decode_capture, job_checks, load_tables, save_tables
-from runner.decode.columns import SERVER, TABLES
-from runner.decode.decode import final_sizes, unique_bytes_by_stream
+from runner.decode.columns import SERVER, Trace, TraceCheck
+from runner.decode.tables import (
+    TABLES,
+    cached_decode,
+    decode_capture,
+    final_sizes,
+    job_checks,
+    load_tables,
+    save_tables,
+    unique_bytes_by_stream,
+)
 from runner.errors import CaptureError
 from runner.tests.decode.rewrite import read, write_pcap
 from runner.tests.decode.test_oracle_tshark import SHARED, key_logs

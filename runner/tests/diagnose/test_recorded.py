@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from runner.decode import load_tables
 from runner.decode.columns import CLIENT, SERVER
+from runner.decode.tables import load_tables
 from runner.diagnose import detectors
 from runner.diagnose.explain import Explanation, explained, measured
 from runner.judge.execution import load_truth

@@ -7,7 +7,7 @@ import pytest
 from aioquic.h3.connection import H3Connection
 from aioquic.quic.connection import QuicConnection, QuicConnectionError
 
-from runner.decode.decode import decode_capture
+from runner.decode.tables import decode_capture
 from runner.errors import UsageError
 from runner.hostile.flight_verdicts import ERROR, FAILED, NOTE, PASSED, UNSUPPORTED, FlightResult, judge_flights
 from runner.hostile.flights import PAGE, load_flights, page

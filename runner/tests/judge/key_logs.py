@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from runner.decode import Trace, decode_capture
+from runner.decode.columns import Trace
+from runner.decode.tables import decode_capture
 from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import CaseRecord, Job

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from runner.decode import Trace, decode_capture
-from runner.decode.columns import CLIENT, SERVER, TABLES
+from runner.decode.columns import CLIENT, SERVER, Trace
+from runner.decode.tables import TABLES, decode_capture
 from runner.judge.rules.findings import protocol_findings
 from runner.paths import ROOT
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from runner.decode.columns import CLIENT, SERVER, TABLES
-from runner.decode.decode import load_tables, save_tables
+from runner.decode.columns import CLIENT, SERVER
+from runner.decode.tables import TABLES, load_tables, save_tables
 from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import Job

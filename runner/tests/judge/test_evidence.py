@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.mutate.recording import Recording as Mutated
-from runner.decode import decode_capture
+from runner.decode.tables import decode_capture
 from runner.judge.job_traces import unrecorded
 from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result

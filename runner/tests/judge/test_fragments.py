@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 
-from runner.decode import decode_capture
+from runner.decode.tables import decode_capture
 from runner.judge.job_traces import fragmented_packets
 from runner.judge.judges import analyse
 from runner.judge.rules.findings import protocol_findings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.decode import decode_capture
+from runner.decode.tables import decode_capture
 from runner.judge.rules.findings import protocol_findings
 from runner.paths import ROOT
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lab.testbed.hosts import Host
-from runner.decode.decode import load_tables
+from runner.decode.tables import load_tables
 from runner.model.link import LinkParameters
 from runner.model.result import Outcome
 from runner.plan.catalog import Catalog

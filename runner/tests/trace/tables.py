@@ -5,7 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from runner.decode.columns import CLIENT, SERVER, TABLES, CaptureMeta, Trace
+from runner.decode.columns import CLIENT, SERVER, CaptureMeta, Trace
+from runner.decode.tables import TABLES
 
 EPOCH_NS = 1_700_000_000_000_000_000
 HEADERS = 28  # bytes of the IPv4 and UDP headers

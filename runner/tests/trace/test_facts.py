@@ -6,7 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from runner.decode.columns import CLIENT, SERVER, TABLES, Trace
+from runner.decode.columns import CLIENT, SERVER, Trace
+from runner.decode.tables import TABLES
 from runner.tests.trace.tables import EPOCH_NS, Ack, Frame, Packet, Stream, connection, trace
 from runner.trace.establish import facts
 

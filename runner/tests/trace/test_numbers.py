@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from runner.decode.columns import CLIENT, SERVER, TABLES
+from runner.decode.columns import CLIENT, SERVER
+from runner.decode.tables import TABLES
 from runner.model.link import LinkParameters
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Sample

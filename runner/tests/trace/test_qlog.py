@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.decode import decode_capture
 from runner.decode.columns import SERVER
+from runner.decode.tables import decode_capture
 from runner.tests.decode.test_oracle_qlog import RECORDINGS
 from runner.trace.plots import CongestionWindow, congestion_window
 

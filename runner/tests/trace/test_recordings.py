@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.decode import Trace, decode_capture
+from runner.decode.columns import Trace
+from runner.decode.tables import decode_capture
 from runner.model.facts import TraceFacts
 from runner.model.link import LinkParameters
 from runner.model.result import Sample

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.decode import decode_capture
+from runner.decode.tables import decode_capture
 from runner.model.link import LinkParameters
 from runner.model.result import Sample
 from runner.trace.establish import facts
