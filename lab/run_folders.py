@@ -190,11 +190,7 @@ def two_protocols_run(path: Path) -> RunFolder:
     folder = RunFolder.create(path, run(path.name, {"sat": case("sat")}, order))
     for job, efficiency, protocol in zip(order, (0.5, 0.2, 0.4), ("hq-interop", "h3", "h3"), strict=True):
         folder.save_result(
-            replace(
-                Result.of(job, Outcome.SUCCEEDED),
-                protocol=protocol,
-                sample=measured(efficiency * 20e6),
-            )
+            replace(Result.of(job, Outcome.SUCCEEDED), protocol=protocol, sample=measured(efficiency * 20e6))
         )
     return folder
 

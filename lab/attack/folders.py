@@ -44,7 +44,7 @@ import pyarrow as pa
 
 from lab.attack import mutations
 from lab.attack.mutations import ALARM
-from lab.attack.verdicts import Finding, Tally, Verdict, cpu_s, family, resident, runs
+from lab.attack.verdicts import Finding, Tally, Verdict, cpu_s, family, largest_resident, resident, runs
 from lab.run_folders import rare_run, recorded_run, variants_run, vias_run
 from runner.cli import entry as bentpipe
 from runner.cli import read_commands
@@ -505,18 +505,16 @@ def _peaks() -> dict[str, int]:
     """The largest resident memory of the reader and of its judge since the batch began, in MiB."""
     sizes: dict[str, int] = {}
     for pid in family(os.getpid()):
-        with suppress(OSError, IndexError):
-            process = Path(f"/proc/{pid}")
-            peak = int((process / "status").read_text().partition("VmHWM:")[2].split()[0]) // 1024
-            name = "reader, MiB" if pid == os.getpid() else "judge, MiB"
-            sizes[name] = max(peak, sizes.get(name, 0))
-            (process / "clear_refs").write_text("5")
+        name = "reader, MiB" if pid == os.getpid() else "judge, MiB"
+        sizes[name] = max(largest_resident(pid) >> 20, sizes.get(name, 0))
+        with suppress(OSError):
+            Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets the peak (proc(5))
     return sizes
 
 
 _BATCH = 10  # folders that share a site
 _LIFE = 400  # folders of one worker
-_POLL_S = 0.1
+_POLL_S = 0.4
 _CPU_S = 10.0  # the most CPU time of one command
 _MUTATE_S = 120.0  # the most CPU time for making a folder
 _WALL_S = 60.0  # the longest time in one command in which no process can run; waiting for a CPU doesn't count
@@ -622,18 +620,19 @@ class Keeper:
                     raise _ExcessError("death", f"the process ended with {status}")
             *lines, buffer = (buffer + data).split(b"\n")
             for line in map(json.loads, lines):
-                doing[0], began, cpu = str(line.get("doing", "between")), time.monotonic(), cpu_s(pid)
+                doing[0], began, cpu = str(line.get("doing", "between")), time.monotonic(), cpu_s(family(pid))
                 if line.get("done"):
                     yield _Batch(numbers=line["done"], kinds=line["kinds"], found=line["found"], peak=line["peak"])
-                    began, cpu = time.monotonic(), cpu_s(pid)
-            if any(map(runs, family(pid))):
+                    began, cpu = time.monotonic(), cpu_s(family(pid))
+            members = family(pid)  # once, because this look is most of the keeper's work
+            if any(map(runs, members)):
                 idle = time.monotonic()
-            burnt, waited = cpu_s(pid) - cpu, time.monotonic() - max(began, idle)
+            burnt, waited = cpu_s(members) - cpu, time.monotonic() - max(began, idle)
             if burnt > (_CPU_S if doing[0] != MUTATE else _MUTATE_S):
                 raise _ExcessError("time", f"{burnt:.1f} s of CPU time")
             if waited > self._wall_s:
                 raise _ExcessError("time", f"{waited:.1f} s, of them {burnt:.1f} s of CPU time")
-            largest = max(map(resident, family(pid)))
+            largest = max(map(resident if doing[0] == MUTATE else largest_resident, members))
             if largest > _MEMORY:
                 raise _ExcessError("memory", f"{largest / 2**20:.0f} MiB")
 

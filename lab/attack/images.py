@@ -78,8 +78,8 @@ def _lies() -> list[str]:
 
 def _names(when: str = r"\w+") -> list[str]:
     text = "".join(path.read_text() for path in sorted((_HERE / "image").glob("*.py")))
-    names = re.findall(rf"^@behaviour\({when}\)\ndef (\w+)", text, re.MULTILINE)
-    return [name.replace("_", "-") for name in names]
+    names = re.findall(rf'^(?:@behaviour\({when}\)\ndef (\w+)|    \("([\w-]+)", {when}, )', text, re.MULTILINE)
+    return ["".join(name).replace("_", "-") for name in names]
 
 
 def build() -> None:

@@ -28,10 +28,10 @@ def family(pid: int) -> list[int]:
     return family_pids
 
 
-def cpu_s(pid: int) -> float:
-    """CPU time of a process and all its living descendants, in seconds."""
+def cpu_s(processes: Iterable[int]) -> float:
+    """CPU time of the living processes among these, in seconds."""
     total = 0.0
-    for process in family(pid):
+    for process in processes:
         with suppress(OSError, IndexError):
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
             total += (int(fields[11]) + int(fields[12])) / _TICKS
@@ -138,7 +138,7 @@ def load(path: Path = STATE) -> dict[str, Tally]:
             | {
                 "findings": [
                     Finding(**finding | {"verdict": Verdict(finding["verdict"])}) for finding in entry["findings"]
-                ],
+                ]
             }
         )
         for family, entry in document.items()

@@ -287,11 +287,7 @@ class Mutation:
     # The sent packets and frames
 
     def packets(
-        self,
-        kind: Kind | None = None,
-        *,
-        sender: str = "",
-        where: Callable[[Datagram, Packet], bool] = anything,
+        self, kind: Kind | None = None, *, sender: str = "", where: Callable[[Datagram, Packet], bool] = anything
     ) -> list[Sent]:
         """The packets of this connection that can be edited and that the role (or `sender`) sent."""
         return [
@@ -478,12 +474,7 @@ class Mutant:
         return f"{self.rule} {self.name} ({self.role})"
 
 
-def mutant(
-    rule: str,
-    *roles: str,
-    cases: Sequence[str] = (),
-    name: str = "",
-) -> Callable[[Break], Break]:
+def mutant(rule: str, *roles: str, cases: Sequence[str] = (), name: str = "") -> Callable[[Break], Break]:
     """Register a function as the mutants of a rule, one for each role that can break it. Without `name`, they are named
     after the function. `mutants.toml` has the rules that are broken along with this rule."""
 

@@ -268,10 +268,7 @@ def _add_initial(connection: Connection, dcid: bytes) -> None:
 
 
 def _open(
-    datagram: Datagram,
-    packet: Packet,
-    connections: list[Connection],
-    secrets: dict[bytes, dict[str, bytes]],
+    datagram: Datagram, packet: Packet, connections: list[Connection], secrets: dict[bytes, dict[str, bytes]]
 ) -> None:
     sender = datagram.sender
     known = [datagram.connection] if datagram.connection else _by_tuple(datagram, connections)
@@ -517,10 +514,7 @@ class Recording:
             write(folder / path, self.headers[vantage], self.records[vantage])
 
     def packets(
-        self,
-        sender: str = "",
-        kind: Kind | None = None,
-        where: Callable[[Datagram, Packet], bool] = anything,
+        self, sender: str = "", kind: Kind | None = None, where: Callable[[Datagram, Packet], bool] = anything
     ) -> Iterator[tuple[Datagram, Packet]]:
         """Opened packets and unprotected packets (Retry, Version Negotiation), in the order of sending."""
         plain = (Kind.RETRY, Kind.VERSION_NEGOTIATION)

@@ -15,9 +15,9 @@ BEFORE, AFTER, INSTEAD, BESIDE, LIE = "before", "after", "instead", "beside", "l
 BEHAVIOURS = {}
 
 
-def behaviour(when):
+def behaviour(when, name=""):
     def note(function):
-        BEHAVIOURS[function.__name__.replace("_", "-")] = (when, function)
+        BEHAVIOURS[name or function.__name__.replace("_", "-")] = (when, function)
         return function
 
     return note

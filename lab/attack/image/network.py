@@ -225,40 +225,39 @@ def run(command):
     return subprocess.run(command, shell=True, capture_output=True, timeout=10).returncode == 0
 
 
-@behaviour(AFTER)
-def link_down():
-    run("ip link set eth0 down")
-
-
-@behaviour(BEFORE)
-def small_mtu():
-    run("ip link set eth0 mtu 68")
-
-
-@behaviour(BESIDE)
-def small_mtu_later():
-    time.sleep(0.3)
-    run("ip link set eth0 mtu 68")
-
-
-@behaviour(BESIDE)
-def small_mtu_for_a_while():
-    time.sleep(0.2)
-    run("ip link set eth0 mtu 68")
-    time.sleep(2)
-    run("ip link set eth0 mtu 1500")
-
-
-@behaviour(BESIDE)
-def flap_link():
-    end = time.monotonic() + 3
-    while time.monotonic() < end:
-        run("ip link set eth0 down; ip link set eth0 up")
-
-
-@behaviour(BEFORE)
-def link_down_first():
-    run("ip link set eth0 down")
+_INPUT = "add table inet f; add chain inet f i { type filter hook input priority 0; iif eth0 drop; }"
+_OUTPUT = "add table inet f; add chain inet f o { type filter hook output priority 0; oif eth0 drop; }"
+_INGRESS = "add table netdev f; add chain netdev f i { type filter hook ingress device eth0 priority 0; drop; }"
+_DELAY, _RATE = "netem delay 2s loss 60%", "tbf rate 8kbit burst 1600 latency 9s"
+_DOWN_AND_UP = "ip link set eth0 down; ip link set eth0 up"
+_NEIGHBOURS = "".join(
+    f"ip neighbour replace {address} lladdr 02:00:00:00:00:99 dev eth0 nud permanent; "
+    for address in ("193.167.0.2", "193.167.100.2")
+)
+# Commands of an endpoint on its own network: name, when, command, seconds before it. Each is a behaviour.
+COMMANDS = (
+    ("link-down", AFTER, "ip link set eth0 down", 0),
+    ("small-mtu", BEFORE, "ip link set eth0 mtu 68", 0),
+    ("small-mtu-for-a-while", BESIDE, "ip link set eth0 mtu 68; sleep 2; ip link set eth0 mtu 1500", 0.2),
+    ("flap-link", BESIDE, f"timeout 3 sh -c 'while true; do {_DOWN_AND_UP}; done'", 0),
+    ("link-down-first", BEFORE, "ip link set eth0 down", 0),
+    ("delete-interface", BEFORE, "ip link delete eth0", 0),
+    ("delete-interface-later", BESIDE, "ip link delete eth0", 0.3),
+    ("rename-interface", BEFORE, "ip link set eth0 down; ip link set eth0 name other; ip link set other up", 0),
+    ("change-mac", BEFORE, "ip link set eth0 address 02:00:00:00:00:99", 0),
+    ("remove-addresses", BEFORE, "ip address flush dev eth0", 0),
+    ("remove-addresses-later", BESIDE, "ip address flush dev eth0", 0.3),
+    ("delete-routes", BEFORE, "ip route flush table main; ip -6 route flush table main", 0),
+    ("forbid-packets", BESIDE, "ip rule add prohibit pref 1; ip -6 rule add prohibit pref 1", 0.3),
+    ("filter-packets", BEFORE, f"nft '{_INPUT}'", 0),
+    ("filter-packets-later", BESIDE, f"nft '{_OUTPUT}'", 0.3),
+    ("filter-at-the-interface", BEFORE, f"nft '{_INGRESS}'", 0),
+    ("false-neighbours", BEFORE, f"{_NEIGHBOURS} ip link set eth0 arp off", 0),
+    ("take-the-peers-address", BEFORE, f"ip address add {PEER}/32 dev lo", 0),
+    ("shape-own-link", BEFORE, f"tc qdisc add dev eth0 root {_DELAY} || tc qdisc add dev eth0 root {_RATE}", 0),
+)
+for name, when, command, seconds in COMMANDS:
+    behaviour(when, name)(lambda command=command, seconds=seconds: time.sleep(seconds) or run(command))
 
 
 @behaviour(BEFORE)
@@ -270,77 +269,6 @@ def large_mtu():
         for _ in range(5):
             with suppress(OSError):
                 sender.sendto(bytes(size), (PEER, 9))
-
-
-@behaviour(BEFORE)
-def delete_interface():
-    run("ip link delete eth0")
-
-
-@behaviour(BESIDE)
-def delete_interface_later():
-    time.sleep(0.3)
-    run("ip link delete eth0")
-
-
-@behaviour(BEFORE)
-def rename_interface():
-    run("ip link set eth0 down; ip link set eth0 name other; ip link set other up")
-
-
-@behaviour(BEFORE)
-def change_mac():
-    run("ip link set eth0 address 02:00:00:00:00:99")
-
-
-@behaviour(BEFORE)
-def remove_addresses():
-    run("ip address flush dev eth0")
-
-
-@behaviour(BESIDE)
-def remove_addresses_later():
-    time.sleep(0.3)
-    run("ip address flush dev eth0")
-
-
-@behaviour(BEFORE)
-def delete_routes():
-    run("ip route flush table main; ip -6 route flush table main")
-
-
-@behaviour(BESIDE)
-def forbid_packets():
-    time.sleep(0.3)
-    run("ip rule add prohibit pref 1; ip -6 rule add prohibit pref 1")
-
-
-@behaviour(BEFORE)
-def forbid_packets_first():
-    run("ip rule add to 193.167.0.0/16 prohibit pref 1; ip -6 rule add to fd00:cafe:cafe::/48 prohibit pref 1")
-
-
-@behaviour(BEFORE)
-def filter_packets():
-    run("nft 'add table inet f; add chain inet f i { type filter hook input priority 0; iif eth0 drop; }'")
-
-
-@behaviour(BESIDE)
-def filter_packets_later():
-    time.sleep(0.3)
-    run("nft 'add table inet f; add chain inet f o { type filter hook output priority 0; oif eth0 drop; }'")
-
-
-@behaviour(BEFORE)
-def filter_at_the_interface():
-    run("nft 'add table netdev f; add chain netdev f i { type filter hook ingress device eth0 priority 0; drop; }'")
-
-
-@behaviour(BEFORE)
-def false_neighbours():
-    for address in ("193.167.0.2", "193.167.100.2"):
-        run(f"ip neighbour replace {address} lladdr 02:00:00:00:00:99 dev eth0 nud permanent")
-    run("ip link set eth0 arp off")
 
 
 @behaviour(BEFORE)
@@ -365,15 +293,3 @@ def busy_interfaces():
     while time.monotonic() < end:
         with suppress(subprocess.TimeoutExpired):
             subprocess.run("ip -force -batch -", shell=True, input=lines.encode(), capture_output=True, timeout=10)
-
-
-@behaviour(BEFORE)
-def take_the_peers_address():
-    run(f"ip address add {PEER}/32 dev lo")
-
-
-@behaviour(BEFORE)
-def shape_own_link():
-    run("tc qdisc add dev eth0 root netem delay 2s loss 60%") or run(
-        "tc qdisc add dev eth0 root tbf rate 8kbit burst 1600 latency 9s"
-    )
