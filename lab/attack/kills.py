@@ -270,6 +270,7 @@ def _content(pid: int, file: str) -> bytes:
 _STACKS = ("quic-go", "aioquic")
 _CASES = ("handshake", "resumption", "chacha20", "zerortt", "ipv6", "http3")
 _ORPHANS_S = 120.0
+_LOG = 3000  # characters of dockerd's log in a finding about orphans
 _INTERRUPTED_S = 60.0  # the longest time until an interrupted run ends
 _ALONE = 3  # after one of this many deaths, no other runner removes the leftovers
 _END_S = 400.0  # the longest duration of a run without further strikes
@@ -434,7 +435,8 @@ class _Run:
             left = self._left()
         if left:
             states = ", ".join(f"{name} ({self._states.get(name, '')})" for name in left)
-            self._add(attack, Verdict.ESCAPED, "orphan", f"after {_ORPHANS_S:.0f} s: {states}")
+            log = (self.host.folder / "dockerd.log").read_text(errors="replace")[-_LOG:]
+            self._add(attack, Verdict.ESCAPED, "orphan", f"{log}\nafter {_ORPHANS_S:.0f} s: {states}")
             self._dead.clear()
 
     def _await_engine(self) -> None:
