@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from runner.model.facts import PacketPlace, TraceFacts
-from runner.model.link import AdvertisedLink, Link
+from runner.model.link import LinkRecord
 from runner.model.result import Evidence, Finding, LinkTruth
 from runner.model.run import CaseRecord, ClientKind, Kind
 from runner.model.stack import HTTP09, OVER_TCP, WIRE_NAMES, Role, same_fields
@@ -120,7 +120,7 @@ class Case:
     kind: Kind
     description: str
     wire_name: str  # value of TESTCASE; the server's is `wire_name_server` when that is set
-    link: Link | AdvertisedLink
+    link: LinkRecord
     files: tuple[int, ...]  # sizes in bytes
     checks: tuple[Check, ...]
     timeout: float = 60.0  # seconds from the client's start to its end
@@ -195,7 +195,7 @@ class Case:
     @property
     def is_real(self) -> bool:
         """True when the case runs only over real links."""
-        return isinstance(self.link, AdvertisedLink)
+        return self.link.is_real
 
     @property
     def is_clean(self) -> bool:
@@ -216,7 +216,6 @@ class Case:
         """The declaration with its link, as `run.json` stores it."""
         changed = {
             "case": self.name,
-            "link": self.link.record(),
             "wire_names": {role.value: self.wire(role) for role in Role},
             "file_sizes": self.files,
             "alpn": "" if self.client is ClientKind.STACK else self.protocols[0],

@@ -1,6 +1,6 @@
 """Cases whose link alone differs: it loses, corrupts, reorders or stops packets. The files must arrive all the same."""
 
-from runner.model.link import Link
+from runner.model.link import LinkRecord
 from runner.model.run import Kind
 from runner.model.stack import HTTP09, OVER_TCP
 from runner.units import KIB, MIB
@@ -14,7 +14,7 @@ def _transfer(
     name: str,
     abbreviation: str,
     description: str,
-    link: Link,
+    link: LinkRecord,
     hit: Check,
     *,
     size: int = 2 * MIB,
@@ -38,7 +38,7 @@ def _transfer(
     )
 
 
-def _handshakes(name: str, abbreviation: str, description: str, link: Link, hit: Check) -> Case:
+def _handshakes(name: str, abbreviation: str, description: str, link: LinkRecord, hit: Check) -> Case:
     """50 connections."""
     return Case(
         name=name,

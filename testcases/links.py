@@ -9,17 +9,16 @@ from dataclasses import replace
 from runner.model.link import (
     NO_LINK_IMPAIRMENTS,
     NO_PATH_IMPAIRMENTS,
-    AdvertisedLink,
     Direction,
-    Link,
     LinkChange,
     LinkImpairments,
+    LinkRecord,
     MtuFall,
     Outage,
     PathImpairments,
     Queue,
     Rebinding,
-    Segment,
+    SegmentRecord,
 )
 from testcases.skies import SKIES
 
@@ -29,13 +28,13 @@ _125_PACKETS = Queue(packets=125)
 _ONE_BDP = Queue(bdp=1.0)
 
 
-def _symmetric(name: str, *, data_rate: int, delay: float, source: str, loss: float = 0.0) -> Link:
+def _symmetric(name: str, *, data_rate: int, delay: float, source: str, loss: float = 0.0) -> LinkRecord:
     direction = Direction(data_rate=data_rate, delay=delay, queue=_25_PACKETS, loss=loss)
-    return Link.single(name, forward=direction, return_=direction, source=source)
+    return LinkRecord.declared(name, forward=direction, return_=direction, source=source)
 
 
-def _geostationary(name: str, *, loss: float, source: str) -> Link:
-    return Link.single(
+def _geostationary(name: str, *, loss: float, source: str) -> LinkRecord:
+    return LinkRecord.declared(
         name,
         forward=Direction(data_rate=20_000_000, delay=0.300, queue=_125_PACKETS, loss=loss),
         return_=Direction(data_rate=2_000_000, delay=0.300, queue=_125_PACKETS, loss=loss),
@@ -51,14 +50,10 @@ SAT = _geostationary("sat", loss=0.0, source="thesis, table 4.3")
 SATLOSS = _geostationary("satloss", loss=0.01, source="thesis, table 4.3")
 
 
-def _advertised(name: str, *, forward_rate: int, return_rate: int, source: str) -> AdvertisedLink:
-    return AdvertisedLink(name=name, forward_rate=forward_rate, return_rate=return_rate, source=source)
-
-
 # For each of these links, links.json can have an entry of the same name, with the terminal's host and the tariff.
-ASTRA = _advertised("ASTRA", forward_rate=20_000_000, return_rate=2_000_000, source="thesis, table 4.4")
-EUTELSAT = _advertised("EUTELSAT", forward_rate=50_000_000, return_rate=5_000_000, source="thesis, table 4.4")
-STARLINK = _advertised("STARLINK", forward_rate=150_000_000, return_rate=150_000_000, source="thesis, section 2.1.1.1")
+ASTRA = LinkRecord.advertised("ASTRA", 20_000_000, 2_000_000, source="thesis, table 4.4")
+EUTELSAT = LinkRecord.advertised("EUTELSAT", 50_000_000, 5_000_000, source="thesis, table 4.4")
+STARLINK = LinkRecord.advertised("STARLINK", 150_000_000, 150_000_000, source="thesis, section 2.1.1.1")
 
 
 def _impaired(
@@ -69,16 +64,11 @@ def _impaired(
     path: PathImpairments = NO_PATH_IMPAIRMENTS,
     loss: float = 0.0,
     source: str,
-) -> Link:
+) -> LinkRecord:
     """The default link with impairments of both directions, of the return direction, or of the whole segment."""
     plain = DEFAULT.satellite.forward
-    return Link.single(
-        name,
-        forward=replace(plain, loss=loss, impairments=NO_LINK_IMPAIRMENTS if return_ else both),
-        return_=replace(plain, loss=loss, impairments=return_ or both),
-        impairments=path,
-        source=source,
-    )
+    forward = replace(plain, loss=loss, impairments=NO_LINK_IMPAIRMENTS if return_ else both)
+    return LinkRecord.single(name, forward, replace(plain, loss=loss, impairments=return_ or both), path, source=source)
 
 
 # In the public runner, the times of outage and rebindings count from the simulator's start. Here they count from the
@@ -135,19 +125,21 @@ REBIND_ADDRESS = _impaired(
 _RATE, _RETURN_RATE = 20_000_000, 5_000_000
 _STUDY = "QUIC-PEP paper (2022): 20 Mbit/s forward, 40 ms on the ground; the return link and queues of 1 BDP are ours"
 _GROUND_DIRECTION = Direction(data_rate=100_000_000, delay=0.040, queue=_ONE_BDP)
-_GROUND = Segment(forward=_GROUND_DIRECTION, return_=_GROUND_DIRECTION)
+_GROUND = SegmentRecord.declared(_GROUND_DIRECTION, _GROUND_DIRECTION)
 
 
-def _grounded(name: str, *, delay: float, forward: LinkImpairments, return_: LinkImpairments, note: str = "") -> Link:
+def _grounded(
+    name: str, *, delay: float, forward: LinkImpairments, return_: LinkImpairments, note: str = ""
+) -> LinkRecord:
     """A satellite segment and a ground segment behind the gateway."""
-    satellite = Segment(
+    satellite = SegmentRecord.declared(
         forward=Direction(data_rate=_RATE, delay=delay, queue=_ONE_BDP, impairments=forward),
         return_=Direction(data_rate=_RETURN_RATE, delay=delay, queue=_ONE_BDP, impairments=return_),
     )
-    return Link(name=name, segments=(satellite, _GROUND), source=_STUDY, note=note)
+    return LinkRecord.of(name, (satellite, _GROUND), source=_STUDY, note=note)
 
 
-def _steady(name: str, *, delay: float) -> Link:
+def _steady(name: str, *, delay: float) -> LinkRecord:
     return _grounded(name, delay=delay, forward=NO_LINK_IMPAIRMENTS, return_=NO_LINK_IMPAIRMENTS)
 
 
@@ -174,7 +166,9 @@ LEO_CHANGING = _grounded(
     note="one-way delay 25 to 140 ms, changes every 5 s after the first UDP packet; packets stay in order",
 )
 
-LINKS: dict[str, Link] = {link.name: link for link in list(globals().values()) if isinstance(link, Link)} | SKIES
+LINKS: dict[str, LinkRecord] = {
+    link.name: link for link in list(globals().values()) if isinstance(link, LinkRecord) and not link.is_real
+} | SKIES
 """All built-in links, by name."""
 
 # The loss ratios of the QPEP paper: 28 values from 1e-9 to 1, evenly on a logarithmic scale.

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from runner.model.link import AdvertisedLink, Link
+from runner.model.link import LinkRecord
 from runner.model.run import Kind
 from runner.model.stack import HTTP09, PROTOCOLS
 from runner.units import MIB
@@ -17,7 +17,7 @@ def measurement(
     name: str,
     abbreviation: str,
     description: str,
-    link: Link | AdvertisedLink,
+    link: LinkRecord,
     *,
     timeout: float,
     iterations: int = 10,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 
 from runner.model.facts import Challenge, ConnectionFacts, Path
-from runner.model.link import Link
+from runner.model.link import LinkRecord
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.units import MIB
@@ -112,7 +112,7 @@ def mappings_were_seen(case: CaseEvidence) -> Iterator[Finding]:
         )
 
 
-def _rebinding(*, name: str, abbreviation: str, description: str, link: Link) -> Case:
+def _rebinding(*, name: str, abbreviation: str, description: str, link: LinkRecord) -> Case:
     """10 MiB through a NAT that changes its mapping after 1 s, then every 5 s."""
     return Case(
         name=name,

@@ -8,14 +8,14 @@ Each link is one declaration; docs/links.md describes them, and docs/references.
 from collections.abc import Iterator
 from random import Random
 
-from runner.model.link import Dama, Direction, Link, LinkChange, LinkImpairments, Queue
+from runner.model.link import Dama, Direction, LinkChange, LinkImpairments, LinkRecord, Queue
 
 _ONE_BDP = Queue(bdp=1.0)
 
 
 def _sky(
     name: str, *, forward: list[LinkChange], return_: list[LinkChange], period: float, source: str, note: str
-) -> Link:
+) -> LinkRecord:
     """A link whose changes repeat after `period` seconds, from a time on that the seed of each job chooses."""
 
     def direction(changes: list[LinkChange]) -> Direction:
@@ -33,8 +33,7 @@ def _sky(
             impairments=LinkImpairments(changes=tuple(changes), changes_period=period, changes_start=None),
         )
 
-    link = Link.single(name, forward=direction(forward), return_=direction(return_), source=source)
-    return Link(name=link.name, segments=link.segments, source=source, note=note)
+    return LinkRecord.declared(name, forward=direction(forward), return_=direction(return_), source=source, note=note)
 
 
 # Starlink reassigns its satellites every 15 s. Then the delay makes a step, the data rate changes, packets get lost.
@@ -94,7 +93,7 @@ LEO_POLAR = _sky(
 )
 
 # A terminal without constant capacity: each burst after a silence waits until its request was granted.
-GEO_DAMA = Link.single(
+GEO_DAMA = LinkRecord.declared(
     "geo-dama",
     forward=Direction(data_rate=50_000_000, delay=0.260, queue=_ONE_BDP),
     return_=Direction(
@@ -131,7 +130,7 @@ def _rainy(symbols: int, queue: Queue) -> Direction:
     )
 
 
-GEO_RAIN = Link.single(
+GEO_RAIN = LinkRecord.declared(
     "geo-rain",
     forward=_rainy(5_000_000, _ONE_BDP),
     return_=_rainy(500_000, Queue(bytes=130_000)),
@@ -139,7 +138,7 @@ GEO_RAIN = Link.single(
 )
 
 _CABIN = Direction(data_rate=1_890_000, delay=0.380, queue=Queue(packets=50), loss=0.06)
-AIRCRAFT = Link.single(
+AIRCRAFT = LinkRecord.declared(
     "aircraft",
     forward=_CABIN,
     return_=_CABIN,
@@ -147,12 +146,12 @@ AIRCRAFT = Link.single(
 )
 
 
-def _jittery(name: str, *, data_rate: int, delay: float, jitter: float) -> Link:
+def _jittery(name: str, *, data_rate: int, delay: float, jitter: float) -> LinkRecord:
     """A link with a delay of `delay` ± `jitter`."""
     way = Direction(
         data_rate=data_rate, delay=delay - jitter, queue=_ONE_BDP, impairments=LinkImpairments(jitter=2 * jitter)
     )
-    return Link.single(name, forward=way, return_=way, source="Starlink-class set; the queue of 1 BDP is ours")
+    return LinkRecord.declared(name, forward=way, return_=way, source="Starlink-class set; the queue of 1 BDP is ours")
 
 
 def _variable(seed: int) -> list[LinkChange]:
@@ -190,14 +189,14 @@ def _regression(
     loss: float = 0.0,
     forward: LinkImpairments = LinkImpairments(),  # noqa: B008 - it is frozen
     return_: LinkImpairments = LinkImpairments(),  # noqa: B008
-) -> Link:
+) -> LinkRecord:
     ways = (
         Direction(
             data_rate=rate, delay=0.325, queue=Queue(bytes=round(0.65 * rate / 8)), loss=loss, impairments=impairments
         )
         for rate, impairments in zip(rates, (forward, return_), strict=True)
     )
-    return Link.single(name, forward=next(ways), return_=next(ways), source=f"{_DRAFT} §{section}")
+    return LinkRecord.declared(name, forward=next(ways), return_=next(ways), source=f"{_DRAFT} §{section}")
 
 
 _BURSTS = LinkImpairments(gilbert_elliott=(0.018, 0.645))
@@ -210,4 +209,4 @@ IETF_LARGE = _regression("ietf-large", "4.6", (250_000_000, 3_000_000))
 IETF_LOSS = _regression("ietf-loss", "4.7", (250_000_000, 3_000_000), loss=0.01)
 IETF_BURSTS = _regression("ietf-bursts", "4.7", (250_000_000, 3_000_000), forward=_BURSTS, return_=_BURSTS)
 
-SKIES: dict[str, Link] = {link.name: link for link in list(globals().values()) if isinstance(link, Link)}
+SKIES: dict[str, LinkRecord] = {link.name: link for link in list(globals().values()) if isinstance(link, LinkRecord)}

@@ -76,7 +76,7 @@ def list_(implementations: Path) -> None:
     where = {name: stacks.where(box, sizes) for name, box in boxes.items()}
     out.print(built, "", published, "", cases, sep="\n")
     out.print("", middleboxes_table(catalog.middleboxes.values(), where), "", knobs_table(catalog.knobs), sep="\n")
-    out.print("", emulated_links_table({name: link.record() for name, link in declared_links().items()}), sep="\n")
+    out.print("", emulated_links_table(declared_links()), sep="\n")
 
 
 @main.command()

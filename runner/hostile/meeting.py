@@ -34,7 +34,7 @@ from runner.hostile.flights import LIST, HostileFlight, load_flights, parse_flig
 from runner.images.images import image_facts
 from runner.images.setup import prepare
 from runner.model.deployment import REAL
-from runner.model.link import Direction, Link, Queue
+from runner.model.link import Direction, LinkRecord, Queue
 from runner.model.result import Artifacts, Evidence
 from runner.model.run import CaseRecord, Job
 from runner.model.stack import Implementation, Role
@@ -57,7 +57,7 @@ PEER = Implementation(
 RESULTS = "hostile.json"
 REPORT = "hostile.md"
 _STYLES = {FAILED: "red", NOTE: "yellow", ERROR: "yellow", PASSED: "green"}
-_LINK = Link.single(
+_LINK = LinkRecord.declared(
     "hostile",
     forward=Direction(data_rate=100_000_000, delay=0.002, queue=Queue(packets=1000)),
     return_=Direction(data_rate=100_000_000, delay=0.002, queue=Queue(packets=1000)),
@@ -244,7 +244,7 @@ class Meeting:
             name=name,
             case=name,
             wire_names=dict.fromkeys(self._record.wire_names, wire_name),
-            link=_LINK.record(),
+            link=_LINK,
             timeout=60 + _FLIGHT_SECONDS * max(_CHUNKS.values()),
         )
 

@@ -2,7 +2,7 @@
 units."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from itertools import pairwise
@@ -390,12 +390,65 @@ DISCIPLINES = (DROP_TAIL, "codel", "fq-codel", "dualpi2")
 """The disciplines of the simulator's queues. All but the first mark ECT packets with CE before they drop packets."""
 
 
-# A link as jobs ran over it, emulated or real: one or more segments with two directions each. SI units.
+# A link, emulated or real: one or more segments with two directions each. SI units.
+
+IP_PACKET = 1500  # bytes: the MTU of every emulated link
+LARGEST_QUEUE = 1_000_000  # packets
+_STRICT = {"extra": "forbid"}  # pydantic: unknown fields are errors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queue:
+    """The declared queue at the start of a direction. Exactly one of its three lengths is set."""
+
+    packets: int | None = None
+    bytes: int | None = None
+    bdp: float | None = None  # bandwidth-delay products of the segment: its RTT × its forward data rate
+    discipline: str = DROP_TAIL
+
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        lengths = [value for value in (self.packets, self.bytes, self.bdp) if value is not None]
+        if len(lengths) != 1 or not lengths[0] > 0:
+            raise ValueError("a queue is given in packets, in bytes or in BDP: exactly one of them, above 0")
+        if self.discipline not in DISCIPLINES:
+            raise ValueError(f"there is no queue discipline '{self.discipline}': {', '.join(DISCIPLINES)}")
+
+    def in_packets(self, bdp: float) -> int:
+        """The queue in packets of 1500 B, which is the unit in published matrices. `bdp`: bytes. Raises ValueError."""
+        size = self.bytes if self.bytes is not None else (self.bdp or 0) * bdp
+        packets = self.packets or max(1, round(size / IP_PACKET))
+        if packets > LARGEST_QUEUE:
+            raise ValueError(f"a queue has at most {LARGEST_QUEUE} packets")
+        return packets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Direction:
+    """One declared direction of a segment: data rate of IP packets in bit/s, one-way delay in seconds, loss as a
+    fraction."""
+
+    data_rate: int
+    delay: float
+    queue: Queue
+    loss: float = 0.0
+    impairments: LinkImpairments = NO_LINK_IMPAIRMENTS
+
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        if not LEAST_RATE <= self.data_rate <= LARGEST_RATE:
+            raise ValueError(f"a data rate is {LEAST_RATE} to {LARGEST_RATE} bit/s, not {self.data_rate}")
+        if not 0 <= self.delay <= LARGEST_DELAY:
+            raise ValueError(f"a delay is 0 to {LARGEST_DELAY:g} seconds, one way, not {self.delay:g}")
+        if not 0 <= self.loss <= 1:
+            raise ValueError(f"a loss is a fraction from 0 to 1, not {self.loss:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkParameters:
-    """One direction of a segment as jobs ran over it, in SI units; the queue is in packets of 1500 B.
+    """One direction of a segment, in SI units; the queue is in packets of 1500 B.
 
     A real link has its advertised data rate. Its delay, queue and loss are unknown before a job, and are 0 here.
     """
@@ -416,6 +469,14 @@ class LinkParameters:
     def is_real(self) -> bool:
         """True for a real link. Its queue is 0; an emulated link always has a queue."""
         return self.queue_packets == 0
+
+    @property
+    def is_clean(self) -> bool:
+        """True when no packet is lost or changed on purpose. Parameters that change over time, as over a LEO satellite,
+        are allowed."""
+        steady = replace(self.impairments, changes=(), changes_period=0.0, changes_start=0.0, dama=None)
+        lossless = not self.loss and not any(change.loss for change in self.impairments.changes)
+        return lossless and steady == NO_LINK_IMPAIRMENTS
 
     @property
     def has_chance(self) -> bool:
@@ -452,19 +513,47 @@ class SegmentRecord:
     return_: LinkParameters
     impairments: PathImpairments = NO_PATH_IMPAIRMENTS
 
+    @classmethod
+    def declared(
+        cls, forward: Direction, return_: Direction, impairments: PathImpairments = NO_PATH_IMPAIRMENTS
+    ) -> "SegmentRecord":
+        """The segment of a declaration. Raises ValueError for a queue that is too long."""
+        bdp = (forward.delay + return_.delay) * forward.data_rate / 8  # bytes
+        ways = (
+            LinkParameters(
+                data_rate=way.data_rate,
+                delay=way.delay,
+                queue_packets=way.queue.in_packets(bdp),
+                queue_discipline=way.queue.discipline,
+                loss=way.loss,
+                impairments=way.impairments,
+            )
+            for way in (forward, return_)
+        )
+        return cls(forward=next(ways), return_=next(ways), impairments=impairments)
+
+    @property
+    def is_clean(self) -> bool:
+        """True when no packet is lost or changed on purpose."""
+        return self.forward.is_clean and self.return_.is_clean and self.impairments == NO_PATH_IMPAIRMENTS
+
 
 _BESIDES_CLIENT = 30.0  # s in which a link carries packets before and after the client's time
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkRecord:
-    """A link with its segments, beginning at the client. `real` is set for a real link, which has one segment with
-    advertised data rates."""
+    """A link with its segments, beginning at the client: one, or the satellite's and the ground segment. A real link
+    has one segment with advertised data rates; `real` is set when a run has chosen the hosts at its ends.
+
+    `note` is shown with the link. `source`: the source of the parameters, such as a table of a thesis.
+    """
 
     name: str
     segments: tuple[SegmentRecord, ...]
     note: str = ""
     real: RealLinkRecord | None = None
+    source: str = field(default="", compare=False)
 
     @classmethod
     def single(
@@ -473,9 +562,42 @@ class LinkRecord:
         forward: LinkParameters,
         return_: LinkParameters,
         impairments: PathImpairments = NO_PATH_IMPAIRMENTS,
+        *,
+        source: str = "",
     ) -> "LinkRecord":
         """A link of one segment."""
-        return cls(name=name, segments=(SegmentRecord(forward=forward, return_=return_, impairments=impairments),))
+        segment = SegmentRecord(forward=forward, return_=return_, impairments=impairments)
+        return cls(name=name, segments=(segment,), source=source)
+
+    @classmethod
+    def declared(
+        cls, name: str, *, forward: Direction, return_: Direction, source: str = "", note: str = ""
+    ) -> "LinkRecord":
+        """A declared link of one segment."""
+        return cls(name=name, segments=(SegmentRecord.declared(forward, return_),), source=source, note=note)
+
+    @classmethod
+    def of(cls, name: str, segments: Sequence[SegmentRecord], *, source: str = "", note: str = "") -> "LinkRecord":
+        """A link of one segment, or of two, which get names."""
+        names = ("satellite", "ground") if len(segments) > 1 else ("",)
+        named = tuple(replace(segment, name=own) for segment, own in zip(segments, names, strict=True))
+        return cls(name=name, segments=named, source=source, note=note)
+
+    @classmethod
+    def advertised(cls, name: str, forward_rate: int, return_rate: int, *, source: str = "") -> "LinkRecord":
+        """A real link, of which only the advertised data rates (bit/s) are known before a job."""
+        forward, return_ = map(LinkParameters.advertised, (forward_rate, return_rate))
+        return cls.single(name, forward, return_, source=source)
+
+    @property
+    def is_real(self) -> bool:
+        """True for a real link."""
+        return self.satellite.forward.is_real
+
+    @property
+    def is_clean(self) -> bool:
+        """True when no packet is lost or changed on purpose."""
+        return all(segment.is_clean for segment in self.segments)
 
     @property
     def problem(self) -> str | None:
@@ -527,196 +649,6 @@ class LinkRecord:
     def base_name(self) -> str:
         """The name without an added loss, such as `geo` for `geo+loss=0.01`."""
         return self.name.partition("+loss=")[0]
-
-
-# A declared emulated link: its segments with two directions each. SI units.
-
-IP_PACKET = 1500  # bytes: the MTU of every emulated link
-LARGEST_QUEUE = 1_000_000  # packets
-_STRICT = {"extra": "forbid"}  # pydantic: unknown fields are errors
-
-
-@dataclass(frozen=True, kw_only=True)
-class Queue:
-    """The queue at the start of a direction. Exactly one of the fields is set. `Segment.queue_packets` converts it to
-    packets."""
-
-    packets: int | None = None
-    bytes: int | None = None
-    bdp: float | None = None  # bandwidth-delay products of the segment: its RTT × its forward data rate
-    discipline: str = DROP_TAIL
-
-    __pydantic_config__ = _STRICT
-
-    def __post_init__(self) -> None:
-        lengths = [value for value in (self.packets, self.bytes, self.bdp) if value is not None]
-        if len(lengths) != 1 or not lengths[0] > 0:
-            raise ValueError("a queue is given in packets, in bytes or in BDP: exactly one of them, above 0")
-        if self.discipline not in DISCIPLINES:
-            raise ValueError(f"there is no queue discipline '{self.discipline}': {', '.join(DISCIPLINES)}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Direction:
-    """One direction of a segment: data rate of IP packets in bit/s, one-way delay in seconds, loss as a fraction."""
-
-    data_rate: int
-    delay: float
-    queue: Queue
-    loss: float = 0.0
-    impairments: LinkImpairments = NO_LINK_IMPAIRMENTS
-
-    __pydantic_config__ = _STRICT
-
-    def __post_init__(self) -> None:
-        if not LEAST_RATE <= self.data_rate <= LARGEST_RATE:
-            raise ValueError(f"a data rate is {LEAST_RATE} to {LARGEST_RATE} bit/s, not {self.data_rate}")
-        if not 0 <= self.delay <= LARGEST_DELAY:
-            raise ValueError(f"a delay is 0 to {LARGEST_DELAY:g} seconds, one way, not {self.delay:g}")
-        if not 0 <= self.loss <= 1:
-            raise ValueError(f"a loss is a fraction from 0 to 1, not {self.loss:g}")
-
-    @property
-    def is_clean(self) -> bool:
-        """True when no packet is lost or changed on purpose. Parameters that change over time, as over a LEO satellite,
-        are allowed."""
-        steady = replace(self.impairments, changes=(), changes_period=0.0, changes_start=0.0, dama=None)
-        lossless = not self.loss and not any(change.loss for change in self.impairments.changes)
-        return lossless and steady == NO_LINK_IMPAIRMENTS
-
-
-@dataclass(frozen=True, kw_only=True)
-class Segment:
-    """One segment of a link. `forward` carries the download to the client, `return_` carries the client's ACKs."""
-
-    forward: Direction
-    return_: Direction
-    impairments: PathImpairments = NO_PATH_IMPAIRMENTS
-
-    __pydantic_config__ = _STRICT
-
-    def __post_init__(self) -> None:
-        for direction in (self.forward, self.return_):
-            if self.queue_packets(direction) > LARGEST_QUEUE:
-                raise ValueError(f"a queue has at most {LARGEST_QUEUE} packets")
-
-    @property
-    def rtt(self) -> float:
-        """The sum of both one-way delays in seconds, without queues and serialisation."""
-        return self.forward.delay + self.return_.delay
-
-    @property
-    def bdp(self) -> float:
-        """Bandwidth-delay product in bytes: RTT × forward data rate."""
-        return self.rtt * self.forward.data_rate / 8
-
-    @property
-    def is_clean(self) -> bool:
-        """True when no packet is lost or changed on purpose."""
-        return self.forward.is_clean and self.return_.is_clean and self.impairments == NO_PATH_IMPAIRMENTS
-
-    def queue_packets(self, direction: Direction) -> int:
-        """The queue of a direction in packets of 1500 B, which is the unit in published matrices."""
-        queue = direction.queue
-        if queue.packets is not None:
-            return queue.packets
-        size = queue.bytes if queue.bytes is not None else (queue.bdp or 0) * self.bdp
-        return max(1, round(size / IP_PACKET))
-
-    def record(self, name: str = "") -> SegmentRecord:
-        """The segment as `run.json` stores it, with the queues in packets."""
-        forward, return_ = (
-            LinkParameters(
-                data_rate=direction.data_rate,
-                delay=direction.delay,
-                queue_packets=self.queue_packets(direction),
-                queue_discipline=direction.queue.discipline,
-                loss=direction.loss,
-                impairments=direction.impairments,
-            )
-            for direction in (self.forward, self.return_)
-        )
-        return SegmentRecord(name=name, forward=forward, return_=return_, impairments=self.impairments)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Link:
-    """An emulated link with one or two segments. The first segment is the satellite's, next to the client. The second
-    is the ground segment.
-
-    `source`: the source of the parameters, such as a table of a thesis. `note` is shown with the link.
-    """
-
-    name: str
-    segments: tuple[Segment, ...]
-    source: str = ""
-    note: str = ""
-
-    __pydantic_config__ = _STRICT
-
-    def __post_init__(self) -> None:
-        if not 1 <= len(self.segments) <= 2:
-            raise ValueError("a link has one segment, or two: satellite and ground")
-
-    @classmethod
-    def single(
-        cls,
-        name: str,
-        *,
-        forward: Direction,
-        return_: Direction,
-        impairments: PathImpairments = NO_PATH_IMPAIRMENTS,
-        source: str,
-    ) -> "Link":
-        """A link of one segment."""
-        segment = Segment(forward=forward, return_=return_, impairments=impairments)
-        return cls(name=name, segments=(segment,), source=source)
-
-    @property
-    def satellite(self) -> Segment:
-        """The first segment."""
-        return self.segments[0]
-
-    @property
-    def rtt(self) -> float:
-        """The RTT over all segments in seconds, without queues and serialisation."""
-        return sum(segment.rtt for segment in self.segments)
-
-    @property
-    def is_clean(self) -> bool:
-        """True when no packet is lost or changed on purpose."""
-        return all(segment.is_clean for segment in self.segments)
-
-    def record(self) -> LinkRecord:
-        """The link as `run.json` stores it, with the queues in packets."""
-        names = ("satellite", "ground") if len(self.segments) > 1 else ("",)
-        segments = tuple(segment.record(name) for segment, name in zip(self.segments, names, strict=True))
-        return LinkRecord(name=self.name, segments=segments, note=self.note)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdvertisedLink:
-    """A real link with its advertised data rates in bit/s. links.json has the hosts at its ends."""
-
-    name: str
-    forward_rate: int
-    return_rate: int
-    source: str
-
-    @property
-    def rtt(self) -> float:
-        """0, because the RTT is unknown before a job; each job measures it."""
-        return 0.0
-
-    @property
-    def is_clean(self) -> bool:
-        """True, because a real link has no configured impairment."""
-        return True
-
-    def record(self) -> LinkRecord:
-        """The link as `run.json` stores it."""
-        forward, return_ = (LinkParameters.advertised(rate) for rate in (self.forward_rate, self.return_rate))
-        return LinkRecord.single(self.name, forward, return_)
 
 
 # The observations of a real link during a job, in sentences.

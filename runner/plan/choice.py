@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from runner.errors import UsageError
-from runner.model.link import AdvertisedLink, LinkParameters, LinkRecord, RealLink, RealLinkRecord
+from runner.model.link import LinkRecord, RealLink, RealLinkRecord
 from runner.model.run import CaseRecord, Run
 from runner.model.stack import Role, transport_of
 from runner.plan.catalog import Catalog, Selection, iterations_of, named, split
@@ -53,12 +53,7 @@ def measurement_of(link: RealLink) -> Case:
         name=link.name,
         abbreviation=link.abbreviation or link.name.replace("-", "")[:4].upper(),
         description=f"10 MiB over {access}, a real link.",
-        link=AdvertisedLink(
-            name=link.name.upper(),
-            forward_rate=link.forward_rate,
-            return_rate=link.return_rate,
-            source="links.json",
-        ),
+        link=LinkRecord.advertised(link.name.upper(), link.forward_rate, link.return_rate, source="links.json"),
         timeout=link.timeout,
         iterations=link.iterations,
     )
@@ -77,12 +72,7 @@ def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
         name=record.case,
         abbreviation=record.abbreviation,
         description=record.description,
-        link=AdvertisedLink(
-            name=record.link.name,
-            forward_rate=record.forward.data_rate,
-            return_rate=record.return_.data_rate,
-            source="run.json",
-        ),
+        link=replace(record.link, real=None),
         timeout=record.timeout,
         iterations=record.iterations,
     )
@@ -90,8 +80,8 @@ def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
 
 def real_record(link: RealLink) -> LinkRecord:
     """A real link as `run.json` stores it. Only its advertised data rates are known before a job."""
-    forward, return_ = (LinkParameters.advertised(rate) for rate in (link.forward_rate, link.return_rate))
-    return replace(LinkRecord.single(link.name, forward, return_), real=RealLinkRecord.of(link))
+    advertised = LinkRecord.advertised(link.name, link.forward_rate, link.return_rate)
+    return replace(advertised, real=RealLinkRecord.of(link))
 
 
 # Makes a selection from the options and from the run that they extend, and a catalogue that contains everything in the
@@ -172,7 +162,7 @@ def _links(options: MatrixOptions, run: Run | None) -> _Links:
         if link.name in declared:
             raise UsageError(f"--link name={link.name}: a declared link has this name: choose another name.")
         declared[link.name] = link
-    emulated: dict[str, LinkRecord] = {name: link.record() for name, link in declared.items()}
+    emulated: dict[str, LinkRecord] = dict(declared)
     for name, record in _stored_links(run).items():
         if emulated.setdefault(name, record) != record:
             raise UsageError(

@@ -14,7 +14,7 @@ from statistics import fmean, median
 from typing import Any
 
 from runner.errors import UsageError
-from runner.model.link import LARGEST_DELAY, LARGEST_RATE, Direction, LinkChange, Segment
+from runner.model.link import LARGEST_DELAY, LARGEST_RATE, Direction, LinkChange
 
 # Traces of links: how delay, data rate and loss of a link change with time, read from files and made into links.
 #
@@ -71,8 +71,8 @@ class LinkTrace:
         return fmean(self.columns[column], [end - begin for begin, end in pairwise((*self.times, self.length))])
 
 
-def with_trace(segment: Segment, trace: LinkTrace, *, loop: bool) -> Segment:
-    """The segment with the changes of a trace. Each direction gets the means of the trace as its own values.
+def with_trace(forward: Direction, return_: Direction, trace: LinkTrace, *, loop: bool) -> tuple[Direction, Direction]:
+    """Both directions with the changes of a trace. Each direction gets the means of the trace as its own values.
 
     A looped trace begins at a time that the job's seed chooses.
     """
@@ -95,8 +95,7 @@ def with_trace(segment: Segment, trace: LinkTrace, *, loop: bool) -> Segment:
         )
         return replace(plain, **means, impairments=impairments)  # type: ignore[arg-type]
 
-    forward, return_ = direction("forward", segment.forward), direction("return", segment.return_)
-    return replace(segment, forward=forward, return_=return_)
+    return direction("forward", forward), direction("return", return_)
 
 
 # Tables.

@@ -21,13 +21,13 @@ from runner.model.link import (
     LEAST_RATE,
     NO_PATH_IMPAIRMENTS,
     Direction,
-    Link,
     LinkImpairments,
+    LinkRecord,
     PathImpairments,
     Queue,
     RealLink,
     RemoteHost,
-    Segment,
+    SegmentRecord,
 )
 from runner.model.run import Pause
 from runner.model.stack import Role, same_fields
@@ -341,7 +341,7 @@ def emulated_links_schema() -> dict[str, Any]:
     return _EmulatedLinksFile.model_json_schema(by_alias=True)
 
 
-def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
+def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, LinkRecord]:
     """The links of the file by name; empty when the file is missing. Raises UsageError with the file, the field and the
     mistake."""
     if not path.exists():
@@ -354,13 +354,13 @@ def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
             )
         try:
             segments = tuple(_emulated_segment(segment, path.parent) for segment in entry.segments)
-            links[name] = Link(name=name, segments=segments, source=entry.source, note=entry.note)
+            links[name] = LinkRecord.of(name, segments, source=entry.source, note=entry.note)
         except ValueError as error:
             raise UsageError(f"{path}, link '{name}': {error}.") from error
     return links
 
 
-def declared_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
+def declared_links(path: Path = EMULATED_LINKS) -> dict[str, LinkRecord]:
     """The built-in links and the links of the file. Raises UsageError when a link of the file has the name of a
     built-in link."""
     declared = load_emulated_links(path)
@@ -370,12 +370,12 @@ def declared_links(path: Path = EMULATED_LINKS) -> dict[str, Link]:
     return {**LINKS, **declared}
 
 
-def _emulated_segment(entry: _Segment, folder: Path) -> Segment:
-    segment = Segment(forward=entry.forward, return_=entry.return_, impairments=entry.impairments)
+def _emulated_segment(entry: _Segment, folder: Path) -> SegmentRecord:
     if entry.trace is None:
-        return segment
+        return SegmentRecord.declared(entry.forward, entry.return_, entry.impairments)
     files = {name: folder / text for name in _FILES if (text := getattr(entry.trace, name.replace("trace", "file")))}
-    return with_trace(segment, _trace_of(files), loop=entry.trace.loop)
+    ways = with_trace(entry.forward, entry.return_, _trace_of(files), loop=entry.trace.loop)
+    return SegmentRecord.declared(*ways, entry.impairments)
 
 
 def _trace_of(files: Mapping[str, Path]) -> LinkTrace:
@@ -411,7 +411,7 @@ def is_link_text(text: str) -> bool:
     return "=" in text
 
 
-def parse_link(text: str) -> Link:
+def parse_link(text: str) -> LinkRecord:
     """The link that the text describes. Raises UsageError with one sentence about the correct form."""
     parts = text.split(";")
     if len(parts) > 2:
@@ -424,7 +424,8 @@ def parse_link(text: str) -> Link:
         )
     try:
         segments = tuple(_segment_of_text(pairs, text) for pairs in named)
-        return Link(name=names[0] if names else "--".join(map(_segment_name, named)), segments=segments, source=_SOURCE)
+        name = names[0] if names else "--".join(map(_segment_name, named))
+        return LinkRecord.of(name, segments, source=_SOURCE)
     except ValueError as error:
         raise UsageError(f"--link '{text}': {error}.") from error
 
@@ -446,7 +447,7 @@ def _pairs(part: str, text: str) -> dict[str, str]:
     return pairs
 
 
-def _segment_of_text(pairs: Mapping[str, str], text: str) -> Segment:
+def _segment_of_text(pairs: Mapping[str, str], text: str) -> SegmentRecord:
     files = {key: Path(value) for key, value in pairs.items() if key in _FILES}
     trace = _trace_of(files) if files else None
     forward, return_ = {}, {}
@@ -464,8 +465,10 @@ def _segment_of_text(pairs: Mapping[str, str], text: str) -> Segment:
             elif key not in values:
                 where = f", and {trace.name} has no column {quantity}" if trace else ""
                 raise UsageError(f"--link '{text}': {key} is missing{where}: write it as {EXAMPLE}.")
-    segment = Segment(forward=_direction(forward), return_=_direction(return_))
-    return segment if trace is None else with_trace(segment, trace, loop=_yes(pairs.get("loop", "yes")))
+    ways = _direction(forward), _direction(return_)
+    if trace is not None:
+        ways = with_trace(*ways, trace, loop=_yes(pairs.get("loop", "yes")))
+    return SegmentRecord.declared(*ways)
 
 
 def _yes(text: str) -> bool:

@@ -143,7 +143,7 @@ def test_list_has_the_middleboxes_and_links_at_80_columns_too(shipped: Catalog) 
     where = {name: stacks.where(stacks.as_stack(box), sizes) for name, box in shipped.middleboxes.items()}
     assert (where["plain"], where["openvpn"]) == ("2 MiB", "not built")
     boxes = middleboxes_table(shipped.middleboxes.values(), where)
-    links = emulated_links_table({name: link.record() for name, link in LINKS.items()})
+    links = emulated_links_table(LINKS)
     lines = _printed(boxes, knobs_table(shipped.knobs), links, width=80).splitlines()
     assert not [line for line in lines if "…" in line]
     assert any(line.split() == ["qpep", "CCA", "bbr|cubic|newreno"] for line in lines)

@@ -310,7 +310,7 @@ def test_a_stored_run_keeps_the_links_that_were_written(tmp_path: Path) -> None:
 
 
 def test_every_declared_link_becomes_a_record_with_its_name() -> None:
-    assert {name: link.record().name for name, link in LINKS.items()} == {name: name for name in LINKS}
+    assert {name: link.name for name, link in LINKS.items()} == {name: name for name in LINKS}
 
 
 def test_a_flow_beside_makes_another_question_and_none_leaves_no_trace(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runner.errors import UsageError
-from runner.model.link import LinkChange, Outage, Queue
+from runner.model.link import LinkChange, Outage
 from runner.paths import ROOT
 from runner.plan.links import emulated_links_schema, load_emulated_links
 
@@ -53,7 +53,7 @@ def test_a_file_becomes_links(tmp_path: Path) -> None:
     [segment] = link.segments
     assert segment.forward.impairments.changes == (LinkChange(time=1.0, delay=0.1, data_rate=1_000_000),)
     assert segment.impairments.outage == Outage(start=1.0, duration=2.0)
-    assert segment.return_.queue == Queue(packets=20)
+    assert segment.return_.queue_packets == 20
     assert link.source == "a tariff"
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import UsageError
-from runner.model.link import Link, Queue
+from runner.model.link import LinkRecord
 from runner.model.run import name_problem
 from runner.plan.links import is_link_text, parse_link
 
@@ -18,7 +18,7 @@ def test_a_value_counts_for_both_directions_unless_there_are_two() -> None:
     assert (segment.forward.data_rate, segment.return_.data_rate) == (50_000_000, 5_000_000)
     assert segment.forward.delay == segment.return_.delay == 0.3
     assert segment.forward.loss == segment.return_.loss == 0.001
-    assert segment.queue_packets(segment.forward) == segment.queue_packets(segment.return_) == 2500
+    assert segment.forward.queue_packets == segment.return_.queue_packets == 2500
 
 
 def test_the_ground_is_a_second_segment() -> None:
@@ -31,20 +31,17 @@ def test_the_ground_is_a_second_segment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "queue"),
+    ("text", "packets"),
     [
-        ("0.5bdp", Queue(bdp=0.5)),
-        ("125p", Queue(packets=125)),
-        ("750kB", Queue(bytes=750_000)),
-        ("1MiB", Queue(bytes=2**20)),
+        (",queue=0.5bdp", 83),
+        (",queue=125p", 125),
+        (",queue=750kB", 500),
+        (",queue=1MiB", 699),
+        ("", 167),  # one BDP
     ],
 )
-def test_units_of_a_queue(text: str, queue: Queue) -> None:
-    assert parse_link(f"rate=1M,delay=1s,queue={text}").satellite.forward.queue == queue
-
-
-def test_without_a_queue_there_is_one_bdp() -> None:
-    assert parse_link("rate=1M,delay=1s").satellite.forward.queue == Queue(bdp=1.0)
+def test_units_of_a_queue(text: str, packets: int) -> None:
+    assert parse_link(f"rate=1M,delay=1s{text}").satellite.forward.queue_packets == packets
 
 
 @pytest.mark.parametrize(
@@ -99,7 +96,7 @@ def _text(values: dict[str, int]) -> str:
     return ",".join(f"{key}={spelled[key].format(value)}" for key, value in values.items())
 
 
-def _parameters(link: Link) -> str:
+def _parameters(link: LinkRecord) -> str:
     return json.dumps([str(segment) for segment in link.segments])
 
 

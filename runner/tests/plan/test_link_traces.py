@@ -167,7 +167,7 @@ def test_links_of_mahimahi_and_of_the_file(tmp_path: Path) -> None:
         _write(tmp_path / name, "".join(f"{ms}\n" for ms in range(step, 8001, step)))
     link = parse_link(f"down={tmp_path}/c.down,up={tmp_path}/c.up,delay=25ms,discipline=fq-codel")
     assert (link.satellite.forward.data_rate, link.satellite.return_.data_rate) == (12_000_000, 3_000_000)
-    assert link.record().satellite.forward.queue_discipline == "fq-codel"
+    assert link.satellite.forward.queue_discipline == "fq-codel"
     way = {"data_rate": 1000, "delay": 0.02, "queue": {"packets": 9, "discipline": "codel"}}
     segment = {"forward": way, "return": way, "trace": {"down": "c.down", "up": "c.up", "loop": False}}
     file = _write(
@@ -200,7 +200,7 @@ def test_the_seed_chooses_where_a_looped_trace_begins_and_the_job_meets_what_is_
     wrapped = replace(_LOOPED, changes=_LOOPED.changes[1:], changes_start=1.0).unrolled(3)
     assert [(change.time, change.data_rate) for change in wrapped.changes] == [(0.0, 3000), (1.0, 2000)]
     _write(tmp_path / "sky.csv", HEAD + _ROWS)
-    record = parse_link(f"trace={tmp_path}/sky.csv").record()
+    record = parse_link(f"trace={tmp_path}/sky.csv")
     job = replace(handshake(), topology=Topology(link=record))
     way = json.loads(json.dumps(link_documents(job)))["sim"]["forward"]["impairments"]
     assert "changes_period" not in way and way["changes"][0][0] == 0.0
@@ -210,7 +210,7 @@ def test_the_seed_chooses_where_a_looped_trace_begins_and_the_job_meets_what_is_
 
 def test_a_record_with_changes_survives_the_store_and_older_records_are_read(tmp_path: Path) -> None:
     _write(tmp_path / "sky.csv", HEAD + _ROWS)
-    record, adapter = parse_link(f"trace={tmp_path}/sky.csv").record(), TypeAdapter(LinkRecord)
+    record, adapter = parse_link(f"trace={tmp_path}/sky.csv"), TypeAdapter(LinkRecord)
     assert adapter.validate_json(to_json(record, adapter)) == record
     older = {"time": 5.0, "delay": 0.1, "data_rate": 7000, "loss": 0.5}
     assert TypeAdapter(LinkChange).validate_json(json.dumps(older)) == LinkChange(5.0, 0.1, 7000, 0.5)
