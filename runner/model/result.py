@@ -119,8 +119,9 @@ class Finding:
 
     @property
     def evidence(self) -> str:
-        """`exit code 1; packets 12 at 0.031 s, in the capture of the client`."""
-        return f"{self.actual}; packets {self.parts()['packets']}" if self.packets else self.actual
+        """`exit code 1; packet 12 at 0.031 s, in the capture of the client`."""
+        noun = "packets" if len(self.packets) > 1 else "packet"
+        return f"{self.actual}; {noun} {self.parts()['packets']}" if self.packets else self.actual
 
     def parts(self, fix: str = "") -> dict[str, str]:
         """What stands below title and rule, by heading: expected, actual, packets, fix. Empty parts are left out."""

@@ -156,7 +156,7 @@ def test_what_changed_is_grouped_and_has_cause_and_packets(site: Path) -> None:
         "window-after-loss: The window stayed small (1.00 to 8.00 s; packets 70, 71); "
         "new image of quinn: 0.1 01aaaaaaaaaa → 0.2 02aaaaaaaaaa"
     ) in text
-    assert "▼ worse aioquic → quic-go, hs outcome succeeded → failed timeout: no end; packets 12 at 0.031 s" in text
+    assert "▼ worse aioquic → quic-go, hs outcome succeeded → failed timeout: no end; packet 12 at 0.031 s" in text
 
 
 def test_the_best_server_over_an_orbit_has_its_interval(site: Path) -> None:
