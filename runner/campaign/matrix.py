@@ -11,12 +11,11 @@ from pathlib import Path
 from rich.console import Console
 
 from runner.campaign.campaign import Campaign, stopping
-from runner.campaign.stacks import as_stack, chosen, ready_without_engine
+from runner.campaign.stacks import as_stack, chosen, ready
 from runner.compare.conditions import differences
 from runner.decode.decode import Difference, first_difference
 from runner.errors import BudgetError, InterruptedRunError, SetupError, UsageError
-from runner.images.setup import prepare
-from runner.model.deployment import REAL, VIRTUAL, estimate
+from runner.model.deployment import VIRTUAL, estimate
 from runner.model.result import Artifacts, Evidence, Outcome, Result
 from runner.model.run import Job, Retention, Run
 from runner.model.stack import Implementation
@@ -282,16 +281,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     place = _place(selection, clock, options, saved, say)
     place.refuse(selection)
     place.width(options.lanes)
-    if saved is not None:
-        ready = ready_without_engine(_images(selection), saved)
-    else:
-        ready = prepare(
-            _images(selection),
-            assume_yes=options.yes,
-            extra_cas=options.extra_cas,
-            console=err,
-            guests=clock != REAL,
-        )
+    images = ready(_images(selection), options, clock=clock, console=err, saved=saved)
     load = "" if selection.real else runs.busy(clock)
     new_run = runs.new_run(
         path,
@@ -301,8 +291,8 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         busy_host=bool(load),
         seed=options.seed,
         shuffled=options.shuffle,
-        image_ids=ready.ids,
-        image_digests=ready.digests,
+        image_ids=images.ids,
+        image_digests=images.digests,
     )
     with Session.open(path, new_run, options, stored) as session:
         session.announce(out)

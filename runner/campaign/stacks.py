@@ -16,6 +16,7 @@ from runner.errors import BentpipeError, SetupError, UsageError
 from runner.images import images, pulling, setup
 from runner.images.images import Build, BuildHistory
 from runner.images.setup import machine
+from runner.model.deployment import REAL
 from runner.model.stack import HTTP09, HTTP1, Implementation, Middlebox
 from runner.places.guests.processes import SavedImages
 from runner.plan.catalog import Catalog, Selection, load_catalog, split
@@ -40,9 +41,21 @@ def load_saved(path: Path, saved: SavedImages) -> Catalog:
     return replace(catalog, absent=absent)
 
 
-def ready_without_engine(stacks: Iterable[Implementation], saved: SavedImages) -> setup.Ready:
-    """The images that jobs of `stacks` need, from archives. Raises SetupError when this machine can't run them,
-    UsageError for a missing image."""
+def ready(
+    stacks: Sequence[Implementation],
+    options: JobOptions,
+    *,
+    clock: str,
+    console: Console,
+    saved: SavedImages | None = None,
+) -> setup.Ready:
+    """Make everything ready for jobs of `stacks` with this clock: build and pull what is missing, or find it in the
+    archives `saved`. Raises SetupError when this machine can't run the jobs, UsageError for an image that no archive
+    has."""
+    if saved is None:
+        return setup.prepare(
+            stacks, assume_yes=options.yes, extra_cas=options.extra_cas, console=console, guests=clock != REAL
+        )
     setup.require([machine(platform.system(), platform.machine())])
     for needed in (images.SIMULATOR, *images.GUEST):
         saved.image_id(needed)

@@ -308,16 +308,16 @@ class Candidate:
         specs: Specs = MappingProxyType({}),
         clock: str,
         seed: int | None = None,
-        ready: Ready,
+        images: Ready,
         observer: Observer,
     ) -> "Candidate":
         """Make the run folder `path` with the first iteration of every case with `most` peers. `entry`: the build as a
-        stack. `ready`: the images of the peers. Raises UsageError when the folder already has a run."""
+        stack. `images`: those of the peers. Raises UsageError when the folder already has a run."""
         known = with_stack(catalog, entry)
         stacks = (entry.name, *peers)
         selection = Selection.of(known, servers=stacks, clients=stacks, cases=cases, iterations=1)
-        ids = ready.ids | ({entry.name: facts.image_id} if facts else {})
-        run = new_run(path, selection, clock=clock, seed=seed, image_ids=ids, image_digests=ready.digests)
+        ids = images.ids | ({entry.name: facts.image_id} if facts else {})
+        run = new_run(path, selection, clock=clock, seed=seed, image_ids=ids, image_digests=images.digests)
         order = jobs_with_peers(known, entry.name, cases, peers, most=most)
         if not order:
             raise UsageError("No job is left: no peer supports any of the selected cases in the selected roles.")

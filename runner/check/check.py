@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from runner.campaign.stacks import ready
 from runner.check.candidate import (
     FIRST_CASES,
     HELD,
@@ -42,7 +43,6 @@ from runner.engine import engine
 from runner.engine.engine import socket_path
 from runner.errors import InterruptedRunError, UsageError
 from runner.images.images import ImageFacts, image_facts
-from runner.images.setup import prepare
 from runner.model.deployment import REAL, estimate
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Job, Kind, Retention
@@ -456,13 +456,7 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
     peers = select_peers(catalog, options.peers)
     cases = select_cases(catalog, options.cases)
     name = subject_name(options.name, options.image or "local", peers)
-    ready = prepare(
-        [catalog.implementations[peer] for peer in peers],
-        assume_yes=options.yes,
-        extra_cas=options.extra_cas,
-        console=err,
-        guests=options.clock != REAL,
-    )
+    images = ready([catalog.implementations[peer] for peer in peers], options, clock=options.clock, console=err)
     facts = image_facts(engine.connect(), options.image) if options.image is not None else None
     roles = tuple(role for role in Role if facts is not None or role in options.commands)
     watch = RunWatch(out)
@@ -478,7 +472,7 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
         facts=facts,
         specs={(name, role): local_build(command) for role, command in options.commands.items()},
         clock=options.clock,
-        ready=ready,
+        images=images,
         observer=watch,
     )
     trial = Trial(candidates=(candidate,), place=place, width=width, path=candidate.folder.path)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from runner.campaign.matrix import packet_hashes
-from runner.campaign.stacks import load_saved, ready_without_engine
+from runner.campaign.stacks import load_saved, ready
 from runner.check.candidate import (
     Candidate,
     CellPlace,
@@ -33,7 +33,7 @@ from runner.engine import engine
 from runner.errors import BentpipeError, LaneError, SetupError, UsageError
 from runner.files import remove_tree
 from runner.images.images import CONTRACT_FILES, URL_LABELS, VERSION_LABEL, ImageFacts, held, image_facts
-from runner.images.setup import Ready, prepare
+from runner.images.setup import Ready
 from runner.model.deployment import REAL, VIRTUAL, Progress
 from runner.model.result import Outcome
 from runner.model.run import ClientKind, Job, Kind, Retention
@@ -54,10 +54,8 @@ _PLATFORM = "linux/amd64"  # `SavedImages` accepts no other platform
 class ImageSource(ABC):
     """A place where images are found by name."""
 
-    only_virtual: bool
-    """True when jobs with these images can run only in guests."""
     saved: SavedImages | None
-    """The archives; None when the images are in an engine."""
+    """The archives, whose images run only in guests; None when the images are in an engine."""
 
     @abstractmethod
     def catalog(self, implementations: Path) -> Catalog:
@@ -75,15 +73,10 @@ class ImageSource(ABC):
     def facts(self, image: str) -> ImageFacts:
         """Facts about an image. Raises UsageError when it is not here."""
 
-    @abstractmethod
-    def ready(self, stacks: Sequence[Implementation], options: BuildOptions, console: Console) -> Ready:
-        """Make everything ready for jobs of `stacks`. Raises SetupError."""
-
 
 class EngineImages(ImageSource):
     """Images of this host's engine. The engine pulls missing images."""
 
-    only_virtual = False
     saved = None
 
     def catalog(self, implementations: Path) -> Catalog:
@@ -98,20 +91,9 @@ class EngineImages(ImageSource):
     def facts(self, image: str) -> ImageFacts:
         return image_facts(engine.connect(), image)
 
-    def ready(self, stacks: Sequence[Implementation], options: BuildOptions, console: Console) -> Ready:
-        return prepare(
-            stacks,
-            assume_yes=options.yes,
-            extra_cas=options.extra_cas,
-            console=console,
-            guests=options.clock != REAL,
-        )
-
 
 class ArchivedImages(ImageSource):
     """Images in archives, for users who may not use an engine."""
-
-    only_virtual = True
 
     def __init__(self, origin: Path) -> None:
         """`origin`: an archive, or a folder with `*.tar`. Raises UsageError for a file of another program."""
@@ -147,13 +129,6 @@ class ArchivedImages(ImageSource):
             version=labels.get(VERSION_LABEL, ""),
         )
 
-    def ready(self, stacks: Sequence[Implementation], options: BuildOptions, console: Console) -> Ready:  # noqa: ARG002
-        if options.clock != VIRTUAL:
-            raise UsageError(
-                f"--clock {options.clock}: jobs without Docker run in virtual time; leave out --clock or --rootless."
-            )
-        return ready_without_engine(stacks, self.saved)
-
 
 # Runs the same jobs with two builds of one stack, base and head, side by side. Cells that differ run again.
 #
@@ -173,6 +148,10 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
     When guests can't run on this host, the jobs run in lanes, in real time, and a sentence on `out` says so.
     """
     source = EngineImages() if options.rootless is None else ArchivedImages(options.rootless)
+    if source.saved is not None and options.clock != VIRTUAL:
+        raise UsageError(
+            f"--clock {options.clock}: jobs without Docker run in virtual time; leave out --clock or --rootless."
+        )
     catalog = source.catalog(options.implementations)
     Concurrency.parse(options.lanes)  # an invalid value is refused before anything is built
     peers, cases = _peers(catalog, options.peers), select_cases(catalog, options.cases)
@@ -216,7 +195,7 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
         try:
             return comparison.run(options.clock)
         except GuestsUnavailableError as error:
-            if source.only_virtual:
+            if source.saved is not None:
                 raise SetupError(f"{error} Jobs in lanes need Docker; leave out --rootless.") from error
             out.print(f"{error} The jobs run in lanes, in real time.", soft_wrap=True, markup=False)
             for build in BUILDS:
@@ -259,10 +238,11 @@ class _Comparison:
         place = place_of(clock, saved=self.source.saved, say=partial(self.out.print, soft_wrap=True, markup=False))
         try:
             width = place.width(options.lanes)
-            ready = self.source.ready([self.catalog.implementations[peer] for peer in self.peers], options, self.err)
+            peers = [self.catalog.implementations[peer] for peer in self.peers]
+            images = ready(peers, options, clock=clock, console=self.err, saved=self.source.saved)
         except SetupError as error:
             raise self._unavailable(clock, error) from error
-        builds = {build: self._candidate(build, clock, ready) for build in BUILDS}
+        builds = {build: self._candidate(build, clock, images) for build in BUILDS}
         trial = Trial(candidates=tuple(builds.values()), place=place, width=width, path=self.path)
         first = builds[HEAD].folder.run.order
         if all(candidate.runs for candidate in trial.candidates):
@@ -287,7 +267,7 @@ class _Comparison:
             url=options.url,
         )
 
-    def _candidate(self, build: str, clock: str, ready: Ready) -> Candidate:
+    def _candidate(self, build: str, clock: str, images: Ready) -> Candidate:
         return Candidate.create(
             self.path / build,
             self.entries[build],
@@ -298,7 +278,7 @@ class _Comparison:
             facts=self.facts[build],
             clock=clock,
             seed=self.options.seed,
-            ready=ready,
+            images=images,
             observer=_Progress(self.out, build),
         )
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from runner.campaign.stacks import ready
 from runner.decode.capture import embed_secrets
 from runner.engine import engine
 from runner.errors import LaneError, UsageError
@@ -32,8 +33,6 @@ from runner.hostile.flight_verdicts import (
 )
 from runner.hostile.flights import LIST, HostileFlight, load_flights, parse_flight
 from runner.images.images import image_facts
-from runner.images.setup import prepare
-from runner.model.deployment import REAL
 from runner.model.link import Direction, LinkRecord, Queue
 from runner.model.result import Artifacts, Evidence
 from runner.model.run import CaseRecord, Job
@@ -137,7 +136,7 @@ def meet_all(
     place = place_of(options.clock, say=lambda text: out.print(text, soft_wrap=True))
     width = place.width(options.lanes)
     own = [*(stack for stack, _ in stacks if stack.build is not None), PEER]
-    ready = prepare(own, assume_yes=options.yes, extra_cas=options.extra_cas, console=err, guests=options.clock != REAL)
+    images = ready(own, options, clock=options.clock, console=err)
     started = time.strftime("%Y-%m-%dT%H%M%S")
     for stack, roles in stacks:
         facts = image_facts(engine.connect(), stack.image)
@@ -148,7 +147,7 @@ def meet_all(
             path=LOGS / "checks" / folder,
             clock=options.clock,
             command=facts.command,
-            image_ids={stack.name: facts.image_id, PEER.name: ready.ids[PEER.name]},
+            image_ids={stack.name: facts.image_id, PEER.name: images.ids[PEER.name]},
             rows=rows,
             out=out,
         )

@@ -135,7 +135,7 @@ def test_the_jobs_of_a_candidate_follow_from_its_results(tmp_path: Path) -> None
         facts=None,
         clock=REAL,
         seed=1,
-        ready=Ready(ids={}, digests={}),
+        images=Ready(ids={}, digests={}),
         observer=Silent(),
     )
     assert {job.ends for job in candidate.folder.run.order} == {"mine → quinn", "quinn → mine"}
@@ -158,6 +158,6 @@ def test_the_jobs_of_a_candidate_follow_from_its_results(tmp_path: Path) -> None
             most=1,
             facts=None,
             clock=REAL,
-            ready=Ready(ids={}, digests={}),
+            images=Ready(ids={}, digests={}),
             observer=Silent(),
         )
