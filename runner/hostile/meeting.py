@@ -1,6 +1,7 @@
 """Lets one stack meet the hostile peer, in lanes or guests, judges each flight, writes `hostile.json` and a report."""
 
 import json
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from threading import BoundedSemaphore
 from types import MappingProxyType
 from typing import Any
 
@@ -62,48 +64,74 @@ _LINK = LinkRecord.declared(
     return_=Direction(data_rate=100_000_000, delay=0.002, queue=Queue(packets=1000)),
     source="a short link: flights test answers, not transfers",
 )
-_CHUNKS = {Role.CLIENT: 75, Role.SERVER: 150}  # most flights of one job; its containers cost more than 30 flights
-_MOST_RESTARTS = 30  # jobs that continue after a server has crashed
-_CLIENT_SECONDS = 8  # time-out of a client process, besides the seconds of the honest one
+_CHUNK = 150  # most flights of one job; its containers cost more than 30 flights
+_SLOTS = {Role.CLIENT: 6, Role.SERVER: 8}  # flights at the same time in a job; each client is a process
+_MOST_RESTARTS = 60  # jobs that continue after a server has ended
+_CLIENT_SECONDS = 8  # time-out of a client process, besides the seconds of the honest one for each slot
 _FLIGHT_SECONDS = 10.0  # most seconds of a flight, with the honest connections after it
 _LINES = 5
-# Runs the image's own command once for each flight. The peer learns the flight from a datagram to its port 9, so
-# the client can't know it. A client that fails with an honest peer, twice, meets no flight.
-# `SECONDS` is the clock of bash.
+# Runs the image's own command once for each flight, in several slots. The peer learns the flight of a slot from a
+# datagram to its port 9, so the client can't know it, and has a port for each slot. An image that always uses port 443
+# has one slot. A client that fails with an honest peer, twice, meets no flight. A slot claims a flight by making a
+# file. `SECONDS` is the clock of bash.
 _LOOP = """
 [ -x /setup.sh ] && /setup.sh > /dev/null 2>&1
+set -C
+tell() {
+    echo "$1" >&$peer
+    read -r -N 1 -t 5 answer <&$peer
+}
 meet() {
-    echo "begin $1" > /dev/udp/server4/9
-    rm -rf /downloads/*
-    timeout -k 1 $LIMIT "${@:2}"
+    local urls= url
+    if (($2)); then
+        for url in $REQUESTS; do urls+=" ${url/:443\\//:$((4430 + $2))/}-$2"; done
+        rm -f /downloads/*-$2
+    else
+        urls=$REQUESTS
+        rm -rf /downloads/*
+    fi
+    tell "begin $1 $2"
+    REQUESTS=${urls# } timeout -k 1 $LIMIT "${@:3}"
     code=$?
-    echo "end $code" > /dev/udp/server4/9
+    tell "end $code $2"
     return $code
 }
+slot() {
+    exec {peer}<>/dev/udp/server4/9
+    for flight in $FLIGHTS; do
+        { : > "/downloads/.$flight"; } 2> /dev/null && meet $flight "$@"
+    done
+}
+export -n ALONE FLIGHTS
+exec {peer}<>/dev/udp/server4/9
 LIMIT=40
-meet honest "$@" || { SECONDS=0; meet honest "$@"; } || exit $code
-LIMIT=$((LIMIT_EACH + SECONDS))
-for flight in $FLIGHTS; do meet $flight "$@"; done
+meet honest 1 "$@" && [[ $answer == + ]] || { SLOTS=0 SECONDS=0; meet honest 0 "$@"; } || exit $code
+LIMIT=$((LIMIT_EACH + SECONDS * (SLOTS ? SLOTS : 1)))
+for flight in $ALONE; do meet $flight $((SLOTS > 0)) "$@"; done
+for ((number = SLOTS > 0; number <= SLOTS; number++)); do slot $number "$@" & done
+wait
+rm -f /downloads/.[!.]*
 """
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Flights that run in one job."""
+    """Flights that run in one job: those of `alone` one after the other, then several at the same time."""
 
     role: Role  # under test
     case: str  # wire name
     flights: tuple[HostileFlight, ...]
+    alone: tuple[HostileFlight, ...] = ()
 
 
 def batches(flights: Iterable[HostileFlight], roles: Sequence[Role]) -> Iterator[Batch]:
     """Divide the flights among jobs. The flights of a job share their wire name and, for a server, its process."""
     listed = list(flights)
     for role in roles:
-        size = _CHUNKS[role]
         for case in dict.fromkeys(flight.case for flight in listed):
             chosen = [flight for flight in listed if flight.case == case and role in flight.roles]
-            yield from (Batch(role, case, tuple(chosen[at : at + size])) for at in range(0, len(chosen), size))
+            for at in range(0, len(chosen), _CHUNK):
+                yield Batch(role, case, tuple(chosen[at : at + _CHUNK]))
 
 
 def select_flights(flights: Mapping[str, HostileFlight], names: Sequence[str]) -> list[HostileFlight]:
@@ -134,7 +162,8 @@ def meet_all(
     catalog = load_catalog(options.implementations)
     stacks = [(_stack(catalog, named), roles) for named, roles in tested.items()]
     place = place_of(options.clock, say=lambda text: out.print(text, soft_wrap=True))
-    width = place.width(options.lanes)
+    # A job of several slots uses a core.
+    width = place.width(str(os.cpu_count() or 1) if options.lanes == "auto" else options.lanes)
     own = [*(stack for stack, _ in stacks if stack.build is not None), PEER]
     images = ready(own, options, clock=options.clock, console=err)
     started = time.strftime("%Y-%m-%dT%H%M%S")
@@ -193,6 +222,8 @@ class Meeting:
         self._record = catalog.cases["handshake"].record()
         self._run = replace(run, order=())
         self._flights: list[HostileFlight] = []
+        self._lanes = BoundedSemaphore()
+        self._together: list[tuple[str, ...]] = []  # flights during which a server ended that none of them ends alone
         self.results: list[FlightResult] = []
 
     def meet(
@@ -206,10 +237,11 @@ class Meeting:
         cases = {job.case: self._case(job.case, batch.case) for job, batch in zip(jobs, todo, strict=True)}
         self._run = replace(self._run, cases=cases, order=tuple(jobs))
         folder = RunFolder.create(self.path, self._run)
+        self._lanes = BoundedSemaphore(width.all)
         with (
             folder.locked(),
             place.open(self._run, width),
-            ThreadPoolExecutor(width.all, thread_name_prefix="flights") as pool,
+            ThreadPoolExecutor(width.all + 1, thread_name_prefix="flights") as pool,  # one more judges meanwhile
         ):
             for part in pool.map(lambda pair: self._batch(place, *pair), zip(jobs, todo, strict=True)):
                 self.results += part
@@ -228,6 +260,7 @@ class Meeting:
                 "version": self._stack.version,
                 "clock": self._run.clock,
                 "flights": {flight.name: asdict(flight) for flight in self._flights},
+                "together": self._together,
                 "results": [result.record() for result in self.results],
             },
             indent=1,
@@ -244,30 +277,40 @@ class Meeting:
             case=name,
             wire_names=dict.fromkeys(self._record.wire_names, wire_name),
             link=_LINK,
-            timeout=60 + _FLIGHT_SECONDS * max(_CHUNKS.values()),
+            timeout=60 + _FLIGHT_SECONDS * _CHUNK,
         )
 
     def _batch(self, place: Place, job: Job, batch: Batch) -> list[FlightResult]:
-        """Run a batch. When the server crashes, another server goes on with the flights that are left."""
-        left, results = batch.flights, list[FlightResult]()
+        """Run a batch. When the server ends, another one goes on; the flights that were under way come first, alone."""
+        order, results = [flight.name for flight in batch.flights], list[FlightResult]()
+        left, suspects = batch.flights, set[str]()
         for restart in range(_MOST_RESTARTS):
+            alone = tuple(flight for flight in left if flight.name in suspects)
+            batch = replace(batch, alone=alone, flights=tuple(flight for flight in left if flight not in alone))
             part = replace(job, iteration=job.iteration + 1000 * restart)
-            new = self._run_flights(place, part, replace(batch, flights=left))
+            new, under_way = self._run_flights(place, part, batch)
             results += new
             done = {result.flight for result in new}
+            if suspects <= done and not any(result.crashed for result in new if result.flight in suspects):
+                self._innocent(batch, suspects)
             left = tuple(flight for flight in left if flight.name not in done)
-            if not left or not new:
+            if not left or not (new or under_way - suspects):
                 break
+            suspects = under_way
         results += (
             FlightResult(flight=flight.name, role=batch.role.value, verdict=ERROR, seen="not run", why="see the job")
             for flight in left
         )
-        order = [flight.name for flight in batch.flights]
         return sorted(results, key=lambda result: order.index(result.flight))
 
-    def _run_flights(self, place: Place, job: Job, batch: Batch) -> list[FlightResult]:
+    def _run_flights(self, place: Place, job: Job, batch: Batch) -> tuple[list[FlightResult], set[str]]:
+        """Run one job. Returns its results, and the flights one of which may have ended the server."""
         folder = self.path / job.path
-        names = {"FLIGHTS": " ".join(flight.name for flight in batch.flights)}
+        names = {
+            "ALONE": " ".join(flight.name for flight in batch.alone),
+            "FLIGHTS": " ".join(flight.name for flight in batch.flights),
+            "SLOTS": str(_SLOTS[batch.role]),
+        }
         peer_role = Role.CLIENT if batch.role is Role.SERVER else Role.SERVER
         specs = {(PEER.name, peer_role): EndpointSpec(image=PEER.image, environment=names | self._own)}
         if batch.role is Role.CLIENT:
@@ -277,22 +320,33 @@ class Meeting:
                 environment=names | {"LIMIT_EACH": str(_CLIENT_SECONDS)},
             )
         try:
-            evidence = place.deployment(self._run, specs).run(job, folder, attempt=1)
+            with self._lanes:
+                evidence = place.deployment(self._run, specs).run(job, folder, attempt=1)
         except LaneError as error:
             self._out.print(f"{job}: {error}", soft_wrap=True, markup=False)
-            return []
+            return [], set()
         assert isinstance(evidence, Evidence)
         if batch.role is Role.SERVER and evidence.server.exit_code == UNSUPPORTED_CODE:
-            return [unsupported(flight, batch.role) for flight in batch.flights]
+            return [unsupported(flight, batch.role) for flight in batch.alone + batch.flights], set()
         artifacts = Artifacts(folder)
         keys = [path for path in (folder / peer_role.value / "keys.log",) if path.is_file()]
         capture = artifacts.server_capture if batch.role is Role.SERVER else artifacts.client_capture
         if not capture.is_file():
-            return []
+            return [], set()
         capture = embed_secrets(capture, keys)
         log = read_log(folder / peer_role.value / "flights.jsonl")
-        results = judge_flights(batch.flights, batch.role, log=log, capture=capture, key_logs=keys)
-        return [self._with_end(result, evidence, folder) for result in results]
+        survived = {line["flight"] for line in log if line.get("alive")}
+        under_way = {line["begun"] for line in log if "begun" in line} - survived - {each.name for each in batch.alone}
+        judged = [flight for flight in batch.alone + batch.flights if flight.name not in under_way]
+        results = judge_flights(judged, batch.role, log=log, capture=capture, key_logs=keys)
+        return [self._with_end(result, evidence, folder) for result in results], under_way
+
+    def _innocent(self, batch: Batch, names: set[str]) -> None:
+        """Tell that a server ended during these flights, and that none of them ends it alone."""
+        if names:
+            self._together.append(tuple(sorted(names)))
+            text = f"{self.name} as {batch.role.value} ended during {', '.join(sorted(names))}"
+            self._out.print(f"{text}; none of them ends it alone.", soft_wrap=True, markup=False)
 
     def _with_end(self, result: FlightResult, evidence: Evidence, folder: Path) -> FlightResult:
         """A crash with the exit code and the last words of the process."""

@@ -1,7 +1,8 @@
-"""The process: runs the flights that FLIGHTS names against the other endpoint, and logs each in flights.jsonl.
+"""The process: runs the flights that ALONE and FLIGHTS name against the other endpoint, and logs each in flights.jsonl.
 
-As a client, it makes one connection for each flight, and an honest connection after it. As a server, it takes the name
-of the next flight from a datagram to port 9, because the client under test must not know it.
+Those of ALONE come first, one after the other. SLOTS of the others run at the same time. As a client, it makes one
+connection for each flight, and an honest connection after it. As a server, it has a port for each slot, and takes the
+name of a slot's next flight from a datagram to port 9, because the client under test must not know it.
 """
 
 import json
@@ -9,10 +10,12 @@ import os
 import selectors
 import signal
 import socket
+import threading
 import time
 import tomllib
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,6 +31,8 @@ _TRIES = 2  # honest connections after a flight
 _FIRST_TRIES = 5  # honest connections before the first flight: a server may still be starting
 _FIRST_LONGEST = 8.0
 _ANNOUNCEMENTS = 9
+_PORT = 443
+_SLOTS_FROM = 4430  # the port of slot n, from 1, is this plus n; slot 0 is the usual port
 _ROWS = Path(__file__).with_name("flights.toml")
 LOG = Path("/logs/flights.jsonl")
 
@@ -63,15 +68,18 @@ class Client(Endpoint):
         self.address = socket.getaddrinfo(self.host, url.port or 443, type=socket.SOCK_DGRAM)[0]
         self.tickets: list[Any] = []
         self.longest = _FIRST_LONGEST
+        self.gone = False  # whether the server answers no more
+        self.lock = threading.Lock()  # the TLS engine edits messages by variables of its module
 
     def connect(self, flight: dict[str, Any]) -> Peer:
         """One connection, to its end."""
-        ticket = self.tickets.pop() if flight.get("resumes") and self.tickets else None
-        began = time.monotonic()
-        peer = Peer(
-            flight, is_client=True, alpn=self.alpn, now=began, patience=PATIENCE, target=self.target, host=self.host,
-            ticket=ticket, key_log=self.key_log,
-        )  # fmt: skip
+        with self.lock:
+            ticket = self.tickets.pop() if flight.get("resumes") and self.tickets else None
+            began = time.monotonic()
+            peer = Peer(
+                flight, is_client=True, alpn=self.alpn, now=began, patience=PATIENCE, target=self.target,
+                host=self.host, ticket=ticket, key_log=self.key_log,
+            )  # fmt: skip
         with (
             socket.socket(self.address[0], socket.SOCK_DGRAM) as main,
             socket.socket(self.address[0], socket.SOCK_DGRAM) as other,
@@ -86,33 +94,49 @@ class Client(Endpoint):
                     _send((other if elsewhere else main), data)
                 peer.outbox.clear()
                 now = time.monotonic()
-                if peer.done or now > began + self.longest:
+                if peer.done or now > began + self.longest or self.gone:
                     break
-                for key, _ in selector.select(max(0.0, min(peer.timer() - now, 0.5))):
-                    data = _receive(key.fileobj)
-                    if data:
-                        peer.receive(data, time.monotonic())
-                peer.elapse(time.monotonic())
+                ready = selector.select(max(0.0, min(peer.timer() - now, 0.5)))
+                with self.lock:
+                    for key, _ in ready:
+                        data = _receive(key.fileobj)
+                        if data:
+                            peer.receive(data, time.monotonic())
+                    peer.elapse(time.monotonic())
         self.tickets += peer.new_tickets
         return peer
 
-    def run(self, flights: list[dict[str, Any]]) -> int:
+    def run(self, alone: list[dict[str, Any]], flights: list[dict[str, Any]], slots: int) -> int:
         """Run the flights until the server answers no more. The exit code."""
         alive = next((peer for _ in range(_FIRST_TRIES) if (peer := self.connect({})).answered), None)
         if alive is None:
             return 1
         self.longest = _LONGEST + 2 * (time.monotonic() - alive.began)
-        for flight in flights:
-            summary = self.connect(flight).summary()
-            self.note(**summary, alive=False)  # counts when the job ends with this server
-            alive, tries = self.connect({}), 1
-            while tries < _TRIES and not alive.answered:
-                alive, tries = self.connect({}), tries + 1
-            self.note(**summary, alive=alive.answered, tries=tries, honest=alive.summary())
-            if not alive.answered:
-                return 1
+        for flight in alone:
+            self.meet(flight)
+        with ThreadPoolExecutor(slots) as pool:
+            list(pool.map(self.meet, flights))
+        if self.gone:
+            return 1
         Path("/downloads", self.name).write_bytes(bytes(alive.streams[alive.requested or 0].data))
         return 0
+
+    def meet(self, flight: dict[str, Any]) -> None:
+        """Run a flight, and honest connections after it. Without a line that says `alive`, the server may have ended
+        by this flight, or by another one at the same time."""
+        if self.gone:
+            return
+        self.note(begun=flight["name"])
+        if flight.get("resumes") and not self.tickets:
+            self.connect({})
+        summary = self.connect(flight).summary()
+        self.note(**summary, alive=False)  # counts when the job ends with this server
+        alive, tries = self.connect({}), 1
+        while tries < _TRIES and not alive.answered:
+            alive, tries = self.connect({}), tries + 1
+        if alive.answered or not self.gone:
+            self.note(**summary, alive=alive.answered, tries=tries, honest=alive.summary())
+        self.gone |= not alive.answered
 
 
 class Server(Endpoint):
@@ -120,8 +144,8 @@ class Server(Endpoint):
 
     def __init__(self, flights: dict[str, dict[str, Any]]) -> None:
         super().__init__()
-        self.flights, self.current = flights, dict[str, Any]()
-        self.peers: dict[Any, Peer] = {}
+        self.flights, self.current = flights, dict[int, dict[str, Any]]()  # the flight of each slot
+        self.peers: dict[tuple[int, Any], Peer] = {}  # by slot and address
         certs = Path("/certs")
         self.identity = Identity((certs / "cert.pem").read_bytes(), (certs / "priv.key").read_bytes())
         self.content = next((path.read_bytes() for path in sorted(Path("/www").iterdir())), b"")
@@ -130,65 +154,73 @@ class Server(Endpoint):
     def stop(self, _: int, __: FrameType | None) -> None:
         self.running = False
 
-    def run(self) -> int:
+    def run(self, slots: int) -> int:
         """Serve. The exit code."""
         signal.signal(signal.SIGTERM, self.stop)
-        with _listen(443) as main, _listen(_ANNOUNCEMENTS) as announcements, selectors.DefaultSelector() as selector:
-            for each in (main, announcements):
+        with ExitStack() as stack:
+            selector = stack.enter_context(selectors.DefaultSelector())
+            ports = (_PORT, *(_SLOTS_FROM + slot for slot in range(1, slots + 1)))
+            listeners = [stack.enter_context(_listen(port)) for port in ports]
+            announcements = stack.enter_context(_listen(_ANNOUNCEMENTS))
+            for slot, each in enumerate((*listeners, announcements)):
                 each.setblocking(False)
-                selector.register(each, selectors.EVENT_READ)
+                selector.register(each, selectors.EVENT_READ, slot)
             while self.running:
                 now = time.monotonic()
                 wait = min((peer.timer() - now for peer in self.peers.values()), default=0.2)
-                selector.select(max(0.0, min(wait, 0.2)))
-                # The announcement came before the client began: on a busy host both wait here.
-                while data := _receive(announcements):
-                    self.ring(data.decode().split())
-                with suppress(OSError):
-                    self.take(main, *main.recvfrom(65536))
-                for address, peer in list(self.peers.items()):
+                for key, _ in selector.select(max(0.0, min(wait, 0.2))):
+                    with suppress(OSError):
+                        if key.fileobj is announcements:
+                            data, address = announcements.recvfrom(65536)
+                            announcements.sendto(self.ring(data.decode().split()), address)
+                        else:
+                            self.take(key.data, listeners[key.data], *listeners[key.data].recvfrom(65536))
+                for (slot, address), peer in list(self.peers.items()):
                     peer.elapse(time.monotonic())
-                    self.send(main, address, peer)
-        self.end()
+                    self.send(listeners[slot], address, peer)
+        for slot in range(slots + 1):
+            self.end(slot)
         return 0
 
-    def ring(self, words: list[str]) -> None:
-        """`begin NAME`: the next client meets this flight. `end CODE`: the client has ended with this exit code."""
+    def ring(self, words: list[str]) -> bytes:
+        """`begin NAME SLOT`: the next client at this slot meets this flight, and starts after the answer. `end CODE
+        SLOT`: it has ended with this exit code. `-`: it made no connection to the port of its slot."""
+        slot = int(words[2])
+        reached = any(at == slot for at, _ in self.peers)
+        self.end(slot)
         if words[0] == "begin":
-            self.end()
-            self.current = self.flights.get(words[1], {})
-        else:
-            self.end()
-            self.note(flight=self.current.get("name", ""), exit=int(words[1]), ended=time.monotonic())
-            self.current = {}
+            self.current[slot] = self.flights.get(words[1], {})
+            return b"+"
+        flight = self.current.pop(slot, {}).get("name", "")
+        self.note(flight=flight, exit=int(words[1]), ended=time.monotonic())
+        return b"+" if reached else b"-"
 
-    def end(self) -> None:
-        """Log the connections so far, and forget them."""
-        for peer in self.peers.values():
-            self.note(**peer.summary())
-        self.peers.clear()
+    def end(self, slot: int) -> None:
+        """Log the connections of a slot so far, and forget them."""
+        for key in [key for key in self.peers if key[0] == slot]:
+            self.note(**self.peers.pop(key).summary())
 
-    def take(self, main: socket.socket, data: bytes, address: Any) -> None:
+    def take(self, slot: int, listener: socket.socket, data: bytes, address: Any) -> None:
         """Give a datagram to its connection; the first of an address begins one."""
-        version = int.from_bytes(data[1:5])
-        if address not in self.peers:
+        version, key = int.from_bytes(data[1:5]), (slot, address)
+        if key not in self.peers:
             if len(data) < 1200 or not data[0] & 0x80:
                 return
             if version != 1:
                 cids = data[6 : 6 + data[5]], data[7 + data[5] :][: data[6 + data[5]]]
-                main.sendto(encode_quic_version_negotiation(*cids, [1]), address)
+                listener.sendto(encode_quic_version_negotiation(*cids, [1]), address)
                 return
-            self.peers[address] = Peer(
-                self.current, is_client=False, alpn=self.alpn, now=time.monotonic(), patience=PATIENCE,
+            self.peers[key] = Peer(
+                self.current.get(slot, {}), is_client=False, alpn=self.alpn, now=time.monotonic(), patience=PATIENCE,
                 identity=self.identity, content=self.content, key_log=self.key_log,
             )  # fmt: skip
-        self.peers[address].receive(data, time.monotonic())
-        self.send(main, address, self.peers[address])
+        self.peers[key].receive(data, time.monotonic())
+        self.send(listener, address, self.peers[key])
 
-    def send(self, main: socket.socket, address: Any, peer: Peer) -> None:
+    def send(self, listener: socket.socket, address: Any, peer: Peer) -> None:
         """Send what the connection has."""
         for data, _ in peer.outbox:
-            main.sendto(data, address)
+            listener.sendto(data, address)
         peer.outbox.clear()
 
 
@@ -215,12 +247,15 @@ def _receive(where: Any) -> bytes:
 
 def main() -> int:
     """Run the role that the contract names. The exit code."""
-    role = os.environ["ROLE"]
-    listed, names = rows(), os.environ.get("FLIGHTS", "").split()
-    if unknown := [name for name in names if name not in listed]:
+    listed, slots = rows(), int(os.environ.get("SLOTS", "1"))
+    names = [os.environ.get(variable, "").split() for variable in ("ALONE", "FLIGHTS")]
+    if unknown := [name for part in names for name in part if name not in listed]:
         print(f"unknown flights: {', '.join(unknown)}; flights.toml lists them", flush=True)
         return 1
-    return Client().run([listed[name] for name in names]) if role == "client" else Server(listed).run()
+    if os.environ["ROLE"] == "server":
+        return Server(listed).run(slots)
+    alone, others = ([listed[name] for name in part] for part in names)
+    return Client().run(alone, others, slots)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ is small (one request, one file), so there is no congestion control, and all lim
 """
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -140,7 +141,7 @@ class Peer:
         self.new_tickets: list[tls.SessionTicket] = []
         self._content, self._target, self._host, self._key_log = content, target, host, key_log
         self._patience, self._rng = patience, rng
-        self.began, self._heard, self._deadline, self._backoff = now, now, None, 0
+        self.began, self._deadline, self._backoff = now, None, 0
         self._pending = list(flight.get("send", ()))
         self._ready_at: float | None = None
         self._ticket, self._tickets, self._identity = ticket, tickets, identity
@@ -285,7 +286,6 @@ class Peer:
 
     def receive(self, data: bytes, now: float) -> None:
         """Read a datagram."""
-        self._heard = now
         if self.flight.get("deaf") and self.fired is not None:
             return
         buffer = Buffer(data=data)
@@ -801,9 +801,11 @@ class Peer:
         return words.ack(ranges[0][1], ranges[0][1] - ranges[0][0], *rest[:40])
 
     def timer(self) -> float:
-        """When `elapse` wants to be called."""
-        times = [self._ready_at, self.continues, self._deadline]
-        return min(each for each in (*times, self._heard + 60) if each is not None)
+        """When `elapse` wants to be called: never again at once, which would use a core."""
+        times = [self.continues if self._ready_at is None else self._ready_at, self._deadline]
+        if self.fired is not None and self._ends_after_flight and not self._pending:
+            times.append(self.fired + 2 * self._patience)
+        return min((each for each in times if each is not None and not self.done), default=math.inf)
 
     def elapse(self, now: float) -> None:
         """Do what was waiting for this time."""

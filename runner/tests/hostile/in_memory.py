@@ -128,8 +128,10 @@ def meet(
             timer = tested.quic.get_timer()
             now = max(now, min(peer.timer(), _LONGEST if timer is None else timer))
             peer.elapse(now)
+            assert peer.outbox or peer.timer() > now, "the peer would use a core while it waits"
             if timer is not None and now >= timer:
                 tested.quic.handle_timer(now)
+    assert not peer.done or peer.timer() > _LONGEST, "the peer would use a core when it has ended"
     log: list[dict[str, Any]] = [peer.summary()]
     if client:
         log.append({"flight": name, "exit": tested.exit_code, "ended": getattr(tested.quic, "left", None) or now})

@@ -18,7 +18,7 @@ from runner.tests.hostile.in_memory import ADDRESS, FLIGHTS, ROWS, meet
 # What aioquic 1.7.2 does right: each kind of flight, in both roles.
 _RIGHT = """parameter-ack-delay-exponent-21 parameter-retry-source-wrong finished-wrong stream-in-initial no-frame
 path-challenge-in-handshake new-connection-ids-too-many connection-ids-all-retired close-in-1rtt
-fixed-bit-0-in-1rtt small-initial junk-long retry-twice negotiation-late stateless-reset-forged key-update
+fixed-bit-0-in-1rtt small-initial key-update-twice junk-long retry-twice negotiation-late stateless-reset-forged key-update
 h3-settings-missing h3-pseudo-twice h3-uppercase-name qpack-static-index"""
 # Where it breaks a MUST: read in its source by hand.
 WRONG = {"new-token-empty": Role.CLIENT, "h3-goaway-higher": Role.SERVER, "qpack-encoder-closed": Role.SERVER}
