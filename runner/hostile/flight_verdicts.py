@@ -32,6 +32,7 @@ _ORDER = (FAILED, NOTE, ERROR, PASSED, INAPPLICABLE, UNSUPPORTED)
 _FRAMES = {"connection_close": False, "application_close": True}  # name → whether the code is the application's
 _PACKETS = {"initial": "an Initial packet", "handshake": "a Handshake packet", "1rtt": "a 1-RTT packet"}
 _GRACE_NS = 100_000_000  # packets that were on the way when a flight arrived
+_VOLUME_NS = 1_500_000_000  # after a flight; what the endpoint sends in this time belongs to it
 _SOON = 2.5  # seconds in which a client that noticed the violation has ended; idle connections end after 5
 _TIMED_OUT = 124  # exit code of `timeout`
 UNSUPPORTED_CODE = 127
@@ -128,13 +129,13 @@ class _Packets:
         self.trace: Trace = decode_capture(capture, key_logs)
         file, _ = open_capture(capture)
         self.records: dict[bytes, tuple[int, int]] = {}
-        self.datagrams: dict[int, tuple[int, int, int]] = {}  # record → source port, destination port, payload bytes
+        self.datagrams: dict[int, tuple[int, int, int, int]] = {}  # record → ports (source, destination), bytes, ns
         for number, (time_ns, _, start, end, _) in enumerate(file.records(), start=1):
             frame = file.data[start:end]
             header = 14 + (40 if frame[12:14] == b"\x86\xdd" else 4 * (frame[14] & 15) if len(frame) > 14 else 0) + 8
             self.records.setdefault(frame[header:], (number, time_ns))
             source, target = (int.from_bytes(frame[header - at : header - at + 2]) for at in (8, 6))
-            self.datagrams[number] = source, target, max(len(frame) - header, 0)
+            self.datagrams[number] = source, target, max(len(frame) - header, 0), time_ns
         self.odcids = self.trace.connections["odcid"].to_pylist()
         packets = self.trace.packets
         self.kinds, self.kind_names = words(packets["type"])
@@ -290,10 +291,18 @@ class _Judgement:
         return self.packets.datagrams[self.sent[-1]][0]
 
     def _volume(self) -> tuple[int, int]:
-        """The UDP payload bytes that the endpoint got from that port, and those that it sent there."""
-        port, datagrams = self._port(), self.packets.datagrams.values()
-        got = sum(size for source, _, size in datagrams if source == port)
-        return got, sum(size for _, target, size in datagrams if target == port)
+        """The UDP payload bytes that the endpoint got from that port during the flight, and those that it sent there.
+        Other connections may have had the same port."""
+        packets, port = self.packets.trace.packets, self._port()
+        times = integers(self.packets.trace.datagrams["time_ns"])[integers(packets["datagram"])]
+        opening = (integers(packets["connection"]) == self.connection) & named(packets["type"], "initial")
+        first = min(int(times[opening].min()), self._sent_at())
+        got = sent = 0
+        for source, target, size, time_ns in self.packets.datagrams.values():
+            if first <= time_ns <= self.arrived + _VOLUME_NS:
+                got += size * (source == port)
+                sent += size * (target == port)
+        return got, sent
 
     def _answered_there(self) -> bool:
         """Whether a PATH_RESPONSE went to that port."""
@@ -357,15 +366,18 @@ class _Judgement:
             seen["silent"] = text or "nothing more"
         seen |= self._on_its_paths()
         if status.startswith(("4", "5")) or ended:
-            seen["refused"] = f"status {status}" if status else f"the client ended with exit code {self.exit_code}"
+            seen["refused"] = f"the client ended with exit code {self.exit_code}" if ended else f"status {status}"
         if status and streams and self._finished(0) and self.role is Role.SERVER:
             seen["unread"] = f"status {status}, and it stopped reading the request"
         if continued := self._continued():
             seen["continues"] = "the connection continued"
             if not acknowledged:
                 seen["ignored"] = "the packet was dropped, and the connection continued"
-        # Nothing is left to reset when a response was read to its end: a client that fails has refused it.
-        right = {*then, "refused"} if wants_stream and self.role is Role.CLIENT else {*then}
+        right = {*then}
+        if wants_stream and self.role is Role.CLIENT:
+            # Nothing is left to reset when a response was read to its end: a client that fails has refused it. One that
+            # stops reading with another code has told so with another code.
+            right = {*then} - {"refused"} if set(streams) - GENERIC else {*then, "refused"}
         for answer, what in seen.items():
             if answer in right:
                 return self._ending(PASSED, what)

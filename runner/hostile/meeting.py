@@ -73,7 +73,8 @@ _LINES = 5
 # Runs the image's own command once for each flight, in several slots. The peer learns the flight of a slot from a
 # datagram to its port 9, so the client can't know it, and has a port for each slot. An image that always uses port 443
 # has one slot. A client that fails with an honest peer, twice, meets no flight. A slot claims a flight by making a
-# file. `SECONDS` is the clock of bash.
+# file. A JVM leaves out its slower compiler, which costs a short process half of its CPU time. `SECONDS` is the clock
+# of bash.
 _LOOP = """
 [ -x /setup.sh ] && /setup.sh > /dev/null 2>&1
 set -C
@@ -103,6 +104,7 @@ slot() {
     done
 }
 export -n ALONE FLIGHTS
+export JAVA_TOOL_OPTIONS="${JAVA_TOOL_OPTIONS:-} -XX:TieredStopAtLevel=1"
 exec {peer}<>/dev/udp/server4/9
 LIMIT=40
 meet honest 1 "$@" && [[ $answer == + ]] || { SLOTS=0 SECONDS=0; meet honest 0 "$@"; } || exit $code

@@ -97,9 +97,12 @@ def meet(
     *,
     lose: Lose = lambda _: False,
     connection: type[QuicConnection] = QuicConnection,
+    earlier: bytes = b"",
 ) -> list[FlightResult]:
-    """Let aioquic in `role` meet a flight, and judge it. `lose`: datagrams of the peer that don't arrive."""
-    row, records, secrets = ROWS[name], list[Record](), list[str]()
+    """Let aioquic in `role` meet a flight, and judge it. `lose`: datagrams of the peer that don't arrive. `earlier`: a
+    datagram to the server of an earlier connection, from the same port."""
+    row, secrets = ROWS[name], list[str]()
+    records = [_record(-60.0, earlier, from_client=True)] if earlier else []
     alpn = "h3" if row.get("case") == "http3" else "hq-interop"
     identity = _peer.Identity(_FILES["cert.pem"], _FILES["priv.key"])
     peer = _peer.Peer(

@@ -6,20 +6,22 @@ from typing import Any
 import pytest
 from aioquic.h3.connection import H3Connection
 from aioquic.quic.connection import QuicConnection, QuicConnectionError
+from rich.console import Console
 
 from runner.decode.tables import decode_capture
 from runner.errors import UsageError
 from runner.hostile.flight_verdicts import ERROR, FAILED, NOTE, PASSED, UNSUPPORTED, FlightResult, judge_flights
 from runner.hostile.flights import PAGE, load_flights, page
-from runner.hostile.meeting import exit_code, markdown, select_flights
+from runner.hostile.meeting import Batch, Meeting, exit_code, markdown, select_flights
+from runner.model.run import Job
 from runner.model.stack import Role
 from runner.tests.hostile.in_memory import ADDRESS, FLIGHTS, ROWS, meet
 
 # What aioquic 1.7.2 does right: each kind of flight, in both roles.
 _RIGHT = """parameter-ack-delay-exponent-21 parameter-retry-source-wrong finished-wrong stream-in-initial no-frame
 path-challenge-in-handshake new-connection-ids-too-many connection-ids-all-retired close-in-1rtt
-fixed-bit-0-in-1rtt small-initial key-update-twice junk-long retry-twice negotiation-late stateless-reset-forged key-update
-h3-settings-missing h3-pseudo-twice h3-uppercase-name qpack-static-index"""
+fixed-bit-0-in-1rtt small-initial key-update-twice junk-long retry-twice negotiation-late stateless-reset-forged
+key-update h3-settings-missing h3-pseudo-twice h3-uppercase-name qpack-static-index"""
 # Where it breaks a MUST: read in its source by hand.
 WRONG = {"new-token-empty": Role.CLIENT, "h3-goaway-higher": Role.SERVER, "qpack-encoder-closed": Role.SERVER}
 
@@ -89,6 +91,91 @@ def test_a_client_that_refuses_the_response_alone_has_noticed_the_violation(tmp_
     assert (result.verdict, result.seen) == (NOTE, "stream error QPACK_DECOMPRESSION_FAILED"), result
 
 
+def test_a_client_that_refuses_the_response_with_another_code_gets_a_note(tmp_path: Path) -> None:
+    class Cancelling(_Stopping):
+        def close(self, error_code: int = 0, *args: Any, **others: Any) -> None:
+            super().close(0x10C if error_code == 0x10E else error_code, *args, **others)
+
+    result = _one(meet("h3-status-missing", Role.CLIENT, tmp_path, connection=Cancelling))
+    assert (result.verdict, result.seen) == (NOTE, "stream error H3_REQUEST_CANCELLED"), result
+
+
+class _Deaf(QuicConnection):
+    """Goes on after CONNECTION_CLOSE."""
+
+    def _handle_connection_close_frame(self, _: Any, __: int, buf: Any) -> None:
+        buf.pull_bytes(buf.capacity - buf.tell())
+
+
+@pytest.mark.parametrize("name", ["close-in-handshake", "close-in-1rtt"])
+@pytest.mark.parametrize("role", list(Role))
+def test_an_endpoint_that_goes_on_after_a_close_fails(tmp_path: Path, name: str, role: Role) -> None:
+    assert _one(meet(name, role, tmp_path)).verdict == PASSED
+    assert _one(meet(name, role, tmp_path, connection=_Deaf)).verdict == FAILED
+
+
+class _Lowering(QuicConnection):
+    """Takes every MAX_DATA, also a lower one."""
+
+    def _handle_max_data_frame(self, _: Any, __: int, buf: Any) -> None:
+        self._remote_max_data = buf.pull_uint_var()
+
+
+def test_a_client_that_takes_a_lower_limit_fails(tmp_path: Path) -> None:
+    assert _one(meet("max-data-lower-while-blocked", Role.CLIENT, tmp_path)).verdict == PASSED
+    result = _one(meet("max-data-lower-while-blocked", Role.CLIENT, tmp_path, connection=_Lowering))
+    assert result.verdict == FAILED, result
+
+
+class _Ending(Meeting):
+    """Meets a server that ends when it gets the flights `deadly` at the same time."""
+
+    name, deadly = "tested", frozenset({"no-frame"})
+
+    def __init__(self) -> None:
+        self._together, self._out = [], Console(quiet=True)
+        self.jobs: list[tuple[list[str], list[str]]] = []
+
+    def _run_flights(self, _: Any, __: Any, batch: Batch) -> tuple[list[FlightResult], set[str]]:
+        alone, beside = ([each.name for each in part] for part in (batch.alone, batch.flights))
+        self.jobs.append((alone, beside))
+        results = []
+        for name in alone:
+            ends = self.deadly == {name}
+            verdict = FAILED if ends else PASSED
+            results.append(FlightResult(flight=name, role="server", verdict=verdict, seen="", crashed=ends))
+            if ends:
+                return results, set()
+        if self.deadly.issubset(beside):
+            return results, set(beside[:3])
+        return [
+            *results,
+            *(FlightResult(flight=each, role="server", verdict=PASSED, seen="") for each in beside),
+        ], set()
+
+
+def _ends(meeting: _Ending) -> list[tuple[str, bool]]:
+    flights = tuple(FLIGHTS[name] for name in ("unknown-frame", "no-frame", "key-update", "new-token-empty"))
+    job: Any = Job(server="tested", client="hostile", case="hostile-handshake", iteration=1)
+    batch = Batch(Role.SERVER, "handshake", flights)
+    return [(result.flight, result.crashed) for result in meeting._batch(None, job, batch)]  # type: ignore[arg-type]
+
+
+def test_of_several_flights_the_one_that_ends_a_server_is_found() -> None:
+    meeting = _Ending()
+    names = ["unknown-frame", "no-frame", "key-update", "new-token-empty"]
+    assert _ends(meeting) == [(name, name == "no-frame") for name in names]
+    assert meeting.jobs == [([], names), (names[:3], names[3:]), ([], names[2:])]
+    assert not meeting._together
+
+
+def test_a_server_that_only_several_flights_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting = _Ending()
+    monkeypatch.setattr(meeting, "deadly", frozenset({"no-frame", "key-update"}))
+    assert not any(crashed for _, crashed in _ends(meeting))
+    assert meeting._together == [("key-update", "no-frame", "unknown-frame")]
+
+
 @pytest.mark.parametrize("name", ["qpack-dynamic-index", "qpack-section-cut-off", "qpack-huffman-padding"])
 def test_a_section_that_cannot_be_decoded_may_end_the_stream_alone(tmp_path: Path, name: str) -> None:
     result = _one(meet(name, Role.CLIENT, tmp_path, connection=_Stopping))
@@ -138,6 +225,11 @@ def test_a_server_that_answers_too_much_or_elsewhere_fails(tmp_path: Path, name:
     assert _one(meet(name, Role.SERVER, tmp_path)).verdict == PASSED
     result = _one(meet(name, Role.SERVER, tmp_path, connection=_Generous))
     assert result.verdict == FAILED, result
+
+
+def test_what_another_connection_sent_from_the_same_port_allows_nothing(tmp_path: Path) -> None:
+    name, wrong = "amplification-silent-client", _Generous
+    assert _one(meet(name, Role.SERVER, tmp_path, connection=wrong, earlier=bytes(60_000))).verdict == FAILED
 
 
 class _Padding(QuicConnection):
