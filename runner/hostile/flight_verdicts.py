@@ -389,7 +389,7 @@ class _Judgement:
         if (streams and wants_stream and not self._finished(0)) or ((text or streams) and noticed):
             # It noticed the violation, and told so with another code.
             return self._ending(
-                NOTE, ", ".join(filter(None, (text, seen.get("any-stream")))), f"expected {self._expected()}"
+                NOTE, ", ".join(filter(None, (text, seen.get("any-stream")))), f"expected {self.flight.expected}"
             )
         if noticed and not text:
             return self._ending(
@@ -411,7 +411,7 @@ class _Judgement:
     def _wrong(self, seen: list[str], *, acknowledged: bool | None, continued: bool) -> FlightResult:
         """The verdict on an endpoint that gave none of the right answers."""
         wants_error = not self.flight.tolerates
-        why, verdict = f"expected {self._expected()}", FAILED if self.flight.level == "MUST" else NOTE
+        why, verdict = f"expected {self.flight.expected}", FAILED if self.flight.level == "MUST" else NOTE
         if acknowledged is False and wants_error:
             seen = [*seen, "the packet was not acknowledged"]
             if any(part["space"] != "1rtt" for datagram in self.line["sent"] for part in datagram.get("packets", ())):
@@ -428,13 +428,10 @@ class _Judgement:
         if right or (errors and name in GENERIC):
             return self._ending(PASSED, text, code=name)
         if errors:
-            why = f"expected {self._expected()}; RFC 9000 §11 allows another applicable code"
+            why = f"expected {self.flight.expected}; RFC 9000 §11 allows another applicable code"
             return self._ending(NOTE, text, why, code=name)
         verdict = FAILED if self.flight.level == "MUST" else NOTE
-        return self._ending(verdict, text, f"expected {self._expected()}", code=name)
-
-    def _expected(self) -> str:
-        return " or ".join(self.flight.then)
+        return self._ending(verdict, text, f"expected {self.flight.expected}", code=name)
 
 
 def counts(results: Iterable[FlightResult]) -> dict[str, int]:

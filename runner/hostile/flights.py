@@ -53,9 +53,25 @@ GENERIC = {"PROTOCOL_VIOLATION", "INTERNAL_ERROR", "internal_error", "H3_GENERAL
 """Codes that an endpoint may always use instead of a specific one (RFC 9000 §11, RFC 9114 §8.1)."""
 VOLUMES = {"limited": 3.0, "smaller": 0.99, "unanswered": 0.0}
 """Answer → most bytes that a port gets, as a multiple of those that came from there."""
-_WORKS = {"continues", "ignored", "silent", "there", "renewed", *VOLUMES}  # answers of an endpoint that does not close
-ANSWERS = {"any-error", "any-alert", "any-stream", "refused", "unread", *_WORKS}
-"""Right answers other than an error code (flights.toml explains them)."""
+_WORKS = {
+    "continues": "the connection goes on",
+    "ignored": "the packet is dropped, and the connection goes on",
+    "silent": "nothing more is sent",
+    "there": "PATH_RESPONSE to the port of the challenge",
+    "renewed": "another connection ID is used",
+    "limited": "at most three times the bytes that came from that port",
+    "smaller": "fewer bytes than came from that port",
+    "unanswered": "no answer to that port",
+}  # answers of an endpoint that does not close
+ANSWERS = {
+    "any-error": "CONNECTION_CLOSE with an error",
+    "any-alert": "CONNECTION_CLOSE with a TLS alert",
+    "any-stream": "the stream is reset or stopped",
+    "refused": "the message is refused (a status of 400 to 599; a client that fails)",
+    "unread": "the rest of the request is left unread",
+    **_WORKS,
+}
+"""Right answers other than an error code, with their texts (flights.toml explains them)."""
 LEVELS = ("MUST", "SHOULD", "MAY")
 
 _PEER_KEYS = {"when", "send", "parameters", "messages", "control", "needs", "alone", "retries", "resumes", "small"} | {
@@ -75,6 +91,13 @@ def code_name(code: int, *, application: bool) -> str:
     if not application and 0x100 <= code < 0x200:
         return {number: name for name, number in ALERTS.items()}.get(code - 0x100, f"alert {code - 0x100}")
     return names.get(code, f"0x{code:x}")
+
+
+def answer_text(answer: str) -> str:
+    """A right answer of a row, for people."""
+    if answer.startswith("stream "):
+        return f"stream error {answer.removeprefix('stream ')}"
+    return ANSWERS.get(answer, f"CONNECTION_CLOSE {answer}")
 
 
 def is_error_name(text: str) -> bool:
@@ -103,9 +126,14 @@ class HostileFlight:
         return tuple(role for role in Role if self.asks in ("", role.value))
 
     @property
+    def expected(self) -> str:
+        """The right answers, for people."""
+        return ", or ".join(map(answer_text, self.then))
+
+    @property
     def tolerates(self) -> bool:
         """True when no error is due: no right answer is an error, or it is only allowed beside silence."""
-        return _WORKS.issuperset(self.then) or set(self.then) == {"silent", "any-error"}
+        return _WORKS.keys() >= set(self.then) or set(self.then) == {"silent", "any-error"}
 
     @property
     def is_http3(self) -> bool:

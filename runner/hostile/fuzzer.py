@@ -253,7 +253,7 @@ def main() -> None:
         chosen = StackOptions(run=f"{options.run}-{options.seed}-{next(rounds)}", yes=True)
         tested = dict.fromkeys(split([options.stacks]), (role,))
         met = meet_all(chosen, tested, rows=rows, out=Console(quiet=True), err=out)
-        return {meeting.name: {result.flight: result for result in meeting.results} for meeting in met}
+        return {meeting.stack.name: {result.flight: result for result in meeting.results} for meeting in met}
 
     try:
         rows = {name: row for name, row in load_rows().items() if role in parse_flight(name, row).roles}

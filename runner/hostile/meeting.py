@@ -15,7 +15,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from runner.campaign.stacks import ready
 from runner.decode.capture import embed_secrets
@@ -212,9 +211,9 @@ class Meeting:
     ) -> None:
         """`command`: the first process of the stack's image. `path`: the folder of the run. `rows`: flights that the
         image of the peer doesn't have."""
-        self.name, self.path = stack.name, path
+        self.stack, self.path = stack, path
         self._own = {"ROWS": json.dumps(dict(rows))} if rows else {}
-        self._stack, self._command, self._out = stack, tuple(command), out
+        self._command, self._out = tuple(command), out
         names = (stack.name, PEER.name)
         known = Catalog(
             implementations={**catalog.implementations, stack.name: stack, PEER.name: PEER}, cases=catalog.cases
@@ -225,7 +224,7 @@ class Meeting:
         self._run = replace(run, order=())
         self._flights: list[HostileFlight] = []
         self._lanes = BoundedSemaphore()
-        self._together: list[tuple[str, ...]] = []  # flights during which a server ended that none of them ends alone
+        self.together: list[tuple[str, ...]] = []  # flights during which a server ended that none of them ends alone
         self.results: list[FlightResult] = []
 
     def meet(
@@ -247,7 +246,7 @@ class Meeting:
         ):
             for part in pool.map(lambda pair: self._batch(place, *pair), zip(jobs, todo, strict=True)):
                 self.results += part
-                done = f"{self._stack.name}: {len(self.results)} of {planned} flights done"
+                done = f"{self.stack.name}: {len(self.results)} of {planned} flights done"
                 self._out.print(done, soft_wrap=True, markup=False)
                 write_atomically(self.path / RESULTS, self.text().encode())
         return self.results
@@ -257,19 +256,19 @@ class Meeting:
         return json.dumps(
             {
                 "schema": 1,
-                "stack": self._stack.name,
-                "image": self._stack.image,
-                "version": self._stack.version,
+                "stack": self.stack.name,
+                "image": self.stack.image,
+                "version": self.stack.version,
                 "clock": self._run.clock,
                 "flights": {flight.name: asdict(flight) for flight in self._flights},
-                "together": self._together,
+                "together": self.together,
                 "results": [result.record() for result in self.results],
             },
             indent=1,
         )
 
     def _job(self, batch: Batch, number: int) -> Job:
-        server, client = (self._stack.name, PEER.name) if batch.role is Role.SERVER else (PEER.name, self._stack.name)
+        server, client = (self.stack.name, PEER.name) if batch.role is Role.SERVER else (PEER.name, self.stack.name)
         return Job(server=server, client=client, case=f"hostile-{batch.case}", iteration=number)
 
     def _case(self, name: str, wire_name: str) -> CaseRecord:
@@ -316,8 +315,8 @@ class Meeting:
         peer_role = Role.CLIENT if batch.role is Role.SERVER else Role.SERVER
         specs = {(PEER.name, peer_role): EndpointSpec(image=PEER.image, environment=names | self._own)}
         if batch.role is Role.CLIENT:
-            specs[self._stack.name, Role.CLIENT] = EndpointSpec(
-                image=self._stack.image,
+            specs[self.stack.name, Role.CLIENT] = EndpointSpec(
+                image=self.stack.image,
                 entrypoint=("/bin/bash", "-c", _LOOP, "loop", *self._command),
                 environment=names | {"LIMIT_EACH": str(_CLIENT_SECONDS)},
             )
@@ -346,8 +345,8 @@ class Meeting:
     def _innocent(self, batch: Batch, names: set[str]) -> None:
         """Tell that a server ended during these flights, and that none of them ends it alone."""
         if names:
-            self._together.append(tuple(sorted(names)))
-            text = f"{self.name} as {batch.role.value} ended during {', '.join(sorted(names))}"
+            self.together.append(tuple(sorted(names)))
+            text = f"{self.stack.name} as {batch.role.value} ended during {', '.join(sorted(names))}"
             self._out.print(f"{text}; none of them ends it alone.", soft_wrap=True, markup=False)
 
     def _with_end(self, result: FlightResult, evidence: Evidence, folder: Path) -> FlightResult:
@@ -370,54 +369,59 @@ def exit_code(results: Iterable[FlightResult]) -> int:
 
 def show_meeting(console: Console, meeting: Meeting, flights: Mapping[str, HostileFlight]) -> None:
     """Print the results that did not pass, and the number of each verdict; write the report."""
-    table = Table(box=None)
-    for column in ("flight", "as", "", "what it did", "rule"):
-        table.add_column(column, overflow="fold")
     for result in meeting.results:
         if result.verdict in (FAILED, NOTE, ERROR):
+            style, flight = _STYLES[result.verdict], flights[result.flight]
             why = f"; {result.why}" if result.why else ""
-            what, style = escape(f"{result.seen}{why}"), _STYLES[result.verdict]
-            section = flights[result.flight].section
-            table.add_row(result.flight, result.role, f"[{style}]{result.verdict}[/]", what, section)
-    if table.row_count:
-        console.print(table)
+            console.print(
+                f"[{style}]{result.verdict:6}[/] {result.role} {flight.name} ({flight.section})", soft_wrap=True
+            )
+            console.print(f"       {escape(f'{result.seen}{why}')}", soft_wrap=True, highlight=False)
     path = meeting.path / REPORT
-    path.write_text(markdown(meeting.name, meeting.path, meeting.results, flights))
+    text = markdown(meeting.stack, meeting.path, meeting.results, flights)
+    for names in meeting.together:
+        text += (
+            f"\n- The server ended while these flights were under way; none of them ends it alone: {', '.join(names)}"
+        )
+    path.write_text(text)
     for role in Role:
         part = counts(result for result in meeting.results if result.role == role.value)
         if part:
             numbers = ", ".join(f"{number} {verdict}" for verdict, number in part.items())
-            console.print(f"{meeting.name} as {role.value}: {numbers}", soft_wrap=True, markup=False)
+            console.print(f"{meeting.stack.name} as {role.value}: {numbers}", soft_wrap=True, markup=False)
     console.print(f"report {path}", soft_wrap=True, markup=False)
 
 
-def markdown(name: str, path: Path, results: Sequence[FlightResult], flights: Mapping[str, HostileFlight]) -> str:
+def markdown(
+    stack: Implementation, path: Path, results: Sequence[FlightResult], flights: Mapping[str, HostileFlight]
+) -> str:
     """The report of a stack. Each failed flight can be pasted into the stack's issue tracker."""
-    lines = [f"# {name} and the hostile peer", ""]
+    lines = [f"# {stack.name} and the hostile peer", ""]
     for verdict, title in ((FAILED, "Failed"), (NOTE, "Notes"), (ERROR, "Without a verdict")):
         chosen = [result for result in results if result.verdict == verdict]
         lines += [f"## {title}: {len(chosen)}", ""] if chosen else []
         for result in chosen:
-            lines += [*_entry(path, result, flights[result.flight]), ""]
+            lines += [*_entry(stack, path, result, flights[result.flight]), ""]
     return "\n".join(lines)
 
 
-def _entry(path: Path, result: FlightResult, flight: HostileFlight) -> list[str]:
+def _entry(stack: Implementation, path: Path, result: FlightResult, flight: HostileFlight) -> list[str]:
     ends = "server" if result.role == Role.SERVER.value else "client"
     capture = path / result.job / "sim" / f"{'right' if ends == 'server' else 'left'}.pcapng"
     numbers = ",".join(map(str, (*result.sent, *result.answers)))
     lines = [
         f"### {flight.name}, as {ends}",
         "",
+        f"- tested: {' '.join(filter(None, (stack.name, stack.version)))} as {ends}, image {stack.image}",
         f"- rule: {flight.must} ({flight.section}, {flight.level})",
-        f"- sent: {flight.sent}",
-        f"- expected: {' or '.join(flight.then)}",
+        f"- sent by the peer (in the words of bentpipe's flights.toml): `{flight.sent}`",
+        f"- expected: {flight.expected}",
         f"- actual: {result.seen}",
     ]
-    if result.why and result.crashed:
+    if result.why and not result.why.startswith("expected "):
         lines.append(f"- {result.why}")
     if numbers:
         lines.append(
             f"- packets (secrets are in the file): `tshark -r {capture} -Y 'frame.number in {{{numbers}}}' -V`"
         )
-    return [*lines, f"- again: `./bentpipe check IMAGE --hostile --case {flight.name}`"]
+    return [*lines, f"- again: `./bentpipe check {stack.image} --hostile --case {flight.name}`"]

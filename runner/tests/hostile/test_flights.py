@@ -12,7 +12,7 @@ from runner.decode.tables import decode_capture
 from runner.errors import UsageError
 from runner.hostile.flight_verdicts import ERROR, FAILED, NOTE, PASSED, UNSUPPORTED, FlightResult, judge_flights
 from runner.hostile.flights import PAGE, load_flights, page
-from runner.hostile.meeting import Batch, Meeting, exit_code, markdown, select_flights
+from runner.hostile.meeting import PEER, Batch, Meeting, exit_code, markdown, select_flights
 from runner.model.run import Job
 from runner.model.stack import Role
 from runner.tests.hostile.in_memory import ADDRESS, FLIGHTS, ROWS, meet
@@ -130,10 +130,10 @@ def test_a_client_that_takes_a_lower_limit_fails(tmp_path: Path) -> None:
 class _Ending(Meeting):
     """Meets a server that ends when it gets the flights `deadly` at the same time."""
 
-    name, deadly = "tested", frozenset({"no-frame"})
+    deadly = frozenset({"no-frame"})
 
     def __init__(self) -> None:
-        self._together, self._out = [], Console(quiet=True)
+        self.stack, self.together, self._out = PEER, [], Console(quiet=True)
         self.jobs: list[tuple[list[str], list[str]]] = []
 
     def _run_flights(self, _: Any, __: Any, batch: Batch) -> tuple[list[FlightResult], set[str]]:
@@ -166,14 +166,14 @@ def test_of_several_flights_the_one_that_ends_a_server_is_found() -> None:
     names = ["unknown-frame", "no-frame", "key-update", "new-token-empty"]
     assert _ends(meeting) == [(name, name == "no-frame") for name in names]
     assert meeting.jobs == [([], names), (names[:3], names[3:]), ([], names[2:])]
-    assert not meeting._together
+    assert not meeting.together
 
 
 def test_a_server_that_only_several_flights_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     meeting = _Ending()
     monkeypatch.setattr(meeting, "deadly", frozenset({"no-frame", "key-update"}))
     assert not any(crashed for _, crashed in _ends(meeting))
-    assert meeting._together == [("key-update", "no-frame", "unknown-frame")]
+    assert meeting.together == [("key-update", "no-frame", "unknown-frame")]
 
 
 @pytest.mark.parametrize("name", ["qpack-dynamic-index", "qpack-section-cut-off", "qpack-huffman-padding"])
@@ -408,8 +408,10 @@ def test_the_table_of_h3spec_is_current() -> None:
 
 def test_the_report_can_be_pasted(tmp_path: Path) -> None:
     results = meet("new-token-empty", Role.CLIENT, tmp_path)
-    text = markdown("aioquic", tmp_path, results, FLIGHTS)
+    text = markdown(PEER, tmp_path, results, FLIGHTS)
     for part in (
+        "tested: hostile flights as client, image bentpipe/hostile",
+        "check bentpipe/hostile --hostile --case new-token-empty",
         "RFC 9000 §19.7",
         "new_token(b'')",
         "FRAME_ENCODING_ERROR",
