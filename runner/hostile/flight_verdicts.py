@@ -335,15 +335,19 @@ class _Judgement:
             seen["there"] = "PATH_RESPONSE on the path of the challenge"
         return seen
 
-    def _spoke_on(self) -> bool:
+    def _spoke_on(self, *, acknowledged: bool | None) -> bool:
         """Whether the endpoint sent packets other than closes, later than just after the flight. Nothing was on the way
-        when the flight is our first datagrams."""
+        when the flight is our first datagrams. A slow endpoint that acknowledged nothing of the flight's end had not
+        read the flight before it closed."""
         packets = self.packets.trace.packets
         times = integers(self.packets.trace.datagrams["time_ns"])[integers(packets["datagram"])]
         since = self._sent_at() + (_GRACE_NS if self.flight.sent.startswith("send") else 0)
-        late: Integers = np.flatnonzero(self._of_tested(packets) & (times > since))
         frames = self.packets.trace.frames
         closing = named(frames["name"], "connection_close") | named(frames["name"], "application_close")
+        own = integers(frames["packet"])[closing & self._of_tested(frames)]
+        if own.size and not acknowledged:
+            since = max(since, int(times[own].min()))
+        late: Integers = np.flatnonzero(self._of_tested(packets) & (times > since))
         closes = set(integers(frames["packet"])[closing].tolist())
         spoken = [packet for packet in late.tolist() if packet not in closes]
         self.answers += [int(self.packets.record_of[packet]) for packet in spoken[:3]]
@@ -361,7 +365,7 @@ class _Judgement:
         seen = {f"stream {stream}": f"stream error {stream}" for stream in streams}
         if streams:
             seen["any-stream"] = f"stream error {', '.join(streams)}"
-        spoke = "silent" in then and self._spoke_on()
+        spoke = "silent" in then and self._spoke_on(acknowledged=acknowledged)
         if "silent" in then and not spoke:
             seen["silent"] = text or "nothing more"
         seen |= self._on_its_paths()
@@ -385,7 +389,7 @@ class _Judgement:
             # All of the request had arrived, so no STOP_SENDING is due from a server that reads no further.
             return self._ending(NOTE, f"status {status}", "perhaps it left the rest of the request unread")
         wants_error = not self.flight.tolerates
-        noticed = wants_error and ended and (bool(streams) or self._ended_soon())
+        noticed = wants_error and not self.flight.closes and ended and (bool(streams) or self._ended_soon())
         if (streams and wants_stream and not self._finished(0)) or ((text or streams) and noticed):
             # It noticed the violation, and told so with another code.
             return self._ending(

@@ -132,8 +132,13 @@ class HostileFlight:
 
     @property
     def tolerates(self) -> bool:
-        """True when no error is due: no right answer is an error, or it is only allowed beside silence."""
-        return _WORKS.keys() >= set(self.then) or set(self.then) == {"silent", "any-error"}
+        """True when no right answer is an error."""
+        return _WORKS.keys() >= set(self.then)
+
+    @property
+    def closes(self) -> bool:
+        """True when the flight itself closes the connection: an error is allowed, and none is due."""
+        return set(self.then) == {"silent", "any-error"}
 
     @property
     def is_http3(self) -> bool:

@@ -144,6 +144,7 @@ class Peer:
         self.began, self._deadline, self._backoff = now, None, 0
         self._pending = list(flight.get("send", ()))
         self._ready_at: float | None = None
+        self._awaits_ids: float | None = None  # until when connection IDs of the other endpoint may arrive
         self._ticket, self._tickets, self._identity = ticket, tickets, identity
         self._tls: tls.Context | None = None
         self._hello = self._retry_transcript = b""
@@ -643,6 +644,11 @@ class Peer:
             return False  # the other endpoint's parameters are still on their way
         if "theirs_qpack" in self.flight.get("needs", "") and self._qpack_capacity() is None:
             return True  # so are its SETTINGS: honest traffic waits for them
+        if "ids" in self.flight.get("needs", "") and not self.ids:
+            self._awaits_ids = self._awaits_ids or now + 2 * self._patience
+            if now < self._awaits_ids:
+                return True
+        self._awaits_ids = None
         if "needs" in self.flight and not self._value(self.flight["needs"]):
             self.applies, self._pending = False, []
             return False
@@ -802,7 +808,7 @@ class Peer:
 
     def timer(self) -> float:
         """When `elapse` wants to be called: never again at once, which would use a core."""
-        times = [self.continues if self._ready_at is None else self._ready_at, self._deadline]
+        times = [self.continues if self._ready_at is None else self._ready_at, self._deadline, self._awaits_ids]
         if self.fired is not None and self._ends_after_flight and not self._pending:
             times.append(self.fired + 2 * self._patience)
         return min((each for each in times if each is not None and not self.done), default=math.inf)
