@@ -347,7 +347,10 @@ class _Judgement:
         own = integers(frames["packet"])[closing & self._of_tested(frames)]
         if own.size and not acknowledged:
             since = max(since, int(times[own].min()))
-        late: Integers = np.flatnonzero(self._of_tested(packets) & (times > since))
+        counts = self._of_tested(packets) & (times > since)
+        if self.flight.closes:  # who has forgotten the connection may say so (RFC 9000 §10.2)
+            counts &= ~named(packets["type"], "stateless_reset")
+        late: Integers = np.flatnonzero(counts)
         closes = set(integers(frames["packet"])[closing].tolist())
         spoken = [packet for packet in late.tolist() if packet not in closes]
         self.answers += [int(self.packets.record_of[packet]) for packet in spoken[:3]]

@@ -71,10 +71,18 @@ class Client(Endpoint):
         self.gone = False  # whether the server answers no more
         self.lock = threading.Lock()  # the TLS engine edits messages by variables of its module
 
+    def ticket(self) -> Any:
+        """A session ticket that no other flight uses, of an honest connection when none is left; None without one."""
+        for _ in range(_TRIES + 1):
+            with suppress(IndexError):
+                return self.tickets.pop()
+            self.connect({})
+        return None
+
     def connect(self, flight: dict[str, Any]) -> Peer:
         """One connection, to its end."""
+        ticket = self.ticket() if flight.get("resumes") else None
         with self.lock:
-            ticket = self.tickets.pop() if flight.get("resumes") and self.tickets else None
             began = time.monotonic()
             peer = Peer(
                 flight, is_client=True, alpn=self.alpn, now=began, patience=PATIENCE, target=self.target,
@@ -127,8 +135,6 @@ class Client(Endpoint):
         if self.gone:
             return
         self.note(begun=flight["name"])
-        if flight.get("resumes") and not self.tickets:
-            self.connect({})
         summary = self.connect(flight).summary()
         self.note(**summary, alive=False)  # counts when the job ends with this server
         alive, tries = self.connect({}), 1
