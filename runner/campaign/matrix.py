@@ -274,7 +274,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     charge = runs.charge_of_run(clock, options.cpu_model, stored)
     options.parsed_pause()  # an invalid value is refused before anything is built
     saved = _saved(options, clock)
-    selection = chosen(options, stored)
+    selection = chosen(options, stored, saved)
     for sentence in selection.doubts:
         out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
     say = partial(out.print, soft_wrap=True, markup=False)

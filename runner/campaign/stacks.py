@@ -216,10 +216,11 @@ def where(stack: Implementation, sizes: Mapping[str, int] | None) -> str:
     return "withdrawn" if stack.withdrawn else "not pulled"
 
 
-def chosen(options: MatrixOptions, stored: RunFolder | None) -> Selection:
-    """The selection of the options, for a new run or for the stored one. Raises UsageError."""
-    if options.rootless is not None:
-        catalog = load_saved(options.implementations, SavedImages.open(options.rootless))
+def chosen(options: MatrixOptions, stored: RunFolder | None, saved: SavedImages | None = None) -> Selection:
+    """The selection of the options, for a new run or for the stored one. `saved`: the images of --rootless. Raises
+    UsageError."""
+    if saved is not None:
+        catalog = load_saved(options.implementations, saved)
     else:
         catalog = with_images(load_present(options.implementations), options.images)
     return choose(options, catalog, None if stored is None else stored.run)
