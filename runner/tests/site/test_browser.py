@@ -14,9 +14,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from lab.run_folders import rare_run, recorded_run, two_protocols_run, variants_run, vias_run, wide_run
+from lab.run_folders import rare_run, recorded_run, variants_run, vias_run
 from runner.site import render
 from runner.store.runs import RunFolder
+from runner.tests.site.runs import two_protocols_run, wide_run
 
 CHROMIUM = shutil.which("chromium")
 AXE = "axe-core@4.14.1"

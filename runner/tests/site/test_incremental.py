@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.run_folders import rare_run, recorded_run, two_protocols_run
+from lab.run_folders import rare_run, recorded_run
 from runner.errors import UsageError
 from runner.model.run import Job
 from runner.site import render
 from runner.store.runs import RunFolder
+from runner.tests.site.runs import two_protocols_run
 
 JOB = Job(server="quinn", client="quinn", case="goodput", iteration=1)
 

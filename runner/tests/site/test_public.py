@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.run_folders import rare_run, recorded_run, two_protocols_run, variants_run, vias_run
+from lab.run_folders import rare_run, recorded_run, variants_run, vias_run
 from runner.model.result import Outcome
 from runner.site import render
 from runner.site.exports import public_result
 from runner.site.view import RunView, StoredRun
 from runner.store.runs import RunFolder
+from runner.tests.site.runs import two_protocols_run
 
 PLAIN = re.compile(r"[A-Za-z0-9_-]+")  # characters that a class selector accepts without an escape
 

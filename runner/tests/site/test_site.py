@@ -8,12 +8,13 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from lab.run_folders import STACKS, rare_run, recorded_run, two_protocols_run, variants_run
+from lab.run_folders import STACKS, rare_run, recorded_run, variants_run
 from runner.errors import UsageError
 from runner.model.result import Outcome
 from runner.site import render
 from runner.site.writer import single
 from runner.store.runs import RunFolder
+from runner.tests.site.runs import two_protocols_run
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
