@@ -14,7 +14,6 @@ from runner.decode.columns import Data
 from runner.decode.tables import decode_capture
 from runner.errors import CaptureError
 from runner.inputs.inputs import PORTS, secret, served
-from runner.judge.execution import JudgedJob
 from runner.judge.readback import GATEWAY, TERMINAL, addresses
 from runner.model.link import RealLinkEvidence
 from runner.model.result import Artifacts, Finding, Outcome, Result
@@ -308,16 +307,9 @@ def _streams(recorded: Recorded) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-class CrossingJudge:
-    """Judges jobs whose traffic passes the boxes of a middlebox."""
-
-    def judge(self, judged: JudgedJob, result: Result) -> Result:
-        """`result` with its crossing. It is an error when the traffic bypassed the middlebox, and a failure when a
-        middlebox that encrypts reveals private data."""
-        return _verdict(judged.artifacts, judged.record, result)
-
-
-def _verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> Result:
+def judge_crossing(artifacts: Artifacts, record: CaseRecord, result: Result) -> Result:
+    """`result` of a job whose traffic passes the boxes of a middlebox, with its crossing. It is an error when the
+    traffic bypassed the middlebox, and a failure when a middlebox that encrypts reveals private data."""
     evidence = runs.load_evidence(artifacts)
     if evidence is None or evidence.error or evidence.content_seed is None:
         return result

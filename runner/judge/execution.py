@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from runner.decode.keys import LARGEST_KEY_LOG
 from runner.inputs.inputs import flood_limit
@@ -26,32 +25,9 @@ from runner.model.result import (
     Result,
     another_attempt_helps,
 )
-from runner.model.run import CaseRecord, Job, Kind
+from runner.model.run import CaseRecord, Kind
 from runner.model.stack import OVER_TCP, Role, protocol_of
 from runner.store.runs import check_numbers
-from testcases.base import Case
-
-# The interface of judges. A judge decides one part of the verdict on a job; `judging` chooses and calls the judges.
-
-
-@dataclass(frozen=True, kw_only=True)
-class JudgedJob:
-    """All data that a judge may read."""
-
-    job: Job
-    artifacts: Artifacts
-    case: Case | None
-    """The declaration of the case with its checks. None when the case has no checks, or when it no longer exists."""
-    record: CaseRecord
-
-
-class Judge(Protocol):
-    """Decides one part of the verdict."""
-
-    def judge(self, judged: JudgedJob, result: Result) -> Result:
-        """`result` with the verdict of this judge. Reads only the job's folder. Raises no error because of files that
-        endpoints wrote."""
-
 
 # Blames an endpoint that used NET_ADMIN against its own interface. Packets then can't reach the endpoint, or the
 # endpoint sends frames that no link carries. Without these findings, the host would seem to be disturbed.

@@ -1,14 +1,12 @@
-"""Judges one job with a list of judges. The topology and the case decide which judges are in the list."""
+"""Judges one job. The topology and the case decide what is judged."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 from runner.decode.capture import embed_secrets
-from runner.judge.crossing import CrossingJudge
+from runner.judge.crossing import judge_crossing
 from runner.judge.culprit import attributed
 from runner.judge.execution import (
-    Judge,
-    JudgedJob,
     broken_link,
     deaf_endpoint,
     execution_findings,
@@ -32,7 +30,7 @@ from runner.judge.job_traces import (
     unread_types,
     without_keys,
 )
-from runner.judge.loads import BesideJudge, LoadJudge
+from runner.judge.loads import judge_load, judge_sharing
 from runner.judge.public import public_verdict
 from runner.judge.readback import applied_lines, readings
 from runner.judge.rules.rule_table import BY_ID, Where
@@ -45,24 +43,10 @@ from runner.trace.measure import from_headers
 from testcases.base import EVERY_CASE, UNDECIDED, Case, CaseEvidence, Check, is_keyless, reads_of
 from testcases.checks import COMMON, NOTES, OPEN
 
-# Judges a job whose client is a stack, from the packets at both ends. Only the job's folder is read, so a job can be
-# judged again.
-
-
-class EndpointJudge:
-    """Judges the harness, the checks of the case and the invariants, and computes the numbers, from the packets at both
-    ends."""
-
-    def judge(self, judged: JudgedJob, result: Result) -> Result:  # noqa: ARG002 - it is the first judge
-        """A new result. TLS secrets are written into the captures, so that other tools can decrypt them."""
-        assert judged.case is not None, "stacks run declared cases only"
-        for capture in (judged.artifacts.client_capture, judged.artifacts.server_capture):
-            embed_secrets(capture, judged.artifacts.key_logs)
-        return analyse(judged.job, judged.artifacts, judged.case, judged.record)
-
 
 def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> Result:
-    """Judge one job. Writes `series.json` and the tables beside the captures; the result is returned, not stored."""
+    """Judge a job whose client is a stack, from the packets at both ends. Writes like `judge_job`, but changes no
+    capture."""
     result = Result.of(job, Outcome.SUCCEEDED)
     evidence = runs.load_evidence(artifacts)
     if evidence is None:
@@ -238,24 +222,26 @@ def _findings(checks: tuple[Check, ...], context: CaseEvidence) -> Iterator[Find
         yield from check(context)
 
 
-def judges_for(job: Job, record: CaseRecord) -> Iterator[Judge]:
-    """The judges of a job, in order."""
-    yield EndpointJudge() if record.client is ClientKind.STACK else LoadJudge()
-    if job.via or len(record.link.segments) > 1:
-        yield CrossingJudge()
-    if record.beside:
-        yield BesideJudge()
-
-
 def judge_job(job: Job, artifacts: Artifacts, case: Case | None, record: CaseRecord) -> Result:
-    """Judge one job. Writes `series.json` and the tables beside the captures; the result is returned, not stored."""
+    """Judge one job from the files of its folder. Files that endpoints wrote raise no error.
+
+    Writes `series.json` and the tables beside the captures, and the TLS secrets into the captures, so that other tools
+    can decrypt them. The result is returned, not stored.
+
+    `case`: the declaration of the case with its checks. None when the case has no checks, or when it no longer exists.
+    """
     if record.link.repeats and (truth := load_truth(artifacts.link_truth)) is not None:
         record = replace(record, link=record.link.begun(truth.seed, record.timeout))
-    judged = JudgedJob(job=job, artifacts=artifacts, case=case, record=record)
-    result = Result.of(job, Outcome.SUCCEEDED)
-    for judge in judges_for(job, record):
-        result = judge.judge(judged, result)
-    return result
+    if record.client is ClientKind.STACK:
+        assert case is not None, "stacks run declared cases only"
+        for capture in (artifacts.client_capture, artifacts.server_capture):
+            embed_secrets(capture, artifacts.key_logs)
+        result = analyse(job, artifacts, case, record)
+    else:
+        result = judge_load(artifacts, record, Result.of(job, Outcome.SUCCEEDED))
+    if job.via or len(record.link.segments) > 1:
+        result = judge_crossing(artifacts, record, result)
+    return judge_sharing(artifacts, record, result) if record.beside else result
 
 
 def can_judge(artifacts: Artifacts, case: Case | None, record: CaseRecord) -> bool:

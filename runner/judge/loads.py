@@ -10,7 +10,7 @@ from runner.decode.capture import TCP, UDP, IpPacket, offsets, read_packets
 from runner.errors import CaptureError
 from runner.inputs.inputs import served
 from runner.judge.crossing import Exchange, exchange
-from runner.judge.execution import JudgedJob, client_end, disturbed, harness, load_truth, with_record
+from runner.judge.execution import client_end, disturbed, harness, load_truth, with_record
 from runner.judge.readback import BESIDE, addresses, applied_lines
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import Artifacts, Evidence, Finding, Invariant, Outcome, Result, Sample
@@ -23,15 +23,8 @@ from runner.store import runs
 _CLOCKS_APART = 0.05  # s, in addition to 2 %: allowed difference between curl's time and the time in the capture
 
 
-class LoadJudge:
-    """Judges the harness, files, objects and times of a download or a page load."""
-
-    def judge(self, judged: JudgedJob, result: Result) -> Result:
-        """The result with its sample."""
-        return _verdict(judged.artifacts, judged.record, result)
-
-
-def _verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> Result:
+def judge_load(artifacts: Artifacts, record: CaseRecord, result: Result) -> Result:
+    """`result` of a download or a page load, judged by the harness, files, objects and times, with its sample."""
     evidence = runs.load_evidence(artifacts)
     if evidence is None:
         return result.ending(Outcome.ERROR, harness("no-evidence", "evidence.json is missing or broken"))
@@ -225,15 +218,7 @@ class Sharing:
         return (self.own + self.beside) ** 2 / (2 * (self.own**2 + self.beside**2))
 
 
-class BesideJudge:
-    """Judges how the job's flow and the second flow shared the link."""
-
-    def judge(self, judged: JudgedJob, result: Result) -> Result:
-        """`result` with the numbers of both flows; an error when the flows had too little common time."""
-        return beside_verdict(judged.artifacts, judged.record, result)
-
-
-def beside_verdict(artifacts: Artifacts, record: CaseRecord, result: Result) -> Result:
+def judge_sharing(artifacts: Artifacts, record: CaseRecord, result: Result) -> Result:
     """`result` with the numbers of both flows; an error when the flows had too little common time."""
     if result.sample is None or result.outcome is not Outcome.SUCCEEDED:
         return result

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.decode.capture import TCP, UDP, IpPacket, read_packets
-from runner.judge.loads import beside_verdict, downloads, shared
+from runner.judge.loads import downloads, judge_sharing, shared
 from runner.judge.readback import BESIDE, addresses
 from runner.model.result import Artifacts, Outcome, Result, Sample
 from runner.model.run import Job
@@ -98,13 +98,13 @@ def test_a_flow_beside_that_was_not_there_is_an_error_of_ours(tmp_path: Path, ca
     late = steady(BESIDE, 9.5, 30.0, 0.01, 1000)
     for beside, outcome in ((late, Outcome.ERROR), ([], Outcome.ERROR), (steady(BESIDE, 1, 9, 0.01, 1000), None)):
         capture(tmp_path / "sim" / "left.pcap", [*steady(OWN, 0.0, 10.0, 0.01, 1000), *beside])
-        judged = beside_verdict(Artifacts(tmp_path), record, result)
+        judged = judge_sharing(Artifacts(tmp_path), record, result)
         assert judged.outcome is (outcome or Outcome.SUCCEEDED)
         assert [finding.code for finding in judged.findings] == (["beside-missing"] if outcome else [])
         assert judged.sample is not None
         assert (judged.sample.fairness is None) == (outcome is not None)
     failed = result.ending(Outcome.FAILED)
-    assert beside_verdict(Artifacts(tmp_path), record, failed) == failed
+    assert judge_sharing(Artifacts(tmp_path), record, failed) == failed
 
 
 def test_the_ends_are_those_of_the_lane() -> None:
