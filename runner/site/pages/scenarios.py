@@ -96,6 +96,7 @@ def _scoreboard(view: RunView) -> dict[str, Any] | None:
         return None
     records = {cell.case.link.name: cell.case for cell in used}
     paths = [name for name in TARGETS if name in records]
+    repeated = [name for name in paths if any(name in cells for cells in repeats.values())]
     return {
         "paths": [(name, TARGETS[name], links(records[name])) for name in paths],
         "sizes": _SIZES,
@@ -103,8 +104,9 @@ def _scoreboard(view: RunView) -> dict[str, Any] | None:
             (client, server, protocol, [_path_result(pair.get(name, ()), TARGETS[name]) for name in paths])
             for (client, server, protocol), pair in sorted(rows.items(), key=lambda row: (row[0][2], row[0][:2]))
         ],
+        "repeated": repeated,
         "repeats": [
-            (*pair, [_again(cells[name]) if name in cells else None for name in paths])
+            (*pair, [_again(cells[name]) if name in cells else None for name in repeated])
             for pair, cells in sorted(repeats.items())
         ],
     }
