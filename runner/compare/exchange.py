@@ -71,8 +71,8 @@ def import_results(path: Path, target: Path) -> Imported:
         folder.save_run(merged)
         for result in (*new, *replaced):
             folder.save_result(result)
-    results = folder.results()
-    missing = sum(not folder.artifacts(job).evidence.is_file() for job in results)
+    jobs = {*stored, *(result.job for result in new)}
+    missing = sum(not folder.artifacts(job).evidence.is_file() for job in jobs)
     return Imported(new=len(new), known=known, replaced=len(replaced), without_evidence=missing)
 
 

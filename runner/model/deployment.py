@@ -103,6 +103,10 @@ _RECORDS_PER_FILE = 370
 # CPU seconds of this host for a job in a guest: for the boot, for each megabyte of files, for each connection, and for
 # each minute of virtual time. They are fitted to jobs of eight stacks over 29 cases; the median error was a quarter.
 _GUEST, _GUEST_PER_MEGABYTE, _GUEST_PER_CONNECTION, _GUEST_PER_MINUTE = 0.45, 0.8, 0.025, 0.1
+# The same with its container, its simulator, the captures, the runner and the judge, and for each further connection
+# and file. The proportions are those of 590 jobs of seven stacks over 30 cases on a busy host (26 November 2026), the
+# sum is a third of what these jobs took.
+_JOB, _JOB_PER_MEGABYTE, _JOB_PER_CONNECTION, _JOB_PER_FILE, _JOB_PER_MINUTE = 1.65, 0.33, 0.13, 0.003, 0.29
 _CPU_BINDS = 15e6  # bit/s that a slow stack does not reach on one core in real time
 
 MULTICONNECT = "multiconnect"  # wire name: a connection for each file
@@ -133,7 +137,7 @@ def estimate(
         case = cases[job.case_link]
         size = sum(case.file_sizes)
         seconds += _transfer(case) + (_REAL_OVERHEAD if case.forward.is_real else _OVERHEAD)
-        guests += _in_guest(case) * pace.get(job.case_link, pace.get("", 1.0))
+        guests += _whole_in_guest(case) * pace.get(job.case_link, pace.get("", 1.0))
         records += _RECORDS + size * _RECORDS_PER_BYTE + len(case.file_sizes) * _RECORDS_PER_FILE
         opened = _connections(case) * _CAPTURES_PER_CONNECTION + len(case.file_sizes) * _CAPTURES_PER_FILE
         both = size * _CAPTURES_PER_BYTE + opened
@@ -162,6 +166,13 @@ def _in_guest(case: CaseRecord) -> float:
     megabytes, minutes = sum(case.file_sizes) / 1e6, _transfer(case) / 60
     work = _GUEST_PER_MEGABYTE * megabytes + _GUEST_PER_CONNECTION * _connections(case)
     return _GUEST + work + _GUEST_PER_MINUTE * minutes
+
+
+def _whole_in_guest(case: CaseRecord) -> float:
+    """Seconds of a core for a job in virtual time, with everything that the harness does for it."""
+    work = _JOB_PER_MEGABYTE * sum(case.file_sizes) / 1e6 + _JOB_PER_FILE * (len(case.file_sizes) - 1)
+    work += _JOB_PER_CONNECTION * (_connections(case) - 1)
+    return _JOB + work + _JOB_PER_MINUTE * _transfer(case) / 60
 
 
 def waits(case: CaseRecord) -> bool:

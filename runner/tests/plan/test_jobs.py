@@ -205,6 +205,21 @@ def test_cases_are_chosen_by_name_or_abbreviation(catalog: Catalog) -> None:
     assert catalog.select_cases(("SAT,h",)) == ("handshake", "sat")
 
 
+@pytest.mark.parametrize(
+    ("case", "took"),  # mean seconds of a job of seven stacks on a host with a load of about 15
+    [("zerortt", 5.1), ("longrtt", 4.0), ("multiplexing", 23.1), ("transfer", 16.2), ("sat", 16.1), ("satloss", 21.7)],
+)
+def test_the_pace_of_handshakes_tells_how_long_other_cases_take_in_guests(
+    catalog: Catalog, case: str, took: float
+) -> None:
+    def seconds(name: str) -> float:
+        job = Job(server="quinn", client="quinn", case=name, iteration=1)
+        return estimate((job,), records(catalog)).guest_seconds
+
+    pace = 4.5 / seconds("handshake")
+    assert 0.75 * took < pace * seconds(case) < 1.33 * took
+
+
 def test_the_estimate_grows_with_the_plan(catalog: Catalog) -> None:
     cases = records(catalog)
     small = estimate(jobs(selection(catalog, ("sat",), iterations=1)), cases)
