@@ -58,7 +58,10 @@ def read_regular(path: Path, *, limit: int = LARGEST_DOCUMENT) -> bytes:
     """The content of a regular file of at most `limit` bytes. Raises OSError, and RefusedFileError when the file is
     larger or not regular."""
     with os.fdopen(open_regular(path), "rb") as file:
-        content = file.read(limit + 1)
+        size = min(limit, os.fstat(file.fileno()).st_size)  # a read reserves as much memory as it may fill
+        content = file.read(size + 1)
+        if len(content) > size:
+            content += file.read(limit - size)
     if len(content) > limit:
         raise RefusedFileError(path, f"it is larger than {limit:,} B")
     return content

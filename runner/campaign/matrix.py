@@ -96,6 +96,7 @@ class Session:
     folder: RunFolder
     jobs: tuple[Job, ...]  # all jobs that the call selects
     todo: tuple[Job, ...]  # the selected jobs without a result
+    stored: Mapping[Job, Result]  # all results of the run when the session began
     reused: int  # number of results that were taken over from another run
     options: MatrixOptions
 
@@ -115,8 +116,9 @@ class Session:
                 new_run = replace(new_run, seed=source.run.seed)  # losses and contents of all cells stay comparable
             folder, jobs = _open(path, new_run, options, stored)
             reused = 0 if source is None else take_over(folder, source)
-            todo = remaining(jobs, folder.results(), frozenset(Outcome(name) for name in options.retry))
-            yield cls(folder=folder, jobs=jobs, todo=todo, reused=reused, options=options)
+            results = folder.results()
+            todo = remaining(jobs, results, frozenset(Outcome(name) for name in options.retry))
+            yield cls(folder=folder, jobs=jobs, todo=todo, stored=results, reused=reused, options=options)
 
     def announce(self, out: Console) -> None:
         """Print how many jobs are left, how long they take and how much disk they need."""
@@ -143,8 +145,9 @@ class Session:
 
     def results(self) -> dict[Job, Result]:
         """Stored results of the selected jobs, also results of earlier calls."""
-        stored = self.folder.results()
-        return {job: stored[job] for job in self.jobs if job in stored}
+        new = {job: result for job in self.todo if (result := self.folder.result(job)) is not None}
+        results = {**self.stored, **new}
+        return {job: results[job] for job in self.jobs if job in results}
 
     def show(self, results: Mapping[Job, Result], out: Console) -> None:
         """Print the matrix of these results."""
