@@ -199,7 +199,7 @@ def test_the_debug_logs_of_earlier_jobs_count_in_the_estimate_of_disk(tmp_path: 
 @pytest.mark.parametrize("text", ["{0}", "[{0}]", "[1,{0}]", "[\n{0}\n]", '{{"a":{0}}}', '{{"a":\t{0}}}'])
 @pytest.mark.parametrize("number", ["1e16", "1E+40", "4.5e300", str(2**64), "9" * 40])
 def test_numbers_that_no_file_can_have_are_found_wherever_they_stand(number: str, text: str, before: str) -> None:
-    with pytest.raises(ValueError, match="number|infinite"):
+    with pytest.raises(ValueError, match=r"number|infinite"):
         store.parse(text.format(before + number).encode())
     assert store.parse(text.format(before + "0.009583909546591551e-07").encode())
 
