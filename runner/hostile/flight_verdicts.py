@@ -140,6 +140,9 @@ class _Packets:
         packets = self.trace.packets
         self.kinds, self.kind_names = words(packets["type"])
         self.record_of = integers(self.trace.datagrams["record"])[integers(packets["datagram"])]
+        self.times = integers(self.trace.datagrams["time_ns"])[integers(packets["datagram"])]
+        of_clients = integers(packets["sender"]) == 0
+        self.clients_end = int(self.times[of_clients].max()) if of_clients.any() else 0
 
     def kind(self, packet: int) -> str:
         """The type of a packet."""
@@ -216,6 +219,8 @@ class _Judgement:
         for row in np.flatnonzero(rows).tolist():
             application = frames["name"][row].as_py() == "application_close"
             code, packet = frames["value"][row].as_py(), frames["packet"][row].as_py()
+            if self.role is Role.SERVER and self.packets.times[packet] > self.packets.clients_end + _GRACE_NS:
+                break  # the server is being stopped
             name = code_name(code, application=application)
             self.answers.append(int(self.packets.record_of[packet]))
             reason = (frames["payload"][row].as_py() or b"").decode("ascii", "replace")

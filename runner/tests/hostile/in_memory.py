@@ -26,6 +26,7 @@ ROWS: dict[str, dict[str, Any]] = importlib.import_module("endpoint").rows()
 FLIGHTS = load_flights()
 _STEP = 0.001  # seconds from one endpoint to the other
 _LONGEST = 12.0
+_STOP = 2.0
 ADDRESS = ("10.0.0.2", 40000)
 _FILES = certificates().files()
 
@@ -98,9 +99,11 @@ def meet(
     lose: Lose = lambda _: False,
     connection: type[QuicConnection] = QuicConnection,
     earlier: bytes = b"",
+    stopped: bool = False,
 ) -> list[FlightResult]:
     """Let aioquic in `role` meet a flight, and judge it. `lose`: datagrams of the peer that don't arrive. `earlier`: a
-    datagram to the server of an earlier connection, from the same port."""
+    datagram to the server of an earlier connection, from the same port. `stopped`: aioquic is stopped at the end, and
+    closes the connection."""
     row, secrets = ROWS[name], list[str]()
     records = [_record(-60.0, earlier, from_client=True)] if earlier else []
     alpn = "h3" if row.get("case") == "http3" else "hq-interop"
@@ -110,8 +113,8 @@ def meet(
         target="/file", key_log=secrets.append,
     )  # fmt: skip
     tested = Tested(role, alpn, folder, peer.odcid, connection)
-    now, client = 0.0, role is Role.CLIENT
-    while now < _LONGEST:
+    now, client, longest = 0.0, role is Role.CLIENT, _STOP if stopped else _LONGEST
+    while now < longest:
         tested.work()
         if client or tested.quic._network_paths:
             for data, to in tested.quic.datagrams_to_send(now):
@@ -129,11 +132,14 @@ def meet(
             if peer.done:
                 break
             timer = tested.quic.get_timer()
-            now = max(now, min(peer.timer(), _LONGEST if timer is None else timer))
+            now = max(now, min(peer.timer(), longest if timer is None else timer, longest))
             peer.elapse(now)
             assert peer.outbox or peer.timer() > now, "the peer would use a core while it waits"
             if timer is not None and now >= timer:
                 tested.quic.handle_timer(now)
+    if stopped:
+        tested.quic.close(2)
+        records += [_record(now + 1, data, from_client=client) for data, _ in tested.quic.datagrams_to_send(now + 1)]
     assert not peer.done or peer.timer() > _LONGEST, "the peer would use a core when it has ended"
     log: list[dict[str, Any]] = [peer.summary()]
     if client:

@@ -70,6 +70,17 @@ def test_the_same_flight_fails_an_endpoint_that_goes_on(tmp_path: Path) -> None:
     assert result.verdict == FAILED and result.accepted, result
 
 
+def test_the_close_of_a_server_that_is_stopped_is_no_answer(tmp_path: Path) -> None:
+    class Waiting(Careless):
+        """Answers no request, so that the connection is open when it is stopped."""
+
+        def send_stream_data(self, *_: Any, **__: Any) -> None:
+            pass
+
+    result = _one(meet("unknown-frame", Role.SERVER, tmp_path, connection=Waiting, stopped=True))
+    assert (result.verdict, result.code) == (FAILED, ""), result
+
+
 def test_another_code_is_a_note(tmp_path: Path) -> None:
     result = _one(meet("unknown-frame", Role.SERVER, tmp_path, connection=_Talkative))
     assert (result.verdict, result.code) == (NOTE, "NO_VIABLE_PATH")
