@@ -335,7 +335,7 @@ def test_broken_rules_stand_in_a_table_by_stack_and_on_the_pair_s_page(tmp_path:
     assert re.search(r"<td>b</td><td>client</td><td>1</td>", table)
     assert 'href="../a_b/quick.html"' in table
     assert (tmp_path / "site" / "run" / "a_b" / "quick.html").is_file()
-    assert "number &lt;7&gt;, packets 3, 9 of the client side" in table
+    assert "number &lt;7&gt;; packets 3, 9, in the capture of the client" in table
     assert "rfc9000-12.3-number-reused" in (tmp_path / "site" / "run" / "a_b" / "quick.html").read_text()
 
 
