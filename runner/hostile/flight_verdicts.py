@@ -353,6 +353,8 @@ class _Judgement:
         if own.size and not acknowledged:
             since = max(since, int(times[own].min()))
         counts = self._of_tested(packets) & (times > since)
+        if self.role is Role.SERVER:  # later it is being stopped
+            counts &= times <= self.packets.clients_end + _GRACE_NS
         if self.flight.closes:  # who has forgotten the connection may say so (RFC 9000 §10.2)
             counts &= ~named(packets["type"], "stateless_reset")
         late: Integers = np.flatnonzero(counts)
