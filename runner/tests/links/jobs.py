@@ -14,7 +14,7 @@ from runner.model.result import Artifacts, Evidence, Result
 from runner.model.run import Job, Run
 from runner.places.links.real_links import RealLinks
 from runner.plan import jobs
-from runner.plan.catalog import Catalog
+from runner.plan.catalog import Catalog, iterations_of
 from runner.plan.choice import with_measurements
 from runner.store.runs import load_evidence
 from runner.tests.records import over_real, select
@@ -62,8 +62,8 @@ def planned(
     """A run of one pair."""
     catalog = with_measurements(catalog, links)
     records = over_real(catalog, links, cases)
-    selection = replace(select(catalog, servers=(stack,), clients=(stack,)), cases=records)
-    selection = replace(selection, iterations=dict.fromkeys(records, 3))
+    iterations = {name: iterations_of(record, 3) for name, record in records.items()}
+    selection = replace(select(catalog, servers=(stack,), clients=(stack,)), cases=records, iterations=iterations)
     local = docker.from_env()
     ids = {stack: str(local.images.get(catalog.implementations[stack].image).id)}
     run = jobs.new_run(Path("real"), selection, seed=7, image_ids=ids)
