@@ -426,8 +426,9 @@ class Disks:
     def folder(self) -> Path:
         return self._folder
 
-    def of(self, image: str) -> Disk:
-        """The disk of an image, made at its first use. Raises LaneError when it can't be made."""
+    def of(self, image: str, role: str) -> Disk:
+        """The disk of the image of `role`, made at its first use. Raises LaneError when it can't be made, and
+        `<role>-not-started` when the image's user is not in the image."""
         image_id = self._images.image_id(image).removeprefix("sha256:")
         with self._lock:
             if image_id not in self._known:
@@ -435,7 +436,7 @@ class Disks:
                 about = path.with_suffix(".json")
                 if not (path.is_file() and about.is_file()):
                     self._make(image, path, about)
-                self._known[image_id] = _disk(path, json.loads(about.read_text()))
+                self._known[image_id] = disk_of(path, json.loads(about.read_text()), role)
             return self._known[image_id]
 
     def _make(self, image: str, path: Path, about: Path) -> None:
@@ -473,9 +474,14 @@ def _names(archive: Path) -> dict[str, str]:
     return texts
 
 
-def _disk(path: Path, about: Mapping[str, Any]) -> Disk:
+def disk_of(path: Path, about: Mapping[str, Any], role: str) -> Disk:
+    """The disk at `path`. `about`: the image's config, and its texts of /etc/passwd and /etc/group. Raises LaneError
+    `<role>-not-started` when the image's user is not in them."""
     config = about["config"]
-    user, group, home = owner(config.get("User") or "", about["passwd"], about["group"])
+    try:
+        user, group, home = owner(config.get("User") or "", about["passwd"], about["group"])
+    except LookupError as error:
+        raise LaneError(f"{role}-not-started", error.args[0]) from error
     declared = dict(entry.split("=", 1) for entry in config.get("Env") or () if "=" in entry)
     return Disk(
         path=path,
@@ -489,7 +495,7 @@ def _disk(path: Path, about: Mapping[str, Any]) -> Disk:
 
 def owner(declared: str, passwd: str, groups: str) -> tuple[int, int, str]:
     """User, group and home of an image's USER (`name`, `name:group` or numbers), by the engine's rules. Raises
-    LaneError for a name that the image doesn't have.
+    LookupError for a name that the image doesn't have.
     """
     name, _, group = declared.partition(":")
     entries = [fields for line in passwd.splitlines() if len(fields := line.split(":")) >= 6]
@@ -497,7 +503,7 @@ def owner(declared: str, passwd: str, groups: str) -> tuple[int, int, str]:
     if not name:
         fields_of_user = next((entry for entry in entries if entry[2] == "0"), None)
     if name and fields_of_user is None and not name.isdigit():
-        raise LaneError("client-not-started", f"The image's user '{name}' is not in its /etc/passwd.")
+        raise LookupError(f"The image's user '{name}' is not in its /etc/passwd.")
     user = int(fields_of_user[2]) if fields_of_user else int(name or 0)
     number = int(fields_of_user[3]) if fields_of_user else 0
     if group:
@@ -509,7 +515,7 @@ def _group(name: str, groups: str) -> int:
     entries: Sequence[Sequence[str]] = [line.split(":") for line in groups.splitlines()]
     fields_of_group = next((entry for entry in entries if len(entry) >= 3 and name in (entry[0], entry[2])), None)
     if fields_of_group is None and not name.isdigit():
-        raise LaneError("client-not-started", f"The image's group '{name}' is not in its /etc/group.")
+        raise LookupError(f"The image's group '{name}' is not in its /etc/group.")
     return int(fields_of_group[2]) if fields_of_group else int(name)
 
 

@@ -15,7 +15,7 @@ from runner.model.link import LinkParameters, LinkRecord, Topology
 from runner.model.run import Job, Run
 from runner.model.stack import BOXES, Middlebox
 from runner.places.guests.guests import Description, describe_job, read_report
-from runner.places.guests.processes import Disk, owner
+from runner.places.guests.processes import Disk, disk_of, owner
 from runner.places.lane_job import EndpointSpec, LaneJob
 from runner.places.network import network_script
 from runner.plan import jobs as plan_jobs
@@ -162,8 +162,12 @@ def test_users_are_read_as_the_engine_reads_them(declared: str, expected: tuple[
 
 @pytest.mark.parametrize("declared", ["nobody", "web:nogroup"])
 def test_a_user_that_the_image_does_not_know(declared: str) -> None:
-    with pytest.raises(LaneError, match="is not in its /etc/"):
-        owner(declared, PASSWD, GROUPS)
+    """The endpoint of that image is named, whichever it is."""
+    about = {"config": {"User": declared}, "passwd": PASSWD, "group": GROUPS}
+    for role in ("client", "server"):
+        with pytest.raises(LaneError, match="is not in its /etc/") as caught:
+            disk_of(Path("disk"), about, role)
+        assert caught.value.code == f"{role}-not-started"
 
 
 def test_a_report_that_was_cut_off_is_read_as_far_as_it_goes() -> None:
