@@ -284,7 +284,7 @@ class Trial:
     peaks: Mapping[str, float]
 
     def _failed(self, result: Result, text: str) -> tuple[Verdict, str]:
-        """The verdict on a job that did not succeed although nobody who did wrong is blamed. On a busy host, a job that
+        """The verdict on a job that failed, and whose result does not blame the attacker. On a busy host, a job that
         bentpipe calls disturbed proves nothing; on a quiet host the attack disturbed it."""
         disturbed = bool(result.findings) and (result.findings[0].code, result.findings[0].role) == ("disturbed", "")
         why = result.findings[0].actual if result.findings else ""

@@ -104,8 +104,8 @@ _RECORDS_PER_FILE = 370
 # each minute of virtual time. They are fitted to jobs of eight stacks over 29 cases; the median error was a quarter.
 _GUEST, _GUEST_PER_MEGABYTE, _GUEST_PER_CONNECTION, _GUEST_PER_MINUTE = 0.45, 0.8, 0.025, 0.1
 # The same with its container, its simulator, the captures, the runner and the judge, and for each further connection
-# and file. The proportions are those of 590 jobs of seven stacks over 30 cases on a busy host (26 November 2026), the
-# sum is a third of what these jobs took.
+# and file. They are fitted to 590 jobs of seven stacks over 30 cases (26 November 2026), and divided by 3, because the
+# host was busy and these jobs took longer than on a quiet host.
 _JOB, _JOB_PER_MEGABYTE, _JOB_PER_CONNECTION, _JOB_PER_FILE, _JOB_PER_MINUTE = 1.65, 0.33, 0.13, 0.003, 0.29
 _CPU_BINDS = 15e6  # bit/s that a slow stack does not reach on one core in real time
 

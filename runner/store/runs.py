@@ -183,9 +183,9 @@ _CURRENT = {"run": RUN_SCHEMA, "result": RESULT_SCHEMA}
 _LARGEST_FLOAT = 1e16
 _LATEST = 253_402_300_800  # s since 1970: the year 10000; Python's dates end before it
 _LARGEST_NUMBER = 2**63  # tables, numpy and other programs read integers of 64 bits
-# Texts of numbers that bentpipe never writes. They are searched first, because a check of every number is slow. The
-# pattern is slow, too, so it is searched only in texts that have one of the marks when every digit is 0 and everything
-# that can stand before a number is a space.
+# Texts of numbers that bentpipe never writes. A file without them needs no check of every number, which is slow. The
+# pattern is slow, too. A copy of the file, in which every digit is a 0 and every character before a number is a space,
+# has one of the marks wherever the pattern could match: only such a file is searched for the pattern.
 _ODD_NUMBER = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{2}|(?<![.0-9])[0-9]{18}")
 _ODD_MARKS = (b"NaN", b"Infinity", b"0e00", b"0e+00", b" " + b"0" * 18)
 _ZEROS = bytes.maketrans(b"123456789E\t\n\r:,[-", b"000000000e       ")

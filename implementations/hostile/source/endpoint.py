@@ -72,7 +72,8 @@ class Client(Endpoint):
         self.lock = threading.Lock()  # the TLS engine edits messages by variables of its module
 
     def ticket(self) -> Any:
-        """A session ticket that no other flight uses, of an honest connection when none is left; None without one."""
+        """A session ticket that no other flight uses. When none is left, an honest connection asks for one. None: the
+        server gives no tickets."""
         for _ in range(_TRIES + 1):
             with suppress(IndexError):
                 return self.tickets.pop()

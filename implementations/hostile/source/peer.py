@@ -807,7 +807,7 @@ class Peer:
         return words.ack(ranges[0][1], ranges[0][1] - ranges[0][0], *rest[:40])
 
     def timer(self) -> float:
-        """When `elapse` wants to be called: never again at once, which would use a core."""
+        """The time at which `elapse` has work. It is never in the past after `elapse`: the caller would use a core."""
         times = [self.continues if self._ready_at is None else self._ready_at, self._deadline, self._awaits_ids]
         if self.fired is not None and self._ends_after_flight and not self._pending:
             times.append(self.fired + 2 * self._patience)

@@ -6,7 +6,8 @@
    know who jumped there. The stub receives the descriptor of the guest's memory when the kernel maps a page. This program
    prepares the stub's registers, stack and shared page in such a way that the stub keeps this descriptor, maps all memory
    with it and returns here. With ptrace, the kernel sees each of these calls, and takes it for a call of this process. All
-   offsets are those of the kernel that guest/Dockerfile builds.
+   offsets are those of the kernel that guest/Dockerfile built until 25 November 2026; a control in a guest with seccomp tells
+   whether they are still right.
 
    stdout has a line for each success. Exit codes: 0: the memory was reached; 2: no stub was found. Else a signal ends it. */
 #define _GNU_SOURCE
