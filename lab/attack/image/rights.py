@@ -131,5 +131,6 @@ def environment_of_others():
 def guest_memory():
     if "User Mode Linux" in open("/proc/cpuinfo").read():
         done = subprocess.run(["/hostile/guest-memory", HOST], capture_output=True, text=True)
-        if done.stdout or done.returncode == 2:
-            escaped(done.stdout or "the attack did not find the stub")
+        print(done.stderr, "exit code", done.returncode)
+        if done.stdout or done.returncode != 0:
+            escaped(done.stdout or f"the attack does not fit this kernel: exit code {done.returncode}")
