@@ -1,7 +1,8 @@
 """Results grouped into matrix cells, with their summaries, as numbers, colours and words."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
@@ -474,7 +475,7 @@ def transfer_facts(case: CaseRecord, group: Sequence[Cell]) -> list[str]:
         *([] if case.forward.is_real else path),
         files_text(case.file_sizes),
         f"time-out {format_duration(case.timeout)}",
-        amount(max((cell.planned for cell in group), default=0) or case.iterations, "iteration"),
+        _iterations(case, group),
     ]
     bounds = sorted(summary.median for cell in group if (summary := cell.summaries.get("slow_start_bound")) is not None)
     if bounds and tells_rates(case):
@@ -483,6 +484,13 @@ def transfer_facts(case: CaseRecord, group: Sequence[Cell]) -> list[str]:
         span = low if low == high else f"{low} to {high}"
         facts.append(f"slow-start bound η_ss {span}{NARROW}% (delivery rate)")
     return facts
+
+
+def _iterations(case: CaseRecord, group: Sequence[Cell]) -> str:
+    """`5 iterations`; `n = 3 of 5 planned iterations` when no cell has all of them."""
+    planned = max((cell.planned for cell in group), default=0) or case.iterations
+    done = max((len(cell.results) for cell in group), default=0)
+    return f"n = {done} of {planned} planned iterations" if 0 < done < planned else amount(planned, "iteration")
 
 
 def files_text(sizes: tuple[int, ...]) -> str:
@@ -515,9 +523,28 @@ def outcomes_text(results: Iterable[Result], noun: str = "job") -> str:
 def run_sentence(run: Run, results: Iterable[Result]) -> str:
     """The run in one sentence."""
     stored = list(results)
-    left = len(run.order) - len(stored)
-    missing = f"; {amount(left, 'job')} not done yet" if left > 0 else ""
-    return f"{_plan_text(run)}: {outcomes_text(stored)}{missing}."
+    return f"{_plan_text(run)}: {'; '.join([outcomes_text(stored), *_missing(run, stored)])}."
+
+
+def _missing(run: Run, results: Iterable[Result]) -> Iterator[str]:
+    """What was planned and has no result: `n = 3 of 5 planned iterations in sat and satloss`, `2 cells not run yet`."""
+    planned = Counter((job.server, job.client_via, job.case_link) for job in run.order)
+    stored = Counter((result.server, result.job.client_via, result.job.case_link) for result in results)
+    cases: dict[str, list[str]] = {}
+    for case in run.cases:
+        begun = [(stored[cell], iterations) for cell, iterations in planned.items() if cell[2] == case and stored[cell]]
+        if any(done < iterations for done, iterations in begun):
+            low, high = min(begun)[0], max(begun)[0]
+            span = f"{low}" if low == high else f"{low} to {high}"
+            cases.setdefault(f"n = {span} of {max(of for _, of in begun)} planned iterations", []).append(case)
+    yield from (f"{text} in {listed(names)}" for text, names in cases.items())
+    if not_run := sum(not stored[cell] for cell in planned):
+        yield f"{amount(not_run, 'cell')} not run yet"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`sat`, `sat and satloss`, `sat, satloss and goodput`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _plan_text(run: Run) -> str:

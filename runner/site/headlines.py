@@ -121,7 +121,7 @@ def _limits(view: RunView) -> Iterator[str]:
         return
     shares = list(mean_limits([result.limits for result in limited]).items())
     named = [f"{100 * share:.0f}{NARROW}% {_LIMITS.get(limit, limit)}" for limit, share in shares[:_MOST_NAMED]]
-    codes = Counter(code for result in limited for code in {diagnosis.code for diagnosis in result.diagnoses})
+    codes = Counter(code for result in limited for code in dict.fromkeys(found.code for found in result.diagnoses))
     often = ""
     if codes:
         code, jobs = codes.most_common(1)[0]
@@ -153,7 +153,7 @@ def _outdated(view: RunView) -> Iterator[str]:
 
 def mean_limits(results: Sequence[dict[str, float]]) -> dict[str, float]:
     """The mean share of each limit, the largest first."""
-    names = {name for result in results for name in result}
+    names = dict.fromkeys(name for result in results for name in result)
     shares_by_name = {name: fmean(result.get(name, 0.0) for result in results) for name in names}
     return dict(sorted(shares_by_name.items(), key=lambda item: -item[1]))
 
@@ -183,8 +183,7 @@ def typical(cells: Iterable[Cell]) -> list[Typical]:
     for cell in cells:
         for result in cell.results:
             of += bool(result.limits or result.diagnoses)
-            for code in {diagnosis.code for diagnosis in result.diagnoses}:
-                jobs[code] += 1
+            jobs.update(dict.fromkeys((diagnosis.code for diagnosis in result.diagnoses), 1))
             for diagnosis in result.diagnoses:
                 first.setdefault(diagnosis.code, (cell, result.iteration, diagnosis.sentence, diagnosis.section))
     return [

@@ -18,7 +18,7 @@ from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, ClientKind
 from runner.model.stack import NO_VIA, Sight
 from runner.site import headlines
-from runner.site.cells import NARROW, Cell, amount, digits, links, run_sentence
+from runner.site.cells import NARROW, Cell, amount, digits, links, listed, run_sentence
 from runner.site.charts import Axis, Mark, curves, lines
 from runner.site.pages import Page, Pages
 from runner.site.view import RunView
@@ -492,7 +492,7 @@ def _leaders(rows: Sequence[ViaRow]) -> Iterator[str]:
     for link in dict.fromkeys(row.case.link.base_name for row, _ in decided):
         ahead = Counter(best.name for row, best in decided if row.case.link.base_name == link)
         named = [f"{via} in {times}" for via, times in ahead.most_common(_MOST_NAMED)]
-        parts.append(f"over {link}, {_listed(named)} of {amount(ahead.total(), 'row')}")
+        parts.append(f"over {link}, {listed(named)} of {amount(ahead.total(), 'row')}")
     sure = sum(best.certain for _, best in decided)
     able = sum(best.q is not None for _, best in decided)
     chance = (
@@ -530,16 +530,12 @@ def _percent(fraction: float) -> str:
     return f"{100 * fraction:.0f}"
 
 
-def _listed(named: Sequence[str]) -> str:
-    return " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
-
-
 def _visible(looked: dict[str, tuple[int, int]]) -> Iterator[str]:
     hidden = [via for via, (shown, _) in looked.items() if not shown]
-    parts = [f"none with {_listed(hidden)}"] if hidden else []
+    parts = [f"none with {listed(hidden)}"] if hidden else []
     parts += [f"{visible} of {of} with {via}" for via, (visible, of) in looked.items() if visible]
     if parts:
-        yield f"Kinds of private data that an eavesdropper on the satellite link sees: {_listed(parts)}."
+        yield f"Kinds of private data that an eavesdropper on the satellite link sees: {listed(parts)}."
 
 
 def _wrong(view: RunView) -> Iterator[str]:

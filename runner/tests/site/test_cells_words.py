@@ -93,6 +93,8 @@ def test_iterations_are_those_that_were_asked_for() -> None:
     facts = words.transfer_facts(case("sat", iterations=10), list(table.values()))
     assert "2\u00a0iterations" in facts
     assert "10\u00a0iterations" in words.transfer_facts(case("sat", iterations=10), [])
+    begun = cells(run("r", {"sat": case("sat")}, (job(1), job(2))), {job(1): done(job(1))})
+    assert "n = 1 of 2 planned iterations" in words.transfer_facts(case("sat"), list(begun.values()))
 
 
 def test_files_in_words() -> None:
@@ -105,8 +107,10 @@ def test_the_sentence_counts_what_is_missing() -> None:
     jobs = (job(1), job(2))
     planned = run("r", {"sat": case("sat")}, jobs)
     sentence = words.run_sentence(planned, [done(jobs[0], Outcome.FAILED)]).replace("\u00a0", " ")
-    assert sentence == "1 server × 1 client, 1 measurement: 0 of 1 job succeeded, 1 failed; 1 job not done yet."
-    assert "not done" not in words.run_sentence(replace(planned, order=()), [])
+    head = "1 server × 1 client, 1 measurement: 0 of 1 job succeeded, 1 failed"
+    assert sentence == f"{head}; n = 1 of 2 planned iterations in sat."
+    assert words.run_sentence(planned, []).endswith("; 1\u00a0cell not run yet.")
+    assert "planned" not in words.run_sentence(replace(planned, order=()), [done(jobs[0], Outcome.FAILED)])
 
 
 def test_subscripts_are_escaped_text() -> None:
