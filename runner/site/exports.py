@@ -1,6 +1,7 @@
 """A run's data for other programs: CSV, Parquet, JSON, badges, the public runner's `result.json`, the Atom feed."""
 
 import csv
+import gzip
 import io
 import json
 import re
@@ -90,13 +91,16 @@ class RunDocument:
 
 
 _DOCUMENT = TypeAdapter(RunDocument)
+RUN_DOCUMENT = "downloads/run.json.gz"
+"""The path of the whole run, relative to the run's folder. Compression makes it seven to ten times smaller."""
 
 
 def run_document(folder: RunFolder, cells: Sequence[CellRecord]) -> bytes:
-    """The whole run as one JSON document, in the terms of `run.json` and `result.json`."""
+    """The whole run as one JSON document, in the terms of `run.json` and `result.json`, compressed by gzip."""
     document = RunDocument(run=folder.run, cells=list(cells), results=list(folder.results().values()))
     # `json` writes text without indentation many times faster. Unlike pydantic, it accepts lone surrogates.
-    return json.dumps(_DOCUMENT.dump_python(document, mode="json"), sort_keys=True, allow_nan=False).encode() + b"\n"
+    text = json.dumps(_DOCUMENT.dump_python(document, mode="json"), sort_keys=True, allow_nan=False)
+    return gzip.compress(text.encode() + b"\n", compresslevel=6, mtime=0)
 
 
 @cache

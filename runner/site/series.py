@@ -205,21 +205,22 @@ class Download:
 
 
 def publish(artifacts: Artifacts, *, staging: Path, final: Path) -> list[Download]:
-    """Put the job's small files, and links to its larger files, into `staging`. Return the downloads.
+    """Put the job's small files, and links to its larger files, into `staging`. Return the downloads: none when the job
+    has only its result, as after an import. The site has the results of all jobs in one file.
 
     `final` is the place of `staging` in the finished site; symbolic links are relative to `final`. When links can't be
     made, only the small files are offered. The job's folder may come from an untrusted person. So only files with a
     known name and type are offered, and no symbolic link inside the folder is followed.
     """
+    known = [(label, path, path.relative_to(artifacts.folder)) for label, path in _files(artifacts)]
+    present = [(*file, about) for file in known if (about := _status(artifacts.folder, file[2])) is not None]
+    if [path for _, path, *_ in present] == [artifacts.result]:
+        return []
     staging.mkdir(parents=True, exist_ok=True)
     links = _Links(artifacts.folder, staging / _LINKS, final / _LINKS)
     made = {staging}
     downloads = []
-    for label, path in _files(artifacts):
-        inside = path.relative_to(artifacts.folder)
-        about = _status(artifacts.folder, inside)
-        if about is None:
-            continue
+    for label, path, inside, about in present:
         name = "-".join((*artifacts.folder.parts[-3:], path.name)) if path.suffix == _WITH_SECRETS else ""
         if stat.S_ISREG(about.st_mode) and about.st_size <= LARGEST_COPY:
             place = staging / inside

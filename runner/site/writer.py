@@ -24,6 +24,7 @@ from runner.paths import ROOT
 from runner.site import charts
 from runner.site.cells import BY_KEY, SIGNS, STEPS, amount, digits, host_text, moment, step_of, stylesheet, subscript
 from runner.site.charts import limit_class
+from runner.site.exports import RUN_DOCUMENT
 from runner.site.pages import navigation
 from runner.site.view import MARKER, RunView, case_href, stack_href
 from runner.units import format_data_rate, format_duration, format_size, printable
@@ -88,6 +89,7 @@ def _environment() -> Environment:
         "steps": STEPS,
         "amount": amount,
         "mark_of": charts.key,
+        "run_document": RUN_DOCUMENT,
     }
     return environment
 

@@ -379,9 +379,11 @@ const bentpipe = (() => {
   });
 
   return {
-    // called by <iteration>/series.js
-    series(iteration, document) {
-      loaded.set(iteration, document);
+    // called by <iteration>/series.js with JSON, compressed by zlib, as Base64
+    async series(iteration, packed) {
+      const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+      const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+      loaded.set(iteration, await new Response(unpacked).json());
       waiting.get(iteration)?.();
     },
   };

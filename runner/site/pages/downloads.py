@@ -21,11 +21,11 @@ def pages(view: RunView) -> Pages:
             "The matrix in the format that the web page of the public QUIC Interop Runner reads.",
         ),
         (
-            "downloads/run.json",
+            exports.RUN_DOCUMENT,
             exports.run_document(view.folder, exports.cell_records(view)),
-            "The whole run in SI units: plan, all stored results, all cells.",
+            "The whole run in SI units: plan, all stored results, all cells. JSON, compressed by gzip.",
         ),
-        ("downloads/run.schema.json", exports.run_document_schema(), "JSON Schema of run.json."),
+        ("downloads/run.schema.json", exports.run_document_schema(), "JSON Schema of run.json.gz."),
         (
             "downloads/jobs.csv",
             exports.as_csv(jobs),

@@ -1,6 +1,8 @@
 """Run folders that only tests of pages need."""
 
 import shutil
+import zlib
+from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,11 @@ from runner.model.result import Finding, Outcome, Reading, Result
 from runner.model.run import Job
 from runner.plan.catalog import load_catalog
 from runner.store.runs import RunFolder
+
+
+def plotted(script: str) -> str:
+    """The JSON that a `series.js` brings to its page."""
+    return zlib.decompress(b64decode(script.split('"')[1])).decode()
 
 
 def two_protocols_run(path: Path) -> RunFolder:

@@ -1,6 +1,7 @@
 """What other programs read: the public runner's format, our JSON, CSV, Parquet, badges, the feed, standalone SVG."""
 
 import csv
+import gzip
 import io
 import json
 from dataclasses import replace
@@ -35,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_all_files_of_the_downloads_can_be_read(site: Path) -> None:
     folder = site / "recorded" / "downloads"
-    document = json.loads((folder / "run.json").read_text())
+    document = json.loads(gzip.decompress((folder / "run.json.gz").read_bytes()))
     assert (
         set(document) == {"schema", "run", "cells", "results"} == set(json.loads(run_document_schema())["properties"])
     )
@@ -62,7 +63,7 @@ def test_two_modes_are_in_our_json_and_in_the_tables(tmp_path: Path) -> None:
         folder.save_result(replace(result, sample=measured(8e6, ttlb=time)))
     render([folder], tmp_path / "site")
     downloads = tmp_path / "site/run/downloads"
-    document = json.loads((downloads / "run.json").read_text())
+    document = json.loads(gzip.decompress((downloads / "run.json.gz").read_bytes()))
     outcome = {item["client"]: item["modes"] for item in document["cells"]}
     assert outcome["one"] is None
     assert (outcome["two"]["lower"], outcome["two"]["lower_median"]) == (3, 4.05)
@@ -85,7 +86,7 @@ def test_half_a_character_spoils_no_file(tmp_path: Path) -> None:
     for result in folder.results().values():
         folder.save_result(replace(result, findings=tuple(replace(one, actual="\ud800") for one in result.findings)))
     render([folder], tmp_path / "site")
-    document = json.loads((tmp_path / "site/rare/downloads/run.json").read_text())
+    document = json.loads(gzip.decompress((tmp_path / "site/rare/downloads/run.json.gz").read_bytes()))
     assert any(one["actual"] == "\ud800" for result in document["results"] for one in result["findings"])
 
 

@@ -1,5 +1,6 @@
 """The files of a job on the site: second names of small ones, a link to the rest, qlogs one by one."""
 
+import shutil
 from pathlib import Path
 
 from runner.model.result import Artifacts
@@ -47,3 +48,12 @@ def test_a_qlog_is_offered_by_itself_and_many_as_a_folder(tmp_path: Path) -> Non
         ("qlog, client", "artifacts/client/qlog/a%20b%231.sqlog", True),
         ("qlog, server", "artifacts/server/qlog/", False),
     ]
+
+
+def test_a_job_of_an_import_has_no_folder(tmp_path: Path) -> None:
+    artifacts, place = job(tmp_path), tmp_path / "site/s_c/sat/1"
+    shutil.rmtree(artifacts.folder / "sim")
+    for role in ("client", "server"):
+        shutil.rmtree(artifacts.folder / role)
+    assert publish(artifacts, staging=place, final=place) == []
+    assert not place.exists()

@@ -56,7 +56,7 @@ def test_a_changed_job_draws_its_cell_and_its_run(runs: list[RunFolder], tmp_pat
     after = state(tmp_path / "site")
     changed = {name for name in after if after[name] != before.get(name)}
     assert "recorded/quinn_quinn/goodput.html" in changed
-    assert "recorded/downloads/run.json" in changed
+    assert "recorded/downloads/run.json.gz" in changed
     assert not [name for name in changed if name.startswith(("rare/", "static/plotly", "recorded/aioquic_aioquic"))]
     render(runs, tmp_path / "anew")
     assert content(tmp_path / "anew") == content(tmp_path / "site")
