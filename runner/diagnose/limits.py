@@ -47,6 +47,9 @@ _LEAST_LARGE = 10  # datagrams
 _EACH_RTT = (0.9, 1.2)  # RTTs from one rest to the next
 _UNANSWERED = 0.7  # share of the rests; of a sender that waits for ACKs less than 0.3
 _GROWTH = 1.4  # of the bytes in flight in an RTT: slow start doubles them
+_SHRANK_TO = 0.5  # share of the bytes in flight before the rest; BBR keeps four packets, or half of its model's BDP
+_HELD = 1.25, 2  # ratio, and packets, by which the bytes in flight may exceed the new window
+_REST_SHARE = 8  # a rest is a gap of more than 1/8 window between packets
 
 
 @dataclass(frozen=True)
@@ -230,6 +233,34 @@ class Supply:
         place = np.searchsorted(self.time[ends], at, side="right")
         return np.append(-np.inf, self.following[ends])[place] > at
 
+    def window_shrank(self, at: Floats) -> Bools:
+        """Per moment of the server's clock: whether the congestion window had just shrunk without a loss, as in BBR's
+        ProbeRTT (draft-ietf-ccwg-bbr §5.3.4): the server lets ACKs pass until fewer bytes are in flight, although it
+        has data."""
+        begins, ends = self._shrunk
+        place = np.searchsorted(begins, at, side="right")
+        shrank: Bools = at < np.append(-np.inf, ends)[place]
+        return shrank
+
+    @cached_property
+    def _shrunk(self) -> tuple[Floats, Floats]:
+        """The beginnings and ends of these times. Each begins with a rest. Then at most half as many bytes are in
+        flight, and they stay so few for a round trip, in which ACKs let all packets go. After the rest of an
+        application, other events than ACKs let packets go, or more bytes are in flight within a round trip."""
+        flight = self.view.flight
+        time, level = flight.time, flight.in_flight(flight.time + 1e-6)
+        rested = np.diff(time, prepend=-np.inf) > self.view.window / _REST_SHARE
+        by_ack = np.searchsorted(self._acks, time + _BY_ACK) > np.searchsorted(self._acks, time - _SLOWEST)
+        held = _HELD[0] * level + _HELD[1] * float(np.median(flight.length))
+        heads = rested & by_ack & (level <= _SHRANK_TO * np.append(0, level[:-1]))
+        begins, ends = [], []
+        for head in np.flatnonzero(heads).tolist():
+            grew = head + int((level[head:] > held[head]).argmax())
+            if time[grew] >= flight.acked[head] and (by_ack | ~rested)[head : grew + 1].all():
+                begins.append(time[head - 1])
+                ends.append(time[grew])
+        return np.array(begins), np.maximum.accumulate(np.array(ends))
+
     def doubtful(self, start: float, end: float) -> bool:
         """Whether most datagrams between two moments of the server's clock are shorter than earlier datagrams. Such
         datagrams may come from an application that writes less than a datagram at a time, or from a small window."""
@@ -316,7 +347,6 @@ class Supply:
 _SLICES_PER_RTT = 16
 _MOST_SLICES = 4000
 _FULL_LINK = 0.9
-_REST_SHARE = 8  # a rest is a gap of more than 1/8 window between packets
 
 
 @dataclass(frozen=True)
@@ -501,7 +531,8 @@ class Slices:
 # RTTs. At least three such rests, about one per RTT, are PACING; other rests, also longer rests between them, are
 # APPLICATION. APPLICATION also: datagrams that aren't full show that the server's buffer ran empty again and again
 # (`Supply`). 6. CONGESTION_WINDOW: at least half as many bytes are in flight as recently, because the sender waits
-# for ACKs or spreads its window over the RTT. Also for two RTTs after the server learnt of a loss or of CE.
+# for ACKs or spreads its window over the RTT. Also for two RTTs after the server learnt of a loss or of CE, and while
+# its window shrinks without a loss (`Supply.window_shrank`).
 #
 # All other time is UNKNOWN. When the server's capture lacks packets, CONGESTION_WINDOW is replaced by UNKNOWN. At the
 # end each slice gets the most frequent limit of the half window around it.
@@ -576,6 +607,11 @@ def _classify(slices: Slices) -> Ints:
     room = (slices.in_flight < _SPARE * slices.peak) | (slices.in_flight <= 0)
     spare = slices.resting & room & ~slices.after_loss & ~idle & (slices.in_flight < slices.view.bdp)
     spare |= slices.resting & (slices.in_flight <= 0) & ~idle  # a window has at least one byte
+    shrank = slices.supply.window_shrank(slices.sending)
+    spare &= ~shrank
+    held = (
+        (slices.in_flight >= _SPARE * slices.peak) | slices.after_loss | shrank
+    ) & slices.view.transfer.sent_completely
     blocked = slices.blocked | (slices.around(slices.blocked, slices.per_window) >= _BLOCKED_SHARE)
     conditions = [
         slices.out,
@@ -586,7 +622,7 @@ def _classify(slices: Slices) -> Ints:
         slices.starved,
         slices.supply.bursts(slices.sending) | (spare & _rhythmic(slices, spare)),
         spare,
-        ((slices.in_flight >= _SPARE * slices.peak) | slices.after_loss) & slices.view.transfer.sent_completely,
+        held,
     ]
     limits = [
         Limit.OUTAGE,

@@ -48,8 +48,10 @@ class Cause:
     """(bytes, seconds): the size of a write of the application, and the time between two writes."""
     advertised: int = 0
     """Data rate in the contract of a real link; 0: the link is emulated."""
-    collapse: float = 1e9
-    """From this time after the request on, the congestion window is 12 000 B."""
+    shrink: tuple[float, float, int] = (1e9, 0.0, 0)
+    """Start (since the request) and duration of a time in which the congestion window has at most this many bytes."""
+    every: float = 1e9
+    """Seconds from one such time to the next."""
     quantum: int = 1
     """Number of packets that the pacer sends at once."""
     pace: float = 1.25
@@ -142,7 +144,9 @@ class Made:
         cause, since = self.cause, self._now - self._begin
         if cause.stall[0] <= since < sum(cause.stall):
             return False
-        window = 12_000 if since >= cause.collapse else min(self._window, cause.cap)
+        window = min(self._window, cause.cap)
+        if since >= cause.shrink[0] and (since - cause.shrink[0]) % cause.every < cause.shrink[1]:
+            window = min(window, cause.shrink[2])
         self._room = window - self._in_flight
         return self._room >= (_FEW if cause.fills else cause.packet)
 

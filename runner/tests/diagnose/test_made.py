@@ -25,7 +25,7 @@ CAUSES = {
     "slow start capped": (Cause(cap=60_000), {"slow-start-left-early"}),
     "initial window for ever": (Cause(cap=14_000, size=400_000), {"window-never-grew"}),
     "stall": (replace(CLEAN, stall=(1.0, 1.0)), {"application-idle"}),
-    "collapse": (replace(CLEAN, collapse=1.0), {"rate-collapse"}),
+    "collapse": (replace(CLEAN, shrink=(1.0, 1e9, 12_000)), {"rate-collapse"}),
     "losses": (replace(CLEAN, lost=lambda number: number % 40 == 20, size=400_000), {"window-after-loss"}),
     "tail lost": (replace(CLEAN, lost=lambda number: 1060 <= number < 1130), {"retransmitted-tail"}),
     "everything twice": (Cause(twice=True, cap=100_000), {"sent-twice"}),
@@ -79,6 +79,23 @@ def test_the_rests_of_a_pacer_in_slow_start_are_no_lack_of_data(quantum: int, da
     assert explanation.limits.get(Limit.APPLICATION, 0.0) < 0.05
     assert "application-idle" not in {diagnosis.code for diagnosis in explanation.diagnoses}
     assert explanation.limits[Limit.CONGESTION_WINDOW] > 0.5
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        pytest.param(Cause(cap=700_000, delay=0.3, queue=600, shrink=(3.0, 1.5, 5_600), size=2_500_000), id="once"),
+        pytest.param(
+            Cause(cap=20_000, delay=0.02, data_rate=2_000_000, shrink=(0.5, 0.2, 5_600), every=0.6), id="many times"
+        ),
+    ],
+)
+def test_a_window_that_shrinks_for_a_while_is_no_idle_application(cause: Cause) -> None:
+    """BBR's ProbeRTT: the server has data, but lets ACKs pass until few bytes are in flight."""
+    explanation = Made(cause).explained()
+    assert explanation.limits.get(Limit.APPLICATION, 0.0) < 0.05
+    assert "application-idle" not in {diagnosis.code for diagnosis in explanation.diagnoses}
+    assert explanation.limits[Limit.CONGESTION_WINDOW] > 0.1
 
 
 def test_a_long_rest_among_the_rests_of_a_burst_sender_is_the_applications() -> None:
@@ -286,5 +303,5 @@ def test_a_server_that_does_not_follow_a_rise_of_the_links_rate_did_not_collapse
     capped = Made(Cause(cap=150_000, size=3_000_000)).explained(changes=rise)
     assert capped.limits[Limit.CONGESTION_WINDOW] > 0.5
     assert "rate-collapse" not in {diagnosis.code for diagnosis in capped.diagnoses}
-    collapsed = Made(replace(CLEAN, collapse=1.0)).explained(changes=rise)
+    collapsed = Made(replace(CLEAN, shrink=(1.0, 1e9, 12_000))).explained(changes=rise)
     assert "rate-collapse" in {diagnosis.code for diagnosis in collapsed.diagnoses}

@@ -4,13 +4,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from runner.decode.columns import CLIENT, SERVER
+from runner.decode.tables import load_tables
 from runner.decode.tcp import decode_tcp
-from runner.diagnose.explain import Explanation, explain, over_tcp, sections_of_tcp
+from runner.diagnose.explain import Explanation, explain, explained, measured, over_tcp, sections_of_tcp
+from runner.judge.execution import load_truth
 from runner.model.link import LinkParameters
-from runner.model.result import Limit
+from runner.model.result import Artifacts, Limit
+from runner.model.run import CaseRecord
 from runner.tests.decode.tcp.session import DELAY, MSS, Sent, Tls, Wire, talk
+from runner.tests.records import RECORDINGS
 from runner.trace.establish import facts
 from runner.trace.measure import sample
 from runner.trace.recording import Recording
@@ -99,3 +104,18 @@ def test_a_window_that_never_grows_is_named(tmp_path: Path) -> None:
 def test_no_section_is_about_quic(section: str) -> None:
     assert section.startswith("RFC ")
     assert not section.startswith(("RFC 9000", "RFC 9001", "RFC 9002"))
+
+
+def test_a_kernel_that_probes_the_rtt_is_no_idle_application() -> None:
+    """nginx over Linux's BBR, whose window shrinks to four packets from 12.3 s on: a job over `ietf-step` in virtual
+    time."""
+    artifacts = Artifacts(RECORDINGS / "probe-rtt")
+    record = TypeAdapter(CaseRecord).validate_json((artifacts.folder / "record.json").read_bytes())
+    traces = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
+    trace_facts = facts(*traces)
+    numbers, truth = measured(*traces, trace_facts, record), load_truth(artifacts.link_truth)
+    explanation = over_tcp(explained(*traces, trace_facts, numbers, record=record, truth=truth))
+    assert {diagnosis.code for diagnosis in explanation.diagnoses} == {"fade", "standing-queue"}
+    assert any(
+        span.limit is Limit.CONGESTION_WINDOW and span.start < 12.4 and span.end > 13.8 for span in explanation.spans
+    )
