@@ -613,7 +613,8 @@ class GuestHost:
         self._numbers = itertools.count(1)
         self._cpus: queue.LifoQueue[int] = queue.LifoQueue()
         cores = sorted(os.sched_getaffinity(0))
-        for number in range(lanes):
+        first = os.getpid()  # so that the guests of several runs on one host are not all on its first CPU
+        for number in range(first, first + lanes):
             self._cpus.put(cores[number % len(cores)])
         self._stopped = threading.Event()
         self._stopping = threading.Lock()
