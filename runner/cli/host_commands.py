@@ -306,7 +306,8 @@ def status(path: Path) -> None:
         begins = f"The next night begins at {loaded.at:%H:%M}."
     else:
         begins = "No timer is installed: ./bentpipe night install writes one."
-    out.print(f"{begins} {shutil.disk_usage(LOGS).free / 1e9:.1f} GB are free below {LOGS}.", soft_wrap=True)
+    free = shutil.disk_usage(LOGS if LOGS.is_dir() else LOGS.parent).free
+    out.print(f"{begins} {free / 1e9:.1f} GB are free below {LOGS}.", soft_wrap=True)
 
 
 def _table(records: list[NightRecord]) -> Table:

@@ -31,7 +31,7 @@ from runner.errors import BentpipeError, InUseError, SetupError, UsageError, fir
 from runner.files import beneath, locked_folder, read_regular, remove_tree
 from runner.model.run import Job, NightRecord, NightState, Stage, name_problem, run_name, run_stage
 from runner.paths import COMMAND, HOME, SOURCE
-from runner.plan.catalog import Whole, read_as
+from runner.plan.catalog import read_as
 from runner.store.runs import RunFolder, parse, to_json, write_atomically
 from runner.units import format_count, format_size
 
@@ -48,8 +48,8 @@ _SCHEMES = ("http", "https")
 _LOCAL = ("file", "local")  # a folder of this host is checked before it is replaced
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
-Seconds = Annotated[Whole, Field(gt=0, le=7 * 86_400, description="seconds")]
-Nights = Annotated[Whole, Field(ge=1, le=10_000, description="nights")]
+Seconds = Annotated[int, Field(gt=0, le=7 * 86_400, description="seconds")]
+Nights = Annotated[int, Field(ge=1, le=10_000, description="nights")]
 
 
 class _Plan(BaseModel):
@@ -90,7 +90,7 @@ class Keep(_Plan):
     captures: Nights = 14
     evidence: Nights = 60
     runs: Nights | None = None
-    disk: Annotated[Whole, Field(gt=0, description="bytes")] | None = None
+    disk: Annotated[int, Field(gt=0, description="bytes")] | None = None
 
 
 class Recipient(_Plan):
@@ -105,7 +105,7 @@ class Night(_Plan):
     """The plan of each night, as night.json has it. `at`: beginning. `longest`: seconds after which running jobs are
     ended."""
 
-    schema_: Whole = Field(alias="schema", ge=1, le=NIGHT_SCHEMA)
+    schema_: int = Field(alias="schema", ge=1, le=NIGHT_SCHEMA)
     name: str = "night"
     at: str = Field(default="01:00", description="HH:MM, local time")
     longest: Seconds = 8 * 3600

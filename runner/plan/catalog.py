@@ -81,10 +81,6 @@ def number(text: str, *, option: str, top: float, example: str) -> float:
 
 CATALOG_SCHEMA = 1
 
-# Strict JSON types: "20000000" and true are not accepted as numbers, 1 and "yes" are not accepted as booleans.
-Whole = Annotated[int, Field(strict=True)]
-Number = Annotated[float, Field(strict=True)]
-Truth = Annotated[bool, Field(strict=True)]
 Protocol = Literal["hq-interop", "h3", "h2", "http/1.1"]
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 # Variables of a middlebox that only bentpipe sets (implementations/_middlebox), and those of the dynamic linker.
@@ -92,6 +88,7 @@ _OWN_VARIABLES = re.compile(
     r"LD_\w+|PATH|ROLE|SSLKEYLOGFILE|QLOGDIR|LINK_PORT|(TERMINAL|GATEWAY|CLIENT|SERVER)_\w+|DOCKER_\w+"
 )
 _LARGEST_FILE = 4 << 20  # bytes
+_LONGEST = 80  # characters of a wrong value that a message shows
 # A name of an image (distribution/reference): registry and folders, then a tag or a digest.
 _IMAGE = re.compile(
     r"(?P<name>[a-zA-Z0-9][a-zA-Z0-9.-]*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)"
@@ -111,14 +108,14 @@ class _CongestionControl(BaseModel):
     default: str
     options: list[str] = []
     implemented: list[str] = []
-    hystart: Truth | None = None
+    hystart: bool | None = None
     source: str = ""
 
 
 class _InitialWindow(BaseModel):
     model_config = ConfigDict(extra="allow")
-    packets: Whole | None = Field(default=None, gt=0)
-    settable: Truth = False
+    packets: int | None = Field(default=None, gt=0)
+    settable: bool = False
 
 
 class _Entry(BaseModel):
@@ -134,7 +131,7 @@ class _Entry(BaseModel):
     like: str | None = None
     image: str = Field(min_length=1)
     build: str | None = None
-    withdrawn: Truth = False
+    withdrawn: bool = False
     note: str = ""
     real_time: list[Role] = []
     url: str
@@ -179,9 +176,9 @@ class _Middlebox(BaseModel):
     splits: list[Box] = []
     splits_quic: list[Box] = []
     carries: list[Literal["tcp", "udp"]] = Field(default=["tcp", "udp"], min_length=1)
-    encrypts: Truth = False
-    link_port: Truth = False
-    poses_as_server: Truth = False
+    encrypts: bool = False
+    link_port: bool = False
+    poses_as_server: bool = False
     knobs: Annotated[dict[str, str], AfterValidator(_knobs)] = Field(default={}, description=f"such as {FORMS}")
 
 
@@ -209,7 +206,7 @@ class _File(BaseModel):
     """The content of implementations.json."""
 
     model_config = ConfigDict(extra="forbid")
-    schema_: Whole = Field(alias="schema", ge=1, le=CATALOG_SCHEMA)
+    schema_: int = Field(alias="schema", ge=1, le=CATALOG_SCHEMA)
     implementations: Annotated[dict[str, _Entry], BeforeValidator(_completed)] = Field(min_length=1)
     middleboxes: dict[str, _Middlebox] = {}
 
@@ -306,17 +303,30 @@ Document = TypeVar("Document", bound=BaseModel)
 _RENAMED = {"alpn": "speaks"}
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _FORMS = {
-    "model_type": "write an object, { … }",
-    "dataclass_type": "write an object, { … }",
-    "dict_type": "write an object, { … }",
-    "list_type": "write a list, [ … ]",
-    "int_type": "write a whole number, without quotes",
-    "int_parsing": "write a whole number, without quotes",
-    "float_type": "write a number, without quotes",
-    "float_parsing": "write a number, without quotes",
-    "bool_type": "write true or false, without quotes",
-    "string_type": 'write text, in quotes, "…"',
+    "object": "write an object, { … }",
+    "array": "write a list, [ … ]",
+    "integer": "write a whole number, without quotes",
+    "number": "write a number, without quotes",
+    "boolean": "write true or false, without quotes",
+    "string": 'write text, in quotes, "…"',
 }
+"""Type of JSON Schema → what a person is told to write."""
+_MISTAKES = {
+    **dict.fromkeys(("model_type", "dataclass_type", "dataclass_exact_type", "dict_type"), _FORMS["object"]),
+    **dict.fromkeys(("list_type", "tuple_type"), _FORMS["array"]),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), _FORMS["integer"]),
+    **dict.fromkeys(("float_type", "float_parsing"), _FORMS["number"]),
+    "bool_type": _FORMS["boolean"],
+    "string_type": _FORMS["string"],
+    **dict.fromkeys(("literal_error", "enum"), "write %(expected)s"),
+    "greater_than": "write a number above %(gt)s",
+    "greater_than_equal": "write a number of at least %(ge)s",
+    "less_than": "write a number below %(lt)s",
+    "less_than_equal": "write a number of at most %(le)s",
+    "too_short": "write at least %(min_length)s of them",
+    "too_long": "write at most %(max_length)s of them",
+}
+"""Kind of a mistake, as pydantic calls it → what a person is told to write."""
 
 
 def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read: no such file") -> Document:
@@ -342,7 +352,8 @@ def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read
             raise UsageError(f"{path} is larger than {_LARGEST_FILE >> 20} MiB: it is not a file of this kind.")
         value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=unique, parse_float=number)
         _require_plain(path, value)
-        return schema.model_validate(value)
+        # Strict: "20000000" and true are no numbers, 1 and "yes" are no booleans; a list of JSON may be a tuple.
+        return schema.model_validate_json(json.dumps(value), strict=True)
     except FileNotFoundError as error:
         raise UsageError(f"{path} {missing}.") from error
     except OSError as error:
@@ -353,40 +364,60 @@ def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read
         raise UsageError(f"{path} is not JSON: {error}.") from error
 
 
-def _require_plain(path: Path, value: Any, place: str = "") -> None:
+def _require_plain(path: Path, value: Any, place: tuple[str | int, ...] = ()) -> None:
     """Raise UsageError for a text or a name that a terminal or a page would not show as it is: with control characters,
     with characters that reverse the direction of text, or with half a character; and for a number without a value."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"{path}, field '{place}' is {json.dumps(value)}: write a finite number.")
+        raise UsageError(f"{path}, {_field(place)} is {json.dumps(value)}: write a finite number.")
+    if isinstance(value, int) and abs(value) >= 1 << 63:
+        raise UsageError(f"{path}, {_field(place)} is {_shown(value)}: write a number with at most 18 digits.")
     if isinstance(value, str) and (match := UNPRINTABLE.search(value)):
         raise UsageError(
-            f"{path}, field '{place}' has the character U+{ord(match[0]):04X}, which is not shown: remove it."
+            f"{path}, {_field(place)} has the character U+{ord(match[0]):04X}, which is not shown: remove it."
         )
     if isinstance(value, dict):
         for name, part in value.items():
-            _require_plain(path, name, f"{place}, a name".removeprefix(", "))
-            _require_plain(path, part, f"{place}.{name}".removeprefix("."))
+            if match := UNPRINTABLE.search(name):
+                raise UsageError(
+                    f"{path}, {_field(place)}: a name has the character U+{ord(match[0]):04X}, which is not shown: "
+                    "remove it."
+                )
+            _require_plain(path, part, (*place, name))
     elif isinstance(value, list):
-        for number, part in enumerate(value, 1):
-            _require_plain(path, part, f"{place}.{number}")
+        for index, part in enumerate(value):
+            _require_plain(path, part, (*place, index))
+
+
+def _field(place: Sequence[str | int]) -> str:
+    """What a message calls a place of a file: `field 'runs[0].name'`, or the file itself."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place if part != "[key]")
+    return f"field '{''.join(parts).removeprefix('.')}'" if place else "the file"
+
+
+def _shown(value: Any) -> str:
+    """A wrong value as it is in the file; the beginning of a long value."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _mistake(error: ValidationError, schema: type[BaseModel]) -> str:
     """One mistake of a file: the field, its value and the expected value. An unknown field is reported first, because
     it may be a misspelling of a missing field."""
     first = min(error.errors(), key=lambda problem: problem["type"] not in _UNKNOWN)
-    place, value = [str(part) for part in first["loc"]], first["input"]
-    field = f"field '{'.'.join(place) or 'the whole file'}'"
-    around = _properties(schema, place[:-1])
-    if first["type"] in _UNKNOWN:
-        known = list(around)
-        near = _RENAMED.get(place[-1]) or next(iter(get_close_matches(place[-1], known, n=1)), None)
+    kind, place, value = first["type"], first["loc"], first["input"]
+    field = _field(place)
+    around = _properties(schema, [str(part) for part in place[:-1]])
+    if kind in _UNKNOWN:
+        name, known = str(place[-1]), list(around)
+        near = _RENAMED.get(name) or next(iter(get_close_matches(name, known, n=1)), None)
         return f"{field} is not known: " + (f"did you mean {near}?" if near else f"there are {', '.join(known)}.")
-    if first["type"] == "missing":
-        return f"{field} is missing."
-    expected = _FORMS.get(first["type"], first["msg"].removeprefix("Value error, "))
-    unit = around.get(place[-1], {}).get("description") if place else None
-    actual = "" if isinstance(value, dict | list) else f" is {json.dumps(value)}"
+    form = around.get(str(place[-1]), {}) if place else {}
+    if kind == "missing":
+        actual, expected = " is missing", _FORMS.get(form.get("type", ""), "add it")
+    else:
+        actual = "" if isinstance(value, dict | list) else f" is {_shown(value)}"
+        expected = _MISTAKES.get(kind, "") % first.get("ctx", {}) or first["msg"].removeprefix("Value error, ")
+    unit = form.get("description")
     return f"{field}{actual}: {expected}{f' ({unit})' if unit else ''}."
 
 

@@ -32,7 +32,7 @@ from runner.model.link import (
 from runner.model.run import Pause
 from runner.model.stack import Role, same_fields
 from runner.paths import HOME, LINKS_FILE
-from runner.plan.catalog import Number, Truth, Whole, read_as
+from runner.plan.catalog import read_as
 from runner.plan.link_traces import LinkTrace, read_mahimahi, read_trace, with_trace
 from testcases.links import LINKS
 
@@ -47,8 +47,8 @@ _SOCKET = re.compile(r"(/[\w.@+-]+)+", re.ASCII)  # no ':', which separates the 
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 _THIS_HOST = "this host"
 
-Port = Annotated[Whole, Field(ge=1, le=65535)]
-Rate = Annotated[Whole, Field(gt=0, le=10**12, description="bit/s")]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Rate = Annotated[int, Field(gt=0, le=10**12, description="bit/s")]
 
 
 class _Host(BaseModel):
@@ -85,13 +85,13 @@ class _Link(BaseModel):
     probe_port: Port = 57833
     provider: str = ""
     tariff: str = ""
-    budget_per_day: Whole | None = Field(default=None, gt=0, description="bytes")
-    budget_per_month: Whole | None = Field(default=None, gt=0, description="bytes")
+    budget_per_day: int | None = Field(default=None, gt=0, description="bytes")
+    budget_per_month: int | None = Field(default=None, gt=0, description="bytes")
     quiet_hours: list[str] = []
-    ssh_over_link: Truth = False
+    ssh_over_link: bool = False
     abbreviation: str = ""
-    timeout: Number = Field(default=120.0, gt=0, le=86_400, description="seconds")
-    iterations: Whole = Field(default=5, ge=1, le=1000)
+    timeout: float = Field(default=120.0, gt=0, le=86_400, description="seconds")
+    iterations: int = Field(default=5, ge=1, le=1000)
     comment: str = ""
 
 
@@ -99,7 +99,7 @@ class _File(BaseModel):
     """The content of links.json."""
 
     model_config = ConfigDict(extra="forbid")
-    schema_: Whole = Field(alias="schema", ge=1, le=LINKS_SCHEMA)
+    schema_: int = Field(alias="schema", ge=1, le=LINKS_SCHEMA)
     hosts: dict[str, _Host] = Field(min_length=1)
     links: dict[str, _Link] = Field(min_length=1)
 
@@ -305,7 +305,7 @@ class _TraceFile(BaseModel):
     file: str = ""
     down: str = ""
     up: str = ""
-    loop: Truth = True
+    loop: bool = True
 
 
 class _Segment(BaseModel):
@@ -332,7 +332,7 @@ class _EmulatedLinksFile(BaseModel):
     """The content of emulated-links.json."""
 
     model_config = ConfigDict(extra="forbid")
-    schema_: Whole = Field(alias="schema", ge=1, le=EMULATED_LINKS_SCHEMA)
+    schema_: int = Field(alias="schema", ge=1, le=EMULATED_LINKS_SCHEMA)
     links: dict[str, _EmulatedLinkEntry] = Field(min_length=1)
 
 

@@ -16,7 +16,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner
 
+from runner.cli import host_commands
+from runner.cli.group import main
 from runner.compare.history import history
 from runner.errors import SetupError, UsageError
 from runner.files import locked_folder
@@ -327,3 +330,10 @@ def test_units_that_can_t_be_written_get_a_sentence(tmp_path: Path) -> None:
     night, path = a_night(tmp_path)
     with pytest.raises(SetupError, match="--cron"):
         install(night, path, Path("/proc/none"))
+
+
+def test_before_the_first_night_the_status_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has made the folder logs/ yet."""
+    monkeypatch.setattr(host_commands, "LOGS", tmp_path / "logs")
+    done = CliRunner().invoke(main, ["night", "status", "--file", str(written(tmp_path))], catch_exceptions=False)
+    assert done.exit_code == 0

@@ -78,7 +78,7 @@ def test_an_entry_like_another_has_its_image_and_says_what_differs(tmp_path: Pat
         ({"like": "nobody"}, "mine is like 'nobody', which is not an entry of this file with its own image"),
         ({"like": "mine"}, "mine is like 'mine', which is not an entry"),
         ({"alpn": ["h3"]}, "field 'implementations.mine.alpn' is not known: did you mean speaks?"),
-        ({"speaks": ["h4"]}, "field 'implementations.mine.speaks.0' is \"h4\""),
+        ({"speaks": ["h4"]}, "field 'implementations.mine.speaks[0]' is \"h4\""),
     ],
 )
 def test_a_mistake_about_protocols_is_told(tmp_path: Path, entry: dict[str, object], sentence: str) -> None:
@@ -117,10 +117,13 @@ def test_the_fifteen_stacks_of_the_thesis_are_there_with_its_congestion_controll
     ("text", "sentence"),
     [
         ("{", "is not JSON"),
-        ("[]", "the whole file"),
+        ("[]", "the file: write an object"),
         ('{"schema": 9, "implementations": {}}', "schema"),
         ('{"schema": 1, "implementations": {"a": {"url": "u", "roles": ["client"]}}}', "implementations.a.image"),
-        ('{"schema": 1, "implementations": {"a": {"image": "i", "url": "u", "roles": ["cliemt"]}}}', "a.roles.0"),
+        (
+            '{"schema": 1, "implementations": {"a": {"image": "i", "url": "u", "roles": ["cliemt"]}}}',
+            "a.roles[0]' is \"cliemt\": write 'client' or 'server'",
+        ),
         ('{"schema": 1, "implementations": {"a_b": {"image": "i", "url": "u", "roles": ["client"]}}}', "'a_b'"),
         ('{"schema": 1, "implementations": {"a": {"image": "i", "url": "u", "roles": ["client"], "x": 1}}}', "a.x"),
     ],

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,16 @@ def test_the_example_is_right() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda link: link["forward"].pop("delay"), "forward.delay' is missing."),
+        (lambda link: link["forward"].pop("delay"), "forward.delay' is missing: write a number, without quotes."),
+        (lambda link: link["forward"].update(data_rate=True), "[0].forward.data_rate' is true: write a whole number"),
+        (lambda link: link["forward"].update(data_rate=2000.5), "data_rate' is 2000.5: write a whole number"),
+        (lambda link: link["forward"].update(delay=math.nan), "segments[0].forward.delay' is NaN: write a finite"),
+        (lambda link: link["forward"].update(queue={"bytes": 10**400}), "…: write a number with at most 18 digits"),
+        (lambda link: link["impairments"]["outage"].update(start=True), "outage.start' is true: write a number"),
+        (
+            lambda link: link["forward"]["impairments"].update(gilbert_elliott=-1),
+            "gilbert_elliott' is -1: write a list",
+        ),
         (lambda link: link["forward"].update(dela=1), "forward.dela' is not known: did you mean delay?"),
         (
             lambda link: link["forward"]["impairments"].update(jiter=1),
