@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from math import floor, log10
 
 import numpy as np
@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from runner.model.link import LinkChange, LinkParameters, SegmentRecord
 from runner.paths import ROOT
-from runner.site.cells import digits, shade, step_of
+from runner.site.cells import digits, step_of
 from runner.site.series import Frames, Series, curve
 
 # The axes of all drawings, as inline SVG: the area of the values, ticks, grid and names.
@@ -386,6 +386,7 @@ def _labels(names: Sequence[str], *, left: float, right: float) -> list[tuple[fl
     return places
 
 
+_STYLE, _SCALE = (ROOT / "web" / "static" / name for name in ("style.css", "scale.css"))
 Heat = Mapping[tuple[str, str], tuple[float | None, float | None, str]]
 
 
@@ -413,6 +414,12 @@ def heat(rows: Sequence[str], columns: Sequence[str], values: Heat, *, title: st
     return drawing.done()
 
 
+@cache
+def _shades() -> list[tuple[str, str]]:
+    """The background and the text colour of each step of the colour scale on light pages."""
+    return re.findall(r"light-dark\((#\w+),#\w+\);color:light-dark\((#\w+),", _SCALE.read_text(encoding="utf-8"))
+
+
 def _heat_cell(
     drawing: Drawing,
     place: tuple[float, float],
@@ -421,7 +428,7 @@ def _heat_cell(
 ) -> None:
     (x, y), (wide, high) = place, size
     number, fraction, sign = value
-    back, ink = ("#eef0f2", "#59636d") if fraction is None else shade(step_of(fraction), dark=False)
+    back, ink = ("#eef0f2", "#59636d") if fraction is None else _shades()[step_of(fraction)]
     drawing.parts.append(
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide - 2}" height="{high - 2}" fill="{back}"/>'
         f'<text x="{x + wide / 2 - 1:.1f}" y="{y + 16:.1f}" text-anchor="middle" style="fill:{ink}">'
@@ -663,14 +670,13 @@ def _marks(area: Area, marks: dict[str, float]) -> str:
 # Turns a chart of a page into an SVG file. The file contains the colours of the light theme themselves, because some
 # programs don't know CSS variables.
 
-_STYLE = ROOT / "web" / "static" / "style.css"
 _PAIR = re.compile(r"light-dark\((#[0-9a-f]+),\s*#[0-9a-f]+\)")
 _PROPERTY = re.compile(r"(--[\w-]+):\s*([^;]+);")
 _RULE = re.compile(r"^((?:svg\.(?:chart|offset|heat)|svg |\.mark|\.g\d)[^{\n]*)\{([^}]*)\}", re.MULTILINE)
 _VARIABLE = re.compile(r"var\((--[\w-]+)\)")
 
 
-@lru_cache(maxsize=1)
+@cache
 def _style() -> str:
     text = _PAIR.sub(r"\1", _STYLE.read_text(encoding="utf-8"))
     known = dict(_PROPERTY.findall(text.partition("}")[0]))

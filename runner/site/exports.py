@@ -7,12 +7,9 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
 from functools import cache
-from html import escape as escape_html
 from typing import Any
 from urllib.parse import quote
-from xml.sax.saxutils import escape, quoteattr
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,13 +21,14 @@ from runner.model.result import DROPS, Outcome, Result, Sample
 from runner.model.run import RUN_SCHEMA, Kind, Run
 from runner.site.cells import BY_KEY, METRICS, Cell, moment, run_sentence
 from runner.site.view import RunView
+from runner.site.writer import rendered
 from runner.store.runs import RunFolder
-from runner.units import printable
 
 # A run's data for other programs: rows of jobs and of cells as CSV and Parquet, and badges.
 
 Row = dict[str, Any]
 _SAMPLE = tuple(field.name for field in fields(Sample))
+_SUMMARY = ("n", "median", "low", "high", "mean", "deviation", "minimum", "maximum")
 
 
 def job_rows(view: RunView) -> list[Row]:
@@ -91,8 +89,6 @@ class RunDocument:
 
 
 _DOCUMENT = TypeAdapter(RunDocument)
-RUN_DOCUMENT = "downloads/run.json.gz"
-"""The path of the whole run, relative to the run's folder. Compression makes it seven to ten times smaller."""
 
 
 def run_document(folder: RunFolder, cells: Sequence[CellRecord]) -> bytes:
@@ -113,9 +109,7 @@ def cell_records(view: RunView) -> list[CellRecord]:
     """The cells as `run.json` describes them."""
     return [
         CellRecord(
-            server=cell.server,
-            client=cell.client,
-            case=cell.case.name,
+            **cell.place,
             protocol=cell.protocol,
             successes=cell.attempts.successes,
             attempts=cell.attempts.attempts,
@@ -138,37 +132,14 @@ def cell_rows(view: RunView) -> list[Row]:
             summary = cell.summaries.get(metric.key)
             if summary is None:
                 continue
-            rows.append(
-                {
-                    "server": cell.server,
-                    "client": cell.client,
-                    "case": cell.case.name,
-                    "kind": cell.case.kind.value,
-                    "protocol": cell.protocol,
-                    "successes": cell.attempts.successes,
-                    "attempts": cell.attempts.attempts,
-                    "metric": metric.key,
-                    "n": summary.n,
-                    "median": summary.median,
-                    "low": summary.low,
-                    "high": summary.high,
-                    "mean": summary.mean,
-                    "deviation": summary.deviation,
-                    "minimum": summary.minimum,
-                    "maximum": summary.maximum,
-                    **_modes(cell.modes if metric.key == "ttlb" else None),
-                }
-            )
+            row: Row = cell.place | {"kind": cell.case.kind.value, "protocol": cell.protocol}
+            row |= {"successes": cell.attempts.successes, "attempts": cell.attempts.attempts, "metric": metric.key}
+            row |= {name: getattr(summary, name) for name in _SUMMARY}
+            modes = cell.modes if metric.key == "ttlb" else None
+            row |= {"lower_n": modes and modes.lower, "lower_median": modes and modes.lower_median}
+            row |= {"upper_n": modes and modes.upper, "upper_median": modes and modes.upper_median}
+            rows.append(row)
     return rows
-
-
-def _modes(modes: Modes | None) -> Row:
-    return {
-        "lower_n": modes and modes.lower,
-        "lower_median": modes and modes.lower_median,
-        "upper_n": modes and modes.upper,
-        "upper_median": modes and modes.upper_median,
-    }
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:
@@ -198,18 +169,7 @@ def as_parquet(rows: Sequence[Row]) -> bytes:
 def badge(label: str, value: str, *, good: bool | None) -> bytes:
     """An SVG badge with two fields. Its colour has the same meaning as its words."""
     colour = {True: "#0f6a5b", False: "#a1310b", None: "#225fa6"}[good]
-    left, right = (round(6.6 * len(text) + 14) for text in (label, value))
-    title = escape(f"{label}: {value}")
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" '
-        f'aria-label="{title.replace(chr(34), "&quot;")}"><title>{title}</title>'
-        f'<rect width="{left}" height="20" rx="3" fill="#3b434c"/>'
-        f'<rect x="{left - 3}" width="{right + 3}" height="20" rx="3" fill="{colour}"/>'
-        f'<rect x="{left - 3}" width="6" height="20" fill="{colour}"/>'
-        f'<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">'
-        f'<text x="{left / 2:.1f}" y="14" textLength="{left - 14}">{escape(label)}</text>'
-        f'<text x="{left + right / 2:.1f}" y="14" textLength="{right - 14}">{escape(value)}</text></g></svg>\n'
-    ).encode()
+    return rendered("badge.svg", {"label": label, "value": value, "colour": colour})
 
 
 def badges(view: RunView) -> dict[str, bytes]:
@@ -341,13 +301,8 @@ def redirections(view: RunView) -> Iterator[tuple[str, bytes]]:
     for cell in view.table.values():
         server, client = names[cell.server], names[cell.client]
         if (server, client) != (cell.server, cell.client) and cell.outcome in _OUTCOMES:
-            href = escape_html(f"../../{quote(cell.pair)}/{quote(cell.case.name)}.html")
-            yield (
-                f"{server}_{client}/{cell.case.name}/index.html",
-                f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={href}">'
-                f'<title>bentpipe</title><a href="{href}">'
-                f"{escape_html(f'{cell.ends}, {cell.case.name}')}</a>\n".encode(),
-            )
+            moved = {"href": f"../../{cell.href}", "words": f"{cell.ends}, {cell.case.name}"}
+            yield f"{server}_{client}/{cell.case.name}/index.html", rendered("moved.html", moved)
 
 
 # The Atom feed of all runs (RFC 4287), and the list of the run selector.
@@ -369,10 +324,6 @@ def entry(view: RunView) -> dict[str, Any]:
             states[state.value] += 1
     ended = max((result.started_unix_s + result.wall_s for result in view.results.values()), default=0.0)
     return {"text": text, "lines": lines[:50], "states": states, "ended": max(ended, view.run.started_unix_s)}
-
-
-def _stamp(unix_s: float) -> str:
-    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,40 +363,14 @@ def run_id(name: str, run: Run) -> str:
 
 def atom(title: str, identity: str, entries: Sequence[FeedEntry]) -> bytes:
     """The content of an `atom.xml` in the same folder as its page `index.html`."""
-    parts = [
-        '<?xml version="1.0" encoding="utf-8"?>',
-        '<feed xmlns="http://www.w3.org/2005/Atom">',
-        f"<title>{_text(title)}</title>",
-        f"<id>{_text(identity)}</id>",
-        '<link rel="alternate" type="text/html" href="index.html"/>',
-        '<link rel="self" type="application/atom+xml" href="atom.xml"/>',
-        "<author><name>bentpipe</name></author>",
-        f"<updated>{_stamp(max((entry.updated for entry in entries), default=0.0))}</updated>",
-    ]
-    for entry in entries:
-        parts += [
-            "<entry>",
-            f"<title>{_text(entry.title)}</title>",
-            f"<id>{_text(entry.id)}</id>",
-            f"<link href={quoteattr(entry.href)}/>",
-            f"<published>{_stamp(entry.published)}</published>",
-            f"<updated>{_stamp(entry.updated)}</updated>",
-            f"<summary>{_text(entry.summary)}</summary>",
-            f'<content type="text">{_text(entry.text)}</content>',
-            "</entry>",
-        ]
-    return "\n".join([*parts, "</feed>", ""]).encode()
+    page = rendered("atom.xml", {"title": title, "identity": identity, "entries": entries})
+    return re.sub("[\ufffe\uffff]", "", page.decode()).encode()  # forbidden in XML 1.0, and a stack wrote some
 
 
 def _title(states: dict[str, int]) -> str:
     if not states:
         return "no earlier run to compare with"
     return ", ".join(f"{count} {state}" for state, count in states.items() if count) or "no change"
-
-
-def _text(text: str) -> str:
-    """Escaped text without the characters that XML 1.0 forbids: an endpoint may have written some."""
-    return escape(re.sub("[\ufffe\uffff]", "", printable(text)))
 
 
 def public_list(runs: Runs) -> bytes:

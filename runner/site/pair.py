@@ -2,7 +2,7 @@
 
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 from markupsafe import Markup
 
 from runner.compare.stats import Summary, summarise
-from runner.model.numbers import DOWNLOAD_NUMBERS, PAGE_NUMBERS, Number
-from runner.model.result import Finding, Invariant, Outcome, Result
+from runner.model.numbers import DOWNLOAD_NUMBERS, PAGE_NUMBERS
+from runner.model.result import Finding, Invariant, Outcome, Result, Sample
 from runner.model.run import ClientKind, Run
-from runner.model.stack import carried
+from runner.model.stack import PageLoad
 from runner.site import cells, charts
-from runner.site.cells import BY_KEY, METRICS, SIGNS, Cell, Metric, shown, value
+from runner.site.cells import BY_KEY, METRICS, Cell, Metric, value
 from runner.site.series import Download, Series, coded, load_series, plot_document, publish
 from runner.site.view import RunView, digest
 from runner.site.writer import Progress, Writer, every, printable_json, script_json
@@ -31,7 +31,7 @@ _TILES = (
     "ttfb",
     "retransmission_ratio",
 )
-ITERATION_COLUMNS = (
+_COLUMNS = (
     "ttlb",
     "goodput",
     "efficiency",
@@ -46,16 +46,13 @@ _LEAST_SHARE = 0.001  # of the time, summed over the iterations; a limit with a 
 
 
 @dataclass(frozen=True)
-class PairRow:
-    """One iteration of the table."""
+class IterationRow:
+    """One iteration of the table. `numbers`: a text for each column."""
 
     result: Result
-    sign: str
-    numbers: tuple[str, ...]  # one number for each of ITERATION_COLUMNS
+    numbers: tuple[str, ...]
     broken: tuple[Invariant, ...]
-    unchecked: int  # invariants that could not be checked
     downloads: Sequence[Download]
-    plotted: bool
 
 
 def pair_context(
@@ -65,18 +62,12 @@ def pair_context(
     title = f"Offset versus time, {cell.client} → {cell.server}, {cell.case.name}"
     shown = _first_plot(cell, series)
     others = [behind for iteration, behind in series.items() if iteration != shown]
-    return {
-        "cell": cell,
+    return _common(cell, [BY_KEY[key] for key in _COLUMNS], "sample", downloads) | {
         "client": run.implementations.get(cell.client),
         "server": run.implementations.get(cell.server),
-        "verdict": cells.outcomes_text(cell.results, "iteration") + "." if cell.results else "Not run yet.",
-        "links": cells.links(cell.case),
         "transfer": cells.transfer_facts(cell.case, [cell]),
         "tiles": [(BY_KEY[key], cell.summaries[key]) for key in _TILES if key in cell.summaries],
         "groups": _groups(cell.summaries),
-        "columns": [BY_KEY[key] for key in ITERATION_COLUMNS],
-        "rows": [_row(result, downloads, series) for result in cell.results],
-        "reasons": reasons(cell.results),
         "notes": notes(cell.results),
         "judged": [result for result in cell.results if result.public is not None],
         "public_differs": any(result.public and result.public.outcome is not result.outcome for result in cell.results),
@@ -84,10 +75,54 @@ def pair_context(
         "diagnosed": [result for result in cell.results if result.diagnoses],
         "readings": next((result.readings for result in cell.results if result.iteration == cell.shown), ()),
         "shown": shown,
+        "plotted": set(series),
         "sky": _sky(cell, shown, series),
         "drawing": charts.offset_plot(series.get(shown or 0), others, title=title),
         "plot": _plot(cell, series, shown),
     }
+
+
+def load_context(run: Run, cell: Cell, *, downloads: Mapping[int, Sequence[Download]]) -> dict[str, Any]:
+    """The variables of the template `load_cell.html`, for a download or a page load. `downloads` is by iteration."""
+    source, numbers = ("page", PAGE_NUMBERS) if cell.case.page else ("sample", DOWNLOAD_NUMBERS)
+    metrics = [cells.shown(number) for number in numbers]
+    succeeded = [result for result in cell.results if result.outcome is Outcome.SUCCEEDED]
+    summaries = [
+        (metric, summarise(value(getattr(result, source), metric.key) for result in succeeded)) for metric in metrics
+    ]
+    return _common(cell, metrics, source, downloads) | {
+        "middlebox": run.middleboxes.get(cell.via),
+        "tiles": [(metric, summary) for metric, summary in summaries if summary is not None],
+    }
+
+
+def _common(
+    cell: Cell, columns: Sequence[Metric], source: str, downloads: Mapping[int, Sequence[Download]]
+) -> dict[str, Any]:
+    """The variables of both templates. `source`: the field of a result that has the numbers of the columns."""
+    return {
+        "cell": cell,
+        "verdict": cells.outcomes_text(cell.results, "iteration") + "." if cell.results else "Not run yet.",
+        "links": cells.links(cell.case),
+        "columns": columns,
+        "rows": [_row(result, columns, getattr(result, source), downloads) for result in cell.results],
+        "reasons": reasons(cell.results),
+    }
+
+
+def _row(
+    result: Result,
+    columns: Sequence[Metric],
+    numbers: Sample | PageLoad | None,
+    downloads: Mapping[int, Sequence[Download]],
+) -> IterationRow:
+    values = [(metric, value(numbers, metric.key)) for metric in columns]
+    return IterationRow(
+        result=result,
+        numbers=tuple("–" if number is None else metric.number(number) for metric, number in values),
+        broken=tuple(invariant for invariant in result.invariants if invariant.holds is False),
+        downloads=downloads.get(result.iteration, ()),
+    )
 
 
 def _first_plot(cell: Cell, series: Mapping[int, Series]) -> int | None:
@@ -113,18 +148,6 @@ def _groups(summaries: Mapping[str, Summary]) -> dict[str, list[tuple[Metric, Su
     return groups
 
 
-def _row(result: Result, downloads: Mapping[int, Sequence[Download]], series: Mapping[int, Series]) -> PairRow:
-    return PairRow(
-        result=result,
-        sign=SIGNS[result.outcome],
-        numbers=tuple(_number(BY_KEY[key], value(result.sample, key)) for key in ITERATION_COLUMNS),
-        broken=tuple(invariant for invariant in result.invariants if invariant.holds is False),
-        unchecked=sum(invariant.holds is None for invariant in result.invariants),
-        downloads=downloads.get(result.iteration, ()),
-        plotted=result.iteration in series,
-    )
-
-
 def _limits(results: Sequence[Result]) -> list[str]:
     """The limits of all iterations. The limit with the largest share of the time comes first."""
     total: dict[str, float] = {}
@@ -132,10 +155,6 @@ def _limits(results: Sequence[Result]) -> list[str]:
         for limit, share in result.limits.items():
             total[limit] = total.get(limit, 0.0) + share
     return sorted((limit for limit in total if total[limit] >= _LEAST_SHARE), key=lambda limit: -total[limit])
-
-
-def _number(metric: Metric, number: float | None) -> str:
-    return "–" if number is None else metric.number(number)
 
 
 def reasons(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
@@ -171,97 +190,6 @@ def _plot(cell: Cell, series: Mapping[int, Series], shown: int | None) -> dict[s
             }
         )
     return {"case": cell.case.name, "shown": shown, "median": cell.median, "curves": curves}
-
-
-# The data of the page of one matrix cell with a download or a page load.
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of numbers in the table of iterations."""
-
-    metric: Metric
-    of: Callable[[Result], float | None]
-
-    @property
-    def label(self) -> str:
-        return self.metric.label
-
-    @property
-    def unit(self) -> str:
-        return self.metric.unit.name
-
-    @property
-    def formula(self) -> str:
-        return self.metric.formula
-
-    def number(self, value: float) -> str:
-        """A value in SI units, without its unit."""
-        return self.metric.number(value)
-
-
-def _sample(number: Number) -> Column:
-    return Column(shown(number), lambda result: getattr(result.sample, number.key, None))
-
-
-def _page(number: Number) -> Column:
-    def value(result: Result) -> float | None:
-        number_value: float | None = getattr(result.page, number.key, None)
-        return number_value
-
-    return Column(shown(number), value)
-
-
-_DOWNLOAD = tuple(map(_sample, DOWNLOAD_NUMBERS))
-_LOAD = tuple(map(_page, PAGE_NUMBERS))
-
-
-@dataclass(frozen=True)
-class LoadRow:
-    """One iteration of the table."""
-
-    result: Result
-    sign: str
-    numbers: tuple[str, ...]  # one number for each column
-    crossed: tuple[str, ...]  # sentences about how the traffic crossed the satellite link
-    visible: tuple[str, ...]  # names of the private data that an eavesdropper sees
-    broken: tuple[Invariant, ...]
-    downloads: Sequence[Download]
-
-
-def load_context(run: Run, cell: Cell, *, downloads: Mapping[int, Sequence[Download]]) -> dict[str, Any]:
-    """The variables of the template `load_cell.html`. `downloads` is by iteration."""
-    columns = _LOAD if cell.case.page else _DOWNLOAD
-    return {
-        "cell": cell,
-        "middlebox": run.middleboxes.get(cell.via),
-        "verdict": cells.outcomes_text(cell.results, "iteration") + "." if cell.results else "Not run yet.",
-        "links": cells.links(cell.case),
-        "tiles": [(column, summary) for column in columns if (summary := _summary(cell, column)) is not None],
-        "columns": columns,
-        "rows": [_load_row(result, columns, downloads) for result in cell.results],
-        "reasons": reasons(cell.results),
-    }
-
-
-def _summary(cell: Cell, column: Column) -> Summary | None:
-    return summarise(column.of(result) for result in cell.results if result.outcome is Outcome.SUCCEEDED)
-
-
-def _load_row(result: Result, columns: Sequence[Column], downloads: Mapping[int, Sequence[Download]]) -> LoadRow:
-    values = [column.of(result) for column in columns]
-    crossing = result.crossing
-    return LoadRow(
-        result=result,
-        sign=SIGNS[result.outcome],
-        numbers=tuple(
-            "–" if value is None else column.number(value) for column, value in zip(columns, values, strict=True)
-        ),
-        crossed=tuple(carried(crossing)) if crossing is not None else (),
-        visible=crossing.visible if crossing is not None else (),
-        broken=tuple(invariant for invariant in result.invariants if invariant.holds is False),
-        downloads=downloads.get(result.iteration, ()),
-    )
 
 
 # Draws the pages of matrix cells: one page per pair and case, with plots and files. A page is drawn again only when

@@ -85,52 +85,6 @@ def _why(known: Mapping[str, Mapping[str, float]], slow: str, fast: str) -> str:
 # Cells of different protocols are never mixed. Only iterations that succeeded count.
 
 
-@dataclass(frozen=True)
-class Definition:
-    """A term of the section on shares and ranks, with its definition in plain text."""
-
-    label: str
-    formula: str
-    note: str
-
-
-DEFINITIONS = (
-    Definition(
-        "share of the variance",
-        "log delivery time = mean + server + client + pair + residual, all random; share = its variance / sum of the "
-        "four",
-        "From mean squares of the cells' means (unweighted means, Henderson's method 3; Searle, Casella and McCulloch, "
-        "1992); a value below 0 counts as 0. The residual is the difference between iterations of one cell; when each "
-        "cell has one iteration, it can't be separated from the pair. Interval: 95 %, generalised (Weerahandi, 1993), "
-        "with the run's seed. "
-        "The shares hold for the stacks of this matrix; other stacks have other shares.",
-    ),
-    Definition(
-        "median over the opposite role",
-        "of a server: median of its cells' median delivery times over all clients; of a client: over all servers",
-        "In brackets: the exact 95 % interval over n cells (order statistics); for n below 6, the range.",
-    ),
-    Definition(
-        "rank",
-        "1 + number of stacks with a shorter median delivery time",
-        "Interval: 95 %. Two stacks are compared by a paired t test on the logarithms of their cells' medians, with a "
-        "pair for each stack of the opposite role. So the test includes the noise of the iterations and of the "
-        "opposite role. All comparisons of a stack share the 5 % (Bonferroni; Mogstad et al., Inference for Ranks, "
-        "2024). With one iteration of each pair, or one stack in the opposite role, there are no ranks.",
-    ),
-    Definition(
-        "congestion controller",
-        "median of the cells' median delivery times, by the controller that the server's entry or variant names",
-        "Controllers of the same name differ between stacks. n counts cells.",
-    ),
-    Definition(
-        "Spearman's ρ of two measurements",
-        "correlation of the ranks that the pairs' median delivery times have in both",
-        "Interval: 95 %, Fisher's z with the variance of Bonett and Wright (2000), from n = 16 on. n counts pairs.",
-    ),
-)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Decision:
     """One measurement over one protocol. `shares` is None when the table of cells is too small to compute shares."""

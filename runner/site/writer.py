@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from posixpath import dirname, normpath
@@ -20,11 +21,11 @@ from markupsafe import Markup
 from runner.files import remove_tree
 from runner.model.link import real_link_sentences
 from runner.model.run import Run
+from runner.model.stack import carried
 from runner.paths import ROOT
 from runner.site import charts
-from runner.site.cells import BY_KEY, SIGNS, STEPS, amount, digits, host_text, moment, step_of, stylesheet, subscript
+from runner.site.cells import BY_KEY, SIGNS, STEPS, amount, digits, host_text, moment, step_of, subscript
 from runner.site.charts import limit_class
-from runner.site.exports import RUN_DOCUMENT
 from runner.site.pages import navigation
 from runner.site.view import MARKER, RunView, case_href, stack_href
 from runner.units import format_data_rate, format_duration, format_size, printable
@@ -39,6 +40,8 @@ TONIGHT = "tonight.html"
 ROBUSTNESS = "robustness.html"
 REPORTS = "robustness"  # folder of the stacks' reports
 SITE_FILES = ("index.html", "runs.html", TONIGHT, ROBUSTNESS, "atom.xml", "logs.json", MARKER)
+RUN_DOCUMENT = "downloads/run.json.gz"
+"""The path of the whole run, relative to the run's folder. Compression makes it seven to ten times smaller."""
 RESERVED = (STATIC, BADGES, LATEST, REPORTS, *SITE_FILES)
 """Names that the site's folder uses itself. No run may have one of these names."""
 
@@ -70,6 +73,7 @@ def _environment() -> Environment:
     environment.policies["json.dumps_function"] = script_json
     environment.filters |= {
         "moment": moment,
+        "stamp": lambda unix_s: f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%dT%H:%M:%SZ}",
         "duration": format_duration,
         "data_rate": format_data_rate,
         "size": format_size,
@@ -88,10 +92,16 @@ def _environment() -> Environment:
         "by_key": BY_KEY,
         "steps": STEPS,
         "amount": amount,
+        "carried": carried,
         "mark_of": charts.key,
         "run_document": RUN_DOCUMENT,
     }
     return environment
+
+
+def rendered(template: str, context: Mapping[str, Any]) -> bytes:
+    """The template with these variables, without characters that hide or reverse other text."""
+    return printable(_environment().get_template(template).render(context)).encode()
 
 
 class Writer:
@@ -100,35 +110,27 @@ class Writer:
     def __init__(self, root: Path, final: Path) -> None:
         self.root = root
         self.final = final
-        self.templates = _environment()
 
     def load(self) -> None:
         """Compile all templates now. Otherwise each forked process would have to compile them again."""
-        for name in self.templates.list_templates():
-            self.templates.get_template(name)
+        for name in _environment().list_templates():
+            _environment().get_template(name)
 
     def static(self) -> None:
         """Write the files that all pages load."""
         shutil.copytree(WEB / "static", self.root / STATIC, dirs_exist_ok=True)
-        (self.root / STATIC / "scale.css").write_text(stylesheet())
 
     def page(self, path: str, template: str, view: RunView, context: Mapping[str, Any]) -> None:
         """Write a page of a run; `path` is relative to the site."""
         here = path.partition("/")[2]
         places = {"root": "../" * path.count("/"), "base": "../" * here.count("/"), "here": here}
-        self._write(path, self._rendered(template, {**places, **_run_context(view), **context}))
+        self.file(path, rendered(template, {**places, **_run_context(view), **context}))
 
     def site_page(self, path: str, template: str, view: RunView, context: Mapping[str, Any]) -> None:
         """Write a page about all runs; its navigation is that of `view`."""
         root = "../" * path.count("/")
         places = {"root": root, "base": f"{root}{quote(view.name)}/", "here": f"../{path}"}
-        self._write(path, self._rendered(template, {**places, **_run_context(view), **context}))
-
-    def _rendered(self, template: str, context: Mapping[str, Any]) -> str:
-        return self.templates.get_template(template).render(context)
-
-    def _write(self, path: str, text: str) -> None:
-        self.file(path, printable(text).encode())
+        self.file(path, rendered(template, {**places, **_run_context(view), **context}))
 
     def file(self, path: str, content: bytes) -> None:
         """Replace the file atomically. A file that already has this content is not touched."""

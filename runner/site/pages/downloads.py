@@ -7,6 +7,7 @@ from runner.site import exports
 from runner.site.exports import public_result, redirections
 from runner.site.pages import Asset, Page, Pages
 from runner.site.view import RunView
+from runner.site.writer import RUN_DOCUMENT
 
 NAV = (5, "Downloads", "downloads/index.html")
 
@@ -21,7 +22,7 @@ def pages(view: RunView) -> Pages:
             "The matrix in the format that the web page of the public QUIC Interop Runner reads.",
         ),
         (
-            exports.RUN_DOCUMENT,
+            RUN_DOCUMENT,
             exports.run_document(view.folder, exports.cell_records(view)),
             "The whole run in SI units: plan, all stored results, all cells. JSON, compressed by gzip.",
         ),

@@ -18,7 +18,7 @@ from runner.site.cells import BY_KEY, COLOURED, METRICS, SIGNS, STATISTICS, SWIT
 from runner.site.front_data import stack_names
 from runner.site.pages import Page, Pages, has_stacks
 from runner.site.pages.vias import ViaRow, findings, rows_of, sentences, visibility
-from runner.site.view import DEFINITIONS, RunView, agreements, case_href, stack_href
+from runner.site.view import RunView, agreements, case_href, stack_href
 
 # The matrices of measurements on the overview: rows, columns and their cells, with numbers and means.
 
@@ -327,7 +327,6 @@ def _deciding(view: RunView) -> dict[str, Any]:
     return {
         "decisions": view.decided if stacks else [],
         "agreements": agreements(view.run, view.table) if stacks else [],
-        "deciding": DEFINITIONS,
     }
 
 
