@@ -8,8 +8,10 @@ from statistics import fmean, median
 from runner.compare.stats import Attempts
 from runner.model.result import Outcome
 from runner.model.run import Kind
+from runner.model.stack import NO_VIA
 from runner.site.cells import BY_KEY, NARROW, Cell, amount, run_sentence
 from runner.site.charts import Mark
+from runner.site.pages import has_stacks
 from runner.site.view import Decision, RunView
 
 # The sentences at the top of a run's overview, made from its numbers.
@@ -35,7 +37,7 @@ def sentences(view: RunView, decided: Sequence[Decision]) -> list[str]:
     sentences += list(_speed(view))[:1]
     sentences += list(_deciding(decided))[:1]
     sentences += list(_limits(view))[:1]
-    sentences += list(_wrong(view))[:1]
+    sentences += list(failed(view))
     sentences += list(_outdated(view))
     return sentences
 
@@ -129,18 +131,25 @@ def _limits(view: RunView) -> Iterator[str]:
     yield f"Limits of the transfers, by time: {', '.join(named)}{often}."
 
 
-def _wrong(view: RunView) -> Iterator[str]:
+def failed(view: RunView) -> Iterator[str]:
+    """A sentence about the jobs that failed: their causes, and the stack (or the middlebox, when the run tests only
+    middleboxes) of most of them."""
     failed = [result for result in view.results.values() if result.outcome is Outcome.FAILED]
     if not failed:
-        judged = sum(result.outcome is Outcome.SUCCEEDED for result in view.results.values())
-        yield "No job failed by the fault of a stack." if judged else "No job has succeeded yet."
+        judged = any(result.outcome is Outcome.SUCCEEDED for result in view.results.values())
+        whose = "stack" if has_stacks(view.run) else "middlebox"
+        yield f"No job failed by the fault of a {whose}." if judged else "No job has succeeded yet."
         return
     codes = Counter(result.findings[0].code if result.findings else "unknown" for result in failed)
     named = [f"{code} ({jobs:,})" for code, jobs in codes.most_common(_MOST_NAMED)]
-    roles = Counter((getattr(result, role), role) for result in failed for role in ("server", "client"))
-    (stack, role), times = roles.most_common(1)[0]
     lead = f"{amount(len(failed), 'job')} failed, by cause: {', '.join(named)}"
-    yield f"{lead}; {times} of them with {stack} as {role}." if times > 1 else f"{lead}."
+    if has_stacks(view.run):
+        words = [f"with {getattr(result, role)} as {role}" for result in failed for role in ("server", "client")]
+    else:
+        words = [f"via {result.via or NO_VIA}" for result in failed]
+    where, times = Counter(words).most_common(1)[0]
+    of = "all" if times == len(failed) else f"{times} of them"
+    yield f"{lead}; {of} {where}." if times > 1 else f"{lead}."
 
 
 def _outdated(view: RunView) -> Iterator[str]:

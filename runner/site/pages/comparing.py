@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from runner.compare import report
-from runner.compare.rankings import Correlation, spearman
+from runner.compare.rankings import spearman
 from runner.model.run import Kind
 from runner.site.cells import BY_KEY, NARROW, Cell
 from runner.site.charts import Axis, Mark, scatter
@@ -23,19 +23,10 @@ _VARIANT_METRICS = ("ttlb", "goodput", "efficiency", "handshake_time", "retransm
 
 def pages(view: RunView) -> Pages:
     """The page."""
-    grid = _grid(view)
+    pairs = list(combinations(_measurements(view), 2))
     context: dict[str, Any] = {
-        "grid": [
-            {
-                "first": first,
-                "other": other,
-                "by_server": _scatter(view, first, other, "server"),
-                "by_controller": _scatter(view, first, other, "controller"),
-                "correlation": _correlation(view, first, other),
-            }
-            for first, other in grid
-        ],
-        "left_out": len(list(combinations(_measurements(view), 2))) - len(grid),
+        "grid": [_against(view, first, other) for first, other in pairs[:_MOST_PAIRS]],
+        "left_out": max(0, len(pairs) - _MOST_PAIRS),
         "server_groups": list(groups(view, "server").items()),
         "controller_groups": list(groups(view, "controller").items()),
         "variants": _variants(view),
@@ -57,8 +48,13 @@ def _measurements(view: RunView) -> list[str]:
     return [name for name in named if view.run.cases[name].kind is Kind.MEASUREMENT] or named
 
 
-def _grid(view: RunView) -> list[tuple[str, str]]:
-    return list(combinations(_measurements(view), 2))[:_MOST_PAIRS]
+def _against(view: RunView, first: str, other: str) -> dict[str, Any]:
+    """The efficiencies of the pairs in two measurements: a chart for each kind of colours, and their correlation."""
+    title = f"Efficiency in {other} against {first}, by"
+    marks = {by: scatter_marks(view, first, other, by) for by in ("server", "controller")}
+    charts = {f"by_{by}": relation(some, first, other, title=f"{title} {by}") for by, some in marks.items()}
+    correlation = spearman([mark.x for mark in marks["server"]], [mark.y for mark in marks["server"]])
+    return charts | {"first": first, "other": other, "correlation": correlation}
 
 
 def groups(view: RunView, by: str) -> dict[str, int]:
@@ -98,19 +94,10 @@ def scatter_marks(view: RunView, first: str, other: str, by: str) -> list[Mark]:
     return sorted(marks, key=lambda mark: mark.title)
 
 
-def _scatter(view: RunView, first: str, other: str, by: str) -> Markup:
-    return scatter(
-        scatter_marks(view, first, other, by),
-        Axis(label=f"η in {first} (%)", end=100.0),
-        Axis(label=f"η in {other} (%)", end=100.0),
-        title=f"Efficiency in {other} against {first}, by {by}",
-        diagonal=True,
-    )
-
-
-def _correlation(view: RunView, first: str, other: str) -> Correlation | None:
-    marks = scatter_marks(view, first, other, "server")
-    return spearman([mark.x for mark in marks], [mark.y for mark in marks])
+def relation(marks: list[Mark], first: str, other: str, *, title: str) -> Markup:
+    """The efficiencies of pairs in one case against those in another case."""
+    across, up = (Axis(label=f"η in {case} (%)", end=100.0) for case in (first, other))
+    return scatter(marks, across, up, title=title, diagonal=True)
 
 
 def _variants(view: RunView) -> list[dict[str, Any]]:

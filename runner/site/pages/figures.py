@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 
 from runner.model.deployment import REAL
@@ -15,7 +13,7 @@ from runner.site import charts, exports, headlines
 from runner.site.cells import BY_KEY, Cell
 from runner.site.charts import Axis, Mark, Strip, curves, heat, lines, scatter, standalone, strips
 from runner.site.pages import Asset, Page, Pages
-from runner.site.pages.comparing import groups, scatter_marks
+from runner.site.pages.comparing import groups, relation, scatter_marks
 from runner.site.series import KINDS, Series, joined, load_series
 from runner.site.view import RunView, controller, stack_href
 
@@ -24,6 +22,7 @@ from runner.site.view import RunView, controller, stack_href
 Figure = dict[str, Any]
 _BASE = "../"
 _MOST_PANELS = 6
+_FLAT = (860.0, 320.0)  # size of a drawing over time
 
 
 def cases_of(view: RunView) -> list[str]:
@@ -38,21 +37,21 @@ def plain(view: RunView, case: str) -> list[Cell]:
     return [cell for cell in view.cells_of(case) if not cell.label]
 
 
-def _rows(
-    view: RunView, cases: Iterable[str], metrics: tuple[str, ...] = ("goodput", "efficiency")
-) -> list[dict[str, Any]]:
-    """One row for each cell: mean and median over its iterations, in SI units."""
-    figures = []
-    for case in cases:
-        for cell in plain(view, case):
-            if metrics[0] in cell.summaries:
-                row: dict[str, Any] = {"server": cell.server, "client": cell.client, "case": case}
-                row["controller"] = controller(view.run.implementations, cell.server)
-                for metric in metrics:
-                    summary = cell.summaries.get(metric)
-                    row |= {f"{metric}_mean": summary and summary.mean, f"{metric}_median": summary and summary.median}
-                figures.append(row)
-    return figures
+def _rows(view: RunView, cases: Iterable[str]) -> list[dict[str, Any]]:
+    """One row for each cell with a goodput: mean and median over its iterations, in SI units."""
+    rows = []
+    for cell in (cell for case in cases for cell in plain(view, case) if "goodput" in cell.summaries):
+        row: dict[str, Any] = cell.place | {"controller": controller(view.run.implementations, cell.server)}
+        for metric in ("goodput", "efficiency"):
+            summary = cell.summaries.get(metric)
+            row |= {f"{metric}_mean": summary and summary.mean, f"{metric}_median": summary and summary.median}
+        rows.append(row)
+    return rows
+
+
+def _goodput_mark(cell: Cell, **more: Any) -> Mark:
+    """A mark at the cell's mean goodput in Mbit/s."""
+    return Mark(x=cell.summaries["goodput"].mean / 1e6, title=cell.ends, **more)
 
 
 def matrices(view: RunView) -> Figure:
@@ -89,20 +88,11 @@ def distributions(view: RunView) -> Figure:
                 sample = result.sample if result.outcome is Outcome.SUCCEEDED else None
                 rate = sample.goodput if sample is not None and sample.goodput is not None else 0.0
                 share = rate / cell.case.forward.data_rate
-                title = f"{cell.client} → {cell.server}, {case}, iteration {result.iteration}"
+                title = f"{cell.ends}, {case}, iteration {result.iteration}"
                 goodput.append(Mark(x=rate / 1e6, title=title, href=_BASE + cell.href))
                 efficiency.append(Mark(x=100 * share, title=title, href=_BASE + cell.href))
-                rows.append(
-                    {
-                        "server": cell.server,
-                        "client": cell.client,
-                        "case": case,
-                        "iteration": result.iteration,
-                        "outcome": result.outcome.value,
-                        "goodput": rate,
-                        "efficiency": share,
-                    }
-                )
+                row = cell.place | {"iteration": result.iteration, "outcome": result.outcome.value}
+                rows.append(row | {"goodput": rate, "efficiency": share})
         left.append(Strip(label=case, marks=goodput, note=f"n {len(goodput)}"))
         right.append(Strip(label=case, marks=efficiency, note=f"n {len(efficiency)}"))
     panels = [
@@ -121,16 +111,8 @@ def swarms(view: RunView) -> Figure:
     numbers = groups(view, "server")
     rows = []
     for case in cases_of(view):
-        marks = [
-            Mark(
-                x=cell.summaries["goodput"].mean / 1e6,
-                title=f"{cell.client} → {cell.server}",
-                href=_BASE + cell.href,
-                group=numbers[cell.server],
-            )
-            for cell in plain(view, case)
-            if "goodput" in cell.summaries
-        ]
+        known = [cell for cell in plain(view, case) if "goodput" in cell.summaries]
+        marks = [_goodput_mark(cell, href=_BASE + cell.href, group=numbers[cell.server]) for cell in known]
         rows.append(Strip(label=case, marks=marks, note=f"n {len(marks)}"))
     chart = strips(rows, Axis(label="mean goodput (Mbit/s)"), title="Mean goodput of each pair, by measurement")
     return {
@@ -165,39 +147,17 @@ def relations(view: RunView, by: str, most: int) -> Figure:
     """Figures 5.5 and 5.6: efficiency in one measurement against efficiency in another measurement. `by`: `server` or
     `controller`, for the colours."""
     cases = cases_of(view)
-    pairs = [(first, other) for index, other in enumerate(cases) for first in cases[:index]][:most]
-    panels = []
-    rows = []
-    for first, other in pairs:
-        marks = scatter_marks(view, first, other, by)
-        rows += [
-            {
-                "pair": mark.title.partition(":")[0],
-                "x": first,
-                "y": other,
-                "x_value": mark.x / 100,
-                "y_value": mark.y / 100,
-            }
-            for mark in marks
-        ]
-        marks = [Mark(x=m.x, y=m.y, title=m.title, href=_BASE + m.href, group=m.group) for m in marks]
-        panels.append(
-            (
-                f"{first}, {other}",
-                scatter(
-                    marks,
-                    Axis(label=f"η in {first} (%)", end=100.0),
-                    Axis(label=f"η in {other} (%)", end=100.0),
-                    title=f"{other} against {first}",
-                    diagonal=True,
-                ),
-            )
-        )
-    legend = shapes(groups(view, by))
+    rows, panels = [], []
+    for first, other in [(first, other) for index, other in enumerate(cases) for first in cases[:index]][:most]:
+        marks = [replace(mark, href=_BASE + mark.href) for mark in scatter_marks(view, first, other, by)]
+        for mark in marks:
+            row = {"pair": mark.title.partition(":")[0], "x": first, "y": other}
+            rows.append(row | {"x_value": mark.x / 100, "y_value": mark.y / 100})
+        panels.append((f"{first}, {other}", relation(marks, first, other, title=f"{other} against {first}")))
     return {
         "panels": panels,
         "rows": rows,
-        "text": f"Median η of each pair. {by.capitalize()}: {legend}.",
+        "text": f"Median η of each pair. {by.capitalize()}: {shapes(groups(view, by))}.",
     }
 
 
@@ -215,33 +175,20 @@ _SHAPES = ("circle", "square", "triangle", "diamond", "cross", "triangle down", 
 
 def before_and_now(view: RunView) -> Figure:
     """Figure 5.21: this run compared with the previous run. The thesis compares with the public runner instead."""
+    if view.before is None:
+        return {}
     rows: list[dict[str, Any]] = []
-    figure_rows = []
-    if view.before is not None:
-        for case in cases_of(view):
-            for group, view_of_group in enumerate((view.before, view)):
-                cells = [cell for cell in plain(view_of_group, case) if "goodput" in cell.summaries]
-                marks = [Mark(x=c.summaries["goodput"].mean / 1e6, title=f"{c.client} → {c.server}") for c in cells]
-                figure_rows.append(
-                    Strip(label=f"{case}, {view_of_group.name}", marks=marks, group=group, note=f"n {len(marks)}")
-                )
-                rows += [
-                    {
-                        "run": view_of_group.name,
-                        "server": c.server,
-                        "client": c.client,
-                        "case": case,
-                        "goodput_mean": c.summaries["goodput"].mean,
-                    }
-                    for c in cells
-                ]
-    chart = strips(
-        figure_rows,
-        Axis(label="mean goodput (Mbit/s)"),
-        title="Mean goodput of each pair, in this run and the previous one",
-    )
+    drawn = []
+    for case in cases_of(view):
+        for group, run in enumerate((view.before, view)):
+            cells = [cell for cell in plain(run, case) if "goodput" in cell.summaries]
+            marks = [_goodput_mark(cell) for cell in cells]
+            drawn.append(Strip(label=f"{case}, {run.name}", marks=marks, group=group, note=f"n {len(marks)}"))
+            means = ({"goodput_mean": cell.summaries["goodput"].mean} for cell in cells)
+            rows += [{"run": run.name} | cell.place | mean for cell, mean in zip(cells, means, strict=True)]
+    title = "Mean goodput of each pair, in this run and the previous one"
     return {
-        "panels": [("", chart)] if figure_rows else [],
+        "panels": [("", strips(drawn, Axis(label="mean goodput (Mbit/s)"), title=title))],
         "rows": rows,
         "text": "The thesis compares with the public runner. Here it is the previous run of the same plan.",
     }
@@ -270,10 +217,7 @@ def over_runs(view: RunView) -> Figure:
             title=f"Goodput in {case} by server over the runs",
         )
         panels.append((case, chart))
-    return {
-        "panels": panels,
-        "rows": rows,
-    }
+    return {"panels": panels, "rows": rows}
 
 
 def conditions(view: RunView) -> Figure:
@@ -297,14 +241,11 @@ def conditions(view: RunView) -> Figure:
         )
     clock = Axis(label="begin of the job (UTC)", dates=True)
     panels = [
-        (
-            "time in which some task waited for a CPU",
-            scatter(pressure, clock, Axis(label="CPU pressure (%)"), title="CPU pressure over time", size=(860, 300)),
-        ),
-        (
-            "99th percentile of the simulator's lateness",
-            scatter(late, clock, Axis(label="lateness (ms)"), title="Lateness over time", size=(860, 300)),
-        ),
+        (caption, scatter(marks, clock, Axis(label=label), title=title, size=_FLAT))
+        for marks, caption, label, title in (
+            (pressure, "time in which some task waited for a CPU", "CPU pressure (%)", "CPU pressure over time"),
+            (late, "99th percentile of the simulator's lateness", "lateness (ms)", "Lateness over time"),
+        )
     ]
     return {
         "panels": panels,
@@ -313,62 +254,28 @@ def conditions(view: RunView) -> Figure:
     }
 
 
-def _efficiencies(view: RunView) -> Iterator[tuple[int, Cell, Result, float]]:
-    """Every efficiency of a successful job whose start is known: the number of its case, its cell, its result, and the
-    value as a fraction."""
-    for group, case in enumerate(cases_of(view)):
-        for cell in plain(view, case):
-            for result in cell.results:
-                efficiency = result.sample.efficiency if result.sample is not None else None
-                if efficiency is not None and result.started_unix_s and result.outcome is Outcome.SUCCEEDED:
-                    yield group, cell, result, efficiency
-
-
 def over_time(view: RunView) -> Figure:
     """Figure 5.24: every efficiency over the time of the run and over the time of day, with least-squares lines."""
-    rows, along, daily = [], [], []
-    for group, cell, result, efficiency in _efficiencies(view):
-        at = result.started_unix_s
-        moment = datetime.fromtimestamp(at, UTC)
-        hour = moment.hour + moment.minute / 60 + moment.second / 3600
-        title = f"{cell.client} → {cell.server}, {cell.case.name}"
-        along.append(Mark(x=at, y=100 * efficiency, title=title, group=group))
-        daily.append(Mark(x=hour, y=100 * efficiency, title=title, group=group))
-        rows.append(
-            {
-                "server": cell.server,
-                "client": cell.client,
-                "case": cell.case.name,
-                "iteration": result.iteration,
-                "started_unix_s": at,
-                "hour_utc": hour,
-                "efficiency": efficiency,
-                "goodput": result.sample.goodput if result.sample is not None else None,
-            }
-        )
+    rows: list[dict[str, Any]] = []
+    along: list[Mark] = []
+    daily: list[Mark] = []
+    for group, case in enumerate(cases_of(view)):
+        for cell, result in ((known, result) for known in plain(view, case) for result in known.results):
+            at, sample = result.started_unix_s, result.sample
+            if not at or result.outcome is not Outcome.SUCCEEDED or sample is None or sample.efficiency is None:
+                continue
+            hour = at % 86_400 / 3600  # Unix time has no leap seconds
+            mark = Mark(x=at, y=100 * sample.efficiency, title=f"{cell.ends}, {case}", group=group)
+            along.append(mark)
+            daily.append(replace(mark, x=hour))
+            row = cell.place | {"iteration": result.iteration, "started_unix_s": at, "hour_utc": hour}
+            rows.append(row | {"efficiency": sample.efficiency, "goodput": sample.goodput})
     panels = [
-        (
-            "over the run",
-            scatter(
-                along,
-                Axis(label="begin of the job (UTC)", dates=True),
-                Axis(label="η (%)", end=100.0),
-                title="Efficiency over time",
-                size=(860, 320),
-                trend=True,
-            ),
-        ),
-        (
-            "over the day",
-            scatter(
-                daily,
-                Axis(label="hour of the day (UTC)", end=24.0),
-                Axis(label="η (%)", end=100.0),
-                title="Efficiency over the time of day",
-                size=(860, 320),
-                trend=True,
-            ),
-        ),
+        (caption, scatter(marks, across, Axis(label="η (%)", end=100.0), title=title, size=_FLAT, trend=True))
+        for marks, across, caption, title in (
+            (along, Axis(label="begin of the job (UTC)", dates=True), "over the run", "Efficiency over time"),
+            (daily, Axis(label="hour of the day (UTC)", end=24.0), "over the day", "Efficiency over the time of day"),
+        )
     ]
     return {
         "panels": panels,
@@ -396,7 +303,7 @@ class DrawnTrace:
 
     @property
     def name(self) -> str:
-        return f"{self.cell.client} → {self.cell.server}, {self.cell.case.name}, iteration {self.result.iteration}"
+        return f"{self.cell.ends}, {self.cell.case.name}, iteration {self.result.iteration}"
 
 
 def candidates(view: RunView) -> Iterator[tuple[Cell, Result]]:
@@ -410,24 +317,22 @@ def candidates(view: RunView) -> Iterator[tuple[Cell, Result]]:
 def best(view: RunView, score: Callable[[Cell, Result], float | None], why: str) -> DrawnTrace | None:
     """The iteration with the highest score; None when no iteration has a score."""
     scored = [(value, cell, result) for cell, result in candidates(view) if (value := score(cell, result)) is not None]
-    if not scored:
-        return None
-    _, cell, result = max(scored, key=lambda entry: entry[0])
-    return DrawnTrace(cell=cell, result=result, why=why)
+    _, cell, result = max(scored, key=lambda entry: entry[0], default=(None, None, None))
+    return None if cell is None or result is None else DrawnTrace(cell=cell, result=result, why=why)
 
 
 def diagnosed(view: RunView, *codes: str) -> DrawnTrace | None:
     """The iteration in which one of these diagnoses has the largest share."""
-    diagnosed = [
-        (diagnosis.share or 0.0, cell, result, diagnosis)
+    found = [
+        (
+            diagnosis,
+            DrawnTrace(cell=cell, result=result, why=diagnosis.sentence, start=diagnosis.start, end=diagnosis.end),
+        )
         for cell, result in candidates(view)
         for diagnosis in result.diagnoses
         if diagnosis.code in codes
     ]
-    if not diagnosed:
-        return None
-    _, cell, result, diagnosis = max(diagnosed, key=lambda entry: entry[0])
-    return DrawnTrace(cell=cell, result=result, why=diagnosis.sentence, start=diagnosis.start, end=diagnosis.end)
+    return max(found, key=lambda entry: entry[0].share or 0.0, default=(None, None))[1]
 
 
 def series_of(view: RunView, cell: Cell, iteration: int) -> Series | None:
@@ -466,6 +371,7 @@ def detail(view: RunView, trace: DrawnTrace) -> Markup:
     if not inside.any():
         return Markup()
     low = int(frames.offset[inside].min())
+    chosen = (column[inside][:2000].tolist() for column in (frames.time, frames.offset, frames.kind))
     marks = [
         Mark(
             x=at / 1e3 - 1e3 * trace.start,
@@ -473,17 +379,10 @@ def detail(view: RunView, trace: DrawnTrace) -> Markup:
             group=2 if kind else 0,
             title=f"{at / 1e6:.4f} s, offset {place}",
         )
-        for at, place, kind in zip(
-            frames.time[inside].tolist(), frames.offset[inside].tolist(), frames.kind[inside].tolist(), strict=True
-        )
+        for at, place, kind in zip(*chosen, strict=True)
     ]
-    return scatter(
-        marks[:2000],
-        Axis(label=f"ms after {trace.start:.3f} s"),
-        Axis(label=f"offset above {low / 2**20:.2f} MiB (KiB)"),
-        title=f"Detail, {trace.name}",
-        size=(860, 380),
-    )
+    across, up = Axis(label=f"ms after {trace.start:.3f} s"), Axis(label=f"offset above {low / 2**20:.2f} MiB (KiB)")
+    return scatter(marks, across, up, title=f"Detail, {trace.name}", size=(860, 380))
 
 
 def trace_rows(view: RunView, trace: DrawnTrace) -> list[dict[str, Any]]:
@@ -494,22 +393,11 @@ def trace_rows(view: RunView, trace: DrawnTrace) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for vantage in ("client", "server"):
         frames = joined(getattr(series, vantage))
-        kinds = np.array(KINDS)[frames.kind].tolist()
+        head = trace.cell.place | {"iteration": trace.result.iteration, "vantage": vantage}
+        columns = (column.tolist() for column in (frames.time, frames.offset, frames.length, frames.kind))
         rows += [
-            {
-                "client": trace.cell.client,
-                "server": trace.cell.server,
-                "case": trace.cell.case.name,
-                "iteration": trace.result.iteration,
-                "vantage": vantage,
-                "time_s": at / 1e6,
-                "offset": place,
-                "length": length,
-                "kind": kind,
-            }
-            for at, place, length, kind in zip(
-                frames.time.tolist(), frames.offset.tolist(), frames.length.tolist(), kinds, strict=True
-            )
+            head | {"time_s": at / 1e6, "offset": place, "length": length, "kind": KINDS[kind]}
+            for at, place, length, kind in zip(*columns, strict=True)
         ]
     return rows
 

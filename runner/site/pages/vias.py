@@ -4,7 +4,8 @@ read."""
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil, floor, isfinite, log10
 from statistics import median
 from typing import Any
@@ -104,58 +105,64 @@ NEEDS = "vias"
 
 
 @dataclass(frozen=True)
-class ViaCell:
-    """One middlebox in one row. `summary`: delivery times or page load times, in seconds."""
+class ViaRow:
+    """One pair in one case over its link: a row of the tables, whose middleboxes are compared with each other.
 
-    cell: Cell | None
-    summary: Summary | None
-    attempts: Attempts
-    unsupported: bool
-    won: bool
-
-
-@dataclass(frozen=True)
-class Question:
-    """One pair in one case over its link. The page compares the middleboxes separately for each question."""
+    `cells`: its cell by middlebox, in the order of the run; `none` is the cell without a middlebox. Errors of the
+    harness count nowhere, because they are not the middlebox's fault.
+    """
 
     server: str
     client: str
     case: CaseRecord
+    cells: Mapping[str, Cell | None]
+    winner: Winner | None = None
 
     @property
     def label(self) -> str:
         """The case's abbreviation. When the pair consists of stacks under test, the label begins with the pair."""
-        name = self.case.abbreviation
-        return f"{self.client} → {self.server}, {name}" if self.case.client is ClientKind.STACK else name
+        return self._with_pair(self.case.abbreviation)
 
     @property
     def title(self) -> str:
         """The case's title, which has no file size and no link. It begins with the pair when `label` does."""
-        name = self.case.title
+        return self._with_pair(self.case.title)
+
+    def _with_pair(self, name: str) -> str:
         return f"{self.client} → {self.server}, {name}" if self.case.client is ClientKind.STACK else name
 
+    def results(self, via: str) -> Sequence[Result]:
+        """The results of all iterations through `via`."""
+        cell = self.cells[via]
+        return () if cell is None else cell.results
 
-@dataclass(frozen=True)
-class ViaRow:
-    """One row of the table: a question, and its cell for each middlebox."""
+    def succeeded(self, via: str) -> list[Result]:
+        """The results of the downloads or page loads through `via` that succeeded."""
+        return [result for result in self.results(via) if result.outcome is Outcome.SUCCEEDED]
 
-    question: Question
-    cells: list[tuple[str, ViaCell]]
-    winner: Winner | None
+    def attempts(self, via: str) -> Attempts:
+        """Successes and attempts through `via`."""
+        return headlines.attempts(filter(None, [self.cells[via]]))
 
-    @property
-    def case(self) -> CaseRecord:
-        return self.question.case
+    def summary(self, via: str) -> Summary | None:
+        """The times of the downloads or page loads through `via` that succeeded, in seconds."""
+        return summarise(result.sample.ttlb for result in self.succeeded(via) if result.sample is not None)
+
+    @cached_property
+    def times(self) -> dict[str, list[float]]:
+        """The time of every attempt, in seconds, by middlebox. The time of a failed attempt is infinite, so that
+        failures never make a middlebox look faster."""
+        return {via: times_of(self.results(via)) for via in self.cells}
 
 
 @dataclass(frozen=True)
 class Against:
-    """Compares the times of every other middlebox with the times of the middlebox `reference`. `rows`: for each
-    question, the result by middlebox."""
+    """Compares the times of every other middlebox with the times of the middlebox `reference`. `rows`: for each row of
+    the tables, the result by middlebox."""
 
     reference: str
     others: list[str]
-    rows: list[tuple[Question, dict[str, Versus]]]
+    rows: list[tuple[ViaRow, dict[str, Versus]]]
 
 
 def pages(view: RunView) -> Pages:
@@ -169,246 +176,159 @@ def label(via: str) -> str:
 
 
 def rows_of(view: RunView) -> list[ViaRow]:
-    """The rows of all questions of the run."""
-    questions = _questions(view)
-    values = [({label(via): _times(view, via, question) for via in view.run.vias}, True) for question in questions]
-    best = winners(values)
-    return [_row(view, question, winner) for question, winner in zip(questions, best, strict=True)]
+    """The rows of the run, in the order of the page."""
+    rows = []
+    for server, client, name in {(job.server, job.client, job.case_link) for job in (*view.run.order, *view.results)}:
+        clients = {label(via): f"{client}+{via}" if via else client for via in view.run.vias}
+        cells = {via: view.table.get((server, through, name)) for via, through in clients.items()}
+        if name in view.run.cases:
+            rows.append(ViaRow(server, client, view.run.cases[name], cells))
+    rows.sort(key=_place)
+    best = winners([(row.times, True) for row in rows])
+    return [replace(row, winner=winner) for row, winner in zip(rows, best, strict=True)]
 
 
-def _questions(view: RunView) -> list[Question]:
-    places = {(job.server, job.client, job.case_link) for job in (*view.run.order, *view.results)}
-    cases = view.run.cases
-    questions = [Question(server, client, cases[name]) for server, client, name in places if name in cases]
-    return sorted(
-        questions,
-        key=lambda question: (
-            question.title,
-            question.case.link.base_name,
-            question.case.forward.loss,
-            question.case.file_sizes,
-        ),
-    )
+def _place(row: ViaRow) -> tuple[object, ...]:
+    """The key by which rows are ordered."""
+    case = row.case
+    return row.title, case.link.base_name, case.forward.loss, case.file_sizes, case.name, row.server, row.client
 
 
 def _context(view: RunView) -> dict[str, Any]:
-    questions, rows = _questions(view), rows_of(view)
+    rows = rows_of(view)
+    cases = {row.case.link.name: row.case for row in rows}
     return {
         "vias": [label(via) for via in view.run.vias],
         "middleboxes": [view.run.middleboxes[name] for name in view.run.vias if name],
         "downloads": [row for row in rows if not row.case.page],
         "page_loads": [row for row in rows if row.case.page],
-        "page_times": [_page_times(view, row) for row in rows if row.case.page],
-        "warm": any(question.case.warm for question in questions),
-        "against": _against(view, questions),
-        "links": _links(questions),
-        "by_size": _by_size(view, questions),
-        "ecdf": _ecdf(view, questions),
-        "by_loss": _by_loss(view, questions),
-        "by_parameter": _by_parameter(view, questions),
+        "page_times": [(row, {via: _page_times(row, via) for via in row.cells}) for row in rows if row.case.page],
+        "warm": any(row.case.warm for row in rows),
+        "against": _against(view, rows),
+        "links": [(name, links(case), case.link.note) for name, case in cases.items()],
+        "by_size": _by_size(rows),
+        "ecdf": list(_ecdf(rows)),
+        "by_loss": _by_loss(rows),
+        "by_parameter": _by_parameter(view, rows),
         "sights": _sights(view),
         "visibility": visibility(view),
         "sight_names": _sight_names(view.results.values()),
     }
 
 
-def _cell(view: RunView, via: str, question: Question) -> Cell | None:
-    client = f"{question.client}+{via}" if via else question.client
-    return view.table.get((question.server, client, question.case.name))
-
-
-def _results(view: RunView, via: str, question: Question) -> Sequence[Result]:
-    cell = _cell(view, via, question)
-    return () if cell is None else cell.results
-
-
-def _attempts(view: RunView, via: str, question: Question) -> Attempts:
-    """Successes and attempts. Errors of the harness are not counted, because they are not the middlebox's fault."""
-    cell = _cell(view, via, question)
-    return headlines.attempts([] if cell is None else [cell])
-
-
-def _values(view: RunView, via: str, question: Question) -> list[float]:
-    """The time of each successful download or page load, in seconds."""
-    samples = (result.sample for result in _results(view, via, question) if result.outcome is Outcome.SUCCEEDED)
-    return [sample.ttlb for sample in samples if sample is not None and sample.ttlb is not None]
-
-
-def _times(view: RunView, via: str, question: Question) -> list[float]:
-    """The time of every attempt, in seconds. The time of a failed attempt is infinite, so that failures never make a
-    middlebox look faster."""
-    return times_of(_results(view, via, question))
-
-
-def _against(view: RunView, questions: Sequence[Question]) -> list[Against]:
+def _against(view: RunView, rows: Sequence[ViaRow]) -> list[Against]:
     """One comparison for each reference. The references are `none` and each middlebox that is not a variant. References
     that don't encrypt packets and don't split TCP connections come first."""
-    times = [{label(via): _times(view, via, question) for via in view.run.vias} for question in questions]
-    bases = [via for via in view.run.vias if not via or not view.run.middleboxes[via].variant_of]
-    bases.sort(key=lambda via: bool(via and (view.run.middleboxes[via].encrypts or view.run.middleboxes[via].splits)))
-    table_rows = []
-    for via in bases if len(view.run.vias) > 1 else ():
-        pairs = [
-            {
-                label(other): pairs_of(_results(view, other, question), _results(view, via, question))
-                for other in view.run.vias
-            }
-            for question in questions
-        ]
-        answers = versus(times, label(via), pairs)
-        rows = [(question, answer) for question, answer in zip(questions, answers, strict=True) if answer]
-        if rows:
-            table_rows.append(Against(label(via), [label(other) for other in view.run.vias if other != via], rows))
-    return table_rows
+    boxes = view.run.middleboxes
+    bases = [via for via in view.run.vias if not via or not boxes[via].variant_of]
+    bases.sort(key=lambda via: bool(via and (boxes[via].encrypts or boxes[via].splits)))
+    comparisons = []
+    for base in map(label, bases if len(view.run.vias) > 1 else ()):
+        pairs = [{via: pairs_of(row.results(via), row.results(base)) for via in row.cells} for row in rows]
+        answers = versus([row.times for row in rows], base, pairs)
+        if answered := [(row, answer) for row, answer in zip(rows, answers, strict=True) if answer]:
+            comparisons.append(Against(base, [via for via in map(label, view.run.vias) if via != base], answered))
+    return comparisons
 
 
-def _row(view: RunView, question: Question, best: Winner | None) -> ViaRow:
-    cells = []
-    for via in view.run.vias:
-        results = _results(view, via, question)
-        cells.append(
-            (
-                label(via),
-                ViaCell(
-                    cell=_cell(view, via, question),
-                    summary=summarise(_values(view, via, question)),
-                    attempts=_attempts(view, via, question),
-                    unsupported=any(result.outcome is Outcome.UNSUPPORTED for result in results),
-                    won=best is not None and best.name == label(via),
-                ),
-            )
-        )
-    return ViaRow(question=question, cells=cells, winner=best)
+def _page_times(row: ViaRow, via: str) -> list[Summary | None]:
+    """Summaries over the successful page loads: response start, first contentful paint, load event."""
+    loads = [result.page for result in row.succeeded(via) if result.page]
+    return [
+        summarise(getattr(load, name) for load in loads)
+        for name in ("response_start", "first_contentful_paint", "load")
+    ]
 
 
-def _page_times(view: RunView, row: ViaRow) -> tuple[ViaRow, list[tuple[str, list[Summary | None]]]]:
-    """The row, and for each middlebox three summaries over the successful page loads: response start, first contentful
-    paint, load event."""
-    charts = []
-    for via in view.run.vias:
-        succeeded = (result for result in _results(view, via, row.question) if result.outcome is Outcome.SUCCEEDED)
-        loads = [result.page for result in succeeded if result.page]
-        times = (
-            [load.response_start for load in loads],
-            [load.first_contentful_paint for load in loads],
-            [load.load for load in loads],
-        )
-        charts.append((label(via), [summarise(values) for values in times]))
-    return row, charts
+def _grouped(rows: Iterable[ViaRow], key: Callable[[ViaRow], str]) -> dict[str, list[ViaRow]]:
+    groups: dict[str, list[ViaRow]] = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return groups
 
 
-def _links(questions: Iterable[Question]) -> list[tuple[str, list[tuple[str, list[str]]], str]]:
-    records = {question.case.link.name: question.case for question in questions}
-    return [(name, links(case), case.link.note) for name, case in records.items()]
-
-
-def _by_size(view: RunView, questions: Iterable[Question]) -> list[tuple[str, Markup]]:
+def _by_size(rows: Iterable[ViaRow]) -> list[tuple[str, Markup]]:
     """Charts of the median throughput by file size, with one line for each middlebox. There is one chart for each pair
     and case over a link that ran with more than one file size."""
-    groups: dict[str, list[Question]] = defaultdict(list)
-    for question in questions:
-        if not question.case.page:
-            groups[f"{question.title} over {question.case.link.name}"].append(question)
+    downloads = (row for row in rows if not row.case.page)
+    groups = _grouped(downloads, lambda row: f"{row.title} over {row.case.link.name}")
     return [
-        (
-            name,
-            _lines(view, chosen, lambda question: sum(question.case.file_sizes) / 1e6, "size of the file (MB)", name),
-        )
+        (name, _lines(chosen, lambda row: sum(row.case.file_sizes) / 1e6, "size of the file (MB)", name))
         for name, chosen in groups.items()
-        if len({question.case.file_sizes for question in chosen}) > 1
+        if len({row.case.file_sizes for row in chosen}) > 1
     ]
 
 
-def _by_loss(view: RunView, questions: Iterable[Question]) -> list[tuple[str, Markup]]:
+def _by_loss(rows: Iterable[ViaRow]) -> list[tuple[str, Markup]]:
     """Charts of the medians by loss on the satellite link in per cent, with one line for each middlebox. There is one
     chart for each pair and case that ran with more than one loss."""
-    groups: dict[str, list[Question]] = defaultdict(list)
-    for question in questions:
-        groups[f"{question.label.partition('@')[0]} over {question.case.link.base_name}"].append(question)
+    groups = _grouped(rows, lambda row: f"{row.label.partition('@')[0]} over {row.case.link.base_name}")
     return [
-        (name, _lines(view, chosen, lambda question: 100 * question.case.forward.loss, "loss, both ways (%)", name))
+        (name, _lines(chosen, lambda row: 100 * row.case.forward.loss, "loss, both ways (%)", name))
         for name, chosen in groups.items()
-        if len({question.case.forward.loss for question in chosen}) > 1
+        if len({row.case.forward.loss for row in chosen}) > 1
     ]
 
 
-def _by_parameter(view: RunView, questions: Sequence[Question]) -> list[tuple[str, Markup]]:
-    """Charts of medians by a parameter of a middlebox, such as an ACK ratio, with one line for each question. The
-    variants in a chart differ only in that parameter."""
+def _by_parameter(view: RunView, rows: Sequence[ViaRow]) -> list[tuple[str, Markup]]:
+    """Charts of medians by a parameter of a middlebox, such as an ACK ratio, with one line for each row. The variants
+    in a chart differ only in that parameter."""
     boxes = view.run.middleboxes.values()
-    rows = []
-    for sweep in sweeps(
-        (question.name, question.variant_of, question.parameters) for question in boxes if question.variant_of
-    ):
+    charts = []
+    for sweep in sweeps((box.name, box.variant_of, box.parameters) for box in boxes if box.variant_of):
         axis = sweep.parameter + (f" ({sweep.unit})" if sweep.unit else "")
         common = "".join(f", {name}={value}" for name, value in sweep.common)
+        title = f"{sweep.base} by {sweep.parameter}{common}"
         scale = Scale.of([value for value, _ in sweep.settings], axis)
         for page in (False, True):
-            series = {
-                f"{question.label} over {question.case.link.name}": [
-                    _mark(view, via, question, scale.at(value)) for value, via in sweep.settings
-                ]
-                for question in questions
-                if question.case.page is page
-            }
-            title = f"{sweep.base} by {sweep.parameter}{common}"
-            drawn = [
-                (name, [question for question in marks if question]) for name, marks in series.items() if any(marks)
-            ]
-            if drawn:
-                rows.append((title, lines(drawn, scale.axis, Axis(label=_unit(page)), title=title)))
-    return rows
+            drawn = []
+            for row in (row for row in rows if row.case.page is page):
+                marks = [_mark(row, via, scale.at(value)) for value, via in sweep.settings]
+                drawn.append((f"{row.label} over {row.case.link.name}", [mark for mark in marks if mark]))
+            if drawn := [(name, marks) for name, marks in drawn if marks]:
+                charts.append((title, lines(drawn, scale.axis, Axis(label=_unit(page)), title=title)))
+    return charts
 
 
 def _unit(page: bool) -> str:
     return "page load time (s)" if page else "throughput (Mbit/s)"
 
 
-def _mark(view: RunView, via: str, question: Question, at: float) -> Mark | None:
+def _mark(row: ViaRow, via: str, at: float) -> Mark | None:
     """A mark at the median of all attempts: page load time in s, or throughput of a download in Mbit/s. None when there
     is no attempt, or when most page loads failed.
 
     When all attempts succeeded, the mark also has the 95 % interval, or the range for 2 to 5 values.
     """
-    values, attempts, case = _times(view, via, question), _attempts(view, via, question), question.case
-    if not case.page:  # the throughput of a failed attempt is 8 · size / infinity = 0
-        values = [8 * sum(case.file_sizes) / 1e6 / value for value in values]
+    values, attempts = row.times[via], row.attempts(via)
+    if not row.case.page:  # the throughput of a failed attempt is 8 · size / infinity = 0
+        values = [8 * sum(row.case.file_sizes) / 1e6 / value for value in values]
     if not values or not isfinite(median(values)):
         return None
     summary = summarise(values) if attempts.successes == attempts.attempts else None
     spread = summary.spread if summary is not None else None
     low, high = spread[1:] if spread is not None else (None, None)
-    title = f"{label(via)}: median {median(values):.3g}, completed {attempts}" + (f", {spread[0]}" if spread else "")
+    title = f"{via}: median {median(values):.3g}, completed {attempts}" + (f", {spread[0]}" if spread else "")
     return Mark(x=at, y=median(values), low=low, high=high, title=title)
 
 
-def _lines(
-    view: RunView, questions: list[Question], value: Callable[[Question], float], axis: str, title: str
-) -> Markup:
-    scale = Scale.of([value(question) for question in questions], axis)
-    series = []
-    for via in view.run.vias:
-        marks = [_mark(view, via, question, scale.at(value(question))) for question in questions]
-        if any(marks):
-            series.append((label(via), [mark for mark in marks if mark]))
-    return lines(series, scale.axis, Axis(label=_unit(questions[0].case.page)), title=title)
+def _lines(rows: Sequence[ViaRow], value: Callable[[ViaRow], float], axis: str, title: str) -> Markup:
+    """A line for each middlebox over `value`."""
+    scale = Scale.of([value(row) for row in rows], axis)
+    marks = {via: [_mark(row, via, scale.at(value(row))) for row in rows] for via in rows[0].cells}
+    series = [(via, [mark for mark in known if mark]) for via, known in marks.items() if any(known)]
+    return lines(series, scale.axis, Axis(label=_unit(rows[0].case.page)), title=title)
 
 
-def _ecdf(view: RunView, questions: Iterable[Question]) -> list[tuple[str, Markup]]:
+def _ecdf(rows: Iterable[ViaRow]) -> Iterator[tuple[str, Markup]]:
     """Charts with one curve for each middlebox: the share of its attempted page loads that had ended successfully, over
     time. When page loads failed, the curve ends below 1."""
-    marks = []
-    for question in questions:
-        if not question.case.page:
-            continue
-        loads = {label(via): _times(view, via, question) for via in view.run.vias}
-        last = max((time for times in loads.values() for time in times if isfinite(time)), default=0.0)
-        series = [(name, _steps(times, last)) for name, times in loads.items() if times]
-        title = question.case.name
-        chart = curves(series, Axis(label="page load time (s)"), Axis(label="share of loads", end=1.0), title=title)
-        if chart:
-            marks.append((title, chart))
-    return marks
+    for row in (row for row in rows if row.case.page):
+        last = max((time for times in row.times.values() for time in times if isfinite(time)), default=0.0)
+        series = [(via, _steps(times, last)) for via, times in row.times.items() if times]
+        share = Axis(label="share of loads", end=1.0)
+        if chart := curves(series, Axis(label="page load time (s)"), share, title=row.case.name):
+            yield row.case.name, chart
 
 
 def _steps(times: Sequence[float], last: float) -> list[tuple[float, float]]:
@@ -469,7 +389,7 @@ _MOST_NAMED = 3
 def sentences(view: RunView, rows: Sequence[ViaRow]) -> list[str]:
     """The sentences of a run that tests only middleboxes: plan and outcomes, the leading middleboxes, the data that an
     eavesdropper sees, failures."""
-    return [run_sentence(view.run, view.results.values()), *findings(rows, visibility(view)), *_wrong(view)]
+    return [run_sentence(view.run, view.results.values()), *findings(rows, visibility(view)), *headlines.failed(view)]
 
 
 def findings(rows: Sequence[ViaRow], looked: dict[str, tuple[int, int]]) -> list[str]:
@@ -536,15 +456,3 @@ def _visible(looked: dict[str, tuple[int, int]]) -> Iterator[str]:
     parts += [f"{visible} of {of} with {via}" for via, (visible, of) in looked.items() if visible]
     if parts:
         yield f"Kinds of private data that an eavesdropper on the satellite link sees: {listed(parts)}."
-
-
-def _wrong(view: RunView) -> Iterator[str]:
-    failed = [result for result in view.results.values() if result.outcome is Outcome.FAILED]
-    if not failed:
-        return
-    codes = Counter(result.findings[0].code if result.findings else "unknown" for result in failed)
-    named = [f"{code} ({jobs:,})" for code, jobs in codes.most_common(_MOST_NAMED)]
-    vias = Counter(label(result.via) for result in failed)
-    via, times = vias.most_common(1)[0]
-    route = f"; {times} of them via {via}" if len(vias) > 1 else f"; all via {via}"
-    yield f"{amount(len(failed), 'job')} failed, by cause: {', '.join(named)}{route}."
