@@ -1,6 +1,6 @@
 """Pages about all runs of the site: the front page, the page *Tonight*, and a page, badge and feed for each stack.
 
-They are drawn from the standings that the manifest stores, so that old runs need not be read again.
+They are drawn from the data that the manifest stores, so that old runs need not be read again.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from urllib.parse import quote
 from runner.model.run import NightRecord, NightState
 from runner.site import cells, exports
 from runner.site.exports import FeedEntry, atom, run_id
-from runner.site.front_data import MOST_LINES, RunStanding, Standing, colour
+from runner.site.front_data import MOST_LINES, FrontData, StackVerdicts, colour
 from runner.site.view import StoredRun, same_plan
 
 _CURRENT = 7 * 86_400  # seconds: a plan is current when it has a run that began at most this long before the newest run
@@ -39,7 +39,7 @@ class StackNight:
 
     folder: StoredRun
     colour: str
-    standing: Standing
+    verdicts: StackVerdicts
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class StackLine:
 
 @dataclass(frozen=True)
 class Front:
-    """All runs of the site with their standings. In `folders` the newest run comes first."""
+    """All runs of the site with their `front_data`. In `folders` the newest run comes first."""
 
     folders: Sequence[StoredRun]
-    standings: Mapping[str, RunStanding]
+    data: Mapping[str, FrontData]
     nights: Mapping[str, NightRecord]
 
     def plans(self) -> list[Plan]:
@@ -84,8 +84,8 @@ class Front:
                 plans.append(Plan([folder]))
         return plans
 
-    def of(self, folder: StoredRun) -> RunStanding:
-        return self.standings[folder.name]
+    def of(self, folder: StoredRun) -> FrontData:
+        return self.data[folder.name]
 
     def index(self) -> dict[str, Any]:
         """The variables of the template `front.html`."""
@@ -95,8 +95,8 @@ class Front:
             "stacks": self.stack_lines(plans),
             "current": current,
             "grid": next(((run, state["grid"]) for run, state in current if state["grid"]["rows"]), None),
-            "changes": [(folder, line) for folder, standing in current for line in standing["changes"]][:MOST_LINES],
-            "compared": any(standing["previous"] for _, standing in current),
+            "changes": [(folder, line) for folder, data in current for line in data["changes"]][:MOST_LINES],
+            "compared": any(data["previous"] for _, data in current),
             "best": list(_best(current)),
             "tonight": bool(self.nights),
         }
@@ -117,14 +117,14 @@ class Front:
         began, before = ordered[-1] if worst == "succeeded" else ordered[0]
         since = f"since {cells.moment(began.folder.run.started_unix_s)}"
         since += f", {_WORDS[before.colour]} before" if before is not None else ", its first run here"
-        standings = [night.standing for night in newest]
+        several = [night.verdicts for night in newest]
         return StackLine(
             name=name,
             colour=worst,
             since=since,
-            fault=fault(standings),
-            judged=sum(standing["judged"] for standing in standings),
-            passed=sum(standing["passed"] for standing in standings),
+            fault=fault(several),
+            judged=sum(verdicts["judged"] for verdicts in several),
+            passed=sum(verdicts["passed"] for verdicts in several),
         )
 
     def _history(self, name: str, plan: Plan) -> list[StackNight]:
@@ -135,15 +135,15 @@ class Front:
         nights: list[StackNight] = []
         failed: set[Place] = set()
         for folder in reversed(plan.runs):
-            if (standing := self.of(folder)["stacks"].get(name)) is None:
+            if (verdicts := self.of(folder)["stacks"].get(name)) is None:
                 continue
-            now = colour(standing)
-            errors = {(role, peer, case) for role, peer, case, outcome, _ in standing["cells"] if outcome == "error"}
+            now = colour(verdicts)
+            errors = {(role, peer, case) for role, peer, case, outcome, _ in verdicts["cells"] if outcome == "error"}
             if now == "succeeded" and failed and failed <= errors:
                 now = "none"
             if now != "none":
-                failed = failed_cells(standing)
-            nights.insert(0, StackNight(folder, now, standing))
+                failed = failed_cells(verdicts)
+            nights.insert(0, StackNight(folder, now, verdicts))
         return nights
 
     def stack_page(self, line: StackLine) -> dict[str, Any]:
@@ -173,13 +173,13 @@ class Front:
         for plan in self.plans():
             history = [night for night in self._history(line.name, plan) if night.colour != "none"]
             for night, older in zip(history, [*history, None][1:], strict=True):
-                folder, now, standing = night.folder, night.colour, night.standing
+                folder, now, verdicts = night.folder, night.colour, night.verdicts
                 lines = [
                     f"{change['state']}: {change['subject']}: {change['text']} {change['cause']}".strip()
                     for change in self.of(folder)["changes"]
                     if line.name in change["stacks"]
                 ]
-                if older is not None and not lines and failed_cells(standing) == failed_cells(older.standing):
+                if older is not None and not lines and failed_cells(verdicts) == failed_cells(older.verdicts):
                     continue
                 before = f", {_WORDS[older.colour]} before" if older is not None and older.colour != now else ""
                 entries.append(
@@ -189,8 +189,8 @@ class Front:
                         href=f"../../{quote(folder.name)}/implementations/{quote(line.name)}.html",
                         published=folder.run.started_unix_s,
                         updated=folder.run.started_unix_s,
-                        summary=fault([standing]),
-                        text="\n".join([fault([standing]), *lines]),
+                        summary=fault([verdicts]),
+                        text="\n".join([fault([verdicts]), *lines]),
                     )
                 )
         entries.sort(key=lambda entry: -entry.updated)
@@ -207,7 +207,7 @@ class Front:
                 if folder in by_name
             ]
             missing = [run for run, folder in record.runs(name).items() if folder not in by_name]
-            trusted = bool(runs) and not missing and all(standing["trusted"] for _, _, standing in runs)
+            trusted = bool(runs) and not missing and all(data["trusted"] for _, _, data in runs)
             wrong = [stage for stage in record.stages if stage.state is not NightState.DONE]
             lines.append(
                 {"name": name, "record": record, "runs": runs, "missing": missing, "trusted": trusted, "wrong": wrong}
@@ -227,17 +227,17 @@ def _streak(history: Sequence[StackNight], shown: str) -> tuple[StackNight, Stac
     return first, None
 
 
-def failed_cells(standing: Standing) -> set[Place]:
+def failed_cells(verdicts: StackVerdicts) -> set[Place]:
     """The cells that failed, whoever is at fault."""
-    return {(failure["role"], failure["peer"], failure["case"]) for failure in standing["failures"]}
+    return {(failure["role"], failure["peer"], failure["case"]) for failure in verdicts["failures"]}
 
 
-def fault(standings: Sequence[Standing]) -> str:
-    """A sentence about the failures in several standings: `2 of 14 cells failed by its own fault: timeout (2)`."""
-    judged = sum(standing["judged"] for standing in standings)
-    failures = [failure for standing in standings for failure in standing["failures"]]
+def fault(several: Sequence[StackVerdicts]) -> str:
+    """A sentence about a stack's failures in several runs: `2 of 14 cells failed by its own fault: timeout (2)`."""
+    judged = sum(verdicts["judged"] for verdicts in several)
+    failures = [failure for verdicts in several for failure in verdicts["failures"]]
     if not judged:
-        errors = sum(standing["errors"] for standing in standings)
+        errors = sum(verdicts["errors"] for verdicts in several)
         return f"no verdict: {cells.amount(errors, 'cell')} ended as errors of the harness" if errors else "not run"
     parts: list[str] = []
     for whose, sentence in (
@@ -254,11 +254,9 @@ def fault(standings: Sequence[Standing]) -> str:
     return "; ".join(parts) or f"all {cells.amount(judged, 'cell')} succeeded"
 
 
-def _best(current: Sequence[tuple[StoredRun, RunStanding]]) -> Iterator[tuple[StoredRun, Any]]:
+def _best(current: Sequence[tuple[StoredRun, FrontData]]) -> Iterator[tuple[StoredRun, Any]]:
     """The fastest server over each orbit. Servers with a rank are preferred to servers without a rank. Among equals,
     the server of the newest plan is chosen."""
     for orbit in ("GEO", "LEO"):
-        fastest = [
-            (folder, best) for folder, standing in current for best in standing["best"] if best["orbit"] == orbit
-        ]
+        fastest = [(folder, best) for folder, data in current for best in data["best"] if best["orbit"] == orbit]
         yield from sorted(fastest, key=lambda pair: bool(pair[1]["why_not"]))[:1]

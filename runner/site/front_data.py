@@ -31,7 +31,7 @@ class Failure(TypedDict):
     vantage: str
 
 
-class Standing(TypedDict):
+class StackVerdicts(TypedDict):
     """One stack in one run, in both roles."""
 
     judged: int  # cells with a verdict
@@ -86,14 +86,14 @@ class Grid(TypedDict):
     rows: list[tuple[str, list[PairState | None]]]  # server, and its cells in the order of `clients`
 
 
-class RunStanding(TypedDict):
+class FrontData(TypedDict):
     """The document of one run."""
 
     trusted: bool
     verdict: str  # `Trust.verdict`
     reasons: list[str]
     previous: str  # name of the run with which this run is compared; empty: there is no such run
-    stacks: dict[str, Standing]
+    stacks: dict[str, StackVerdicts]
     grid: Grid
     best: list[Best]
     changes: list[Changed]  # at most `MOST_LINES`
@@ -102,7 +102,7 @@ class RunStanding(TypedDict):
     disturbed: list[str]  # texts about jobs that were run again or ended as errors
 
 
-def standing(view: RunView) -> RunStanding:
+def front_data(view: RunView) -> FrontData:
     """The document of one run."""
     trusted = trust(len(view.run.order), view.results.values())
     lines = change_lines(view.changes, view.previous, view.folder) if view.changes and view.previous else []
@@ -128,20 +128,20 @@ def stack_names(view: RunView) -> list[str]:
     return [name for name in view.run.implementations if name in stacks]
 
 
-def colour(standing: Standing) -> str:
+def colour(verdicts: StackVerdicts) -> str:
     """The colour of a stack, which is also its CSS class.
 
     `failed`: at least one cell failed by the stack's own fault. `mixed`: cells failed, and it is unknown by whose
     fault. `succeeded`: no cell failed, or cells failed only by the peer's fault. `none`: there is no verdict.
     """
-    if not standing["judged"]:
+    if not verdicts["judged"]:
         return "none"
-    whose = {failure["whose"] for failure in standing["failures"]}
+    whose = {failure["whose"] for failure in verdicts["failures"]}
     return "failed" if "own" in whose else "mixed" if "either" in whose else "succeeded"
 
 
-def _stack(view: RunView, name: str) -> Standing:
-    standing: Standing = {"judged": 0, "passed": 0, "errors": 0, "failures": [], "cells": []}
+def _stack(view: RunView, name: str) -> StackVerdicts:
+    verdicts: StackVerdicts = {"judged": 0, "passed": 0, "errors": 0, "failures": [], "cells": []}
     for cell in view.table.values():
         if cell.case.client is not ClientKind.STACK:
             continue
@@ -149,14 +149,14 @@ def _stack(view: RunView, name: str) -> Standing:
             if stack != name:
                 continue
             outcome = cell.css if cell.results else "none"
-            standing["cells"].append((role, peer, cell.case.name, outcome, cell.href))
-            standing["errors"] += outcome == "error"
+            verdicts["cells"].append((role, peer, cell.case.name, outcome, cell.href))
+            verdicts["errors"] += outcome == "error"
             if outcome in ("succeeded", "failed", "mixed"):
-                standing["judged"] += 1
-                standing["passed"] += outcome == "succeeded"
+                verdicts["judged"] += 1
+                verdicts["passed"] += outcome == "succeeded"
             if outcome in ("failed", "mixed"):
-                standing["failures"].append(_failure(cell, role, peer))
-    return standing
+                verdicts["failures"].append(_failure(cell, role, peer))
+    return verdicts
 
 
 def _grid(view: RunView) -> Grid:

@@ -16,7 +16,7 @@ from runner.errors import BentpipeError, UsageError
 from runner.model.run import NightRecord
 from runner.site import exports
 from runner.site.front import Front
-from runner.site.front_data import standing
+from runner.site.front_data import front_data
 from runner.site.pages import Asset, modules
 from runner.site.pages.scenarios import SCOREBOARD
 from runner.site.pair import draw_cells
@@ -176,7 +176,7 @@ class _Site:
         view.sparks |= {_key(view, name): Markup(spark) for name, (_, spark) in drawn.items()}
         # Compute these values once here. Otherwise every process that draws pages would compute them again.
         view.prepare()
-        feed_entry, run_standing = exports.entry(view), standing(view)
+        entry, front = exports.entry(view), front_data(view)
         paths = every(modules(view.run), lambda module: self._module(view, module.name), least=2)
         self.after.runs[folder.name] = {
             "inputs": inputs,
@@ -184,8 +184,8 @@ class _Site:
             "levels": folder.levels,
             "means": folder.means.document(),
             "paths": sorted(path for some in paths for path in some),
-            "entry": feed_entry,
-            "standing": run_standing,
+            "entry": entry,
+            "front": front,
         }
 
     def _module(self, view: RunView, name: str) -> list[str]:
@@ -230,8 +230,8 @@ class _Site:
 
     def _front(self, view: RunView) -> None:
         """Draw the front page, the page of the last nights, and a page, badge and feed for each stack."""
-        standings = {name: entry["standing"] for name, entry in self.after.runs.items()}
-        front = Front(self.folders, standings, self.nights)
+        data = {name: entry["front"] for name, entry in self.after.runs.items()}
+        front = Front(self.folders, data, self.nights)
         boards = [folder for folder in self.folders if SCOREBOARD in self.after.runs[folder.name]["paths"]]
         self.writer.site_page("index.html", "front.html", view, front.index() | {"scoreboards": boards[:1]})
         if self.nights:
