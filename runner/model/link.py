@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, NamedTuple, cast
 
 from runner.model.stack import BOXES, BesideRole, Box, Middlebox, Role
-from runner.units import format_data_rate, format_size
+from runner.units import format_count, format_data_rate, format_duration, format_size
 
 # Impairments of a link besides delay, queueing and random loss. The simulator's configuration has the same names, and
 # sim/README.md describes each field. A new impairment needs a field here, a class in sim/src/impairments.cc, and a
@@ -176,7 +176,7 @@ class LinkImpairments(_InUnits):
             yield f"CE from {self.mark_packets} waiting packets"
         if self.changes:
             repeated = f", again and again after {self.changes_period:g} s" if self.changes_period else ""
-            yield f"{len(self.changes)} changes over {self.changes[-1].time:g} s{repeated}"
+            yield f"{format_count(len(self.changes), 'change')} over {self.changes[-1].time:g} s{repeated}"
         if self.dama:
             yield (
                 f"capacity on demand: a request every {self.dama.superframe * 1e3:g} ms, its grant "
@@ -470,6 +470,19 @@ class LinkParameters:
         """True for a real link. Its queue is 0; an emulated link always has a queue."""
         return self.queue_packets == 0
 
+    def facts(self) -> list[str]:
+        """The parameters for people: all of an emulated link, the advertised data rate of a real link."""
+        if self.is_real:
+            return [f"{format_data_rate(self.data_rate)} advertised", "real link"]
+        discipline = f", {self.queue_discipline}" if self.queue_discipline != DROP_TAIL else ""
+        return [
+            format_data_rate(self.data_rate),
+            f"{format_duration(self.delay)} one way",
+            f"queue {self.queue_packets:,} packets{discipline}",
+            f"{100 * self.loss:g} % loss" if self.loss else "no loss",
+            *self.impairments.sentences(),
+        ]
+
     @property
     def is_clean(self) -> bool:
         """True when no packet is lost or changed on purpose. Parameters that change over time, as over a LEO satellite,
@@ -554,6 +567,16 @@ class LinkRecord:
     note: str = ""
     real: RealLinkRecord | None = None
     source: str = field(default="", compare=False)
+
+    def facts(self) -> Iterator[tuple[str, list[str]]]:
+        """The name of each direction of each segment with its parameters, and the impairments of both directions
+        together."""
+        for segment in self.segments:
+            name = f"{segment.name} " if segment.name else ""
+            yield f"{name}forward", segment.forward.facts()
+            yield f"{name}return", segment.return_.facts()
+            if both := list(segment.impairments.sentences()):
+                yield f"{name}both", both
 
     @classmethod
     def single(

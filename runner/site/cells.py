@@ -12,12 +12,11 @@ from markupsafe import Markup, escape
 
 from runner.compare.rankings import Modes, two_modes
 from runner.compare.stats import Attempts, Summary, count, median_iteration, rate_text, summarise
-from runner.model.link import DROP_TAIL, LinkParameters
 from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number
 from runner.model.result import Finding, Outcome, PublicVerdict, Reading, Result, Sample
 from runner.model.run import CaseRecord, Job, Kind, Run
 from runner.model.stack import PageLoad
-from runner.units import format_data_rate, format_duration, format_size
+from runner.units import format_duration, format_size
 
 # Formats the numbers of `runner.model.numbers` for pages: digits and units.
 
@@ -359,35 +358,6 @@ def host_text(host: Mapping[str, str]) -> str:
 def subscript(text: str) -> Markup:
     """`text` escaped; the index after `η_` becomes a subscript."""
     return Markup(_SUBSCRIPT.sub(r"<sub>\1</sub>", str(escape(text))))
-
-
-def loss_text(loss: float) -> str:
-    return f"{100 * loss:g}{NARROW}% loss" if loss else "no loss"
-
-
-def link_facts(link: LinkParameters) -> list[str]:
-    """The parameters of one direction: all parameters of an emulated link, the advertised data rate of a real link."""
-    if link.is_real:
-        return [f"{format_data_rate(link.data_rate)} advertised", "real link"]
-    return [
-        format_data_rate(link.data_rate),
-        f"{format_duration(link.delay)} one way",
-        f"queue {amount(link.queue_packets, 'packet')}"
-        + (f", {link.queue_discipline}" if link.queue_discipline != DROP_TAIL else ""),
-        loss_text(link.loss),
-        *link.impairments.sentences(),
-    ]
-
-
-def links(case: CaseRecord) -> list[tuple[str, list[str]]]:
-    """Each direction of each segment with its parameters, and the impairments of both directions together."""
-    facts = []
-    for segment in case.link.segments:
-        name = f"{segment.name} " if segment.name else ""
-        facts += [(f"{name}forward", link_facts(segment.forward)), (f"{name}return", link_facts(segment.return_))]
-        if both := list(segment.impairments.sentences()):
-            facts.append((f"{name}both", both))
-    return facts
 
 
 def transfer_facts(case: CaseRecord, group: Sequence[Cell]) -> list[str]:

@@ -103,7 +103,6 @@ def _common(
     return {
         "cell": cell,
         "verdict": cells.outcomes_text(cell.results, "iteration") + "." if cell.results else "Not run yet.",
-        "links": cells.links(cell.case),
         "columns": columns,
         "rows": [_row(result, columns, getattr(result, source), downloads) for result in cell.results],
         "reasons": reasons(cell.results),

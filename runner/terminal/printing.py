@@ -121,16 +121,6 @@ def result_line(result: Result, kind: Kind) -> str:
     return f"{outcome_text(result.outcome):<28} {name:<22} {result.job.case_link} #{result.iteration}  {escape(detail)}"
 
 
-def link_text(link: LinkParameters) -> str:
-    """All parameters of one direction, including the queue; for a real link, the advertised data rate."""
-    if link.is_real:
-        return f"{format_data_rate(link.data_rate)} advertised"
-    loss = f", loss {link.loss:g}" if link.loss else ""
-    delay, queue = format_duration(link.delay), link.queue_packets
-    impairments = "".join(f", {sentence}" for sentence in link.impairments.sentences())
-    return f"{format_data_rate(link.data_rate)}, {delay} one way, queue {queue} packets{loss}{impairments}"
-
-
 def measured_line(sample: Sample) -> str:
     """`delivered in 11.2 s, goodput 8.41 Mbit/s, η 84%`; without goodput `delivered in 4.2 s, throughput 3 Mbit/s`."""
     delivered = f"delivered in {format_duration(sample.ttlb or 0.0)}"
@@ -272,11 +262,8 @@ def show_result(
     console.print(outcome_text(result.outcome) + (", judged without keys" if result.without_keys else ""))
     if case is not None:
         console.print(case.description, markup=False)
-        for segment in case.link.segments:
-            name = escape(f"{segment.name} ") if segment.name else ""
-            console.print(f"{name}forward  {link_text(segment.forward)}\n{name}return   {link_text(segment.return_)}")
-            for sentence in segment.impairments.sentences():
-                console.print(f"{name}both     {escape(sentence)}")
+        for way, facts in case.link.facts():
+            console.print(f"{way:<8} {', '.join(facts)}", markup=False)
     if evidence is not None and evidence.real_link is not None:
         for sentence in real_link_sentences(evidence.real_link):
             console.print(sentence, soft_wrap=True, markup=False)

@@ -76,7 +76,6 @@ class Matrix:
     overall: Means
     has_means: bool
     numbers: dict[str, Any]
-    links: list[tuple[str, list[str]]]
     transfer: list[str]
 
 
@@ -168,7 +167,6 @@ def _matrix(
         overall=_means(every),
         has_means=one_link,
         numbers=_numbers(every),
-        links=words.links(case) if one_link else [],
         transfer=words.transfer_facts(case, cells) if one_link else [],
     )
 
@@ -314,7 +312,6 @@ def _tests(view: RunView) -> dict[str, Any]:
         "broken": sum(bool(cell.broken_rules) for cell in cells),
         "public_differs": sum(cell.public is not None for cell in cells),
         "compact": max(len(servers), len(clients)) >= _COMPACT,
-        "test_links": [(case, words.links(case)) for case in tests],
         "test_rows": [
             (server, [[table.get((server, client, case.name)) for case in tests] for client in clients])
             for server in servers

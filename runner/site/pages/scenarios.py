@@ -11,7 +11,7 @@ from runner.compare.stats import Summary, summarise
 from runner.model.result import DROPS, DirectionTruth, LinkTruth, Outcome
 from runner.model.run import CaseRecord, Kind
 from runner.site import headlines
-from runner.site.cells import BY_KEY, Cell, links, tells_rates, transfer_facts
+from runner.site.cells import BY_KEY, Cell, tells_rates, transfer_facts
 from runner.site.charts import Axis, Strip, sky, strips
 from runner.site.pages import Page, Pages
 from runner.site.view import RunView, case_path, stack_href
@@ -98,7 +98,7 @@ def _scoreboard(view: RunView) -> dict[str, Any] | None:
     paths = [name for name in TARGETS if name in records]
     repeated = [name for name in paths if any(name in cells for cells in repeats.values())]
     return {
-        "paths": [(name, TARGETS[name], links(records[name])) for name in paths],
+        "paths": [(name, TARGETS[name], records[name].link) for name in paths],
         "sizes": _SIZES,
         "rows": [
             (client, server, protocol, [_path_result(pair.get(name, ()), TARGETS[name]) for name in paths])
@@ -156,7 +156,6 @@ def _row(view: RunView, name: str) -> dict[str, Any]:
     fast = tells_rates(case)
     return {
         "case": case,
-        "links": links(case),
         "attempts": headlines.attempts(cells),
         "efficiency": _over_pairs(cells, "efficiency") if fast else None,
         "bound": _over_pairs(cells, "slow_start_bound") if fast else None,
@@ -175,7 +174,6 @@ def _context(view: RunView, name: str) -> dict[str, Any]:
     fast = tells_rates(case)
     return {
         "case": case,
-        "links": links(case),
         "sky": _sky(case),
         "transfer": transfer_facts(case, cells),
         "bdp": rtt * case.forward.data_rate / 8,

@@ -19,7 +19,7 @@ from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, ClientKind
 from runner.model.stack import NO_VIA, Sight
 from runner.site import headlines
-from runner.site.cells import NARROW, Cell, amount, digits, links, listed, run_sentence
+from runner.site.cells import NARROW, Cell, amount, digits, listed, run_sentence
 from runner.site.charts import Axis, Mark, curves, lines
 from runner.site.pages import Page, Pages
 from runner.site.view import RunView
@@ -196,7 +196,6 @@ def _place(row: ViaRow) -> tuple[object, ...]:
 
 def _context(view: RunView) -> dict[str, Any]:
     rows = rows_of(view)
-    cases = {row.case.link.name: row.case for row in rows}
     return {
         "vias": [label(via) for via in view.run.vias],
         "middleboxes": [view.run.middleboxes[name] for name in view.run.vias if name],
@@ -205,7 +204,7 @@ def _context(view: RunView) -> dict[str, Any]:
         "page_times": [(row, {via: _page_times(row, via) for via in row.cells}) for row in rows if row.case.page],
         "warm": any(row.case.warm for row in rows),
         "against": _against(view, rows),
-        "links": [(name, links(case), case.link.note) for name, case in cases.items()],
+        "links": {row.case.link.name: row.case.link for row in rows}.values(),
         "by_size": _by_size(rows),
         "ecdf": list(_ecdf(rows)),
         "by_loss": _by_loss(rows),
