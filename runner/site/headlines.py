@@ -134,22 +134,23 @@ def _limits(view: RunView) -> Iterator[str]:
 def failed(view: RunView) -> Iterator[str]:
     """A sentence about the jobs that failed: their causes, and the stack (or the middlebox, when the run tests only
     middleboxes) of most of them."""
+    stacks = has_stacks(view.run)
     failed = [result for result in view.results.values() if result.outcome is Outcome.FAILED]
     if not failed:
         judged = any(result.outcome is Outcome.SUCCEEDED for result in view.results.values())
-        whose = "stack" if has_stacks(view.run) else "middlebox"
+        whose = "stack" if stacks else "middlebox"
         yield f"No job failed by the fault of a {whose}." if judged else "No job has succeeded yet."
         return
     codes = Counter(result.findings[0].code if result.findings else "unknown" for result in failed)
     named = [f"{code} ({jobs:,})" for code, jobs in codes.most_common(_MOST_NAMED)]
     lead = f"{amount(len(failed), 'job')} failed, by cause: {', '.join(named)}"
-    if has_stacks(view.run):
+    if stacks:
         words = [f"with {getattr(result, role)} as {role}" for result in failed for role in ("server", "client")]
     else:
         words = [f"via {result.via or NO_VIA}" for result in failed]
     where, times = Counter(words).most_common(1)[0]
     of = "all" if times == len(failed) else f"{times} of them"
-    yield f"{lead}; {of} {where}." if times > 1 else f"{lead}."
+    yield f"{lead}; {of} {where}." if times > 1 or not stacks else f"{lead}."
 
 
 def _outdated(view: RunView) -> Iterator[str]:
