@@ -22,10 +22,13 @@ edit() {
 edit interface.go 1 '^	Tracer func\(ctx' 's/^(	Tracer func\(ctx.*)$/	Tuning Tuning\n\n\1/'
 edit config.go 1 'Tracer: +config\.Tracer,' 's/^(.*Tracer: +config\.Tracer,)$/\1\n		Tuning: config.Tuning,/'
 edit connection.go 1 'c\.rttStats = utils\.NewRTTStats\(\)' \
-    's/^(.*c\.rttStats = utils\.NewRTTStats\(\))$/\1\n	c.rttStats.Tuning = c.config.Tuning/'
+    's/^(.*c\.rttStats = utils\.NewRTTStats\(\))$/\1\n	c.rttStats.Tune(c.config.Tuning, c.conn.LocalAddr(), c.conn.RemoteAddr())/'
+edit connection.go 1 'c\.handleCloseError\(closeErr\)' 's/^(	)(c\.handleCloseError\(closeErr\))$/\1c.rttStats.Path.End()\n\1\2/'
 
-# Connection → sender. The sender already has the RTT statistics, so they carry the tuning.
-edit internal/utils/rtt_stats.go 1 '^type RTTStats struct' 's/^(type RTTStats struct.*)$/\1\n	Tuning Tuning\n/'
+# Connection → sender. The sender already has the RTT statistics, so they carry the tuning. After a
+# migration the path's saved capacity is that of another path.
+edit internal/utils/rtt_stats.go 1 '^type RTTStats struct' 's/^(type RTTStats struct.*)$/\1\n	Tuning Tuning\n	Path   *Path\n/'
+edit internal/utils/rtt_stats.go 1 '^func \(r \*RTTStats\) ResetForPathMigration' 's/^(func .*ResetForPathMigration.*)$/\1\n	r.Path = nil/'
 edit internal/congestion/cubic_sender.go 1 '	initialCongestionWindow\*initialMaxDatagramSize,' \
     's/initialCongestionWindow(\*initialMaxDatagramSize,)/rttStats.Tuning.WindowPackets()\1/'
 edit internal/congestion/cubic_sender.go 1 'cubic: +NewCubic\(clock\),' 's/NewCubic\(clock\)/cubicOf(clock, rttStats.Tuning.FlowCount())/'

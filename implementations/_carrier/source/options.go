@@ -12,13 +12,15 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Options are the transport settings of one QUIC connection. A zero value of one of the first seven fields keeps quic-go's value;
+// Options are the transport settings of one QUIC connection. A zero value of one of the first eight fields keeps quic-go's value;
 // other values need the tuned library (see tune.sh).
 type Options struct {
 	CCA              string        // congestion controller: one of controllers
 	IW               int           // initial window, in packets
 	Flows            int           // number of connections that the controller emulates; 0: one
 	SlowStart        string        // the condition that ends slow start, besides a loss: "hystart", "hystartpp" or "standard" (none)
+	CarefulResume    string        // "on": remember the capacity of paths (RFC 9959); "off"
+	Lifetime         time.Duration // of a remembered capacity
 	AckRatio         int           // ack-eliciting packets per ACK, from packet AckAfter on
 	AckAfter         int           // number of first packets that are acknowledged two by two, so that slow start gets enough ACKs
 	MaxAckDelay      time.Duration // longest delay of an ACK
@@ -44,6 +46,7 @@ const (
 	maxFlows       = 64                             // with more, a loss would reduce most windows by less than a packet
 	controllers    = "newreno, cubic, bbr"          // the first two are quic-go's, the third is ours
 	slowStarts     = "hystart, hystartpp, standard" // quic-go's own; RFC 9406; RFC 9002
+	maxLifetime    = 24 * time.Hour                 // RFC 9959 §4.3: minutes, or hours for stable paths
 )
 
 // Register adds a flag for each option. The values of o are the defaults; the names of the flags begin with prefix.
@@ -52,6 +55,9 @@ func (o *Options) Register(flags *flag.FlagSet, prefix string) {
 	flags.IntVar(&o.IW, prefix+"iw", o.IW, "initial window in `packets`")
 	flags.IntVar(&o.Flows, prefix+"flows", o.Flows, "`connections` that cubic stands for: as many share the tunnel's window")
 	flags.StringVar(&o.SlowStart, prefix+"slow-start", o.SlowStart, "what `ends` slow start beside a loss: "+slowStarts+" (nothing)")
+	flags.StringVar(&o.CarefulResume, prefix+"careful-resume", o.CarefulResume, "`on`: a connection begins with half of the window that "+
+		"the last one on its path had (RFC 9959); off")
+	flags.Var((*duration)(&o.Lifetime), prefix+"careful-resume-lifetime", "`time` for which -careful-resume remembers a path")
 	flags.IntVar(&o.AckRatio, prefix+"ack-ratio", o.AckRatio, "ack-eliciting `packets` per ACK")
 	flags.IntVar(&o.AckAfter, prefix+"ack-after", o.AckAfter, "`packets` that are acknowledged two by two before -ack-ratio holds")
 	flags.Var((*duration)(&o.MaxAckDelay), prefix+"max-ack-delay", "longest `time` for which an ACK is held back (25ms, or a number of ms)")
@@ -99,6 +105,12 @@ func (o Options) validate() error {
 		return fmt.Errorf("flows %d needs cca cubic, because only cubic can emulate several connections", o.Flows)
 	case o.SlowStart != "" && !slices.Contains(strings.Split(slowStarts, ", "), o.SlowStart):
 		return fmt.Errorf("slow-start %q is none of %s", o.SlowStart, slowStarts)
+	case o.CarefulResume != "" && o.CarefulResume != "on" && o.CarefulResume != "off":
+		return fmt.Errorf("careful-resume %q is neither on nor off", o.CarefulResume)
+	case o.resumes() && o.CCA == "bbr":
+		return errors.New("careful-resume on needs cca newreno or cubic")
+	case o.resumes() && (o.Lifetime <= 0 || o.Lifetime > maxLifetime):
+		return fmt.Errorf("careful-resume-lifetime %s is not a time from 1 ms to %s", o.Lifetime, maxLifetime)
 	case o.AckRatio < 0 || o.AckAfter < 0:
 		return errors.New("ack-ratio and ack-after are numbers of packets and can't be negative")
 	case o.MaxAckDelay < 0 || o.MaxAckDelay > maxMaxAckDelay:
@@ -114,6 +126,8 @@ func (o Options) validate() error {
 	}
 	return nil
 }
+
+func (o Options) resumes() bool { return o.CarefulResume == "on" }
 
 // Applied returns the line with the applied values, which the runner reads.
 func (o Options) Applied() string {
@@ -137,6 +151,9 @@ func (o Options) Applied() string {
 	}
 	if o.SlowStart != "" && o.CCA != "bbr" { // bbr has its own slow start
 		applied += " slow_start=" + o.SlowStart
+	}
+	if o.resumes() {
+		applied += " careful_resume=on"
 	}
 	return applied
 }

@@ -156,17 +156,20 @@ func TestPacketSizeIsFixed(t *testing.T) {
 
 func TestWrongOptionsAreNamed(t *testing.T) {
 	for says, change := range map[string]func(*Options){
-		"cca":           func(o *Options) { o.CCA = "hybla" },
-		"iw":            func(o *Options) { o.IW = -1 },
-		"ack-ratio":     func(o *Options) { o.AckRatio = -1 },
-		"max-ack-delay": func(o *Options) { o.MaxAckDelay = time.Minute },
-		"flows 65":      func(o *Options) { o.CCA, o.Flows = "cubic", 65 },
-		"flows 2":       func(o *Options) { o.CCA, o.Flows = "newreno", 2 },
-		"slow-start":    func(o *Options) { o.SlowStart = "prague" },
-		"packet-size":   func(o *Options) { o.PacketSize = 1500 },
-		"idle-timeout":  func(o *Options) { o.IdleTimeout = time.Second },
-		"stream-window": func(o *Options) { o.StreamWindow = 0 },
-		"max-streams":   func(o *Options) { o.MaxStreams = 0 },
+		"cca":                     func(o *Options) { o.CCA = "hybla" },
+		"iw":                      func(o *Options) { o.IW = -1 },
+		"ack-ratio":               func(o *Options) { o.AckRatio = -1 },
+		"max-ack-delay":           func(o *Options) { o.MaxAckDelay = time.Minute },
+		"flows 65":                func(o *Options) { o.CCA, o.Flows = "cubic", 65 },
+		"flows 2":                 func(o *Options) { o.CCA, o.Flows = "newreno", 2 },
+		"slow-start":              func(o *Options) { o.SlowStart = "prague" },
+		`careful-resume "maybe"`:  func(o *Options) { o.CarefulResume = "maybe" },
+		"newreno or cubic":        func(o *Options) { o.CarefulResume, o.CCA, o.Lifetime = "on", "bbr", time.Hour },
+		"careful-resume-lifetime": func(o *Options) { o.CarefulResume, o.Lifetime = "on", 25*time.Hour },
+		"packet-size":             func(o *Options) { o.PacketSize = 1500 },
+		"idle-timeout":            func(o *Options) { o.IdleTimeout = time.Second },
+		"stream-window":           func(o *Options) { o.StreamWindow = 0 },
+		"max-streams":             func(o *Options) { o.MaxStreams = 0 },
 	} {
 		options := sane()
 		change(&options)

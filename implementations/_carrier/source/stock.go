@@ -19,8 +19,8 @@ func WasReset(*quic.Stream) bool { return false }
 
 // tune refuses options for which the released quic-go has no setting.
 func (o Options) tune(*quic.Config) error {
-	if (o.CCA != "" && o.CCA != "newreno") || o.IW != 0 || o.Flows > 1 || (o.SlowStart != "" && o.SlowStart != "hystart") || o.AckRatio != 0 || o.MaxAckDelay != 0 {
-		return errors.New("this build has quic-go as released, which can't be told cca, iw, flows, slow-start, ack-ratio or max-ack-delay; " +
+	if (o.CCA != "" && o.CCA != "newreno") || o.IW != 0 || o.Flows > 1 || (o.SlowStart != "" && o.SlowStart != "hystart") || o.resumes() || o.AckRatio != 0 || o.MaxAckDelay != 0 {
+		return errors.New("this build has quic-go as released, which can't be told cca, iw, flows, slow-start, careful-resume, ack-ratio or max-ack-delay; " +
 			"take the image, or build with tune.sh and -tags tuned")
 	}
 	return nil

@@ -24,5 +24,8 @@ func (o Options) tune(config *quic.Config) error {
 		AckAfter:      o.AckAfter,
 		MaxAckDelay:   o.MaxAckDelay,
 	}
+	if o.resumes() {
+		config.Tuning.Paths = quic.NewPathMemory(o.Lifetime)
+	}
 	return nil
 }

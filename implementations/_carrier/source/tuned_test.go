@@ -3,11 +3,17 @@
 package carrier
 
 import (
+	"crypto/tls"
+	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/quic-go/quic-go"
 )
 
 // These tests read from qlogs whether quic-go applies the options.
@@ -176,5 +182,80 @@ func TestHyStartPlusPlusEndsBeforeAQueueIsLong(t *testing.T) {
 	standard, plus := largest(t, "standard", gap, steady), largest(t, "hystartpp", gap, steady)
 	if standard < plus+plus/2 {
 		t.Errorf("windows reach %d bytes with standard slow start, want 1.5 times the %d with hystartpp", standard, plus)
+	}
+}
+
+// Downloads over a link with an RTT of 60 ms, one after the other, with one memory of the server.
+func TestTheSecondConnectionOfAClientResumesCarefully(t *testing.T) {
+	options := sane()
+	options.CCA, options.SlowStart, options.PacketSize, options.StreamWindow = "cubic", "standard", 1200, 16<<20
+	options.CarefulResume, options.Lifetime = "on", time.Minute
+	folder := t.TempDir()
+	logs, err := OpenLogs("", folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := options.Config(logs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := Trust{Anyone: true, Peer: "here"}.Server(nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := newLink(t, 0, func(time.Duration) time.Duration { return 60 * time.Millisecond })
+	listener, err := quic.Listen(path, trust, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for _, client := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.1"} {
+		go func() {
+			if connection, err := listener.Accept(t.Context()); err == nil {
+				if stream, err := connection.OpenUniStream(); err == nil {
+					_, _ = stream.Write(make([]byte, 3_000_000))
+					_ = stream.Close()
+				}
+			}
+		}()
+		socket, err := net.ListenPacket("udp", client+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		connection, err := quic.Dial(t.Context(), socket, listener.Addr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"test"}}, &quic.Config{
+			InitialStreamReceiveWindow: options.StreamWindow, InitialConnectionReceiveWindow: options.StreamWindow,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := connection.AcceptUniStream(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, stream); err != nil {
+			t.Fatal(err)
+		}
+		_ = connection.CloseWithError(0, "")
+		_ = socket.Close()
+	}
+	_ = listener.Close()
+	logs.Close()
+	names, _ := filepath.Glob(filepath.Join(folder, "*_server.sqlog"))
+	var jumped, all int
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all++
+		if strings.Contains(string(text), `"new":"unvalidated"`) {
+			jumped++
+			if !strings.Contains(string(text), `"old":"unvalidated","new":"validating"`) {
+				t.Errorf("%s: the jump was not used", name)
+			}
+		}
+	}
+	if all != 3 || jumped != 1 {
+		t.Errorf("%d of %d connections resumed, want 1 of 3: the second one of the same address", jumped, all)
 	}
 }

@@ -27,6 +27,8 @@ func defaults() carrier.Options {
 		CCA:              "cubic",
 		IW:               32,
 		SlowStart:        "hystartpp",
+		CarefulResume:    "off",
+		Lifetime:         10 * time.Minute,
 		AckRatio:         10,
 		AckAfter:         100,
 		MaxAckDelay:      25 * time.Millisecond,

@@ -63,7 +63,7 @@ type hop struct {
 func defaults(window int) carrier.Options {
 	options := carrier.Options{
 		CCA: "cubic", IW: window, MaxAckDelay: 25 * time.Millisecond, IdleTimeout: 30 * time.Second,
-		StreamWindow: 2 << 20, ConnectionWindow: 16 << 20, MaxStreams: 1000,
+		StreamWindow: 2 << 20, ConnectionWindow: 16 << 20, MaxStreams: 1000, CarefulResume: "off", Lifetime: 10 * time.Minute,
 	}
 	if !carrier.Tuned {
 		options.CCA, options.IW, options.MaxAckDelay = "", 0, 0

@@ -87,7 +87,11 @@ func NewSender(
 	qlogger qlogwriter.Recorder,
 ) SendAlgorithmWithDebugInfos {
 	if !rttStats.Tuning.BBR {
-		return NewCubicSender(clock, rttStats, connStats, datagram, reno, qlogger)
+		sender := NewCubicSender(clock, rttStats, connStats, datagram, reno, qlogger)
+		if rttStats.Path != nil {
+			return newCarefulSender(sender, rttStats.Path)
+		}
+		return sender
 	}
 	window := rttStats.Tuning.WindowPackets() * datagram
 	b := &bbr{

@@ -1,6 +1,7 @@
 package utils
 
 import (
+	"net"
 	"time"
 
 	"github.com/quic-go/quic-go/internal/protocol"
@@ -16,6 +17,7 @@ type Tuning struct {
 	AckEvery      int           // ack-eliciting packets per ACK (RFC 9000 §13.2.2), from packet AckAfter on; quic-go: 2
 	AckAfter      int           // below this packet number, every second packet causes an ACK
 	MaxAckDelay   time.Duration // max_ack_delay (RFC 9000 §18.2); quic-go: 25 ms
+	Paths         *PathMemory   // capacities for Careful Resume (RFC 9959), common to all connections; nil: off
 }
 
 // Values of Tuning.SlowStart.
@@ -29,6 +31,11 @@ const (
 	defaultAckEvery      = 2
 	defaultMaxAckDelay   = 25 * time.Millisecond
 )
+
+// Tune sets the tuning of a connection between two addresses.
+func (r *RTTStats) Tune(tuning Tuning, local, remote net.Addr) {
+	r.Tuning, r.Path = tuning, tuning.Paths.Path(local, remote)
+}
 
 // WindowPackets is the initial congestion window in packets.
 func (t Tuning) WindowPackets() protocol.ByteCount {
