@@ -46,6 +46,7 @@ _CONTROL = "control"  # no attack: the image is honest
 _HARMLESS = ("ack-delay-none",)  # lies that no rule can find: an ideal endpoint also sends ACKs without delay
 _LONGEST_S = 60.0  # the longest time of a hostile job beside its own time-out; a busy host's load multiplies it
 _ATTEMPTS = 2  # at an attack whose jobs other load on this host disturbs
+_OWN_JOB_ENDED = ("spins", "cpu-limit")  # a guest's errors, which blame nobody (docs/virtual-time.md, Isolation)
 _LONGEST_CPU_S = 600.0  # the most CPU time of a guest: 300 s of its kernel, and as much of its processes
 _MOST_MEMORY = 1536 * MIB  # for all our processes together
 _MOST_DISK = 1024 * MIB  # for the layer of an endpoint's container
@@ -300,7 +301,8 @@ class Trial:
             yield Verdict.ESCAPED, "rights", marks.read_text(errors="replace")[:2000]
         blamed = result.findings[0].role if result.findings else ""
         verdict = Verdict.HELD
-        if result.outcome is not Outcome.SUCCEEDED and blamed != role:
+        ended = result.outcome is Outcome.ERROR and result.findings[0].code in _OWN_JOB_ENDED
+        if result.outcome is not Outcome.SUCCEEDED and blamed != role and not ended:
             verdict, text = self._failed(result, f"expected {role}: ")
             yield verdict, "blame", text
         for violation in result.violations:
