@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 
 from runner.decode.keys import LARGEST_KEY_LOG
@@ -45,9 +46,25 @@ def broken_link(evidence: Evidence, truth: LinkTruth | None) -> Finding | None:
         return _first(evidence, lambda change: change.kind in {_KIND.OFF, _KIND.DELETED})
     if truth is None or evidence.error:
         return None
-    if truth.send_errors and (finding := _first(evidence, _stops_sending)):
+    if truth.send_errors and (finding := _first(evidence, _stops_sending) or _unreachable(evidence, truth)):
         return finding
     return _malformed(evidence, truth)
+
+
+def _unreachable(evidence: Evidence, truth: LinkTruth) -> Finding | None:
+    """The finding when packets could not be sent to an endpoint in a guest. Nobody watches the interfaces there, but no
+    load disturbs the link, so only the endpoint can have changed its interface. With a middlebox, a box can have."""
+    if evidence.guest is None or evidence.via is not None:
+        return None
+    role, count = max((("client", truth.unsent_client), ("server", truth.unsent_server)), key=itemgetter(1))
+    return Finding(
+        code="interface-changed",
+        requirement=_REQUIREMENT,
+        expected="the interface as at the start of the job",
+        actual=f"{count} packets could not be sent to the {role}: its eth0 is off, or has a smaller MTU",
+        role=role,
+        section=_SECTION,
+    )
 
 
 def deaf_endpoint(evidence: Evidence, record: CaseRecord) -> Finding | None:
@@ -192,7 +209,8 @@ def load_truth(path: Path) -> LinkTruth | None:
             malformed=sum(map(_malformed_frames, sockets)),
             malformed_client=_malformed_frames(document["sockets"].get("left", {})),
             malformed_server=_malformed_frames(document["sockets"].get("right", {})),
-            send_errors=sum(int(document[way]["send_errors"]) for way in ("forward", "return")),
+            unsent_client=int(document["forward"]["send_errors"]),
+            unsent_server=int(document["return"]["send_errors"]),
             first_1rtt=None if document.get("first_1rtt_s") is None else float(document["first_1rtt_s"]),
             mappings=tuple(
                 NatMapping(

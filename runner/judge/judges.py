@@ -99,7 +99,9 @@ def _verdict(
     if not unread and result.protocol not in OVER_TCP:
         result = replace(result, public=public_verdict(record, traces.facts, evidence))
     if failures:
-        keys = bool(artifacts.key_logs) and not unread and traces.missing is None
+        # A client that sent no QUIC packet has no secrets that could excuse it.
+        silent = result.protocol not in OVER_TCP and evidence.via is None and not traces.facts.protected_packets
+        keys = silent or (bool(artifacts.key_logs) and not unread and traces.missing is None)
         proofs = _proofs(case, context, result.violations, sealed=not keys)
         return result.ending(
             Outcome.FAILED, *attributed((*failures, *proofs), result.violations, context, readable=keys)

@@ -205,8 +205,12 @@ def addresses(host: str, at_client: Iterable[IpPacket]) -> tuple[bytes, bytes]:
 
 def sending_end(source: str, destination: str) -> int | None:
     """The end of an emulated link from which a packet with these addresses came: CLIENT or SERVER. None when neither
-    address shows it, because an endpoint used addresses that the lane does not have."""
-    for address, receives in ((destination, True), (source, False)):
+    address shows it, because an endpoint used addresses that the lane does not have.
+
+    The source decides first: an end may send to an address of its own network that no host has, and the link carries
+    such a packet. It carries no packet with a source of the other end.
+    """
+    for address, receives in ((source, False), (destination, True)):
         for end, networks in _NETWORKS.items():
             if any(ipaddress.ip_address(address) in ipaddress.ip_network(network) for network in networks):
                 return 1 - end if receives else end

@@ -328,12 +328,18 @@ class LinkTruth:
     malformed: int = 0  # packets longer than the MTU, or without a checksum: an offload was not switched off
     malformed_client: int = 0  # those of them that came from the client's side
     malformed_server: int = 0
-    send_errors: int = 0
+    unsent_client: int = 0  # packets that the simulator could not send to the client's side
+    unsent_server: int = 0
     spoofed_client: int = 0  # dropped packets from the client's side with an address of the server's side
     spoofed_server: int = 0
     clock_step: float = 0.0  # seconds by which the wall clock was changed against the steady clock
     first_1rtt: float | None = None  # first 1-RTT packet, in seconds of the simulation; PathImpairments count from it
     mappings: tuple[NatMapping, ...] = ()
+
+    @property
+    def send_errors(self) -> int:
+        """Packets that the simulator could not send."""
+        return self.unsent_client + self.unsent_server
 
 
 @dataclass(frozen=True, kw_only=True)

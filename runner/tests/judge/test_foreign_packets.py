@@ -1,6 +1,7 @@
 """Packets that nobody can read, and packets of other protocols, change no verdict: they excuse no violation, and they
 hide no success."""
 
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -9,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from runner.decode.capture import open_capture
+from runner.decode.columns import CLIENT, SERVER
 from runner.judge.judges import analyse
+from runner.judge.readback import sending_end
 from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import Job
 from runner.plan.catalog import Catalog
 from runner.tests.decode.pairs import datagram
 from runner.tests.decode.rewrite import Record, write_pcap
+from runner.tests.judge.test_analyse import Recorded, edit, judge
 from runner.tests.recordings.conformance import BAD, changed
 from runner.tests.records import RECORDINGS
 
@@ -145,3 +149,39 @@ def test_unread_packets_that_the_peer_acknowledged_are_evidence_that_is_missing(
     )
     assert result.outcome is Outcome.ERROR
     assert [finding.code for finding in result.findings] == ["secrets-missing"]
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "end"),
+    [
+        ("193.167.0.100", "193.167.100.100", CLIENT),
+        ("193.167.0.100", "193.167.0.1", CLIENT),  # an address of its own network that no host has crosses the link
+        ("193.167.100.100", "8.8.8.8", SERVER),
+        ("10.0.0.1", "193.167.0.100", SERVER),
+        ("10.0.0.1", "8.8.8.8", None),
+    ],
+)
+def test_the_end_that_sent_a_packet(source: str, destination: str, end: int | None) -> None:
+    assert sending_end(source, destination) == end
+
+
+@pytest.mark.parametrize(
+    ("client", "code"), [({"timed_out": True, "exit_code": 137}, "timeout"), ({"exit_code": 1}, "client-exit")]
+)
+def test_a_client_that_sends_no_quic_packet_is_blamed(
+    catalog: Catalog, recorded: Recorded, client: dict[str, object], code: str
+) -> None:
+    """The attacks `link-down-first` and `delete-routes` of a client in a guest."""
+    artifacts = recorded("quinn_quinn/handshake")
+    for path in (artifacts.client_capture, artifacts.server_capture):
+        write_pcap(path, [record for record in _frames(path) if record.frame[23] != 17])
+    for path in artifacts.key_logs:
+        path.unlink()
+    truth = json.loads(artifacts.link_truth.read_text())
+    for way in ("forward", "return"):
+        truth[way] |= {"packets_in": 0, "packets_out": 0}
+    artifacts.link_truth.write_text(json.dumps(truth))
+    edit(artifacts, lambda evidence: evidence["client"].update(client))
+    edit(artifacts, lambda evidence: evidence["files"][0].update(received=None, equal=False))
+    result = judge(catalog, artifacts, "handshake")
+    assert [(finding.code, finding.role) for finding in result.findings] == [(code, "client")]

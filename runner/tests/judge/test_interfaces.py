@@ -10,6 +10,7 @@ from runner.judge.execution import transient
 from runner.model.result import Artifacts, Outcome
 from runner.plan.catalog import Catalog
 from runner.tests.judge.test_analyse import Recorded, codes, edit, judge
+from runner.tests.records import RECORDINGS
 
 RECORDING = "quinn_quinn/handshake"
 SMALL = {"kind": "mtu", "value": "68", "time": 0.1}
@@ -50,6 +51,17 @@ def test_failed_sends_without_a_change_blame_nobody(catalog: Catalog, recorded: 
     with_changes(artifacts, "client", {"kind": "mac", "value": "02:00:00:00:00:99", "time": 0.1})
     result = judge(catalog, artifacts, "handshake")
     assert (result.outcome, codes(result), result.findings[0].role) == (Outcome.ERROR, {"disturbed"}, "")
+
+
+@pytest.mark.parametrize(("way", "role"), [("forward", "client"), ("return", "server")])
+def test_in_a_guest_failed_sends_blame_the_receiver(catalog: Catalog, recorded: Recorded, way: str, role: str) -> None:
+    """The attack `small-mtu` in a guest, where nobody watches the interfaces."""
+    artifacts = recorded(RECORDING)
+    edit_truth(artifacts, lambda truth: truth[way].update(send_errors=7))
+    guest = json.loads((RECORDINGS / "lies/server-acks-unsent/1/evidence.json").read_text())["guest"]
+    edit(artifacts, lambda evidence: evidence.update(guest=guest))
+    result = judge(catalog, artifacts, "handshake")
+    assert (result.outcome, codes(result), result.findings[0].role) == (Outcome.FAILED, {"interface-changed"}, role)
 
 
 @pytest.mark.parametrize("change", [SMALL, OFF, ADDRESS, SMALL | {"value": ""}, SMALL | {"value": 5000 * "9"}])
