@@ -27,7 +27,7 @@ _MOST_ENTRIES = 20_000  # files and folders of a job; the runner copies at most 
 class RefusedFileError(OSError):
     """A file that must not be read: a link, a pipe, a device, or a too large file. The message names the reason."""
 
-    def __init__(self, path: Path, why: str) -> None:
+    def __init__(self, path: Path | str, why: str) -> None:
         super().__init__(why)
         self.strerror = why
         self.filename = str(path)
@@ -36,7 +36,7 @@ class RefusedFileError(OSError):
         return str(self.strerror)
 
 
-def open_regular(path: Path) -> int:
+def open_regular(path: Path | str) -> int:
     """Open the regular file `path` for reading and return its descriptor. Raises OSError, and RefusedFileError when
     `path` is not a regular file.
 
@@ -45,7 +45,7 @@ def open_regular(path: Path) -> int:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
-        if path.is_symlink():
+        if Path(path).is_symlink():
             raise RefusedFileError(path, "it is a symbolic link") from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -54,7 +54,7 @@ def open_regular(path: Path) -> int:
     return descriptor
 
 
-def read_regular(path: Path, *, limit: int = LARGEST_DOCUMENT) -> bytes:
+def read_regular(path: Path | str, *, limit: int = LARGEST_DOCUMENT) -> bytes:
     """The content of a regular file of at most `limit` bytes. Raises OSError, and RefusedFileError when the file is
     larger or not regular."""
     with os.fdopen(open_regular(path), "rb") as file:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from runner.errors import SetupError, UsageError
 from runner.files import read_regular
 from runner.model.result import Artifacts
-from runner.plan.jobs import stored_job
+from runner.plan.jobs import stored_result
 
 if TYPE_CHECKING:
     from pyshark.packet.packet import Packet
@@ -38,8 +38,8 @@ def packets(job: str | Path, *, filter: str = "", vantage: str = CLIENT) -> "Ite
     The packets don't come from pyshark's own `FileCapture`, because it needs an event loop that does not run: it
     fails in notebooks. Only its parser is used.
     """
-    folder, stored = stored_job(job)
-    return _parsed(folder.own(stored), filter, vantage)
+    folder, result = stored_result(job)
+    return _parsed(folder.own(result.job), filter, vantage)
 
 
 def _parsed(artifacts: Artifacts, display_filter: str, vantage: str) -> "Iterator[Packet]":

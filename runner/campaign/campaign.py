@@ -23,7 +23,7 @@ from runner.model.result import Artifacts, EndpointRecord, Evidence, Finding, Ou
 from runner.model.run import Job, Kind, Pause, Retention, Run
 from runner.model.stack import Role
 from runner.places.place import Concurrency
-from runner.plan.jobs import FIRST_CASE, prevented, without_run
+from runner.plan.jobs import FIRST_CASE, handshake_of, prevented, without_run
 from runner.store import runs
 from runner.store.runs import RunFolder
 from runner.units import MIB, format_size
@@ -559,9 +559,8 @@ class Campaign:
         return schedule
 
     def _execution(self, schedule: Schedule, judges: Judges) -> Execution:
-        handshakes = {job: result for job, result in self.folder.results().items() if job.case == FIRST_CASE}
-        for job in self.todo:
-            handshakes.pop(job, None)
+        before = {handshake_of(job) for job in self.todo} - set(self.todo)
+        handshakes = {job: result for job in before if (result := self.folder.result(job)) is not None}
         return Execution(
             folder=self.folder,
             cases=self.cases,

@@ -7,16 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from runner.campaign.campaign import Campaign, stopping
 from runner.campaign.stacks import as_stack, chosen, ready
-from runner.compare.conditions import differences
-from runner.decode.decode import Difference, first_difference
 from runner.errors import BudgetError, InterruptedRunError, SetupError, UsageError
 from runner.model.deployment import VIRTUAL, estimate
-from runner.model.result import Artifacts, Evidence, Outcome, Result
+from runner.model.result import Artifacts, Evidence, JobVerdict, Outcome, Result
 from runner.model.run import Job, Retention, Run
 from runner.model.stack import Implementation
 from runner.places.guests.processes import SavedImages
@@ -29,6 +27,12 @@ from runner.store.runs import RunFolder, guest_pace, load_evidence, own_logs
 from runner.terminal.printing import RunWatch, markdown_matrix, print_matrix
 from runner.units import format_count, format_duration, format_size
 
+if TYPE_CHECKING:
+    from runner.campaign.campaign import Campaign
+    from runner.decode.decode import Difference
+
+# Imports inside functions are of the judge and the decoder: they are slow, and a complete run needs none of them.
+
 # Takes over results of an earlier run into a new run, for jobs whose images, case and link have not changed.
 
 _OF_THE_WHOLE_RUN = frozenset(("seed", "host", "clock"))  # conditions that `_unchanged` does not compare job by job
@@ -40,10 +44,11 @@ def take_over(folder: RunFolder, source: RunFolder) -> int:
     Files are hard links where the file system allows it; `result.json` is a new file that names the run in which the
     job ran.
     """
+    from runner.compare.conditions import differences  # noqa: PLC0415
+
     if not _OF_THE_WHOLE_RUN.isdisjoint(differences(source.run, folder.run)):
         return 0
-    done = folder.results()
-    taken = list(_unchanged(folder.run, source, frozenset(done)))
+    taken = list(_unchanged(folder.run, source, frozenset(folder.verdicts())))
     for job, result in taken:
         artifacts = folder.artifacts(job)
         shutil.rmtree(artifacts.folder, ignore_errors=True)  # the folder of a job that was interrupted
@@ -96,7 +101,7 @@ class Session:
     folder: RunFolder
     jobs: tuple[Job, ...]  # all jobs that the call selects
     todo: tuple[Job, ...]  # the selected jobs without a result
-    stored: Mapping[Job, Result]  # all results of the run when the session began
+    stored: Mapping[Job, JobVerdict]  # of all results of the run when the session began
     reused: int  # number of results that were taken over from another run
     options: MatrixOptions
 
@@ -116,9 +121,9 @@ class Session:
                 new_run = replace(new_run, seed=source.run.seed)  # losses and contents of all cells stay comparable
             folder, jobs = _open(path, new_run, options, stored)
             reused = 0 if source is None else take_over(folder, source)
-            results = folder.results()
-            todo = remaining(jobs, results, frozenset(Outcome(name) for name in options.retry))
-            yield cls(folder=folder, jobs=jobs, todo=todo, stored=results, reused=reused, options=options)
+            stored_results = folder.verdicts()
+            todo = remaining(jobs, stored_results, frozenset(Outcome(name) for name in options.retry))
+            yield cls(folder=folder, jobs=jobs, todo=todo, stored=stored_results, reused=reused, options=options)
 
     def announce(self, out: Console) -> None:
         """Print how many jobs are left, how long they take and how much disk they need."""
@@ -143,13 +148,13 @@ class Session:
             soft_wrap=True,
         )
 
-    def results(self) -> dict[Job, Result]:
-        """Stored results of the selected jobs, also results of earlier calls."""
+    def verdicts(self) -> dict[Job, JobVerdict]:
+        """Stored verdicts of the selected jobs, also verdicts of earlier calls."""
         new = {job: result for job in self.todo if (result := self.folder.result(job)) is not None}
         results = {**self.stored, **new}
         return {job: results[job] for job in self.jobs if job in results}
 
-    def show(self, results: Mapping[Job, Result], out: Console) -> None:
+    def show(self, results: Mapping[Job, JobVerdict], out: Console) -> None:
         """Print the matrix of these results."""
         if self.options.markdown:
             print(markdown_matrix(results, self.folder.run))
@@ -176,8 +181,10 @@ def _open(
     return folder, tuple(job for job in extended.order if job in selected)
 
 
-def work_off(work: Campaign) -> dict[Job, Result]:
+def work_off(work: "Campaign") -> dict[Job, Result]:
     """Run the jobs; after an interruption, print the command that resumes the run."""
+    from runner.campaign.campaign import stopping  # noqa: PLC0415
+
     folder = work.folder
     how = f"To go on: ./bentpipe run --run {folder.name if folder.path.parent == runs.LOGS else folder.path}"
     try:
@@ -200,7 +207,7 @@ class Repeat:
 
     job: Job
     same: bool | None
-    difference: Difference | None = None  # None also when the captures are not kept
+    difference: "Difference | None" = None  # None also when the captures are not kept
 
 
 def again(options: MatrixOptions, run: Run) -> MatrixOptions:
@@ -224,6 +231,8 @@ def compare_packets(before: RunFolder, after: RunFolder) -> Iterator[Repeat]:
 
 def compare_job(job: Job, before: Artifacts, after: Artifacts) -> Repeat:
     """Compare one job by the hashes of its captures. When the hashes differ, compare the packets of the captures."""
+    from runner.decode.decode import first_difference  # noqa: PLC0415
+
     first, second = (packet_hashes(load_evidence(folder)) for folder in (before, after))
     if not first or not second:
         return Repeat(job=job, same=None)
@@ -259,7 +268,7 @@ def sentences(repeats: Sequence[Repeat]) -> Iterator[str]:
             yield f"{repeat.job}: {_sentence(repeat.difference)}"
 
 
-def _sentence(difference: Difference | None) -> str:
+def _sentence(difference: "Difference | None") -> str:
     if difference is None:
         return "the packets differ; its captures, which would show the difference, were not kept"
     where = f"packet {difference.number} at the {difference.side}, {difference.time:.6f} s after the first"
@@ -269,8 +278,8 @@ def _sentence(difference: Difference | None) -> str:
 # The stages of `run` in their order: set-up, plan, probe, lanes, loop.
 
 
-def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, Result]:
-    """Run the selected jobs that have no result yet. Returns all results of the selection, also of earlier calls."""
+def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, JobVerdict]:
+    """Run the selected jobs that have no result yet. Returns all verdicts of the selection, also of earlier calls."""
     path = runs.run_path(options.name)
     stored = RunFolder.stored(path)
     clock = runs.chosen_clock(options.clock, stored)
@@ -306,7 +315,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
                 out.print(f"{format_count(len(part), 'job')} in {name} time:")
             where = place if name == clock else _place(selection, name, options, saved, say)
             _execute(session, selection, part, where, out=out)
-    results = session.results()
+    results = session.verdicts()
     session.show(results, out)
     return results
 
@@ -357,6 +366,8 @@ def _images(selection: Selection) -> list[Implementation]:
 
 def _execute(session: Session, selection: Selection, todo: tuple[Job, ...], place: Place, *, out: Console) -> None:
     """Open the place, then run the jobs there."""
+    from runner.campaign.campaign import Campaign  # noqa: PLC0415
+
     folder, options = session.folder, session.options
     with place.open(folder.run, place.width(options.lanes)):
         not_compliant = place.probe(folder.run, folder.path / "compliance.json", todo)

@@ -30,7 +30,7 @@ from runner.nights.night import night_schema
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, implementations_schema, load_catalog, split
 from runner.plan.choice import declaration
-from runner.plan.jobs import LOGS, run_path, stored_job
+from runner.plan.jobs import LOGS, run_path, stored_result
 from runner.plan.link_traces import (
     LinkTrace,
     Measurement,
@@ -194,9 +194,9 @@ def serve(port: int, bind: str, site: Path, names: tuple[str, ...]) -> None:
 @click.argument("name", metavar="RUN/SERVER_CLIENT/CASE/ITERATION")
 def show(name: str) -> None:
     """Show one job: verdict, evidence, numbers."""
-    folder, job = stored_job(name, Skipped())
-    result, artifacts = folder.results()[job], folder.artifacts(job)
-    printing.show_result(out, result, folder.run.cases.get(job.case_link), load_evidence(artifacts), artifacts)
+    folder, result = stored_result(name)
+    case, artifacts = folder.run.cases.get(result.job.case_link), folder.artifacts(result.job)
+    printing.show_result(out, result, case, load_evidence(artifacts), artifacts)
     out.print(f"files: {artifacts.folder}")
 
 
@@ -214,10 +214,10 @@ def show(name: str) -> None:
 @options_of(JobOptions, ("yes",))
 def packets_(options: JobOptions, name: str, display_filter: str, vantage: str, details: bool) -> None:
     """Show the decrypted packets of one job, as tshark reads them."""
-    folder, job = stored_job(name, Skipped())
+    folder, result = stored_result(name)
     require_tool("tshark", purpose="tshark reads the packets.", assume_yes=options.yes, console=err)
     more = ("-O", "quic") if details else ()
-    for line in notebook.tshark(folder.own(job), *more, display_filter=display_filter, vantage=vantage):
+    for line in notebook.tshark(folder.own(result.job), *more, display_filter=display_filter, vantage=vantage):
         click.echo(printable(line.decode(errors="replace").rstrip("\n")))
 
 

@@ -21,7 +21,7 @@ from runner.cli.base import (
 from runner.cli.group import main
 from runner.errors import UsageError
 from runner.model.deployment import REAL, VIRTUAL, estimate
-from runner.model.result import Outcome, Result
+from runner.model.result import JobVerdict, Outcome
 from runner.model.run import Job, Run
 from runner.model.stack import HTTP09, Implementation, Role
 from runner.plan import jobs
@@ -125,7 +125,7 @@ def run(options: MatrixOptions) -> None:
         sys.exit(0 if _run_twice(options) else 1)
     from runner.campaign.matrix import run_matrix
 
-    results: list[Result] = []
+    results: list[JobVerdict] = []
     repeated = repetitions(options)
     for repetition in repeated:
         results += run_matrix(repetition, out=out, err=err).values()

@@ -343,8 +343,8 @@ class LinkTruth:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
-    """The content of `result.json`."""
+class JobVerdict:
+    """The part of `result.json` that says how the job ended. It is read in a third of the time of a Result."""
 
     schema: int = RESULT_SCHEMA
     server: str
@@ -354,9 +354,7 @@ class Result:
     link: str = ""  # empty: the case's own link
     iteration: int
     outcome: Outcome
-    protocol: str = ""  # requested ALPN; empty: nothing was run, or the result is older
     findings: tuple[Finding, ...] = ()
-    public: PublicVerdict | None = None  # None: the public runner lacks this case, or packets could not be read
     violations: tuple[Finding, ...] = ()  # broken rules of RFCs, even if the case does not test them; code: rule id
     delivered: bool | None = (
         None  # whether a requested file arrived whole; None: nothing was run, or the result is older
@@ -365,17 +363,54 @@ class Result:
         Finding, ...
     ] = ()  # remarks without effect on the verdict, because no MUST and no rule of the contract is broken
     sample: Sample | None = None
+    started_unix_s: float = 0.0
+    wall_s: float = 0.0
+
+    @property
+    def job(self) -> Job:
+        """The job of the result."""
+        return Job(
+            server=self.server,
+            client=self.client,
+            via=self.via,
+            case=self.case,
+            link=self.link,
+            iteration=self.iteration,
+        )
+
+    @property
+    def cause(self) -> Finding | None:
+        """The finding that explains the outcome: the first that names a role, otherwise the first. None without a
+        finding."""
+        return next((finding for finding in self.findings if finding.role), next(iter(self.findings), None))
+
+    @property
+    def culprit(self) -> str:
+        """The endpoint at fault for a failed job: `client` or `server`. Empty when the job did not fail, or when the
+        packets do not show whose fault it is."""
+        return self.cause.role if self.outcome is Outcome.FAILED and self.cause is not None else ""
+
+    @property
+    def without_keys(self) -> bool:
+        """True when the job was judged although no key log opened any of its packets."""
+        return any(note.code == "judged-without-keys" for note in self.notes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(JobVerdict):
+    """The content of `result.json`."""
+
+    protocol: str = ""  # requested ALPN; empty: nothing was run, or the result is older
+    public: PublicVerdict | None = None  # None: the public runner lacks this case, or packets could not be read
     truth: LinkTruth | None = None
     real_link: RealLinkEvidence | None = None  # for a real link, which has no simulator and so no `truth`
     invariants: tuple[Invariant, ...] = ()
     protected: ProtectedPackets | None = None  # None: no capture was read, or the result is older
     attempts: int = 1  # number of attempts of this job, including disturbed attempts
     disturbed: tuple[str, ...] = ()  # reasons why earlier attempts did not count
-    started_unix_s: float = 0.0
     clock: str = "real"  # real or virtual; numbers of different clocks are never pooled
     guest_speed: float | None = None  # guest seconds per host second; None: the clock was real
     host: dict[str, str] = field(default_factory=dict)  # facts of the worker's host; empty: `Run.host`
-    wall_s: float = 0.0
     transfer_s: float = 0.0
     overhead_s: float = 0.0  # wall_s - transfer_s, including the analysis
     stages_s: dict[str, float] = field(default_factory=dict)
@@ -395,38 +430,9 @@ class Result:
         """A result that has only a verdict on `job`."""
         return cls(**same_fields(cls, job), outcome=outcome, findings=findings)
 
-    @property
-    def job(self) -> Job:
-        """The job of the result."""
-        return Job(
-            server=self.server,
-            client=self.client,
-            via=self.via,
-            case=self.case,
-            link=self.link,
-            iteration=self.iteration,
-        )
-
     def ending(self, outcome: Outcome, *findings: Finding) -> "Result":
         """The result with another verdict."""
         return replace(self, outcome=outcome, findings=findings)
-
-    @property
-    def cause(self) -> Finding | None:
-        """The finding that explains the outcome: the first that names a role, otherwise the first. None without a
-        finding."""
-        return next((finding for finding in self.findings if finding.role), next(iter(self.findings), None))
-
-    @property
-    def culprit(self) -> str:
-        """The endpoint at fault for a failed job: `client` or `server`. Empty when the job did not fail, or when the
-        packets do not show whose fault it is."""
-        return self.cause.role if self.outcome is Outcome.FAILED and self.cause is not None else ""
-
-    @property
-    def without_keys(self) -> bool:
-        """True when the job was judged although no key log opened any of its packets."""
-        return any(note.code == "judged-without-keys" for note in self.notes)
 
     @property
     def refuted(self) -> tuple[Reading, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from runner.errors import UsageError
@@ -56,7 +56,7 @@ class Job:
     @property
     def path(self) -> Path:
         """The job's folder, relative to the run's folder: `<server>_<client>[+via]/<case>[@link]/<iteration>`."""
-        return Path(self.cell) / str(self.iteration)
+        return Path(str(self))
 
     @property
     def ends(self) -> str:
@@ -64,7 +64,7 @@ class Job:
         return f"{self.client} → {self.server}" + (f" via {self.via}" if self.via else "")
 
     def __str__(self) -> str:
-        return self.path.as_posix()
+        return f"{self.cell}/{self.iteration}"
 
 
 def job_seed(run_seed: int, job: Job) -> int:
@@ -254,8 +254,11 @@ class Run:
 
     def folder(self, job: Job) -> Path:
         """The job's folder, relative to the run's folder."""
-        old = self.old_folders.get(job.cell)
-        return job.path if old is None else Path(old) / str(job.iteration)
+        return Path(self.folder_name(job))
+
+    def folder_name(self, job: Job) -> str:
+        """The same as a text."""
+        return f"{self.old_folders.get(job.cell, job.cell)}/{job.iteration}"
 
     def clock_of(self, case: str, cell: str = "") -> str:
         """The clock of a case, or of one cell of the case. A cell has its own clock when the verdicts of one of its
@@ -281,6 +284,7 @@ LONGEST_NAME = 120  # bytes; the folder `<server>_<client>` must stay below the 
 LARGEST_ITERATION = 1_000_000
 
 
+@lru_cache(maxsize=1024)
 def name_problem(name: str) -> str | None:
     """The reason why `name` can't be the name of a folder; None when `name` is valid. A valid name can't lead to
     another folder, and it has no control characters."""

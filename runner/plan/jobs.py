@@ -5,7 +5,7 @@ import os
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from runner.errors import UsageError
 from runner.files import beneath, read_regular
 from runner.model.deployment import REAL, VIRTUAL, best_clock
-from runner.model.result import Finding, Outcome, Result
+from runner.model.result import Finding, JobVerdict, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
 from runner.model.stack import TRANSPORTS, Implementation, Middlebox, Role, same_fields, transport_of
 from runner.paths import HOME, VERSION
@@ -73,13 +73,13 @@ def handshake_of(job: Job) -> Job:
     return replace(job, case=FIRST_CASE, link="", iteration=1)
 
 
-def cannot_talk(handshake: Result) -> bool:
+def cannot_talk(handshake: JobVerdict) -> bool:
     """True when the pair of this result transferred no file, so that no other case can succeed. A handshake may fail
     although its file arrived, such as after a Retry that the case forbids."""
     return handshake.outcome is Outcome.FAILED and handshake.delivered is False
 
 
-def prevented(job: Job, done: Mapping[Job, Result]) -> Finding | None:
+def prevented(job: Job, done: Mapping[Job, JobVerdict]) -> Finding | None:
     """A finding with the reason why `job` is skipped: the handshake of its pair failed. None when the job may run."""
     before = done.get(handshake_of(job))
     if job.case == FIRST_CASE or before is None or not cannot_talk(before):
@@ -93,7 +93,7 @@ def prevented(job: Job, done: Mapping[Job, Result]) -> Finding | None:
     )
 
 
-def remaining(order: Iterable[Job], done: Mapping[Job, Result], retry: frozenset[Outcome]) -> tuple[Job, ...]:
+def remaining(order: Iterable[Job], done: Mapping[Job, JobVerdict], retry: frozenset[Outcome]) -> tuple[Job, ...]:
     """The jobs without a result, the jobs whose outcome is in `retry`, and jobs that were skipped because of their
     pair's handshake, when this handshake runs again or no longer prevents them."""
     left = {job for job in order if job not in done or done[job].outcome in retry}
@@ -168,11 +168,9 @@ def run_path(name: str | None) -> Path:
     return Path(name) if "/" in name or Path(name).is_dir() else LOGS / name
 
 
-def stored_job(name: str | Path, skip: Callable[[str], None] | None = None) -> tuple[RunFolder, Job]:
-    """The finished job `RUN/SERVER_CLIENT/CASE/ITERATION` of a run in logs/, or the job in a folder. Raises UsageError.
-
-    `skip`: as for RunFolder.
-    """
+def stored_result(name: str | Path) -> tuple[RunFolder, Result]:
+    """The result of the job `RUN/SERVER_CLIENT/CASE/ITERATION` of a run in logs/, or the job in a folder. Raises
+    UsageError, also when its result can't be read."""
     path = Path(name) if Path(name).is_dir() else LOGS / name
     if not (path / "result.json").is_file():
         raise UsageError(
@@ -181,11 +179,8 @@ def stored_job(name: str | Path, skip: Callable[[str], None] | None = None) -> t
         )
     here = path.absolute()
     beneath(here.parents[2], Path(*here.parts[-3:]))  # a symbolic link in a run may lead to a place outside the run
-    folder = RunFolder.open(here.parents[2], skip)
-    jobs_of = {folder.artifacts(job).folder: job for job in folder.results()}
-    if here not in jobs_of:
-        raise UsageError(f"The job in {path} can't be shown, because its result.json can't be read.")
-    return folder, jobs_of[here]
+    folder = RunFolder.open(here.parents[2])
+    return folder, folder.result_in(Path(*here.parts[-3:]))
 
 
 def new_run(
@@ -241,25 +236,29 @@ def new_run(
 
 def other_protocols(catalog: Catalog, order: Iterable[Job]) -> dict[str, str]:
     """The protocol of each cell that does not use the first protocol of its case, by cell."""
-    spoken = {job.cell: (job, protocol(catalog, job)) for job in order}
-    return {key: name for key, (job, name) in spoken.items() if name and name != catalog.cases[job.case].protocols[0]}
+    first = {job.cell: job for job in order}  # one job of each cell
+    spoken = {cell: protocol(catalog, job) for cell, job in first.items()}
+    return {
+        cell: name for cell, name in spoken.items() if name and name != catalog.cases[first[cell].case].protocols[0]
+    }
 
 
 def no_wider(stored: Run, selected: Run) -> Run:
     """`selected` without the jobs that the stored run lacks. A job of a new variant stays when the stored run has this
     job for the variant's stack or middlebox."""
 
-    def known_as(name: str) -> str:
-        return name if name in stored.implementations else selected.implementations[name].variant_of
-
     known = set(stored.order)
-    order = (
-        job
-        for job in selected.order
-        if replace(job, server=known_as(job.server), client=known_as(job.client), via=job.via and known_as(job.via))
-        in known
-    )
-    return replace(selected, order=tuple(order))
+    base = {  # by name: each variant that the stored run lacks
+        name: entry.variant_of for name, entry in selected.implementations.items() if name not in stored.implementations
+    }
+
+    def of_base(job: Job) -> Job:
+        server, client, via = (base.get(name, name) for name in (job.server, job.client, job.via))
+        return replace(job, server=server, client=client, via=via)
+
+    new = [job for job in selected.order if base and not base.keys().isdisjoint((job.server, job.client, job.via))]
+    added = {job for job in new if of_base(job) in known}
+    return replace(selected, order=tuple(job for job in selected.order if job in known or job in added))
 
 
 def extend_run(folder: RunFolder, selected: Run) -> Run:

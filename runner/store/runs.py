@@ -5,14 +5,15 @@ an older schema are migrated when they are read. This module knows no test case.
 case was removed from bentpipe.
 """
 
+import gc
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -21,7 +22,7 @@ from runner.errors import UsageError
 from runner.files import beneath, foreign_entry, locked_folder, read_regular
 from runner.model.deployment import VIRTUAL, estimate
 from runner.model.numbers import DEFINITIONS
-from runner.model.result import RESULT_SCHEMA, Artifacts, Evidence, Result, Sample
+from runner.model.result import RESULT_SCHEMA, Artifacts, Evidence, JobVerdict, Result, Sample
 from runner.model.run import (
     RUN_SCHEMA,
     CaseRecord,
@@ -171,8 +172,10 @@ def _case_1(case: Document) -> Document:
     }
 
 
+_Stored = TypeVar("_Stored", bound=JobVerdict)
 _RUN = TypeAdapter(Run)
 _RESULT = TypeAdapter(Result)
+_VERDICT = TypeAdapter(JobVerdict)
 _EVIDENCE = TypeAdapter(Evidence)
 
 # schema number → function that migrates a document with this schema to the next schema
@@ -186,7 +189,7 @@ _LARGEST_NUMBER = 2**63  # tables, numpy and other programs read integers of 64 
 # Texts of numbers that bentpipe never writes. A file without them needs no check of every number, which is slow. The
 # pattern is slow, too. A copy of the file, in which every digit is a 0 and every character before a number is a space,
 # has one of the marks wherever the pattern could match: only such a file is searched for the pattern.
-_ODD_NUMBER = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{2}|(?<![.0-9])[0-9]{18}")
+_ODD_NUMBER = re.compile(rb"NaN|Infinity|(?<![\w.])[0-9][0-9.]*[eE]\+?[0-9]{2}|(?<![.0-9])[0-9]{18}")
 _ODD_MARKS = (b"NaN", b"Infinity", b"0e00", b"0e+00", b" " + b"0" * 18)
 _ZEROS = bytes.maketrans(b"123456789E\t\n\r:,[-", b"000000000e       ")
 
@@ -254,7 +257,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return about.st_ino, about.st_mtime_ns
 
 
-def _load(path: Path, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -> Any:
+def _load(path: Path | str, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -> Any:
     try:
         text = read_regular(path)
     except FileNotFoundError:
@@ -341,14 +344,16 @@ def _check_run(path: str, run: Run) -> None:
             raise UsageError(f"{path}, field 'order[{index}].case': {_quoted(job.case_link)} is not in 'cases'.")
 
 
-def _check_result(path: str, result: Result) -> None:
-    """Raises UsageError when a result contains a name, a time or a number that no job can have."""
-    if problem := _job_problem(result.job):
+def _check_result(path: str, result: JobVerdict) -> Job:
+    """The job of a result. Raises UsageError when a result contains a name, a time or a number that no job can have."""
+    job = result.job
+    if problem := _job_problem(job):
         raise UsageError(f"{path}: {problem}.")
     if not (result.started_unix_s >= 0 and result.wall_s >= 0 and result.started_unix_s + result.wall_s < _LATEST):
         raise UsageError(f"{path}, field 'started_unix_s': {result.started_unix_s:g} is no time of a job.")
     if problem := _sample_problem(result.sample):
         raise UsageError(f"{path}, field 'sample.{problem}': it must be more than 0.")
+    return job
 
 
 def run_line(run: Run) -> bytes:
@@ -376,8 +381,8 @@ def read_result(text: bytes, where: str) -> Result:
 
 
 def _job_problem(job: Job) -> str | None:
-    named = (("server", job.server), ("client", job.client), ("via", job.via), ("case", job.case), ("link", job.link))
-    for what, name in named:
+    for what in ("server", "client", "via", "case", "link"):
+        name = getattr(job, what)
         if (name or what not in ("via", "link")) and (problem := name_problem(name)):
             return f"the {what} {_quoted(name)} can't be a name: {problem}"
     return iteration_problem(job.iteration)
@@ -472,42 +477,64 @@ class RunFolder:
     def result(self, job: Job) -> Result | None:
         """The stored result; None when the job isn't done. Raises UsageError when the result can't be read."""
         try:
-            return self._read(self.run.folder(job) / "result.json")[1]
+            return self.result_in(self.run.folder(job))
         except FileNotFoundError:
             return None
 
+    def result_in(self, folder: Path) -> Result:
+        """The result in this folder of the run. Raises FileNotFoundError, and UsageError when it can't be read."""
+        return self._read(f"{folder}/result.json", _RESULT)[1]
+
     def results(self) -> dict[Job, Result]:
         """Every stored result, also of jobs that are not planned. Sorted by job."""
-        results = {}
-        for path in self.path.glob("*_*/*/*/result.json"):
-            try:
-                job, result = self._read(path.relative_to(self.path))
-            except UsageError as error:
-                if self.skip is None:
-                    raise
-                self.skip(str(error))
-                continue
-            results[job] = result
-        return dict(sorted(results.items()))
+        return self._read_all(_RESULT)
 
-    def _read(self, relative: Path) -> tuple[Job, Result]:
-        """The result in the file `relative` and the job of its folder. Raises FileNotFoundError, UsageError."""
-        path = beneath(self.path, relative)
+    def verdicts(self) -> dict[Job, JobVerdict]:
+        """As `results`, without their other parts, which are not checked either."""
+        return self._read_all(_VERDICT)
+
+    def _read_all(self, adapter: TypeAdapter[_Stored]) -> dict[Job, _Stored]:
+        results = {}
+        with _without_collection():
+            for relative, linked in self._result_files():
+                try:
+                    job, result = self._read(relative, adapter, linked=linked)
+                except FileNotFoundError:  # the job isn't done
+                    continue
+                except UsageError as error:
+                    if self.skip is None:
+                        raise
+                    self.skip(str(error))
+                    continue
+                results[job] = result
+            return dict(sorted(results.items()))
+
+    def _result_files(self) -> Iterator[tuple[str, bool]]:
+        """The place of each `result.json`, relative to the run's folder, and whether symbolic links lead to it."""
+        for pair in _folders(self.path):
+            for case in _folders(pair) if "_" in pair.name else ():
+                for iteration in _folders(case):
+                    linked = pair.is_symlink() or case.is_symlink() or iteration.is_symlink()
+                    yield f"{pair.name}/{case.name}/{iteration.name}/result.json", linked
+
+    def _read(self, relative: str, adapter: TypeAdapter[_Stored], *, linked: bool = True) -> tuple[Job, _Stored]:
+        """The result in the file `relative` and the job of its folder. `linked`: a symbolic link may lead to the file.
+        Raises FileNotFoundError, UsageError."""
+        path = str(beneath(self.path, relative)) if linked else f"{self.path}/{relative}"
         steps = {
             1: lambda document: result_1(document, self.run.old_folders),
             2: result_2,
             3: result_3,
         }
-        result: Result = _load(path, "result", _RESULT, steps)
-        _check_result(str(path), result)
-        job = result.job
-        if self.run.folder(job) != relative.parent:
+        result: _Stored = _load(path, "result", adapter, steps)
+        job = _check_result(path, result)
+        if f"{self.run.folder_name(job)}/result.json" != relative:
             raise UsageError(
                 f"{path} is for the job {_quoted(str(job))}, but its folder belongs to another job: move or delete it."
             )
         return job, self._completed(result)
 
-    def _completed(self, result: Result) -> Result:
+    def _completed(self, result: _Stored) -> _Stored:
         """The result. Its sample gets the numbers that older definitions lacked, if they follow from stored numbers."""
         case, sample = self.run.cases.get(result.job.case_link), result.sample
         if case is None or sample is None or sample.definitions >= DEFINITIONS:
@@ -536,6 +563,28 @@ class RunFolder:
     def locked(self) -> AbstractContextManager[None]:
         """Lock the folder for one runner. Raises UsageError when another runner has locked it."""
         return locked_folder(self.path)
+
+
+def _folders(path: "Path | os.DirEntry[str]") -> list["os.DirEntry[str]"]:
+    """The folders in a folder, also behind symbolic links; none when the folder may not be read."""
+    try:
+        with os.scandir(path) as entries:
+            return [entry for entry in entries if entry.is_dir()]
+    except (FileNotFoundError, PermissionError):
+        return []
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Switch the garbage collector off meanwhile. Each of its rounds visits all results that were read so far, which
+    takes as long as reading them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def load_evidence(artifacts: Artifacts) -> Evidence | None:

@@ -15,7 +15,18 @@ from runner.model.deployment import REAL, best_clock, estimate
 from runner.model.deployment import Progress as Event
 from runner.model.link import LinkParameters, LinkPlan, LinkRecord, real_link_sentences
 from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number, is_current
-from runner.model.result import IMPAIRED, Artifacts, Evidence, Finding, LinkTruth, Outcome, Reading, Result, Sample
+from runner.model.result import (
+    IMPAIRED,
+    Artifacts,
+    Evidence,
+    Finding,
+    JobVerdict,
+    LinkTruth,
+    Outcome,
+    Reading,
+    Result,
+    Sample,
+)
 from runner.model.run import CaseRecord, Check, Job, Kind, Run
 from runner.model.stack import HTTP09, Knob, Middlebox, PageLoad, carried
 from runner.plan.jobs import LOGS
@@ -452,7 +463,7 @@ class Reason:
     jobs: tuple[Job, ...]
 
 
-def print_matrix(console: Console, results: Mapping[Job, Result], run: Run) -> None:
+def print_matrix(console: Console, results: Mapping[Job, JobVerdict], run: Run) -> None:
     """Print the matrix as tables, then the reasons, then the sentence of counts."""
     grid = _Grid(results, run)
     room = max(1, (console.width - _COLUMN) // _COLUMN)
@@ -468,7 +479,7 @@ def print_matrix(console: Console, results: Mapping[Job, Result], run: Run) -> N
     console.print(sentence(results, run), soft_wrap=True)
 
 
-def markdown_matrix(results: Mapping[Job, Result], run: Run) -> str:
+def markdown_matrix(results: Mapping[Job, JobVerdict], run: Run) -> str:
     """The matrix, the reasons and the sentence of counts as Markdown."""
     grid = _Grid(results, run)
     lines = [
@@ -488,7 +499,7 @@ def markdown_matrix(results: Mapping[Job, Result], run: Run) -> str:
     return "\n".join(lines)
 
 
-def sentence(results: Mapping[Job, Result], run: Run) -> str:
+def sentence(results: Mapping[Job, JobVerdict], run: Run) -> str:
     """The last line: the number of jobs by outcome, and the command that retries errors."""
     counts = {outcome: _count(results, outcome) for outcome in Outcome}
     parts = ", ".join(f"{number} {outcome.value}" for outcome, number in counts.items() if number)
@@ -502,18 +513,19 @@ def sentence(results: Mapping[Job, Result], run: Run) -> str:
     return text
 
 
-def _count(results: Mapping[Job, Result], outcome: Outcome) -> int:
+def _count(results: Mapping[Job, JobVerdict], outcome: Outcome) -> int:
     return sum(result.outcome is outcome for result in results.values())
 
 
 class _Grid:
     """Outcomes by client and server."""
 
-    def __init__(self, results: Mapping[Job, Result], run: Run) -> None:
-        self._cells: dict[tuple[str, str], dict[Job, Result]] = {}
+    def __init__(self, results: Mapping[Job, JobVerdict], run: Run) -> None:
+        self._cells: dict[tuple[str, str], dict[str, list[JobVerdict]]] = {}  # by case and link, in each matrix cell
         self._run = run
         for job, result in results.items():
-            self._cells.setdefault((job.client_via, job.server), {})[job] = result
+            cases = self._cells.setdefault((job.client_via, job.server), {})
+            cases.setdefault(job.case_link, []).append(result)
         columns = [f"{client}+{via}" if via else client for client in run.clients for via in run.vias]
         self.clients = [name for name in columns if any(client == name for client, _ in self._cells)]
         self.servers = [name for name in run.servers if any(server == name for _, server in self._cells)]
@@ -544,11 +556,11 @@ class _Grid:
     def _by_outcome(self, client: str, server: str) -> Iterator[tuple[Outcome, list[str]]]:
         """For each outcome, the abbreviations of its cases, with § when an endpoint broke a MUST, and ° when a job was
         judged without keys. A count follows when only some iterations had the outcome."""
-        jobs = self._cells.get((client, server), {})
+        by_case = self._cells.get((client, server), {})
         for outcome in Outcome:
             cases = []
             for name, case in self._run.cases.items():
-                results = [result for job, result in jobs.items() if job.case_link == name]
+                results = by_case.get(name, [])
                 chosen = [result for result in results if result.outcome is outcome]
                 if chosen:
                     sign = "§" if any(result.violations for result in chosen) else ""
@@ -561,13 +573,13 @@ class _Grid:
     def _numbers(self, client: str, server: str) -> Iterator[str]:
         """For each measurement, the median delivery time of the successful iterations, and their median fairness if the
         case has a second flow."""
-        jobs = self._cells.get((client, server), {})
+        by_case = self._cells.get((client, server), {})
         for name, case in self._run.cases.items():
             if case.kind is Kind.MEASUREMENT:
                 samples = [
                     result.sample
-                    for job, result in jobs.items()
-                    if job.case_link == name and result.outcome is Outcome.SUCCEEDED and result.sample is not None
+                    for result in by_case.get(name, [])
+                    if result.outcome is Outcome.SUCCEEDED and result.sample is not None
                 ]
                 times = [sample.ttlb for sample in samples if sample.ttlb is not None]
                 fairness = [sample.fairness for sample in samples if sample.fairness is not None]
@@ -576,7 +588,7 @@ class _Grid:
                     yield f"{case.abbreviation} {median(times):.2f} s{index}"
 
 
-def _reason_lines(results: Mapping[Job, Result], run: Run) -> Iterator[str]:
+def _reason_lines(results: Mapping[Job, JobVerdict], run: Run) -> Iterator[str]:
     reasons = list(_reasons(results, run))
     for reason in reasons[:_LISTED]:
         first, *others = reason.jobs
@@ -589,7 +601,7 @@ def _reason_lines(results: Mapping[Job, Result], run: Run) -> Iterator[str]:
     yield from _rule_lines(results)
 
 
-def _rule_lines(results: Mapping[Job, Result]) -> Iterator[str]:
+def _rule_lines(results: Mapping[Job, JobVerdict]) -> Iterator[str]:
     """A line for each MUST that a stack broke, with the job that shows it."""
     broken: dict[tuple[str, str, str], list[tuple[Job, Finding]]] = {}
     for job, result in results.items():
@@ -605,19 +617,20 @@ def _rule_lines(results: Mapping[Job, Result]) -> Iterator[str]:
         yield f"{format_count(len(broken) - _LISTED, 'more broken rule')}: the page *Rules* of the site lists them."
 
 
-def _reasons(results: Mapping[Job, Result], run: Run) -> Iterable[Reason]:
+def _reasons(results: Mapping[Job, JobVerdict], run: Run) -> Iterable[Reason]:
     """Failures first, then errors, in the order of the run's cases."""
+    grouped: dict[tuple[Outcome, str], dict[str, list[Job]]] = {}
+    for job, result in results.items():
+        if result.outcome in (Outcome.FAILED, Outcome.ERROR):
+            reasons = grouped.setdefault((result.outcome, job.case_link), {})
+            reasons.setdefault(_why(job, result), []).append(job)
     for outcome in (Outcome.FAILED, Outcome.ERROR):
         for name, case in run.cases.items():
-            grouped: dict[str, list[Job]] = {}
-            for job, result in results.items():
-                if job.case_link == name and result.outcome is outcome:
-                    grouped.setdefault(_why(job, result), []).append(job)
-            for text, jobs in grouped.items():
+            for text, jobs in grouped.get((outcome, name), {}).items():
                 yield Reason(outcome, case, text, tuple(jobs))
 
 
-def _why(job: Job, result: Result) -> str:
+def _why(job: Job, result: JobVerdict) -> str:
     """The role, stack, code and actual behaviour of the first finding."""
     if (finding := result.cause) is None:
         return "no reason was recorded"

@@ -7,8 +7,9 @@ import pytest
 
 from runner.errors import UsageError
 from runner.model.deployment import estimate
-from runner.model.result import EVIDENCE_SCHEMA, RESULT_SCHEMA, Finding, Outcome, Result, Sample
+from runner.model.result import EVIDENCE_SCHEMA, RESULT_SCHEMA, Finding, JobVerdict, Outcome, Result, Sample
 from runner.model.run import Job, Run
+from runner.model.stack import same_fields
 from runner.plan import jobs
 from runner.plan.catalog import load_catalog
 from runner.store import runs as migrations
@@ -42,6 +43,20 @@ def test_a_run_and_its_results_survive_the_disk(tmp_path: Path) -> None:
     again = RunFolder.open(tmp_path / "run")
     assert again.run == folder.run
     assert again.results() == {Job(server="quinn", client="aioquic", case="sat", iteration=1): result()}
+
+
+def test_verdicts_are_the_same_as_in_results_and_are_refused_through_links(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
+    for number in (2, 1):
+        folder.save_result(replace(result(number), wall_s=float(number), invariants=(), clock="virtual"))
+    (folder.path / "quinn_aioquic/sat/3").mkdir()  # a job without a result isn't done
+    verdicts = folder.verdicts()
+    assert list(verdicts) == list(folder.results())
+    for job, stored in folder.results().items():
+        assert same_fields(JobVerdict, stored) == same_fields(JobVerdict, verdicts[job])
+    (folder.path / "quinn_aioquic/sat/4").symlink_to(folder.path / "quinn_aioquic/sat/1")
+    with pytest.raises(UsageError, match="symbolic link"):
+        folder.verdicts()
 
 
 def test_results_are_sorted_json_with_numbers(tmp_path: Path) -> None:
