@@ -3,25 +3,23 @@
 import fcntl
 import itertools
 import json
-import tarfile
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import IO, Any, NamedTuple
 
 import docker
-from docker.errors import DockerException, ImageNotFound
+from docker.errors import DockerException
 from requests.exceptions import RequestException
 
 from runner.engine.containers import LABEL_LANES, BoundedDockerClient, Engine
 from runner.engine.engine import connect, labels_of, remove_own, sweep
 from runner.errors import BudgetError, HostRefusedError, LaneError, SetupError, UsageError
-from runner.images import images as archives
-from runner.images.images import Layers
+from runner.images import images
+from runner.images.images import Answer, WantedImage
 from runner.inputs.inputs import certificates, path_keys
 from runner.model.deployment import Deployment, estimate
 from runner.model.link import LinkPlan, RealLink
@@ -37,150 +35,59 @@ from runner.places.supervised import TOOLS, Notifier, Served
 from runner.store.runs import save_evidence, write_atomically
 from runner.units import format_size
 
-# Brings images to a host that lacks them: the host pulls them from a registry, or gets the missing layers over SSH.
-#
-# An archive may leave out layers that the other engine has: `docker load` first looks for each layer in the engine, by
-# the chain of this layer and all lower layers, and opens the layer's file only when the engine doesn't have it (moby,
-# image/tarexport/load.go).
+# A host of a link gets images: its engine pulls them from a registry, or they are sent over SSH.
 
 Report = Callable[[str, int, int], None]  # called with the image, the bytes sent so far and all bytes to send
 _CALL_SECONDS = 3600
 _TRIES = 3  # tries, each of which may wait a minute for the host
 _SENT_AT_ONCE = 1 << 16
-_FAILURES = (DockerException, RequestException, OSError)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shipment:
-    """The part of an image that a host lacks: a compressed archive of `size` bytes with `lacking` of the image's
-    layers."""
+class LinkHost:
+    """The host of a link as a receiver of images."""
 
-    image: str
-    file: IO[bytes]
-    size: int
-    lacking: int
-    layers: Layers
-
-
-class Shipping:
-    """Brings this host's images to another host. Layers that have arrived are not sent again."""
-
-    def __init__(self, engine: RemoteEngine, local: docker.DockerClient) -> None:
+    def __init__(self, engine: RemoteEngine, report: Report = lambda *_: None) -> None:
+        self.name = engine.name
         self._engine = engine
-        self._local = local
-        self._there: set[Layers] | None = None  # chains of layers that the host has; None: not yet known
+        self._report = report
 
-    def missing(self, images: Iterable[str]) -> list[str]:
-        """The images that the host does not have with the same content. Raises SetupError when they are for another
-        processor."""
-        with closing(_client(self._engine)) as remote:
-            lacking = [image for image in dict.fromkeys(images) if not self._has(remote, image)]
-            there = remote.version()["Arch"]
-        for image in lacking:
-            if (made_for := self._local.images.get(image).attrs["Architecture"]) != there:
-                raise SetupError(
-                    f"{image} is made for {made_for}, and {self._engine.name} is {there}: use a host with the "
-                    "same kind of processor as this host."
-                )
-        return lacking
+    def _client(self) -> AbstractContextManager[docker.DockerClient]:
+        return closing(BoundedDockerClient(self._engine.tunnel.url, version="auto", timeout=_CALL_SECONDS))
 
-    def _has(self, remote: docker.DockerClient, image: str) -> bool:
-        """True when the host has the image. When the host has it under another name, it is tagged."""
-        local = self._local.images.get(image)
-        try:
-            if archives.content(remote.images.get(image)) == archives.content(local):
-                return True
-        except ImageNotFound:
-            pass
-        return archives.tag(remote, image, local.id or "")
+    def ask(self, question: Callable[..., Answer], *arguments: Any) -> Answer:
+        with self._client() as remote:
+            return question(remote, *arguments)
 
-    def pull(self, image: str) -> bool:
-        """Let the host pull exactly this image from its registry. Returns False when the image has no registry, or when
-        the pull fails."""
-        local = self._local.images.get(image)
-        with closing(_client(self._engine)) as remote:
-            for digest in local.attrs.get("RepoDigests") or ():
-                try:
-                    remote.images.pull(digest)
-                except (DockerException, OSError):
-                    continue
-                if archives.tag(remote, image, local.id or ""):
-                    return True
-        return False
-
-    @contextmanager
-    def packed(self, image: str) -> Iterator[Shipment]:
-        """The part of an image that the host lacks, in a temporary file. Raises SetupError when the disk has no space
-        for it."""
-        layers = archives.layers(self._local.images.get(image).attrs)
-        present = archives.present(layers, self._chains())
-        with TemporaryFile() as file:
-            try:
-                archives.pack(self._local, image, file, present)
-            except (*_FAILURES, tarfile.TarError) as error:
-                raise SetupError(
-                    f"{image} can't be packed for {self._engine.name} ({error}): make space on this host, in "
-                    "TMPDIR and in Docker's data folder, then run again."
-                ) from error
-            lacking = sum(layer not in present for layer in layers)
-            yield Shipment(image=image, file=file, size=file.tell(), lacking=lacking, layers=layers)
-
-    def _chains(self) -> set[Layers]:
-        if self._there is None:
-            with closing(_client(self._engine)) as remote:
-                self._there = archives.chains(remote)
-        return self._there
-
-    def _note(self, layers: Layers) -> None:
-        if self._there is not None:
-            self._there |= archives.prefixes(layers)
-
-    def send(self, shipment: Shipment, *, report: Report) -> None:
-        """Send a shipment, and begin again when the SSH connection was lost. Raises SetupError when the host can't get
+    def load(self, image: WantedImage, archive: IO[bytes], size: int) -> None:
+        """Send an archive, and begin again when the SSH connection was lost. Raises SetupError when the host can't get
         the image."""
         connection = self._engine.tunnel.connection
         for left in reversed(range(_TRIES)):
             connects = connection.connects
             try:
-                self._load(shipment, report, again=left < _TRIES - 1)
-                break
-            except _FAILURES as error:
+                with self._client() as remote:
+                    # After a lost connection, the image may have arrived and only the answer was lost.
+                    if left == _TRIES - 1 or not images.has(remote, image):
+                        images.load(remote, image, self._blocks(image, archive, size))
+                return
+            except (DockerException, RequestException, OSError) as error:
                 failure = self._engine.tunnel.failure
                 dropped = not connection.alive or connection.connects != connects
                 if left and dropped and not isinstance(failure, HostRefusedError):
                     continue
                 why = failure or getattr(error, "explanation", None) or error
                 raise SetupError(
-                    f"{shipment.image} can't be sent to {self._engine.name} ({why}): make space on it, then run "
-                    "again; layers that have arrived are not sent again."
+                    f"{image.name} can't be sent to {self.name} ({why}): make space on it, then run again; layers "
+                    "that have arrived are not sent again."
                 ) from error
-        self._note(shipment.layers)
 
-    def _load(self, shipment: Shipment, report: Report, *, again: bool) -> None:
-        """Try once to send a shipment. Raises SetupError when the host then has an image with other content."""
-        with closing(_client(self._engine)) as remote:
-            if again and self._has(remote, shipment.image):
-                return  # the image has arrived and only the answer was lost
-            for step in remote.api.load_image(_sending(shipment, report)):  # type: ignore[no-untyped-call]
-                if why := step.get("error"):
-                    raise DockerException(why)
-            if not self._has(remote, shipment.image):
-                raise SetupError(
-                    f"{self._engine.name} made another image of {shipment.image}: its engine is not compatible."
-                )
-
-
-def _sending(shipment: Shipment, report: Report) -> Iterator[bytes]:
-    shipment.file.seek(0)
-    sent = 0
-    while block := shipment.file.read(_SENT_AT_ONCE):
-        yield block
-        sent += len(block)
-        report(shipment.image, sent, shipment.size)
-
-
-def _client(engine: RemoteEngine) -> docker.DockerClient:
-    return BoundedDockerClient(engine.tunnel.url, version="auto", timeout=_CALL_SECONDS)
+    def _blocks(self, image: WantedImage, archive: IO[bytes], size: int) -> Iterator[bytes]:
+        archive.seek(0)
+        sent = 0
+        while block := archive.read(_SENT_AT_ONCE):
+            yield block
+            sent += len(block)
+            self._report(image.name, sent, size)
 
 
 # Records how many bytes each link has carried, by day, over all runs, because a tariff limits the volume.
@@ -409,23 +316,24 @@ class RealLinks(Deployment):
         names = {job.client if role is Role.CLIENT else job.server for job in jobs}
         box = Box.TERMINAL if role is Role.CLIENT else Box.GATEWAY
         vias = [self._run.middleboxes[name] for name in sorted({job.via for job in jobs if job.via})]
-        images = [
+        names_of_images = [
             TOOLS,
             *(self._run.implementations[name].image for name in sorted(names)),
             *(via.image for via in vias if box in via.boxes),
         ]
-        shipping = Shipping(engine, local)
-        lacking = shipping.missing(images)
-        for number, image in enumerate(lacking, start=1):
-            say(f"{engine.name}: {image} is missing there, {number} of {len(lacking)}")
+
+        def charged(size: int) -> AbstractContextManager[None]:
+            return self._charging(engine, link, size) if link.ssh_over_link else nullcontext()
+
+        images.bring(
+            local,
+            [WantedImage.of(local, name) for name in names_of_images],
+            LinkHost(engine, report),
+            say=lambda text: say(f"{engine.name}: {text}"),
             # A client's host without another connection would pull over the link, and the bytes could not be counted.
-            if not (link.ssh_over_link and role is Role.CLIENT) and shipping.pull(image):
-                continue
-            with shipping.packed(image) as shipment:
-                size = format_size(shipment.size)
-                say(f"  {shipment.lacking} of its {len(shipment.layers)} layers, {size} compressed")
-                with self._charging(engine, link, shipment.size) if link.ssh_over_link else nullcontext():
-                    shipping.send(shipment, report=report)
+            may_pull=not (link.ssh_over_link and role is Role.CLIENT),
+            sending=charged,
+        )
 
     @contextmanager
     def _charging(self, engine: RemoteEngine, link: RealLink, size: int) -> Iterator[None]:

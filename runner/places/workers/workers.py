@@ -15,16 +15,16 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import IO, Any, Self, cast
 
 import docker
-from docker.errors import DockerException, ImageNotFound
+from docker.errors import DockerException
 
 from runner.engine import engine
 from runner.errors import LaneError, SetupError, UsageError, first_line
 from runner.files import remove_tree
 from runner.images import images
-from runner.images.images import SIMULATOR
+from runner.images.images import SIMULATOR, Answer, WantedImage
 from runner.model.deployment import VIRTUAL, Deployment
 from runner.model.result import Outcome, Result, another_attempt_helps
 from runner.model.run import Job, Kind, Run
@@ -52,7 +52,6 @@ from runner.places.workers.worker import (
 )
 from runner.plan.catalog import Selection
 from runner.plan.jobs import LOGS
-from runner.units import format_size
 
 # Lists the workers and chooses a worker for each job. It uses no network. Its owner calls it under a lock, because
 # it has no lock of its own.
@@ -166,89 +165,47 @@ class Roster:
         return [member for member in self.members.values() if member.benched_until <= now]
 
 
-# Brings the images of a run to a worker's engine: the worker pulls them by their digests, or the runner sends them.
+# A worker gets the images of a run: its engine pulls them by their digests, or the runner sends them.
 
 _BLOCK = 4 << 20  # most bytes of one message
-Ask = Callable[..., Any]  # calls a function on the worker
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """An image that a worker must have. `digest`: its name in a registry; empty: the runner built it."""
-
-    name: str
-    content: tuple[Any, ...]
-    digest: str
-
-
-def required_images(run: Run) -> tuple[Wanted, ...]:
+def required_images(client: docker.DockerClient, run: Run) -> list[WantedImage]:
     """The images that jobs of `run` need, as this host's engine has them. Raises SetupError for a missing image."""
-    digests = {entry.image: entry.image_digest for entry in run.implementations.values()}
-    names = [TOOLS, SIMULATOR, *digests, *(box.image for box in run.middleboxes.values())]
+    boxes, stacks = run.middleboxes.values(), run.implementations.values()
+    names = [TOOLS, SIMULATOR, *(stack.image for stack in stacks), *(box.image for box in boxes)]
     if VIRTUAL in (run.clock, *run.clocks.values()):
         names.append(GUEST)
-    with closing(engine.client()) as client:
-        return tuple(_required_image(client, name, digests.get(name, "")) for name in dict.fromkeys(names))
+    return [WantedImage.of(client, name) for name in dict.fromkeys(names)]
 
 
-def _required_image(client: docker.DockerClient, name: str, digest: str) -> Wanted:
-    try:
-        return Wanted(name=name, content=images.content(client.images.get(name)), digest=digest)
-    except ImageNotFound as error:
-        raise SetupError(f"{name} no longer exists on this host: run `./bentpipe build`.") from error
+@dataclass(frozen=True)
+class WorkerHost:
+    """A worker's host as a receiver of images. `call(function, …)` calls a function on the worker."""
 
+    name: str
+    call: Callable[..., Any]
 
-def bring(required: Iterable[Wanted], ask: Ask, *, say: Callable[[str], None]) -> None:
-    """Bring the required images that a worker lacks. `ask(function, …)` calls a function on the worker. Raises
-    SetupError."""
-    required = tuple(required)
-    for image in ask(lacking, required):
-        if image.digest and ask(pull, image):
-            continue
-        with closing(engine.client()) as client, tempfile.TemporaryFile() as file:
-            of = images.layers(client.images.get(image.name).attrs)
-            images.pack(client, image.name, file, images.present(of, set(ask(chains))))
-            say(f"sending {image.name}, {format_size(file.tell())}")
-            place = ask(begin)
-            file.seek(0)
-            while block := file.read(_BLOCK):
-                ask(append, place, block)
-        if why := ask(load, place, image):
+    def ask(self, question: Callable[..., Answer], *arguments: Any) -> Answer:
+        return cast("Answer", self.call(of_engine, question, *arguments))
+
+    def load(self, image: WantedImage, archive: IO[bytes], size: int) -> None:  # noqa: ARG002 - shows no progress
+        """Send an archive in messages, and load it there. Raises SetupError."""
+        place = self.call(begin)
+        archive.seek(0)
+        while block := archive.read(_BLOCK):
+            self.call(append, place, block)
+        if why := self.call(load, place, image):
             raise SetupError(f"{image.name} is not available there: {why}")
 
 
 # The runner calls the functions below on the worker.
 
 
-def lacking(required: tuple[Wanted, ...]) -> list[Wanted]:
-    """The images that this host's engine does not have."""
+def of_engine(question: Callable[..., Answer], *arguments: Any) -> Answer:
+    """The answer of a function about this host's engine, whose client is its first argument."""
     with closing(engine.client()) as client:
-        return [image for image in required if not _has(client, image)]
-
-
-def _has(client: docker.DockerClient, image: Wanted) -> bool:
-    try:
-        return images.content(client.images.get(image.name)) == image.content
-    except ImageNotFound:
-        return False
-
-
-def pull(image: Wanted) -> bool:
-    """Pull exactly this image from its registry. Returns False when this fails."""
-    repository, _, digest = image.digest.partition("@")
-    try:
-        with closing(engine.client()) as client:
-            pulled = client.images.pull(f"{repository}@{digest}")
-            images.tag(client, image.name, pulled.id or "")
-            return _has(client, image)
-    except (DockerException, OSError):
-        return False
-
-
-def chains() -> list[images.Layers]:
-    """The chains of layers of this host's engine, which don't have to be sent."""
-    with closing(engine.client()) as client:
-        return list(images.chains(client))
+        return question(client, *arguments)
 
 
 def begin() -> str:
@@ -263,16 +220,16 @@ def append(place: str, block: bytes) -> None:
         file.write(block)
 
 
-def load(place: str, image: Wanted) -> str:
+def load(place: str, image: WantedImage) -> str:
     """Load the archive into the engine. Returns the reason of a failure; empty after a success."""
     try:
         with closing(engine.client()) as client, Path(place).open("rb") as file:
-            client.images.load(file)
-            return "" if _has(client, image) else "its archive contained another image"
-    except (DockerException, OSError) as error:
+            images.load(client, image, iter(partial(file.read, _BLOCK), b""))
+    except (SetupError, DockerException, OSError) as error:
         return first_line(error)
     finally:
         Path(place).unlink(missing_ok=True)
+    return ""
 
 
 # A deployment whose jobs run on workers. When a worker is lost, its jobs are sent again, also to other workers.
@@ -315,7 +272,7 @@ class Workers(Deployment):
         self._admissions = ThreadPoolExecutor(_ADMISSIONS, thread_name_prefix="admission")
         self._sending = threading.Lock()
         self._nobody = False  # True: the last update found no worker
-        self._required: tuple[Wanted, ...] | None = None
+        self._required: list[WantedImage] | None = None
         self._last: dict[Job, str] = {}  # the worker that had the job's last attempt
         self._numbers = itertools.count(1)
 
@@ -542,14 +499,11 @@ class Workers(Deployment):
     def _bring_images(self, member: Member) -> str:
         """Bring the images of the run to a worker. Returns the reason of a failure; empty when the worker has them."""
         try:
-            with self._sending:  # one worker at a time, because the runner's own connection is the bottleneck
+            with self._sending, closing(engine.client()) as client:  # one at a time: this host's uplink limits them
                 if self._required is None:
-                    self._required = required_images(self._run)
-                bring(
-                    self._required,
-                    partial(self._ask, member.address, patience=_IMAGE_SECONDS),
-                    say=lambda text: self._say(f"{member.name}: {text}"),
-                )
+                    self._required = required_images(client, self._run)
+                host = WorkerHost(member.name, partial(self._ask, member.address, patience=_IMAGE_SECONDS))
+                images.bring(client, self._required, host, say=lambda text: self._say(f"{member.name}: {text}"))
         except SetupError as error:
             return str(error).rstrip(".")
         return ""

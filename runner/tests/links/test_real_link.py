@@ -14,13 +14,13 @@ from docker.errors import DockerException, ImageNotFound
 
 from lab.testbed.hosts import Host, shifted_clock
 from runner.errors import BudgetError, SetupError
-from runner.images.images import SIMULATOR
+from runner.images.images import SIMULATOR, WantedImage, lacking
 from runner.model.link import LINK_DOWN, LinkParameters
 from runner.model.result import Outcome
 from runner.model.stack import Role
 from runner.places.links.hosts import RemoteEngine
 from runner.places.links.reach import clock, parse
-from runner.places.links.real_links import Shipping
+from runner.places.links.real_links import LinkHost
 from runner.places.supervised import SCRIPTS, TOOLS
 from runner.plan.catalog import Catalog
 from runner.tests.links.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
@@ -55,7 +55,8 @@ def test_a_job_leaves_the_same_files_and_nothing_on_the_host_and_one_beyond_the_
         assert any(f"{remote_host.our_address} over mgmt0: chosen" in line for line in work.said)
         there = work.links._links["roof"].engines[Role.CLIENT]
         assert isinstance(there, RemoteEngine)
-        assert Shipping(there, docker.from_env()).missing((TOOLS, f"bentpipe/{STACK}")) == []  # nothing is sent twice
+        wanted = [WantedImage.of(docker.from_env(), name) for name in (TOOLS, f"bentpipe/{STACK}")]
+        assert LinkHost(there).ask(lacking, wanted) == []  # nothing is sent twice
         small, large = work.run.order
         result, evidence = work.do(small)
         assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())

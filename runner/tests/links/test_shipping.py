@@ -4,6 +4,7 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import pytest
 
 from lab.testbed.hosts import Host
 from runner.errors import BudgetError, SetupError
+from runner.images import images as archives
+from runner.images.images import WantedImage, bring
 from runner.model.result import Outcome
 from runner.places.links.hosts import RemoteEngine
-from runner.places.links.real_links import Ledger, Shipping, expected_volume
+from runner.places.links.real_links import Ledger, LinkHost, expected_volume
 from runner.places.supervised import TOOLS
 from runner.plan.catalog import Catalog
 from runner.tests.links.jobs import STACK, link_to, working
@@ -68,25 +71,39 @@ def _digests(client: docker.DockerClient, image: str) -> bytes:
     return bytes(client.containers.run(image, command, network_mode="none", remove=True))
 
 
+def _lacking(engine: RemoteEngine, local: docker.DockerClient, *names: str) -> list[str]:
+    wanted = [WantedImage.of(local, name) for name in names]
+    return [image.name for image in LinkHost(engine).ask(archives.lacking, wanted)]
+
+
 def test_a_layer_that_the_host_has_does_not_cross_again(
     remote_host: Host, engine: RemoteEngine, layered: docker.DockerClient
 ) -> None:
-    shipping = Shipping(engine, layered)
     messages: list[tuple[str, int, int]] = []
-    assert shipping.missing((TOOLS, BASE, TOP, BASE)) == [BASE, TOP]
-    for image, size in ((BASE, 12 * MIB), (TOP, MIB)):
-        with shipping.packed(image) as parcel:
-            assert size < parcel.size < 1.01 * size + 20_000
-            before = _crossed(remote_host)
-            shipping.send(parcel, report=lambda *progress: messages.append(progress))
-            assert parcel.size < _crossed(remote_host) - before < HEADERS * parcel.size + 50_000
-            assert messages[-1] == (image, parcel.size, parcel.size)
-    assert shipping.missing((BASE, TOP)) == []
+    crossed: dict[int, int] = {}  # by size of the archive
+
+    @contextmanager
+    def sending(size: int) -> Iterator[None]:
+        before = _crossed(remote_host)
+        yield
+        crossed[size] = _crossed(remote_host) - before
+
+    assert _lacking(engine, layered, TOOLS, BASE, TOP) == [BASE, TOP]
+    wanted = [WantedImage.of(layered, name) for name in (TOOLS, BASE, TOP, BASE)]
+    host, said = LinkHost(engine, lambda *progress: messages.append(progress)), list[str]()
+    bring(layered, wanted, host, say=said.append, sending=sending)
+    for size, (sent, on_the_wire) in zip((12 * MIB, MIB), crossed.items(), strict=True):
+        assert size < sent < 1.01 * size + 20_000
+        assert sent < on_the_wire < HEADERS * sent + 50_000
+    ends = [message for message in messages if message[1] == message[2]]
+    assert ends == [(name, size, size) for name, size in zip((BASE, TOP), crossed, strict=True)]
+    assert said[0] == f"{BASE} is missing there, 1 of 2"
+    assert _lacking(engine, layered, BASE, TOP) == []
     there = remote_host.engine()
     assert there.images.get(TOP).id == layered.images.get(TOP).id
     assert _digests(there, TOP) == _digests(layered, TOP)
-    with Shipping(engine, layered).packed(TOP) as parcel:  # as after a killed run: a second call has nothing to send
-        assert (parcel.lacking, parcel.size < 20_000) == (0, True)
+    layers = wanted[2].layers  # as after a killed run: a second call has nothing to send
+    assert archives.present(layers, LinkHost(engine).ask(archives.chains)) == frozenset(layers)
 
 
 def test_what_ssh_lost_on_the_way_is_sent_again(
@@ -99,9 +116,7 @@ def test_what_ssh_lost_on_the_way_is_sent_again(
             drops.clear()
             remote_host.restart_ssh(away=1.0)
 
-    shipping = Shipping(engine, layered)
-    with shipping.packed(TOP) as parcel:
-        shipping.send(parcel, report=report)
+    bring(layered, [WantedImage.of(layered, TOP)], LinkHost(engine, report), say=lambda _: None)
     assert engine.tunnel.connection.connects == 2
     assert _digests(remote_host.engine(), TOP) == _digests(layered, TOP)
 
@@ -114,7 +129,7 @@ def test_an_image_of_another_id_is_the_same_by_files_and_start(
     remote_host.load(BASE)
     _build(remote_host.engine(), LABELLED, f"FROM {BASE}\n{change}\n")
     assert remote_host.engine().images.get(LABELLED).id != layered.images.get(LABELLED).id
-    assert Shipping(engine, layered).missing((LABELLED,)) == missing
+    assert _lacking(engine, layered, LABELLED) == missing
 
 
 def test_an_image_for_another_processor_is_told(engine: RemoteEngine, layered: docker.DockerClient) -> None:
@@ -129,8 +144,8 @@ def test_an_image_for_another_processor_is_told(engine: RemoteEngine, layered: d
                 tar.addfile(entry, io.BytesIO(text))
         layered.images.load(file.getvalue())
     try:
-        with pytest.raises(SetupError, match=rf"{name} is made for s390x, and {engine.name} is \w+: use a host"):
-            Shipping(engine, layered).missing((name,))
+        with pytest.raises(SetupError, match=rf"{name} is made for s390x, and the other host is \w+: use a host"):
+            _lacking(engine, layered, name)
     finally:
         layered.images.remove(name)
 

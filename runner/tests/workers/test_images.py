@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import docker
@@ -11,9 +12,10 @@ import pytest
 from runner.engine import engine
 from runner.errors import SetupError
 from runner.images import images as archives
+from runner.images.images import WantedImage, bring
 from runner.places.supervised import TOOLS
 from runner.places.workers import workers
-from runner.places.workers.workers import Wanted, bring
+from runner.places.workers.workers import WorkerHost
 
 pytestmark = pytest.mark.docker
 
@@ -30,34 +32,34 @@ def client() -> Iterator[docker.DockerClient]:
 
 def test_an_image_is_sent_without_the_layers_that_are_there(client: docker.DockerClient) -> None:
     text = f"FROM {TOOLS}\nRUN head -c 1000000 /dev/urandom > /sent\nENV SENT=yes\n"
-    made, _ = client.images.build(fileobj=io.BytesIO(text.encode()), tag=NAME, rm=True, forcerm=True)
-    required = Wanted(name=NAME, content=archives.content(made), digest="")
-    layers = archives.layers(made.attrs)
+    client.images.build(fileobj=io.BytesIO(text.encode()), tag=NAME, rm=True, forcerm=True)
+    wanted = WantedImage.of(client, NAME)
     sent = 0
 
-    def ask(function: Callable[..., Any], *arguments: Any) -> Any:
+    def call(function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function as on a worker that uses this engine. The image is removed from the engine before its archive
         is loaded."""
         nonlocal sent
-        if function is workers.lacking:
-            return [required]
-        if function is workers.chains:
-            return [chain for chain in workers.chains() if chain != layers]
+        if archives.lacking in arguments:
+            return [wanted]
+        if archives.chains in arguments:
+            return {chain for chain in archives.chains(client) if chain != wanted.layers}
         if function is workers.append:
             sent += len(arguments[1])
         if function is workers.load:
             client.images.remove(NAME, force=True)
-            assert workers.lacking((required,)) == [required]
+            assert archives.lacking(client, [wanted]) == [wanted]
         return function(*arguments)
 
-    bring([required], ask, say=lambda _: None)
-    assert workers.lacking((required,)) == []
+    bring(client, [wanted], WorkerHost("worker", call), say=lambda _: None)
+    assert archives.lacking(client, [wanted]) == []
     assert 1_000_000 < sent < 1_500_000  # the layers of the base image have hundreds of megabytes
 
 
 def test_what_does_not_become_the_image_is_said(client: docker.DockerClient) -> None:
     text = f"FROM {TOOLS}\nLABEL worker=image\nENV SENT=yes\n"
     made, _ = client.images.build(fileobj=io.BytesIO(text.encode()), tag=NAME, rm=True, forcerm=True)
-    required = Wanted(name=NAME, content=(*archives.content(made)[:2], ["other"]), digest="")
-    with pytest.raises(SetupError, match="its archive contained another image"):
-        bring([required], lambda function, *arguments: function(*arguments), say=lambda _: None)
+    wanted = replace(WantedImage.of(client, NAME), id="sha256:" + "0" * 64, content=(made.id,))
+    host = WorkerHost("worker", lambda function, *arguments: function(*arguments))
+    with pytest.raises(SetupError, match=f"the engine there made another image of {NAME}"):
+        bring(client, [wanted], host, say=lambda _: None)
