@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,12 +15,12 @@ from runner.campaign.stacks import as_stack, chosen, ready
 from runner.errors import BudgetError, InterruptedRunError, SetupError, UsageError
 from runner.model.deployment import VIRTUAL, estimate
 from runner.model.result import Artifacts, Evidence, JobVerdict, Outcome, Result
-from runner.model.run import Job, Retention, Run
+from runner.model.run import Job, Pause, Retention, Run
 from runner.model.stack import Implementation
 from runner.places.guests.processes import SavedImages
-from runner.places.place import Place, Say, place_of
+from runner.places.place import Place, place_of
 from runner.plan import jobs as runs
-from runner.plan.catalog import Selection
+from runner.plan.catalog import Catalog, Selection
 from runner.plan.jobs import remaining
 from runner.plan.options import MatrixOptions
 from runner.store.runs import RunFolder, guest_pace, load_evidence, own_logs
@@ -103,50 +103,41 @@ class Session:
     todo: tuple[Job, ...]  # the selected jobs without a result
     stored: Mapping[Job, JobVerdict]  # of all results of the run when the session began
     reused: int  # number of results that were taken over from another run
-    options: MatrixOptions
 
     @classmethod
     @contextmanager
     def open(
-        cls, path: Path, new_run: Run, options: MatrixOptions, stored: RunFolder | None = None
+        cls,
+        path: Path,
+        new_run: Run,
+        *,
+        stored: RunFolder | None = None,
+        source: RunFolder | None = None,
+        seed: int | None = None,
+        widens: bool = True,
+        retry: Collection[str] = (),
     ) -> Iterator["Session"]:
-        """Make, resume or extend the run folder `path`, and lock it meanwhile. `stored`: the run that was read there.
-        Raises UsageError.
+        """Make, resume or extend the run folder `path`, and lock it meanwhile. Raises UsageError.
 
-        A stored run is extended by `new_run` only when the options select something.
+        `stored`: the run that was read there. `source`: a run whose results are taken over where nothing changed.
+        `seed`: the seed that the run must have. `widens`: a stored run gets the jobs of `new_run` that it lacks.
+        `retry`: outcomes after which a job runs again.
         """
         with RunFolder(path, new_run).locked():
-            source = None if options.reuse is None else RunFolder.open(runs.run_path(options.reuse))
-            if source is not None and options.seed is None:
+            if source is not None and seed is None:
                 new_run = replace(new_run, seed=source.run.seed)  # losses and contents of all cells stay comparable
-            folder, jobs = _open(path, new_run, options, stored)
+            # Under the lock: another call may have made or extended the run meanwhile.
+            folder = RunFolder.stored(path) if stored is None else stored.refreshed()
+            if folder is None:
+                folder, jobs = RunFolder.create(path, new_run), new_run.order
+            elif seed not in (None, folder.run.seed):
+                raise UsageError(f"--seed {seed}: {path} began with seed {folder.run.seed}, and keeps it.")
+            else:
+                jobs = _extend(folder, new_run, widens=widens)
             reused = 0 if source is None else take_over(folder, source)
-            stored_results = folder.verdicts()
-            todo = remaining(jobs, stored_results, frozenset(Outcome(name) for name in options.retry))
-            yield cls(folder=folder, jobs=jobs, todo=todo, stored=stored_results, reused=reused, options=options)
-
-    def announce(self, out: Console) -> None:
-        """Print how many jobs are left, how long they take and how much disk they need."""
-        path = self.folder.path
-        if self.options.reuse is not None:
-            out.print(
-                f"{self.reused} results of {self.options.reuse} are taken over, because nothing changed for them."
-            )
-        if not self.todo:
-            out.print(f"Nothing is left to run: {len(self.jobs)} jobs of {path} are done.")
-            return
-        run = self.folder.run
-        cost, seconds = estimate(self.todo, run.cases), 0.0
-        for clock, jobs in runs.parts_by_clock(run, self.todo):
-            part = estimate(jobs, run.cases, guest_pace(runs.LOGS) if clock == VIRTUAL else {})
-            seconds += part.guest_seconds if clock == VIRTUAL else part.seconds
-        disk = cost.disk(self.options.keep_captures) + own_logs(runs.LOGS, self.todo, self.folder.run.cases)
-        out.print(
-            f"{format_count(len(self.todo), 'job')} into {path}, seed {self.folder.run.seed}, "
-            f"about {format_duration(seconds)} one after the other, "
-            f"{format_size(disk)} on disk.",
-            soft_wrap=True,
-        )
+            verdicts = folder.verdicts()
+            todo = remaining(jobs, verdicts, frozenset(Outcome(name) for name in retry))
+            yield cls(folder=folder, jobs=jobs, todo=todo, stored=verdicts, reused=reused)
 
     def verdicts(self) -> dict[Job, JobVerdict]:
         """Stored verdicts of the selected jobs, also verdicts of earlier calls."""
@@ -154,31 +145,81 @@ class Session:
         results = {**self.stored, **new}
         return {job: results[job] for job in self.jobs if job in results}
 
-    def show(self, results: Mapping[Job, JobVerdict], out: Console) -> None:
-        """Print the matrix of these results."""
-        if self.options.markdown:
-            print(markdown_matrix(results, self.folder.run))
-        else:
-            print_matrix(out, results, self.folder.run)
 
-
-def _open(
-    path: Path, new_run: Run, options: MatrixOptions, stored: RunFolder | None
-) -> tuple[RunFolder, tuple[Job, ...]]:
-    """Make or extend the run folder. Returns the folder and the jobs that this call selects."""
-    # Under the lock: another call may have made or extended the run meanwhile.
-    folder = RunFolder.stored(path) if stored is None else stored.refreshed()
-    if folder is None:
-        return RunFolder.create(path, new_run), new_run.order
-    if options.seed is not None and options.seed != folder.run.seed:
-        raise UsageError(f"--seed {options.seed}: {path} began with seed {folder.run.seed}, and keeps it.")
-    if not options.selects:
-        new_run = runs.no_wider(folder.run, new_run)
-    extended = runs.extend_run(folder, new_run)
+def _extend(folder: RunFolder, new_run: Run, *, widens: bool) -> tuple[Job, ...]:
+    """Extend the stored run by `new_run`. Returns the jobs of `new_run`, in the order of the run."""
+    new_run = new_run if widens else no_wider(folder.run, new_run)
+    extended = extend_run(folder, new_run)
     if extended != folder.run:
         folder.save_run(extended)
     selected = set(new_run.order)
-    return folder, tuple(job for job in extended.order if job in selected)
+    return tuple(job for job in extended.order if job in selected)
+
+
+def no_wider(stored: Run, selected: Run) -> Run:
+    """`selected` without the jobs that the stored run lacks. A job of a new variant stays when the stored run has this
+    job for the variant's stack or middlebox."""
+
+    known = set(stored.order)
+    base = {  # by name: each variant that the stored run lacks
+        name: entry.variant_of for name, entry in selected.implementations.items() if name not in stored.implementations
+    }
+
+    def of_base(job: Job) -> Job:
+        server, client, via = (base.get(name, name) for name in (job.server, job.client, job.via))
+        return replace(job, server=server, client=client, via=via)
+
+    new = [job for job in selected.order if base and not base.keys().isdisjoint((job.server, job.client, job.via))]
+    added = {job for job in new if of_base(job) in known}
+    return replace(selected, order=tuple(job for job in selected.order if job in known or job in added))
+
+
+def extend_run(folder: RunFolder, selected: Run) -> Run:
+    """The stored run with the jobs, stacks and cases that `selected` adds. Raises UsageError when a part that both runs
+    have is different in `selected`."""
+    stored = folder.run
+    for name, case in selected.cases.items():
+        if name in stored.cases and replace(case, iterations=0) != replace(stored.cases[name], iterations=0):
+            raise UsageError(
+                f"The case '{name}' has other parameters now than when {folder.path} began: start a new --run."
+            )
+    for name, entry in selected.implementations.items():
+        before = stored.implementations.get(name)
+        if before is not None and before.image_id != entry.image_id:
+            raise UsageError(
+                f"The image of {name} has changed since {folder.path} began "
+                f"({before.image_id[:19]} → {entry.image_id[:19]}): start a new --run, or restore the image."
+            )
+    if stored.guest != selected.guest:
+        raise UsageError(
+            f"{folder.path} began with another epoch or CPU model: start a new --run, or leave out --cpu-model."
+        )
+    known = set(stored.order)
+    for job in selected.order:
+        if job in known and stored.protocol(job) != selected.protocol(job):
+            raise UsageError(
+                f"{job.client} and {job.server} would use {selected.protocol(job)} now, and used "
+                f"{stored.protocol(job)} when {folder.path} began: start a new --run."
+            )
+    return replace(
+        stored,
+        clients=_union(stored.clients, selected.clients),
+        servers=_union(stored.servers, selected.servers),
+        cases={**selected.cases, **stored.cases},
+        implementations={**stored.implementations, **selected.implementations},
+        order=stored.order + tuple(job for job in selected.order if job not in known),
+        protocols={**stored.protocols, **selected.protocols},
+        vias=_union(stored.vias, selected.vias),
+        middleboxes={**selected.middleboxes, **stored.middleboxes},
+        clocks={  # a cell that the run has keeps its clock, so that no summary mixes both clocks
+            **{name: clock for name, clock in selected.clocks.items() if name not in stored.cells},
+            **stored.clocks,
+        },
+    )
+
+
+def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
 
 
 def work_off(work: "Campaign") -> dict[Job, Result]:
@@ -280,20 +321,26 @@ def _sentence(difference: "Difference | None") -> str:
 
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, JobVerdict]:
     """Run the selected jobs that have no result yet. Returns all verdicts of the selection, also of earlier calls."""
-    path = runs.run_path(options.name)
+    path, say = runs.run_path(options.name), partial(out.print, soft_wrap=True, markup=False)
     stored = RunFolder.stored(path)
+    source = None if options.reuse is None else RunFolder.open(runs.run_path(options.reuse))
     clock = runs.chosen_clock(options.clock, stored)
     charge = runs.charge_of_run(clock, options.cpu_model, stored)
-    options.parsed_pause()  # an invalid value is refused before anything is built
+    pause = options.parsed_pause()  # an invalid value is refused before anything is built
     saved = _saved(options, clock)
     selection = chosen(options, stored, saved)
+    needed = _images(selection)
     for sentence in selection.doubts:
         out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
-    say = partial(out.print, soft_wrap=True, markup=False)
-    place = _place(selection, clock, options, saved, say)
+
+    def place_for(clock: str) -> Place:
+        local = place_of(clock, links=selection.real, say=say, saved=saved)
+        return _workers(local, options.on, options.spread, options.store)
+
+    place = place_for(clock)
     place.refuse(selection)
     place.width(options.lanes)
-    images = ready(_images(selection), options, clock=clock, console=err, saved=saved)
+    images = ready(needed, options, clock=clock, console=err, saved=saved)
     load = "" if selection.real else runs.busy(clock)
     new_run = runs.new_run(
         path,
@@ -306,30 +353,100 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         image_ids=images.ids,
         image_digests=images.digests,
     )
-    with Session.open(path, new_run, options, stored) as session:
-        session.announce(out)
+    opened = Session.open(
+        path,
+        new_run,
+        stored=stored,
+        source=source,
+        seed=options.seed,
+        widens=options.selects,
+        retry=options.retry,
+    )
+    with opened as session:
+        if source is not None:
+            say(f"{session.reused} results of {options.reuse} are taken over, because nothing changed for them.")
+        say(_announcement(session, options.keep_captures))
         if load:
-            out.print(load, soft_wrap=True, markup=False)
-        for name, part in runs.parts_by_clock(session.folder.run, session.todo):
-            if len(part) < len(session.todo):
-                out.print(f"{format_count(len(part), 'job')} in {name} time:")
-            where = place if name == clock else _place(selection, name, options, saved, say)
-            _execute(session, selection, part, where, out=out)
-    results = session.verdicts()
-    session.show(results, out)
-    return results
+            say(load)
+        for name, todo in runs.parts_by_clock(session.folder.run, session.todo):
+            if len(todo) < len(session.todo):
+                say(f"{format_count(len(todo), 'job')} in {name} time:")
+            _execute(
+                session.folder,
+                selection.catalog,
+                todo,
+                place if name == clock else place_for(name),
+                lanes=options.lanes,
+                retention=Retention(options.keep_captures),
+                pause=pause,
+                out=out,
+            )
+    verdicts = session.verdicts()
+    if options.markdown:
+        print(markdown_matrix(verdicts, session.folder.run))
+    else:
+        print_matrix(out, verdicts, session.folder.run)
+    return verdicts
 
 
-def _place(selection: Selection, clock: str, options: MatrixOptions, saved: SavedImages | None, say: Say) -> Place:
-    """Where the jobs of `clock` run."""
-    local = place_of(clock, links=selection.real, say=say, saved=saved)
-    if options.on is None:
-        if options.store:
+def _workers(local: Place, url: str | None, spread: str, store: str) -> Place:
+    """The workers of the scheduler at `url`, which run the jobs of `local`; without a URL, `local` itself."""
+    if url is None:
+        if store:
             raise UsageError("--store is only for workers: add --on, or leave out --store.")
         return local
     from runner.places.workers.workers import WorkerPlace  # noqa: PLC0415 - it needs Dask: optional, and slow to import
 
-    return WorkerPlace.at(local, options.on, spread=options.spread, store=options.store)
+    return WorkerPlace.at(local, url, spread=spread, store=store)
+
+
+def _announcement(session: Session, keep_captures: str) -> str:
+    """How many jobs are left, how long they take and how much disk they need."""
+    path, run, todo = session.folder.path, session.folder.run, session.todo
+    if not todo:
+        return f"Nothing is left to run: {len(session.jobs)} jobs of {path} are done."
+    cost, seconds = estimate(todo, run.cases), 0.0
+    for clock, jobs in runs.parts_by_clock(run, todo):
+        part = estimate(jobs, run.cases, guest_pace(runs.LOGS) if clock == VIRTUAL else {})
+        seconds += part.guest_seconds if clock == VIRTUAL else part.seconds
+    disk = cost.disk(keep_captures) + own_logs(runs.LOGS, todo, run.cases)
+    return (
+        f"{format_count(len(todo), 'job')} into {path}, seed {run.seed}, about {format_duration(seconds)} one after "
+        f"the other, {format_size(disk)} on disk."
+    )
+
+
+def _execute(
+    folder: RunFolder,
+    catalog: Catalog,
+    todo: tuple[Job, ...],
+    place: Place,
+    *,
+    lanes: str,
+    retention: Retention,
+    pause: Pause | None,
+    out: Console,
+) -> None:
+    """Open the place, then run the jobs there."""
+    from runner.campaign.campaign import Campaign  # noqa: PLC0415
+
+    with place.open(folder.run, place.width(lanes)):
+        not_compliant = place.probe(folder.run, folder.path / "compliance.json", todo)
+        with RunWatch(out) as watch:
+            for (name, role), reason in not_compliant.items():
+                out.print(f"[yellow]{name} as {role.value} does not keep the contract: {reason}[/yellow]")
+            campaign = Campaign(
+                folder=folder,
+                cases=catalog.cases,
+                todo=todo,
+                verdicts_without_run=runs.verdicts_without_run(catalog, todo, not_compliant),
+                deployment=place.deployment(folder.run),
+                width=place.width(lanes),
+                retention=retention,
+                observer=watch,
+                pause=pause,
+            )
+            work_off(campaign)
 
 
 def _saved(options: MatrixOptions, clock: str) -> SavedImages | None:
@@ -362,27 +479,3 @@ def _images(selection: Selection) -> list[Implementation]:
         *(catalog.implementations[name] for name in names),
         *(as_stack(catalog.middleboxes[name]) for name in bases if name not in names),
     ]
-
-
-def _execute(session: Session, selection: Selection, todo: tuple[Job, ...], place: Place, *, out: Console) -> None:
-    """Open the place, then run the jobs there."""
-    from runner.campaign.campaign import Campaign  # noqa: PLC0415
-
-    folder, options = session.folder, session.options
-    with place.open(folder.run, place.width(options.lanes)):
-        not_compliant = place.probe(folder.run, folder.path / "compliance.json", todo)
-        with RunWatch(out) as watch:
-            for (name, role), reason in not_compliant.items():
-                out.print(f"[yellow]{name} as {role.value} does not keep the contract: {reason}[/yellow]")
-            campaign = Campaign(
-                folder=folder,
-                cases=selection.catalog.cases,
-                todo=todo,
-                verdicts_without_run=runs.verdicts_without_run(selection.catalog, todo, not_compliant),
-                deployment=place.deployment(folder.run),
-                width=place.width(options.lanes),
-                retention=Retention(options.keep_captures),
-                observer=watch,
-                pause=options.parsed_pause(),
-            )
-            work_off(campaign)

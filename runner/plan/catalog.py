@@ -57,28 +57,6 @@ def named(texts: Iterable[str], choices: Sequence[str], *, option: str, kind: st
     return tuple(name for name in choices if not requested or name in requested)
 
 
-def values(arguments: Sequence[str], *, option: str, example: str) -> list[str]:
-    """The values of an option; empty when the option is not used. `all` can't be combined with other values. Raises
-    UsageError."""
-    texts = split(arguments)
-    if arguments and not texts:
-        raise UsageError(f"{option} has no value: write {option} {example}.")
-    if "all" in texts and set(texts) != {"all"}:
-        raise UsageError(f"{option} {','.join(texts)}: write `all` without other values.")
-    return list(dict.fromkeys(texts))
-
-
-def number(text: str, *, option: str, top: float, example: str) -> float:
-    """A number from 0 to `top`. Raises UsageError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= top:
-        raise UsageError(f"{option}: '{text}' is not a number from 0 to {top:g}: write {option} {example}.")
-    return value
-
-
 CATALOG_SCHEMA = 1
 
 Protocol = Literal["hq-interop", "h3", "h2", "http/1.1"]

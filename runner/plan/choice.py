@@ -1,24 +1,21 @@
-"""Makes a selection from the options and from the run that they extend, and a catalogue with everything in it."""
+"""Makes a selection from the options and from the run that they extend, and a catalogue with everything in it: stacks,
+cases with their sizes, links and losses, middleboxes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from runner.errors import UsageError
 from runner.model.link import LinkRecord, RealLink, RealLinkRecord
-from runner.model.run import CaseRecord, Run
+from runner.model.run import CaseRecord, ClientKind, Kind, Run
 from runner.model.stack import Role, transport_of
 from runner.plan.catalog import Catalog, Selection, iterations_of, named, split
 from runner.plan.links import EMULATED_LINKS, declared_links, is_link_text, load_links, parse_link, select_links
 from runner.plan.options import MatrixOptions
-from runner.plan.variants import (
-    CaseVariant,
-    case_variants,
-    doubts,
-    requested_variants,
-    with_requested,
-    with_variants_of,
-)
+from runner.plan.variants import doubts, requested_variants, with_requested, with_variants_of
+from runner.units import KIB, format_data_rate, format_duration, format_size
 from testcases.base import Case
+from testcases.links import LOSS_SWEEP
 from testcases.measurements import measurement
 
 # Makes a measurement for each real link. Pure.
@@ -82,6 +79,249 @@ def real_record(link: RealLink) -> LinkRecord:
     """A real link as `run.json` stores it. Only its advertised data rates are known before a job."""
     advertised = LinkRecord.advertised(link.name, link.forward_rate, link.return_rate)
     return replace(advertised, real=RealLinkRecord.of(link))
+
+
+# Makes declarations and records from cases × sizes × links × losses, which come from options or from a stored run.
+# Pure.
+
+_LEAST_TIMEOUT = 120.0  # seconds: time-out of a measurement over another link than its own
+_SMALLEST, _LARGEST = 1000, 1e9  # bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseVariant:
+    """A declared case with the user's changes.
+
+    `size`: bytes; None: the declared size. `link`: the name of a link; empty: the case's own link. `loss`: a fraction
+    in both directions of the satellite segment; 0: the declared loss of the link. `beside`: the second flow; empty: the
+    declared second flow, if the case has one.
+    """
+
+    declared: str
+    size: int | None = None
+    warm: bool = False
+    link: str = ""
+    loss: float = 0.0
+    beside: str = ""
+
+    @classmethod
+    def of(cls, record: CaseRecord) -> "CaseVariant":
+        """The variant of a record."""
+        declared = record.declared or record.case
+        beside = record.added_beside
+        sized = record.case.removesuffix(f"+{beside}").removesuffix("+warm") != declared
+        link, lossy, _ = record.link_name.partition("+loss=")
+        return cls(
+            declared=declared,
+            size=record.file_sizes[0] if sized else None,
+            warm=record.warm,
+            link=link,
+            loss=record.forward.loss if lossy else 0.0,
+            beside=beside,
+        )
+
+    def case(self, cases: Mapping[str, Case]) -> Case:
+        """The case's declaration with these changes."""
+        case = cases[self.declared]
+        case = case if self.size is None else case.sized(self.size)
+        case = case.warmed() if self.warm else case
+        return case.accompanied(self.beside) if self.beside not in ("", case.beside) else case
+
+    def record(self, cases: Mapping[str, Case], links: Mapping[str, LinkRecord]) -> CaseRecord:
+        """The record of the case over its link. `links`: emulated and real links by name. Raises UsageError
+        when the case can't run over that link."""
+        case = self.case(cases)
+        record, link_name = case.record(), case.link.name.lower()
+        if case.is_real:
+            if link_name not in links or links[link_name].real is None:
+                raise UsageError(f"--case {case.name} runs over a real link: name a link of links.json with --link.")
+            record = replace(record, link=replace(links[link_name], name=record.link.name))
+        name = "" if self.link == link_name else self.link
+        if not name and not self.loss:
+            return record if self.size is None else _described(record, sized=True, other_link=False)
+        _require_other_link(case, self)
+        link = replace(_link(links, name) if name else record.link, name=name or link_name)
+        if self.loss:
+            link = _lossy(link, self.loss)
+        if record.kind is Kind.MEASUREMENT:
+            record = replace(record, timeout=max(record.timeout, _LEAST_TIMEOUT))
+        return _described(record.over(link), sized=self.size is not None, other_link=True)
+
+
+def _described(record: CaseRecord, *, sized: bool, other_link: bool) -> CaseRecord:
+    """The record with a description of its actual size and link. `sized`: True when the size is not the declared size.
+    `other_link`: True when the link is not the declared link."""
+    size, link = _size(record.file_sizes[0]), f"the link {record.link.name}: {_of_link(record.link)}"
+    if record.kind is Kind.MEASUREMENT and record.client is ClientKind.STACK and len(record.file_sizes) == 1:
+        beside = f", beside {record.beside}" if record.beside else ""
+        return replace(record, description=f"{size} over {link}{beside}.")
+    sentences = [record.description, f"The file has {size}." if sized else "", f"Over {link}." if other_link else ""]
+    return replace(record, description=" ".join(filter(None, sentences)))
+
+
+def _size(size: int) -> str:
+    """The size in the more readable unit: `10 MiB`, or `2 MB` for a multiple of a decimal unit only."""
+    if size % KIB:
+        for factor, unit in ((10**6, "MB"), (10**3, "kB")):
+            if size % factor == 0:
+                return f"{size // factor} {unit}"
+    return format_size(size)
+
+
+def _of_link(link: LinkRecord) -> str:
+    """`20 Mbit/s forward, 2 Mbit/s return, 600 ms RTT, 1 % loss`; for a real link, only its advertised data rates."""
+    satellite = link.satellite
+    forward, return_ = (format_data_rate(way.data_rate) for way in (satellite.forward, satellite.return_))
+    rates = f"{forward} both ways" if forward == return_ else f"{forward} forward, {return_} return"
+    if link.real is not None:
+        return f"{rates}, as advertised"
+    losses = [f"{100 * way.loss:g} %" for way in (satellite.forward, satellite.return_)]
+    lost = losses[0] if losses[0] == losses[1] else f"{losses[0]} forward, {losses[1]} return"
+    loss = f", {lost} loss" if satellite.forward.loss or satellite.return_.loss else ", no loss"
+    return f"{rates}, {format_duration(link.rtt)} RTT{loss}"
+
+
+def _link(links: Mapping[str, LinkRecord], name: str) -> LinkRecord:
+    """The link with this name. Raises UsageError when a stored run has the link and it is no longer declared."""
+    if name not in links:
+        raise UsageError(f"--link: the run has a link '{name}' that is no longer declared: write it again with --link.")
+    return links[name]
+
+
+def _require_other_link(case: Case, variant: CaseVariant) -> None:
+    option = f"--link {variant.link}" if variant.link else f"--loss {variant.loss:g}"
+    if case.is_real:
+        raise UsageError(f"--case {case.name}: it is a transfer over a real link: use {option} with --case goodput.")
+    if not case.is_clean:
+        raise UsageError(
+            f"--case {case.name}: it tests its own link, which loses or changes packets: leave out {option}."
+        )
+
+
+def _lossy(link: LinkRecord, loss: float) -> LinkRecord:
+    """The link with `loss` in both directions of the satellite segment. Raises UsageError for a real link."""
+    if link.real is not None:
+        raise UsageError(
+            f"--loss {loss:g}: losses can't be set on a real link such as {link.name}: leave out --loss or --link."
+        )
+    segment = link.satellite
+    digits = repr(float(loss)).removesuffix(".0")  # all digits, so that each loss has its own name
+    lossy = replace(segment, forward=replace(segment.forward, loss=loss), return_=replace(segment.return_, loss=loss))
+    return replace(link, name=f"{link.name}+loss={digits}", segments=(lossy, *link.segments[1:]))
+
+
+def case_variants(
+    cases: Collection[Case],
+    *,
+    links: tuple[str, ...],
+    sizes: tuple[int, ...] | None,
+    losses: tuple[float, ...],
+    besides: tuple[str, ...],
+    warm: bool,
+    stored: Collection[CaseVariant] = (),
+) -> dict[CaseVariant, CaseVariant | None]:
+    """The variants of `cases`, each with the `stored` variant from which it comes, or None for a new case. Empty
+    `links`, `sizes`, `losses` and `besides` keep those of the stored variants; `sizes` is None for every size of a
+    case. Raises UsageError for an option that applies to none of the cases.
+    """
+    names = ", ".join(case.name for case in list(cases)[:5]) + (", …" if len(cases) > 5 else "")
+    if sizes != () and not any(map(_can_size, cases)):
+        raise UsageError(
+            f"--size is for measurements of one file, not for {names}: leave it out, or add --case goodput."
+        )
+    if warm and not any(map(_can_warm, cases)):
+        raise UsageError(
+            f"--warm is for downloads and page loads, not for {names}: a stack can't load its files twice. Leave "
+            "it out, or add --case download."
+        )
+    if besides and not any(map(_can_share, cases)):
+        raise UsageError(
+            f"--beside is for measurements of stacks, not for {names}: leave it out, or add --case goodput."
+        )
+    new = [replace(variant, declared="", size=None, warm=False) for variant in stored] or [CaseVariant(declared="")]
+    variants: dict[CaseVariant, CaseVariant | None] = {}
+    for case in cases:
+        known = [variant for variant in stored if variant.declared == case.name]
+        for before in known or new:
+            variant = replace(before, declared=case.name, warm=_can_warm(case) and (warm or before.warm))
+            axes = product(
+                (before.size,) if known and (sizes == () or not _can_size(case)) else _sizes_of(case, sizes),
+                links or (before.link,),
+                losses or (before.loss,),
+                (besides or (before.beside,)) if _can_share(case) else ("",),
+            )
+            for size, link, loss, beside in axes:
+                changed = replace(variant, size=size, link=link, loss=loss, beside=beside)
+                variants.setdefault(changed, before if known else None)
+    return variants
+
+
+def _sizes_of(case: Case, requested: tuple[int, ...] | None) -> tuple[int | None, ...]:
+    """The sizes of a case: the requested sizes, or the declared ones. None in the result: the case's own files."""
+    if not _can_size(case):
+        return (None,)
+    if requested is None:
+        return case.sweep or case.sizes or (None,)
+    return requested or case.sizes or (None,)
+
+
+def _can_size(case: Case) -> bool:
+    return case.kind is Kind.MEASUREMENT and len(case.files) == 1 and case.client is not ClientKind.BROWSER
+
+
+def _can_share(case: Case) -> bool:
+    """True when a second flow may run beside the case."""
+    return case.kind is Kind.MEASUREMENT and case.client is ClientKind.STACK
+
+
+def _can_warm(case: Case) -> bool:
+    return case.client is not ClientKind.STACK
+
+
+def _sizes(texts: tuple[str, ...]) -> tuple[int, ...] | None:
+    example = "500000,2000000 (bytes), or all"
+    requested = values(texts, option="--size", example=example)
+    if requested == ["all"]:
+        return None
+    sizes = []
+    for text in requested:
+        value = number(text, option="--size", top=_LARGEST, example=example)
+        if not value.is_integer():
+            raise UsageError(f"--size {text}: write a whole number of bytes.")
+        if value < _SMALLEST:
+            raise UsageError(f"--size {text}: a transfer has at least {_SMALLEST} bytes.")
+        sizes.append(int(value))
+    return tuple(dict.fromkeys(sizes))
+
+
+def _losses(texts: tuple[str, ...]) -> tuple[float, ...]:
+    example = "0,0.001,0.01, or all"
+    losses = values(texts, option="--loss", example=example)
+    if losses == ["all"]:
+        return (0.0, *LOSS_SWEEP)
+    return tuple(dict.fromkeys(number(text, option="--loss", top=1.0, example=example) for text in losses))
+
+
+def values(arguments: Sequence[str], *, option: str, example: str) -> list[str]:
+    """The values of an option; empty when the option is not used. `all` can't be combined with other values. Raises
+    UsageError."""
+    texts = split(arguments)
+    if arguments and not texts:
+        raise UsageError(f"{option} has no value: write {option} {example}.")
+    if "all" in texts and set(texts) != {"all"}:
+        raise UsageError(f"{option} {','.join(texts)}: write `all` without other values.")
+    return list(dict.fromkeys(texts))
+
+
+def number(text: str, *, option: str, top: float, example: str) -> float:
+    """A number from 0 to `top`. Raises UsageError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= top:
+        raise UsageError(f"{option}: '{text}' is not a number from 0 to {top:g}: write {option} {example}.")
+    return value
 
 
 # Makes a selection from the options and from the run that they extend, and a catalogue that contains everything in the
@@ -195,17 +435,25 @@ def _case_variants(
 ) -> dict[CaseVariant, CaseVariant | None]:
     """The cases of this call with their changes, each with the variant of the stored run from which it comes, or None
     for a new case."""
-    besides, names = catalog.select_besides(options.besides), links.requested
-    if run is not None and run.cases:
-        stored = [CaseVariant.of(record) for record in run.cases.values()]
-        declared = dict.fromkeys(variant.declared for variant in stored if variant.declared in catalog.cases)
-        chosen = catalog.select_cases(options.cases) if options.cases else tuple(declared)
-        cases = [catalog.cases[name] for name in chosen]
-        return case_variants(options, cases, links=names, besides=besides, stored=stored)
-    if links.requested_real == names != () and not options.cases:
-        return case_variants(options, [catalog.cases[name] for name in names], links=(), besides=besides)
-    cases = _cases(options, catalog, linked=bool(names))
-    return case_variants(options, cases, links=names, besides=besides)
+    names = links.requested
+    stored = [CaseVariant.of(record) for record in run.cases.values()] if run else []
+    if options.cases:
+        cases = catalog.select_cases(options.cases)
+    elif stored:
+        cases = tuple(dict.fromkeys(variant.declared for variant in stored if variant.declared in catalog.cases))
+    elif links.requested_real == names != ():
+        cases, names = names, ()
+    else:
+        cases = _default_cases(split((*options.servers, *options.clients)), catalog, linked=bool(names))
+    return case_variants(
+        [catalog.cases[name] for name in cases],
+        links=names,
+        sizes=_sizes(options.sizes),
+        losses=_losses(options.losses),
+        besides=catalog.select_besides(options.besides),
+        warm=options.warm,
+        stored=stored,
+    )
 
 
 def _iterations(run: Run) -> dict[CaseVariant | None, int]:
@@ -218,20 +466,13 @@ def _iterations(run: Run) -> dict[CaseVariant | None, int]:
     return counts
 
 
-def _cases(options: MatrixOptions, catalog: Catalog, *, linked: bool) -> list[Case]:
-    """The named cases. Without names, all cases for the kinds of the named clients and servers; when a link is named
-    for stacks, only the default case."""
-    if options.cases:
-        return [catalog.cases[name] for name in catalog.select_cases(options.cases)]
-    ends = {
-        catalog.implementations[name].kind
-        for name in split((*options.servers, *options.clients))
-        if name in catalog.implementations
-    } or {"stack"}
-    cases = [case for case in catalog.cases.values() if {str(case.client), case.client.server} & ends]
+def _default_cases(stacks: Iterable[str], catalog: Catalog, *, linked: bool) -> tuple[str, ...]:
+    """All cases for the kinds of the named `stacks`; when a link is named for QUIC stacks, only the default case."""
+    ends = {catalog.implementations[name].kind for name in stacks if name in catalog.implementations} or {"stack"}
     if linked and ends == {"stack"}:
-        return [catalog.cases[_OVER_ANY_LINK]]
-    return [case for case in cases if not case.needs_a_name]
+        return (_OVER_ANY_LINK,)
+    cases = (case for case in catalog.cases.values() if {str(case.client), case.client.server} & ends)
+    return tuple(case.name for case in cases if not case.needs_a_name)
 
 
 def _stacks(

@@ -7,8 +7,7 @@ from runner.model.link import LinkParameters, LinkRecord, PathImpairments, RealL
 from runner.model.run import CaseRecord
 from runner.model.stack import Role
 from runner.plan.catalog import Catalog, Selection
-from runner.plan.choice import real_record
-from runner.plan.variants import CaseVariant
+from runner.plan.choice import CaseVariant, real_record
 
 RECORDINGS = Path(__file__).parent / "recordings"
 

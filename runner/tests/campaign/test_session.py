@@ -33,7 +33,7 @@ def _asked(path: Path, options: MatrixOptions, catalog: Catalog = CATALOG) -> se
     options = replace(options, seed=options.seed or 3)
     choice = choose(options, catalog, RunFolder.open(path).run if path.is_dir() else None)
     new_run = jobs.new_run(path, choice, seed=options.seed)
-    with Session.open(path, new_run, options) as session:
+    with Session.open(path, new_run, seed=options.seed, widens=options.selects) as session:
         return {(job.via, job.case_link, job.iteration) for job in session.todo}
 
 

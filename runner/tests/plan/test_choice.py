@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runner.campaign import matrix
 from runner.errors import UsageError
 from runner.inputs import inputs as reference_page
 from runner.inputs.inputs import load, served
@@ -17,10 +18,9 @@ from runner.model.stack import Box
 from runner.paths import ROOT
 from runner.plan import jobs
 from runner.plan.catalog import Selection, load_catalog
-from runner.plan.choice import choose
+from runner.plan.choice import CaseVariant, choose
 from runner.plan.jobs import declared_unsupported
 from runner.plan.options import MatrixOptions
-from runner.plan.variants import CaseVariant
 from runner.store.runs import RunFolder
 from testcases.links import LINKS, LOSS_SWEEP
 
@@ -138,9 +138,9 @@ def test_loads_of_two_browsers_do_not_share_a_run(tmp_path: Path) -> None:
         for browser in ("sha256:1", "sha256:2")
     )
     folder = RunFolder.create(tmp_path / "run", first)
-    assert jobs.extend_run(folder, first).implementations["browser"].image == "bentpipe/browser"
+    assert matrix.extend_run(folder, first).implementations["browser"].image == "bentpipe/browser"
     with pytest.raises(UsageError, match="The image of browser has changed"):
-        jobs.extend_run(folder, second)
+        matrix.extend_run(folder, second)
     assert "browser" not in _run(_choose(cases=("download",)), tmp_path / "b").implementations
 
 
