@@ -28,7 +28,7 @@ from runner.errors import LaneError
 from runner.inputs.inputs import ServedFile, certificates, path_keys
 from runner.model.link import CLIENT, SERVER
 from runner.model.stack import BesideRole
-from runner.places.network import (
+from runner.places.lane_job import (
     BESIDE_HOSTS,
     CLIENT_HOSTS,
     LEFT_NETS,

@@ -9,10 +9,19 @@ from runner.errors import UsageError
 from runner.model.link import LinkRecord, RealLink, RealLinkRecord
 from runner.model.run import CaseRecord, ClientKind, Kind, Run
 from runner.model.stack import Role, transport_of
-from runner.plan.catalog import Catalog, Selection, iterations_of, named, split
+from runner.plan.catalog import (
+    Catalog,
+    Selection,
+    doubts,
+    iterations_of,
+    named,
+    requested_variants,
+    split,
+    with_requested,
+    with_variants_of,
+)
 from runner.plan.links import EMULATED_LINKS, declared_links, is_link_text, load_links, parse_link, select_links
 from runner.plan.options import MatrixOptions
-from runner.plan.variants import doubts, requested_variants, with_requested, with_variants_of
 from runner.units import KIB, format_data_rate, format_duration, format_size
 from testcases.base import Case
 from testcases.links import LOSS_SWEEP

@@ -40,24 +40,29 @@ from runner.places.guests.processes import (
     open_launcher,
     require_memory,
 )
-from runner.places.lane_job import LOGS, PACKETS, TRUTH, EndpointSpec, LaneJob, link_documents
-from runner.places.lanes.lane import unconnected_ports
-from runner.places.lanes.lane_experiment import DISCARD, LAST_PACKETS
-from runner.places.network import (
+from runner.places.lane_job import (
     CLIENT4,
     CLIENT6,
     CLIENT_HOSTS,
     GATEWAY4,
+    LOGS,
+    PACKETS,
     READY_PORT,
     SERVER4,
     SERVER6,
     SERVER_HOSTS,
+    TRUTH,
     Cable,
+    EndpointSpec,
+    LaneJob,
     Route,
     cables,
     hosts_file,
+    link_documents,
     routes,
 )
+from runner.places.lanes.lane import unconnected_ports
+from runner.places.lanes.lanes import DISCARD, LAST_PACKETS
 from runner.places.supervised import NAMESPACE_SETTINGS, ROUTER_SETTINGS, start_watchdog
 from runner.store.collect import Expected
 from runner.store.runs import save_evidence

@@ -19,8 +19,7 @@ from runner.model.link import CLIENT, SERVER, TERMINAL, Hop
 from runner.model.result import InterfaceChange, InterfaceChangeKind
 from runner.model.stack import Box, Role
 from runner.places import supervised
-from runner.places.lane_job import LOGS
-from runner.places.network import LOOKED, READY_PORT, SERVER4, look_script, network_script, renewal_script
+from runner.places.lane_job import LOGS, LOOKED, READY_PORT, SERVER4, look_script, network_script, renewal_script
 from runner.places.supervised import (
     CAPTURE_LIMIT,
     CAPTURES,

@@ -37,7 +37,22 @@ from runner.places.experiment import (
     TimedExperiment,
     downloads_quota,
 )
-from runner.places.lane_job import LaneJob
+from runner.places.lane_job import (
+    CLIENT_HOSTS,
+    CLIENT_NETWORK4,
+    LANE6,
+    RIGHT4,
+    RIGHT6,
+    SERVER4,
+    SERVER_HOSTS,
+    SERVER_NETWORK4,
+    LaneJob,
+    cables,
+    hosts_file,
+    routes,
+    routes_via,
+    wiring_script,
+)
 from runner.places.lanes.lane import accepts, look_for, together
 from runner.places.links.reach import (
     PROBE_BYTES,
@@ -48,21 +63,6 @@ from runner.places.links.reach import (
     probe_period,
     require_datagrams,
     settled,
-)
-from runner.places.network import (
-    CLIENT_HOSTS,
-    CLIENT_NETWORK4,
-    LANE6,
-    RIGHT4,
-    RIGHT6,
-    SERVER4,
-    SERVER_HOSTS,
-    SERVER_NETWORK4,
-    cables,
-    hosts_file,
-    routes,
-    routes_via,
-    wiring_script,
 )
 from runner.places.supervised import (
     CAPTURE_LIMIT,

@@ -17,8 +17,7 @@ from runner.model.run import Job, Run
 from runner.model.stack import BOXES, Middlebox
 from runner.places.guests.guests import Description, describe_job, read_report
 from runner.places.guests.processes import Disk, disk_of, owner
-from runner.places.lane_job import EndpointSpec, LaneJob
-from runner.places.network import network_script
+from runner.places.lane_job import EndpointSpec, LaneJob, network_script
 from runner.plan import jobs as plan_jobs
 from runner.plan.catalog import Catalog
 from runner.store.runs import RunFolder

@@ -35,8 +35,7 @@ from runner.model.link import (
 from runner.model.stack import BesideRole, Middlebox, Role
 from runner.paths import ROOT
 from runner.places.experiment import Endpoint
-from runner.places.lane_job import EndpointLimits, EndpointSpec, link_document
-from runner.places.network import network_script
+from runner.places.lane_job import EndpointLimits, EndpointSpec, link_document, network_script
 from runner.places.supervised import Notifier, Watched
 
 FORWARD = LinkParameters(data_rate=20_000_000, delay=0.3, queue_packets=125, loss=0.01)

@@ -24,9 +24,8 @@ from runner.model.result import Artifacts
 from runner.model.stack import Role
 from runner.places import experiment
 from runner.places.experiment import usage_of
-from runner.places.lane_job import EndpointSpec
+from runner.places.lane_job import EndpointSpec, network_script
 from runner.places.lanes.lanes import Lanes
-from runner.places.network import network_script
 from runner.places.supervised import TOOLS
 from runner.store.runs import load_evidence
 from runner.tests.lanes.conftest import Ask, containers_of, made_by

@@ -11,8 +11,7 @@ from docker.models.containers import Container
 from lab.testbed.hosts import Host, offloads_off, run
 from runner.images.images import SIMULATOR
 from runner.model.link import LinkParameters
-from runner.places.lane_job import link_document
-from runner.places.network import READY_PORT
+from runner.places.lane_job import READY_PORT, link_document
 from runner.places.supervised import TOOLS
 from runner.tests.links.nat import Nat
 

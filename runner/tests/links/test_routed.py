@@ -20,9 +20,8 @@ from runner.errors import LaneError
 from runner.inputs.inputs import path_keys
 from runner.model.stack import Box, Role
 from runner.places.experiment import Endpoint
-from runner.places.lane_job import EndpointLimits, EndpointSpec
+from runner.places.lane_job import CLIENT4, RIGHT4, SERVER4, EndpointLimits, EndpointSpec, box_environment
 from runner.places.links.link_experiment import Collected, LinkEnd, Way
-from runner.places.network import CLIENT4, RIGHT4, SERVER4, box_environment
 from runner.places.supervised import TOOLS, Notifier
 from runner.store import collect
 from runner.units import MIB
