@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from runner.campaign.stacks import as_stack, chosen, ready
+from runner.campaign.stacks import chosen, needed_stacks, ready
 from runner.errors import BudgetError, InterruptedRunError, SetupError, UsageError
 from runner.model.deployment import VIRTUAL, estimate
 from runner.model.result import Artifacts, Evidence, JobVerdict, Outcome, Result
 from runner.model.run import Job, Pause, Retention, Run
-from runner.model.stack import Implementation
 from runner.places.guests.processes import SavedImages
 from runner.places.place import Place, place_of
 from runner.plan import jobs as runs
-from runner.plan.catalog import Catalog, Selection
+from runner.plan.catalog import Catalog
 from runner.plan.jobs import remaining
 from runner.plan.options import MatrixOptions
 from runner.store.runs import RunFolder, guest_pace, load_evidence, own_logs
@@ -326,10 +325,9 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     source = None if options.reuse is None else RunFolder.open(runs.run_path(options.reuse))
     clock = runs.chosen_clock(options.clock, stored)
     charge = runs.charge_of_run(clock, options.cpu_model, stored)
-    pause = options.parsed_pause()  # an invalid value is refused before anything is built
     saved = _saved(options, clock)
     selection = chosen(options, stored, saved)
-    needed = _images(selection)
+    needed = needed_stacks(selection)
     for sentence in selection.doubts:
         out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
 
@@ -378,7 +376,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
                 place if name == clock else place_for(name),
                 lanes=options.lanes,
                 retention=Retention(options.keep_captures),
-                pause=pause,
+                pause=options.pause,
                 out=out,
             )
     verdicts = session.verdicts()
@@ -462,20 +460,3 @@ def _saved(options: MatrixOptions, clock: str) -> SavedImages | None:
             "--image: with --rootless, images come only from the archives; leave out --image or --rootless."
         )
     return SavedImages.open(options.rootless)
-
-
-def _images(selection: Selection) -> list[Implementation]:
-    """The stacks and middleboxes whose images are needed. For a variant, this is its base, which has the same image."""
-    catalog = selection.catalog
-    if not (selection.servers and selection.clients):
-        missing = ", ".join(stack.image for stack in catalog.implementations.values())
-        raise SetupError(f"There is no stack to run: none of {missing} is here. Pull them: `./bentpipe build --pull`.")
-    beside = [name for record in selection.cases.values() for name in record.beside_stacks]
-    stacks = [catalog.implementations[name] for name in (*selection.servers, *selection.clients, *beside)]
-    names = dict.fromkeys(stack.variant_of or stack.name for stack in stacks)
-    boxes = [catalog.middleboxes[via] for via in selection.vias if via]
-    bases = dict.fromkeys(box.variant_of or box.name for box in boxes)
-    return [
-        *(catalog.implementations[name] for name in names),
-        *(as_stack(catalog.middleboxes[name]) for name in bases if name not in names),
-    ]

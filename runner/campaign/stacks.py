@@ -224,3 +224,20 @@ def chosen(options: MatrixOptions, stored: RunFolder | None, saved: SavedImages 
     else:
         catalog = with_images(load_present(options.implementations), options.images)
     return choose(options, catalog, None if stored is None else stored.run)
+
+
+def needed_stacks(selection: Selection) -> list[Implementation]:
+    """The stacks and middleboxes whose images are needed. For a variant, this is its base, which has the same image."""
+    catalog = selection.catalog
+    if not (selection.servers and selection.clients):
+        missing = ", ".join(stack.image for stack in catalog.implementations.values())
+        raise SetupError(f"There is no stack to run: none of {missing} is here. Pull them: `./bentpipe build --pull`.")
+    beside = [name for record in selection.cases.values() for name in record.beside_stacks]
+    stacks = [catalog.implementations[name] for name in (*selection.servers, *selection.clients, *beside)]
+    names = dict.fromkeys(stack.variant_of or stack.name for stack in stacks)
+    boxes = [catalog.middleboxes[via] for via in selection.vias if via]
+    bases = dict.fromkeys(box.variant_of or box.name for box in boxes)
+    return [
+        *(catalog.implementations[name] for name in names),
+        *(as_stack(catalog.middleboxes[name]) for name in bases if name not in names),
+    ]

@@ -8,11 +8,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import click
+from click.types import FuncParamType
 from rich.console import Console
 from rich.markup import escape
 from rich.segment import Segment
 
 from runner.errors import UsageError
+from runner.model.run import Pause
 from runner.paths import HOME, INSTALLED
 from runner.plan.jobs import LOGS
 from runner.plan.options import JobOptions
@@ -96,6 +98,8 @@ def click_option(name: str, hint: Any, **how: Any) -> Callable[[Callable[..., No
         more = {"required": True}
     if kind is bool:
         more |= {"is_flag": True}
+    if kind is Pause:
+        kind = FuncParamType(Pause.parse)
     if "alone" in how:
         more |= {"is_flag": False, "flag_value": how["alone"]}
     return click.option(

@@ -1,5 +1,5 @@
-"""The description of a job for a lane, a guest or the hosts of a real link, made from the run's record, and its network:
-addresses (docs/contract.md), cables, routes."""
+"""The description of a job for a lane, a guest or the hosts of a real link, made from the run's record, and its
+network: addresses (docs/contract.md), cables, routes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace

@@ -122,7 +122,7 @@ class MatrixOptions(JobOptions):
         choices=("failed", "error"),
         help="Run jobs with this outcome again. Repeat the option for both.",
     )
-    pause: str | None = option(metavar="HH:MM-HH:MM", help="Start no job in these hours, such as 18:00-23:00.")
+    pause: Pause | None = option(metavar="HH:MM-HH:MM", help="Start no job in these hours, such as 18:00-23:00.")
     timeout_scale: float = option(
         default=1.0, limits=(0.01, 100), shown=True, help="Multiply every time-out by this number."
     )
@@ -182,10 +182,6 @@ class MatrixOptions(JobOptions):
         columns to the stored run."""
         axes = (self.servers, self.clients, self.vias, self.cases, self.links, self.sizes, self.losses, self.besides)
         return any(axes) or self.warm or self.iterations is not None
-
-    def parsed_pause(self) -> Pause | None:
-        """The hours in which no job starts; None without `--pause`. Raises UsageError."""
-        return Pause.parse(self.pause) if self.pause else None
 
 
 SELECTION = (
