@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import queue
+import re
 import struct
 import subprocess
 import sys
@@ -180,6 +181,20 @@ class Supervised(Watched):
         except LaneError as error:
             self._failure = error
             self._notifier.notify()
+
+
+# What tcpdump prints at its end.
+
+_DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)", re.MULTILINE)
+
+
+def capture_drops(printed: str, captures: int, *, where: str = "") -> int:
+    """The number of packets that were dropped before `captures` captures could read them, from their output. Raises
+    LaneError `captures-died` when one of them has not counted them. `where`: ` at the client`."""
+    counts = _DROPPED.findall(printed)
+    if sum(by == "kernel" for _, by in counts) < captures:
+        raise LaneError("captures-died", f"A capture{where} ended before its time.", printed=printed[-2000:])
+    return sum(int(count) for count, _ in counts)
 
 
 # Containers of the harness that serve several jobs and read commands from stdin.

@@ -31,6 +31,7 @@ from runner.places.supervised import (
     Notifier,
     Resident,
     Supervised,
+    capture_drops,
     confined,
     link_keeper,
 )
@@ -44,7 +45,6 @@ SIMULATOR_MEMORY = LINK_LOGS + 1024 * MIB  # bytes of memory, with its volume an
 WAKE_UP = Path("/dev/cpu_dma_latency")  # kernel, "PM Quality Of Service Interface": how late an idle CPU may wake up
 _READY_SECONDS = 10.0
 _STOP_SECONDS = 10.0
-_DROPPED = re.compile(r"^(\d+) packets? dropped by (kernel|interface)", re.MULTILINE)
 _ENDED = re.compile(r"^link ended with (\d+)$", re.MULTILINE)
 _FLOODED = "link flooded"
 _LISTENING = re.compile(r"listening on eth[01]")  # both captures print at the same time, so their lines may be joined
@@ -144,10 +144,7 @@ class LaneSegment:
             raise LaneError(
                 "captures-not-ended", "The captures did not end in time.", printed=keeper.last_lines(_LINES)
             )
-        dropped = _DROPPED.findall(keeper.printed)
-        if sum(where == "kernel" for _, where in dropped) < 2:
-            raise LaneError("captures-died", "A capture ended before its time.", printed=keeper.last_lines(_LINES))
-        return sum(int(count) for count, _ in dropped)
+        return capture_drops(keeper.printed, 2)
 
     def stop(self) -> None:
         """End the link; the simulator then writes its truth."""
@@ -177,7 +174,6 @@ class LaneSegment:
 
 _OUTPUT = MIB
 _SNAPSHOT = 2048  # captured bytes of each packet, the same as on the segments
-_DROPPED_BY_KERNEL = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)
 
 
 class EndCapture:
@@ -223,14 +219,7 @@ class EndCapture:
         LaneError."""
         running = self._require()
         running.terminate(grace=_STOP_SECONDS)
-        dropped = _DROPPED_BY_KERNEL.findall(running.printed)
-        if not dropped:
-            raise LaneError(
-                "captures-died",
-                f"The capture at the {self.role} ended before its time.",
-                printed=running.last_lines(3),
-            )
-        return int(dropped[0])
+        return capture_drops(running.printed, 1, where=f" at the {self.role}")
 
     def archive(self) -> Iterator[bytes]:
         """The folder with the capture, as tar. Raises LaneError without a capture."""

@@ -3,7 +3,6 @@ router, monitor container, volumes, copied bytes."""
 
 import contextlib
 import errno
-import re
 import secrets
 import threading
 import time
@@ -73,6 +72,7 @@ from runner.places.supervised import (
     Notifier,
     Served,
     Watched,
+    capture_drops,
     confined,
     create_watchdog,
     wiring_container,
@@ -565,7 +565,6 @@ _CLIENT_AFTER_SERVER = 6.0  # seconds in which a client must end after the end o
 _RECENT_PROBES = 15
 _LINES = 3  # lines of an endpoint's output in an error message
 _BEAT_SECONDS = 20.0
-_DROPPED = re.compile(r"^(\d+) packets? dropped by kernel", re.MULTILINE)
 _PROBES = 16 * MIB  # most bytes of the file with the probes' times
 
 
@@ -762,11 +761,9 @@ class RealExperiment(TimedExperiment):
 
     def _stop_monitors(self) -> None:
         printed = [end.stop_monitor() for end in self._ends]
-        dropped = [_DROPPED.findall(text) for text in printed]
-        for end, text, counts in zip(self._ends, printed, dropped, strict=True):
-            if len(counts) < end.captures:
-                raise LaneError("captures-died", "A capture ended before its time.", printed=text[-2000:])
-        self._capture_drops = sum(int(count) for counts in dropped for count in counts)
+        self._capture_drops = sum(
+            capture_drops(text, end.captures) for end, text in zip(self._ends, printed, strict=True)
+        )
 
     def _collect(self) -> None:
         """Copy captures, probes and the endpoints' files; compare the downloads."""
