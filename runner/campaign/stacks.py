@@ -19,8 +19,8 @@ from runner.images.setup import machine
 from runner.model.deployment import REAL
 from runner.model.stack import HTTP09, HTTP1, Implementation, Middlebox
 from runner.places.guests.processes import SavedImages
-from runner.plan.catalog import Catalog, Selection, load_catalog, split
-from runner.plan.choice import choose
+from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.choice import Selection, choose, split
 from runner.plan.options import JobOptions, MatrixOptions
 from runner.store.runs import RunFolder
 from runner.units import format_duration, format_size

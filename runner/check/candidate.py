@@ -23,7 +23,8 @@ from runner.model.run import Job, Kind, Retention
 from runner.model.stack import OVER_QUIC, Implementation, Role
 from runner.places.lane_job import Specs
 from runner.places.place import Concurrency, Place
-from runner.plan.catalog import Catalog, Selection, named, split
+from runner.plan.catalog import Catalog
+from runner.plan.choice import Selection, named, named_cases, split
 from runner.plan.jobs import declared_unsupported, new_run, other_protocols
 from runner.store.runs import RunFolder
 from runner.units import format_count
@@ -152,7 +153,7 @@ def select_peers(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]:
 
 def select_cases(catalog: Catalog, names: tuple[str, ...]) -> tuple[str, ...]:
     """The selected cases; without a selection every test case, goodput and sat. Handshakes come first."""
-    chosen = catalog.select_cases(names)
+    chosen = named_cases(catalog, names)
     if not names:
         chosen = tuple(name for name in chosen if catalog.cases[name].kind is Kind.TEST_CASE or name in MEASUREMENTS)
     return tuple(sorted(chosen, key=lambda name: name not in FIRST_CASES))

@@ -40,7 +40,8 @@ from runner.model.run import ClientKind, Job, Kind, Retention
 from runner.model.stack import Implementation, Role
 from runner.places.guests.processes import SavedImages
 from runner.places.place import Concurrency, place_of
-from runner.plan.catalog import Catalog, load_catalog, named, split
+from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.choice import named, split
 from runner.plan.jobs import FIRST_CASE, LOGS, run_path
 from runner.plan.options import BuildOptions
 from runner.store.runs import load_evidence

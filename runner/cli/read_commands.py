@@ -28,8 +28,8 @@ from runner.model.result import Result
 from runner.model.run import Job
 from runner.nights.night import night_schema
 from runner.plan import jobs
-from runner.plan.catalog import Catalog, implementations_schema, load_catalog, split
-from runner.plan.choice import declaration
+from runner.plan.catalog import Catalog, implementations_schema, load_catalog
+from runner.plan.choice import split
 from runner.plan.jobs import LOGS, run_path, stored_result
 from runner.plan.link_traces import (
     LinkTrace,
@@ -43,7 +43,7 @@ from runner.plan.link_traces import (
     read_trace,
     write_trace,
 )
-from runner.plan.links import emulated_links_schema, links_schema
+from runner.plan.links import declaration, emulated_links_schema, links_schema
 from runner.plan.options import JobOptions
 from runner.store import runs as store
 from runner.store.runs import RunFolder, find_runs, load_evidence

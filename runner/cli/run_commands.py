@@ -25,7 +25,7 @@ from runner.model.result import JobVerdict, Outcome
 from runner.model.run import Job, Run
 from runner.model.stack import HTTP09, Implementation, Role
 from runner.plan import jobs
-from runner.plan.catalog import split
+from runner.plan.choice import split
 from runner.plan.jobs import LEDGER
 from runner.plan.options import AUTO, SELECTION, CheckOptions, JobOptions, MatrixOptions, StackOptions
 from runner.store.runs import RunFolder, guest_pace, own_logs

@@ -22,7 +22,7 @@ from runner.hostile.flight_verdicts import ERROR, INAPPLICABLE, UNSUPPORTED, Fli
 from runner.hostile.flights import LIST, load_rows, parse_flight
 from runner.hostile.meeting import meet_all
 from runner.model.stack import Role
-from runner.plan.catalog import split
+from runner.plan.choice import split
 from runner.plan.options import StackOptions
 
 Row = dict[str, Any]

@@ -40,7 +40,8 @@ from runner.model.run import CaseRecord, Job
 from runner.model.stack import Implementation, Role
 from runner.places.lane_job import EndpointSpec
 from runner.places.place import Concurrency, Place, place_of
-from runner.plan.catalog import Catalog, Selection, load_catalog, split
+from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.choice import Selection, split
 from runner.plan.jobs import LOGS, new_run
 from runner.plan.options import StackOptions
 from runner.store.runs import RunFolder, write_atomically

@@ -21,7 +21,7 @@ from runner.places.guests.guests import GuestHost, Setting
 from runner.places.guests.processes import SavedImages, require_memory
 from runner.places.lane_job import LaneJob, Specs, lane_job
 from runner.places.lanes.lanes import Lanes
-from runner.plan.catalog import Selection
+from runner.plan.choice import Selection
 from runner.plan.jobs import LEDGER, LOGS
 from runner.store.runs import write_atomically
 from runner.units import format_size

@@ -1,93 +1,387 @@
 """Makes a selection from the options and from the run that they extend, and a catalogue with everything in it: stacks,
 cases with their sizes, links and losses, middleboxes."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from itertools import product
 
-from runner.errors import UsageError
-from runner.model.link import LinkRecord, RealLink, RealLinkRecord
+from runner.errors import SetupError, UsageError
+from runner.model.link import LinkRecord, RealLink
 from runner.model.run import CaseRecord, ClientKind, Kind, Run
-from runner.model.stack import Role, transport_of
-from runner.plan.catalog import (
-    Catalog,
-    Selection,
-    doubts,
-    iterations_of,
-    named,
-    requested_variants,
-    split,
-    with_requested,
-    with_variants_of,
+from runner.model.stack import (
+    FLOWS_OVER_TCP,
+    NO_VIA,
+    PARAMETERS,
+    Implementation,
+    Knob,
+    Middlebox,
+    Role,
+    Variant,
+    transport_of,
 )
-from runner.plan.links import EMULATED_LINKS, declared_links, is_link_text, load_links, parse_link, select_links
+from runner.plan.catalog import Catalog
+from runner.plan.links import (
+    EMULATED_LINKS,
+    declared_links,
+    is_link_text,
+    load_links,
+    parse_link,
+    real_record,
+    select_links,
+    with_measurements,
+)
 from runner.plan.options import MatrixOptions
 from runner.units import KIB, format_data_rate, format_duration, format_size
 from testcases.base import Case
 from testcases.links import LOSS_SWEEP
-from testcases.measurements import measurement
 
-# Makes a measurement for each real link. Pure.
-
-
-def with_measurements(catalog: Catalog, links: Iterable[RealLink]) -> Catalog:
-    """The catalogue with a measurement for each link. A measurement that is declared with the link's name is kept. For
-    other links a measurement is made from links.json."""
-    cases = dict(catalog.cases)
-    for link in links:
-        if link.name in catalog.cases:
-            if not catalog.cases[link.name].is_real:
-                raise UsageError(
-                    f"links.json, link '{link.name}': that is the name of a test case: give the link another name."
-                )
-            continue
-        case = measurement_of(link)
-        taken = {known.abbreviation.lower(): known.name for known in cases.values()}
-        if other := taken.get(case.abbreviation.lower()):
-            raise UsageError(
-                f"links.json, link '{link.name}': its abbreviation {case.abbreviation} is also that of {other}: "
-                "give the link another `abbreviation`."
-            )
-        cases[link.name] = case
-    return replace(catalog, cases=cases)
+# Resolves names and values of options. Error messages list the choices.
 
 
-def measurement_of(link: RealLink) -> Case:
-    """A measurement of 10 MiB over this link, with the number of iterations in links.json."""
-    access = " ".join(filter(None, (link.provider, link.tariff))) or link.name
-    return measurement(
-        name=link.name,
-        abbreviation=link.abbreviation or link.name.replace("-", "")[:4].upper(),
-        description=f"10 MiB over {access}, a real link.",
-        link=LinkRecord.advertised(link.name.upper(), link.forward_rate, link.return_rate, source="links.json"),
-        timeout=link.timeout,
-        iterations=link.iterations,
-    )
+def split(names: Iterable[str]) -> list[str]:
+    """The single names of an option that is written as `--x a --x b` or `--x a,b`."""
+    return [part.strip() for name in names for part in name.split(",") if part.strip()]
 
 
-def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
-    """The declaration of a recorded case, which is needed to judge a job again; None when the declaration was deleted.
-    A measurement of a real link is made from the record, because this host's links.json may not have the link.
+def named(texts: Iterable[str], choices: Sequence[str], *, option: str, kind: str) -> tuple[str, ...]:
+    """The named choices, in the order of `choices`; all choices when there is no name. Raises UsageError with the
+    choices."""
+    texts = list(texts)
+    requested = split(texts)
+    if texts and not requested:
+        raise UsageError(f"{option} names no {kind}. Choices: {', '.join(choices)}.")
+    for name in requested:
+        if name not in choices:
+            near = get_close_matches(name, choices, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise UsageError(f"{option}: there is no {kind} '{name}'.{hint} Choices: {', '.join(choices)}.")
+    return tuple(name for name in choices if not requested or name in requested)
+
+
+def named_implementations(
+    catalog: Catalog, names: Iterable[str], role: Role, kinds: Collection[str] = ("stack",)
+) -> tuple[str, ...]:
+    """The named implementations, in the order of the catalogue. Without names: all implementations of these kinds
+    that aren't absent, but no stacks that speak only over TCP. Raises UsageError with the choices for an unknown
+    name, and SetupError for an absent stack.
     """
-    case = cases.get(record.declared or record.case)
-    if case is not None:
-        return replace(case, name=record.case, files=record.file_sizes)
-    if record.real_link is None:
-        return None
-    return measurement(
-        name=record.case,
-        abbreviation=record.abbreviation,
-        description=record.description,
-        link=replace(record.link, real=None),
-        timeout=record.timeout,
-        iterations=record.iterations,
+    able = [name for name, entry in catalog.implementations.items() if role in entry.roles]
+    chosen = named(names, able, kind=role.value, option=f"--{role.value}")
+    if split(names):
+        for name in chosen:
+            if name in catalog.absent:
+                raise SetupError(catalog.absent[name])
+        return chosen
+    entries = (catalog.implementations[name] for name in chosen if name not in catalog.absent)
+    return tuple(
+        entry.name for entry in entries if entry.kind in kinds and not (entry.kind == "stack" and entry.is_over_tcp)
     )
 
 
-def real_record(link: RealLink) -> LinkRecord:
-    """A real link as `run.json` stores it. Only its advertised data rates are known before a job."""
-    advertised = LinkRecord.advertised(link.name, link.forward_rate, link.return_rate)
-    return replace(advertised, real=RealLinkRecord.of(link))
+def named_vias(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]:
+    """The named middleboxes; `none` becomes an empty name. Without names, the result has only the empty name.
+    Raises UsageError."""
+    if not list(names):
+        return ("",)
+    chosen = named(names, [NO_VIA, *catalog.middleboxes], option="--via", kind="middlebox")
+    return tuple("" if name == NO_VIA else name for name in chosen)
+
+
+def named_besides(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]:
+    """The named second flows; `none` becomes an empty name. Without names, the result is empty. Raises UsageError
+    with the choices."""
+    if not list(names):
+        return ()
+    stacks = [name for name, stack in catalog.implementations.items() if stack.is_a_pair]
+    chosen = named(names, [NO_VIA, *FLOWS_OVER_TCP, *stacks], option="--beside", kind="flow")
+    return tuple("" if name == NO_VIA else name for name in chosen)
+
+
+def named_cases(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]:
+    """The cases that are named by name or abbreviation. Without names: all cases for stacks, except cases that must
+    be named (`Case.needs_a_name`). Raises UsageError with the choices.
+    """
+    by_abbreviation = {case.abbreviation.lower(): name for name, case in catalog.cases.items()}
+    requested = [by_abbreviation.get(name.lower(), name) for name in split(names)]
+    if not requested:
+        stacks = (case for case in catalog.cases.values() if case.client is ClientKind.STACK)
+        return tuple(case.name for case in stacks if not case.needs_a_name)
+    return named(requested, list(catalog.cases), kind="case", option="--case")
+
+
+# The user's selection: servers, clients, middleboxes, cases over their links, numbers of iterations.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The jobs that one call selects. Names are names of `catalog`. `cases` and `iterations` are by name of the record,
+    `<case>[@link]`. `real`: the real links of the jobs. `doubts`: warnings for the user."""
+
+    catalog: Catalog
+    servers: tuple[str, ...]
+    clients: tuple[str, ...]
+    vias: tuple[str, ...] = ("",)  # an empty name: no middlebox
+    cases: Mapping[str, CaseRecord]
+    iterations: Mapping[str, int]
+    real: tuple[RealLink, ...] = ()
+    timeout_scale: float = 1.0
+    doubts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        catalog: Catalog,
+        *,
+        servers: tuple[str, ...],
+        clients: tuple[str, ...],
+        cases: Iterable[str],
+        iterations: int | None = None,
+    ) -> "Selection":
+        """Declared cases over their own links. `iterations`: as in `iterations_of`."""
+        records = {name: catalog.cases[name].record() for name in cases}
+        counts = {name: iterations_of(record, iterations) for name, record in records.items()}
+        return cls(catalog=catalog, servers=servers, clients=clients, cases=records, iterations=counts)
+
+
+def iterations_of(case: CaseRecord, requested: int | None, stored: int | None = None) -> int:
+    """The number of iterations of a case. A case that declares one iteration has one. Other cases have the requested
+    number; without it, the number of the stored run; without both, the declared number."""
+    return 1 if case.iterations == 1 else requested or stored or case.iterations
+
+
+# Variants of stacks and middleboxes (`--variant STACK:NAME=VALUE,…`).
+
+_NUMBERS = {"IW": Knob.parse("1..10000 packets"), "ACK_FREQUENCY": Knob.parse("1..1000 ack-eliciting packets")}
+_FREE = ("CLIENT_PARAMS", "SERVER_PARAMS")
+_BOX_EXAMPLE = "write NAME:KNOB=VALUE,… such as pep-split:CCA=bbr,IW=100"
+_EXAMPLE = "write STACK:NAME=VALUE,… such as quinn:CCA=bbr,IW=32"
+
+
+def requested_variants(texts: Iterable[str], selection: Selection) -> tuple[tuple[Variant, ...], dict[str, Middlebox]]:
+    """Parse the values of `--variant`: the variants of stacks, and the variants of middleboxes by name, without
+    repetitions. When a stack and a middlebox have the same name, the variant is made of the one that is selected.
+    Raises UsageError when both are selected, and for a parameter that a stack or middlebox lacks.
+    """
+    catalog = selection.catalog
+    stacks: dict[Variant, None] = {}
+    boxes: dict[str, Middlebox] = {}
+    for text in (variant for argument in texts for variant in sweep(argument)):
+        name = text.partition(":")[0]
+        as_box, as_stack = name in selection.vias, name in (*selection.servers, *selection.clients)
+        if as_box and as_stack:
+            raise _wrong(text, f"{name} is selected as a stack and with --via: run them in two calls.")
+        if as_box or (name in catalog.middleboxes and name not in catalog.implementations):
+            if not as_box:
+                raise _wrong(text, f"{name} is not selected: add it to --via.")
+            box = middlebox_variant(text, catalog)
+            boxes[box.name] = box
+        else:
+            stacks[parse(text, catalog.implementations)] = None
+    return tuple(stacks), boxes
+
+
+def middlebox_variant(text: str, catalog: Catalog) -> Middlebox:
+    """The variant of a middlebox that `NAME:KNOB=VALUE,…` describes. Raises UsageError for a knob that the middlebox
+    lacks."""
+    name, colon, rest = text.partition(":")
+    if not colon or not rest.strip():
+        raise _wrong(text, f"{_BOX_EXAMPLE}.")
+    knobs = catalog.knobs[name]
+    values = assignments(text, rest, knobs, unknown=f"{name} has no knob", example=_BOX_EXAMPLE)
+    ordered = {knob: taken(text, knob, knobs[knob], values[knob]) for knob in knobs if knob in values}
+    suffix = "+".join(f"{knob.lower().replace('_', '-')}={value}" for knob, value in ordered.items())
+    return replace(catalog.middleboxes[name], name=f"{name}+{suffix}", variant_of=name, parameters=ordered)
+
+
+def sweep(text: str) -> list[str]:
+    """One text for each combination of the values that are separated by slashes: `qpep:IW=10/32,CCA=bbr` makes two
+    variants. In free text and in quoted values, slashes are normal characters.
+    """
+    stack, colon, rest = text.partition(":")
+    choices = []
+    for part in split_values(text, rest):
+        name, equals, value = part.partition("=")
+        plain = name.strip().upper() in _FREE or '"' in value
+        choices.append([part] if plain else [f"{name}{equals}{alternative}" for alternative in value.split("/")])
+    return [f"{stack}{colon}{','.join(chosen)}" for chosen in product(*choices)]
+
+
+def parse(text: str, stacks: Mapping[str, Implementation]) -> Variant:
+    """Parse one variant of a stack. Raises UsageError, with the choices, for an unknown stack, parameter or value.
+
+    A value with a comma, with a quote, or with spaces at its beginning or end must be in double quotes. Inside the
+    quotes, the character after a backslash has no special meaning.
+    """
+    stack, colon, rest = text.partition(":")
+    if not colon or not rest.strip():
+        raise _wrong(text, f"{_EXAMPLE}.")
+    if stack not in stacks:
+        raise _wrong(text, f"there is no stack '{stack}'.{_choices(stack, stacks)}")
+    values = assignments(text, rest, PARAMETERS, unknown="there is no parameter", example=_EXAMPLE)
+    parameters = {name: _checked(text, stacks[stack], name, value) for name, value in values.items()}
+    return Variant.of(stack, parameters)
+
+
+def assignments(text: str, rest: str, names: Collection[str], *, unknown: str, example: str) -> dict[str, str]:
+    """The values by name from `NAME=VALUE,…`, which is the part `rest` of a variant's `text`. Raises UsageError for a
+    name that is repeated or has no value, and, with the text `unknown`, for a name that isn't in `names`.
+    """
+    parameters: dict[str, str] = {}
+    for part in split_values(text, rest):
+        key, _, value = part.partition("=")
+        name = key.strip().upper()
+        if name not in names:
+            raise _wrong(text, f"{unknown} '{key.strip()}'.{_choices(name, names)}")
+        if name in parameters:
+            raise _wrong(text, f"{name} is given twice.")
+        parameters[name] = unquote(value.strip())
+        if not parameters[name]:
+            raise _wrong(text, f"{name} has no value: {example}.")
+    return parameters
+
+
+def taken(text: str, name: str, knob: Knob, value: str) -> str:
+    """`value` in the form that the image gets. Raises UsageError, with the allowed values, when it isn't allowed."""
+    plain = knob.read(value)
+    if plain is None:
+        raise _wrong(text, f"{name} is {knob}, not '{value}'.")
+    return plain
+
+
+def _wrong(text: str, sentence: str) -> UsageError:
+    return UsageError(f"--variant {text}: {sentence}")
+
+
+def _choices(name: str, choices: Iterable[str]) -> str:
+    names = list(choices)
+    near = get_close_matches(name, names, n=1)
+    return (f" Did you mean {near[0]}?" if near else "") + f" Choices: {', '.join(names) or 'none'}."
+
+
+def split_values(text: str, rest: str) -> list[str]:
+    """The parts of `rest` between commas. Commas inside double quotes don't separate parts."""
+    parts, quoted, escaped = [""], False, False
+    for character in rest:
+        if escaped or character != "," or quoted:
+            parts[-1] += character
+        else:
+            parts.append("")
+        if escaped:
+            escaped = False
+        elif character == '"':
+            quoted = not quoted
+        elif character == "\\" and quoted:
+            escaped = True
+    if quoted:
+        raise _wrong(text, "a double quote is not closed.")
+    return parts
+
+
+def unquote(value: str) -> str:
+    """The text inside double quotes; a value without quotes stays unchanged."""
+    if not (len(value) >= 2 and value[0] == value[-1] == '"'):
+        return value
+    plain, escaped = "", False
+    for character in value[1:-1]:
+        escaped = character == "\\" and not escaped
+        plain += "" if escaped else character
+    return plain
+
+
+def _checked(text: str, stack: Implementation, name: str, value: str) -> str:
+    if not value.isprintable():
+        raise _wrong(text, f"{name} contains a character that can't be printed.")
+    if name == "CCA" and stack.congestion_controls and value not in stack.congestion_controls:
+        choices = _choices(value, stack.congestion_controls)
+        raise _wrong(text, f"{stack.name} has no congestion controller '{value}' that can be set.{choices}")
+    if name in _NUMBERS:
+        return taken(text, name, _NUMBERS[name], value)
+    return value
+
+
+def doubts(variant: Variant, stack: Implementation) -> list[str]:
+    """Reasons to doubt that the variant works, one sentence for each reason. The variant is not refused."""
+    parameters = dict(variant.parameters)
+    sentences = []
+    if "IW" in parameters and not stack.initial_window_settable:
+        sentences.append(f"{stack.name} does not declare that its initial window can be set")
+    if "CCA" in parameters and not stack.congestion_controls:
+        sentences.append(f"{stack.name} does not declare which congestion controllers can be set")
+    return [f"{variant.name}: {sentence}; results say what was applied." for sentence in sentences]
+
+
+def with_requested(selection: Selection, variants: Iterable[Variant], boxes: Mapping[str, Middlebox]) -> Selection:
+    """The selection with each variant of a middlebox after the middlebox, and each variant of a stack after the stack.
+
+    A variant of a stack gets the roles in which its stack is selected and in which the variant differs from the stack.
+    Raises UsageError for a variant that has no such role.
+    """
+    catalog = selection.catalog
+    middleboxes = {**catalog.middleboxes, **boxes}
+    families = [via for via in selection.vias if not via or not middleboxes[via].variant_of]
+    members = dict.fromkeys((*selection.vias, *boxes))
+    vias = [
+        member
+        for base in families
+        for member in members
+        if member == base or (member and middleboxes[member].variant_of == base)
+    ]
+    catalog = replace(catalog, middleboxes=middleboxes)
+    selection = replace(selection, vias=tuple(dict.fromkeys((*vias, *members))))
+    for variant in variants:
+        selected = {Role.SERVER: selection.servers, Role.CLIENT: selection.clients}
+        roles = tuple(role for role in variant.roles if variant.stack in selected[role])
+        if not roles:
+            needed = " or ".join(role.value for role in variant.roles)
+            raise UsageError(
+                f"--variant {variant.name}: {variant.stack} is not selected as {needed}: add it there, or leave the "
+                "variant out."
+            )
+        catalog = with_variant(catalog, variant, roles)
+        selection = replace(
+            selection,
+            servers=_with_variant(selection.servers, variant) if Role.SERVER in roles else selection.servers,
+            clients=_with_variant(selection.clients, variant) if Role.CLIENT in roles else selection.clients,
+        )
+    return replace(selection, catalog=catalog)
+
+
+def _with_variant(names: tuple[str, ...], variant: Variant) -> tuple[str, ...]:
+    """The names with the variant's name after its stack and after the other variants of that stack."""
+    if variant.name in names:
+        return names
+    stem = re.compile(rf"{re.escape(variant.stack)}(\+[a-z-]+=.*)?")  # a stack's own name may contain a plus
+    family = [at for at, name in enumerate(names) if stem.fullmatch(name)]
+    return (*names[: family[-1] + 1], variant.name, *names[family[-1] + 1 :])
+
+
+def with_variant(catalog: Catalog, variant: Variant, roles: tuple[Role, ...]) -> Catalog:
+    """The catalogue with an entry for the variant, which has the image of its stack and other parameters."""
+    before = catalog.implementations.get(variant.name)
+    entry = replace(
+        catalog.implementations[variant.stack],
+        name=variant.name,
+        roles=tuple(role for role in Role if role in roles or (before and role in before.roles)),
+        variant_of=variant.stack,
+        parameters=dict(variant.parameters),
+    )
+    others = {name: stack for name, stack in catalog.implementations.items() if name != variant.name}
+    order = _with_variant(tuple(others), variant)
+    return replace(catalog, implementations={name: others.get(name, entry) for name in order})
+
+
+def with_variants_of(catalog: Catalog, run: Run) -> Catalog:
+    """The catalogue with the variants of a run, so that users need not name them again to resume the run."""
+    boxes = {name: box for name, box in run.middleboxes.items() if box.variant_of in catalog.middleboxes}
+    catalog = replace(catalog, middleboxes={**catalog.middleboxes, **boxes})
+    for record in run.implementations.values():
+        if record.variant_of in catalog.implementations:
+            variant = Variant.of(record.variant_of, record.parameters)
+            named = {Role.SERVER: run.servers, Role.CLIENT: run.clients}
+            catalog = with_variant(catalog, variant, tuple(role for role in Role if record.name in named[role]))
+    return catalog
 
 
 # Makes declarations and records from cases × sizes × links × losses, which come from options or from a stored run.
@@ -366,7 +660,7 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Selecti
         clients=_stacks(
             options.clients, catalog, Role.CLIENT, {str(kind) for kind in kinds}, run.clients if run else ()
         ),
-        vias=catalog.select_vias(options.vias) if options.vias or run is None else run.vias,
+        vias=named_vias(catalog, options.vias) if options.vias or run is None else run.vias,
         cases=records,
         iterations=iterations,
         real=select_links(dict(links.real), tuple(used)) if used else (),
@@ -447,7 +741,7 @@ def _case_variants(
     names = links.requested
     stored = [CaseVariant.of(record) for record in run.cases.values()] if run else []
     if options.cases:
-        cases = catalog.select_cases(options.cases)
+        cases = named_cases(catalog, options.cases)
     elif stored:
         cases = tuple(dict.fromkeys(variant.declared for variant in stored if variant.declared in catalog.cases))
     elif links.requested_real == names != ():
@@ -459,7 +753,7 @@ def _case_variants(
         links=names,
         sizes=_sizes(options.sizes),
         losses=_losses(options.losses),
-        besides=catalog.select_besides(options.besides),
+        besides=named_besides(catalog, options.besides),
         warm=options.warm,
         stored=stored,
     )
@@ -490,7 +784,7 @@ def _stacks(
     """The named stacks. Without names, the stacks of the run and, for a kind that the run lacks, all stacks of that
     kind."""
     if names or not stored:
-        return catalog.select_implementations(names, role, kinds)
+        return named_implementations(catalog, names, role, kinds)
     if unknown := [name for name in stored if name not in catalog.implementations]:
         raise UsageError(
             f"run.json has the {role.value} {unknown[0]!a}, which is not in implementations.json: add it, or name "
@@ -498,7 +792,7 @@ def _stacks(
         )
     known = {catalog.implementations[name].kind for name in stored}
     lacking = kinds - known
-    return (*stored, *(catalog.select_implementations((), role, lacking) if lacking else ()))
+    return (*stored, *(named_implementations(catalog, (), role, lacking) if lacking else ()))
 
 
 def _require_one_kind_of_link(records: list[CaseRecord]) -> None:

@@ -20,7 +20,8 @@ from runner.model.result import Finding, JobVerdict, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
 from runner.model.stack import TRANSPORTS, Implementation, Middlebox, Role, same_fields, transport_of
 from runner.paths import HOME, VERSION
-from runner.plan.catalog import Catalog, Selection
+from runner.plan.catalog import Catalog
+from runner.plan.choice import Selection
 from runner.plan.options import AUTO, CALIBRATED, MEASURED, NO_CPU_MODEL
 from runner.store.runs import RunFolder
 from runner.units import format_count, format_duration

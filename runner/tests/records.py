@@ -6,8 +6,9 @@ from pathlib import Path
 from runner.model.link import LinkParameters, LinkRecord, PathImpairments, RealLink
 from runner.model.run import CaseRecord
 from runner.model.stack import Role
-from runner.plan.catalog import Catalog, Selection
-from runner.plan.choice import CaseVariant, real_record
+from runner.plan.catalog import Catalog
+from runner.plan.choice import CaseVariant, Selection, named_cases, named_implementations
+from runner.plan.links import real_record
 
 RECORDINGS = Path(__file__).parent / "recordings"
 
@@ -36,9 +37,9 @@ def select(
     """A selection of these names, with each case over its own link."""
     return Selection.of(
         catalog,
-        servers=catalog.select_implementations(servers, Role.SERVER),
-        clients=catalog.select_implementations(clients, Role.CLIENT),
-        cases=catalog.select_cases(cases),
+        servers=named_implementations(catalog, servers, Role.SERVER),
+        clients=named_implementations(catalog, clients, Role.CLIENT),
+        cases=named_cases(catalog, cases),
         iterations=iterations,
     )
 
@@ -48,7 +49,7 @@ def over_real(catalog: Catalog, links: tuple[RealLink, ...], cases: tuple[str, .
     these measurements."""
     real = {link.name: link for link in links}
     requested = [
-        CaseVariant(declared=name, link="" if name in real else links[0].name) for name in catalog.select_cases(cases)
+        CaseVariant(declared=name, link="" if name in real else links[0].name) for name in named_cases(catalog, cases)
     ]
     questions = requested if cases else [CaseVariant(declared=name) for name in real]
     links_by_name = {name: real_record(link) for name, link in real.items()}

@@ -50,7 +50,7 @@ from runner.places.workers.worker import (
     unpack,
     use_dask,
 )
-from runner.plan.catalog import Selection
+from runner.plan.choice import Selection
 from runner.plan.jobs import LOGS
 
 # Lists the workers and chooses a worker for each job. It uses no network. Its owner calls it under a lock, because

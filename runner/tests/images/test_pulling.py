@@ -25,7 +25,8 @@ from runner.images.images import Event, ImageState
 from runner.model.stack import Implementation
 from runner.paths import ROOT
 from runner.plan import jobs
-from runner.plan.catalog import Selection, load_catalog
+from runner.plan.catalog import load_catalog
+from runner.plan.choice import Selection
 from runner.store.runs import RunFolder
 
 

@@ -14,8 +14,9 @@ from runner.model.result import Artifacts, Evidence, Result
 from runner.model.run import Job, Run
 from runner.places.links.real_links import RealLinks
 from runner.plan import jobs
-from runner.plan.catalog import Catalog, iterations_of
-from runner.plan.choice import with_measurements
+from runner.plan.catalog import Catalog
+from runner.plan.choice import iterations_of
+from runner.plan.links import with_measurements
 from runner.store.runs import load_evidence
 from runner.tests.records import over_real, select
 

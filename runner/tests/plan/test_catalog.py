@@ -10,6 +10,7 @@ from runner.model.run import ClientKind
 from runner.model.stack import KERNEL_CONTROLLERS, Knob, Role
 from runner.paths import ROOT
 from runner.plan.catalog import Catalog, load_cases, load_catalog, load_implementations, load_knobs, load_middleboxes
+from runner.plan.choice import named_implementations
 
 
 def test_the_shipped_catalogue_is_valid() -> None:
@@ -49,19 +50,19 @@ def test_absent_stack_is_left_out_and_refused_by_name(tmp_path: Path) -> None:
     catalogue = replace(
         _catalogue(tmp_path / "i.json", here={}, away={}), absent={"away": "The image of away is not pulled."}
     )
-    assert {"here", "quinn"} <= set(catalogue.select_implementations((), Role.CLIENT))
-    assert "away" not in catalogue.select_implementations((), Role.CLIENT)
-    assert catalogue.select_implementations(("here",), Role.CLIENT) == ("here",)
+    assert {"here", "quinn"} <= set(named_implementations(catalogue, (), Role.CLIENT))
+    assert "away" not in named_implementations(catalogue, (), Role.CLIENT)
+    assert named_implementations(catalogue, ("here",), Role.CLIENT) == ("here",)
     with pytest.raises(SetupError, match="The image of away is not pulled"):
-        catalogue.select_implementations(("here,away",), Role.CLIENT)
+        named_implementations(catalogue, ("here,away",), Role.CLIENT)
 
 
 def test_stacks_over_tcp_run_by_name_alone(tmp_path: Path) -> None:
     catalogue = _catalogue(tmp_path / "i.json", both={"speaks": ["h3", "h2"]}, tcp={"speaks": ["h2", "http/1.1"]})
-    chosen = catalogue.select_implementations((), Role.CLIENT)
+    chosen = named_implementations(catalogue, (), Role.CLIENT)
     assert "both" in chosen
     assert not [name for name in chosen if catalogue.implementations[name].is_over_tcp]
-    assert catalogue.select_implementations(("tcp",), Role.CLIENT) == ("tcp",)
+    assert named_implementations(catalogue, ("tcp",), Role.CLIENT) == ("tcp",)
 
 
 def test_an_entry_like_another_has_its_image_and_says_what_differs(tmp_path: Path) -> None:

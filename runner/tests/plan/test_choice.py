@@ -17,8 +17,8 @@ from runner.model.run import Run
 from runner.model.stack import Box
 from runner.paths import ROOT
 from runner.plan import jobs
-from runner.plan.catalog import Selection, load_catalog
-from runner.plan.choice import CaseVariant, choose
+from runner.plan.catalog import load_catalog
+from runner.plan.choice import CaseVariant, Selection, choose
 from runner.plan.jobs import declared_unsupported
 from runner.plan.options import MatrixOptions
 from runner.store.runs import RunFolder

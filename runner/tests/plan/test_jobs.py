@@ -12,7 +12,8 @@ from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord, Job, job_seed
 from runner.model.stack import Role
 from runner.plan import jobs as runs
-from runner.plan.catalog import Catalog, Selection, load_catalog, load_implementations
+from runner.plan.catalog import Catalog, load_catalog, load_implementations
+from runner.plan.choice import Selection, named_cases
 from runner.plan.jobs import (
     FIRST_CASE,
     FIRST_CASE_FAILED,
@@ -202,7 +203,7 @@ def test_a_misspelt_stack_is_refused_with_the_choices(catalog: Catalog, names: t
 
 
 def test_cases_are_chosen_by_name_or_abbreviation(catalog: Catalog) -> None:
-    assert catalog.select_cases(("SAT,h",)) == ("handshake", "sat")
+    assert named_cases(catalog, ("SAT,h",)) == ("handshake", "sat")
 
 
 @pytest.mark.parametrize(

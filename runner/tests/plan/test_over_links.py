@@ -7,7 +7,8 @@ import pytest
 from runner.errors import UsageError
 from runner.model.link import RealLink
 from runner.plan.catalog import Catalog
-from runner.plan.choice import declaration, with_measurements
+from runner.plan.choice import named_cases
+from runner.plan.links import declaration, with_measurements
 from runner.tests.links.test_volume import LINK
 from runner.tests.records import over_real
 
@@ -39,7 +40,7 @@ def test_cases_that_need_an_obedient_link_are_refused(catalog: Catalog) -> None:
 
 
 def test_real_cases_are_not_selected_without_a_name(catalog: Catalog) -> None:
-    assert "astra" not in catalog.select_cases(())
+    assert "astra" not in named_cases(catalog, ())
 
 
 def test_an_abbreviation_that_is_taken_is_told(catalog: Catalog) -> None:

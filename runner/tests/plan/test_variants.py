@@ -15,16 +15,8 @@ from runner.inputs.inputs import environment
 from runner.model.run import Run
 from runner.model.stack import PARAMETERS, Middlebox, Role, Variant
 from runner.plan import jobs
-from runner.plan.catalog import (
-    Catalog,
-    doubts,
-    load_cases,
-    load_implementations,
-    parse,
-    requested_variants,
-    with_requested,
-    with_variants_of,
-)
+from runner.plan.catalog import Catalog, load_cases, load_implementations
+from runner.plan.choice import doubts, parse, requested_variants, with_requested, with_variants_of
 from runner.store.runs import RunFolder
 from runner.tests.records import select
 

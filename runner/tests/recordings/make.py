@@ -20,7 +20,8 @@ from runner.model.stack import Variant
 from runner.paths import ROOT
 from runner.places.place import Concurrency, HostDeployment, LanePlace
 from runner.plan import jobs
-from runner.plan.catalog import Catalog, load_catalog, load_implementations, with_requested
+from runner.plan.catalog import Catalog, load_catalog, load_implementations
+from runner.plan.choice import with_requested
 from runner.tests.recordings.conformance import BAD, GOOD, Bad, changed
 from runner.tests.records import directed, select
 from runner.units import KIB

@@ -26,7 +26,8 @@ from runner.model.run import Job, Retention, Run
 from runner.paths import ROOT
 from runner.places.workers.worker import Address, Invitation, schedule, take_part, use_dask
 from runner.places.workers.workers import Workers, WorkerWidth
-from runner.plan.catalog import Selection, load_catalog
+from runner.plan.catalog import load_catalog
+from runner.plan.choice import Selection
 from runner.plan.jobs import new_run, remaining
 from runner.store.runs import RunFolder
 from runner.tests.replay import Replay
