@@ -7,10 +7,10 @@ from statistics import median
 from rich.markup import escape
 from rich.table import Table
 
-from runner.compare.compare import Key, by_cell, key_of
+from runner.compare.compare import Key, OfCell, by_cell
 from runner.compare.stats import least_p, least_rate_p, rate_test, shift
 from runner.errors import UsageError
-from runner.model.result import Evidence, Outcome, Result
+from runner.model.result import Outcome, Result
 from runner.model.run import Job, Kind
 from runner.model.stack import Role
 from runner.store.runs import RunFolder, load_evidence
@@ -33,13 +33,10 @@ class OtherOutcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellOutcomes:
+class CellOutcomes(OfCell):
     """The outcomes of one cell in both clocks: all iterations of each run that did not end as an error. `busy`: as in
     CellClocks."""
 
-    server: str
-    client: str
-    case: str
     real: tuple[Outcome, ...]
     virtual: tuple[Outcome, ...]
     others: tuple[OtherOutcome, ...]  # iterations with different outcomes
@@ -72,17 +69,14 @@ class CellOutcomes:
             f"{outcomes.count(Outcome.SUCCEEDED)} of {len(outcomes)} succeeded in {clock} time"
             for clock, outcomes in ((REAL, self.real), (VIRTUAL, self.virtual))
         ]
-        return f"{self.client} → {self.server}, {self.case}: {', '.join(rates)}. {self.cause}"
+        return f"{self.key}: {', '.join(rates)}. {self.cause}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellClocks:
+class CellClocks(OfCell):
     """One cell of a measurement in both clocks. `real` and `virtual`: goodputs in bit/s. `busy`: by role, the largest
     share of one CPU that the endpoint used in real time; empty when no CPU time was recorded."""
 
-    server: str
-    client: str
-    case: str
     real: tuple[float, ...]
     virtual: tuple[float, ...]
     busy: dict[str, float]
@@ -159,54 +153,49 @@ def across_clocks(first: RunFolder, second: RunFolder) -> AcrossClocks:
             "--across-clocks."
         )
     real, virtual = by_clock[REAL], by_clock[VIRTUAL]
-    results, others = real.results(), virtual.results()
-    shared = sorted(results.keys() & others.keys(), key=str)
+    results = real.results(), virtual.results()
+    shared = sorted(results[0].keys() & results[1].keys(), key=str)
     if not shared:
         raise UsageError(f"{first.path} and {second.path} can't be compared: they have no job in common.")
-    decided = [job for job in shared if Outcome.ERROR not in (results[job].outcome, others[job].outcome)]
-    different = list(_other_cells(real, virtual, decided))
-    unequal = sum(len(cell.others) for cell in different)
-    cells = sorted(_cells(real, virtual, shared), key=lambda cell: -abs(cell.difference))
+    decided = [job for job in shared if Outcome.ERROR not in (each[job].outcome for each in results)]
+    different = tuple(_other_cells(real, results, decided))
     return AcrossClocks(
         real=real.name,
         virtual=virtual.name,
-        equal=len(decided) - unequal,
+        equal=len(decided) - sum(len(cell.others) for cell in different),
         undecided=len(shared) - len(decided),
-        same=len(_jobs_by_key(decided)) - len(different),
-        other_cells=tuple(different),
-        cells=tuple(cells),
+        same=len(set(map(Key.of, decided))) - len(different),
+        other_cells=different,
+        cells=tuple(sorted(_cells(real, results, shared), key=lambda cell: -abs(cell.difference))),
     )
+
+
+_BothResults = tuple[Mapping[Job, Result], Mapping[Job, Result]]
+"""The results in real and in virtual time."""
 
 
 def _jobs_by_key(jobs: Sequence[Job]) -> dict[Key, list[Job]]:
     jobs_by_key: dict[Key, list[Job]] = {}
     for job in jobs:
-        jobs_by_key.setdefault(key_of(job), []).append(job)
+        jobs_by_key.setdefault(Key.of(job), []).append(job)
     return jobs_by_key
 
 
-def _other_cells(real: RunFolder, virtual: RunFolder, decided: Sequence[Job]) -> Iterator[CellOutcomes]:
+def _other_cells(real: RunFolder, results: _BothResults, decided: Sequence[Job]) -> Iterator[CellOutcomes]:
     """The cells with a job that has different outcomes in the two clocks."""
-    results, others = real.results(), virtual.results()
-    every = [by_cell(one) for one in (results, others)]
+    cells = [by_cell(each) for each in results]
     for key, jobs in _jobs_by_key(decided).items():
         different = tuple(
-            OtherOutcome(job=job, real=_outcome(results[job]), virtual=_outcome(others[job]))
+            OtherOutcome(job=job, real=_outcome(results[0][job]), virtual=_outcome(results[1][job]))
             for job in jobs
-            if results[job].outcome is not others[job].outcome
+            if results[0][job].outcome is not results[1][job].outcome
         )
         if different:
             outcomes = [
-                tuple(result.outcome for result in cells[key] if result.outcome is not Outcome.ERROR) for cells in every
+                tuple(result.outcome for result in each[key] if result.outcome is not Outcome.ERROR) for each in cells
             ]
             yield CellOutcomes(
-                server=key[0],
-                client=key[1],
-                case=key[2],
-                real=outcomes[0],
-                virtual=outcomes[1],
-                others=different,
-                busy=_busy([load_evidence(real.artifacts(job)) for job in jobs]),
+                **key._asdict(), real=outcomes[0], virtual=outcomes[1], others=different, busy=_busy(real, jobs)
             )
 
 
@@ -214,35 +203,27 @@ def _outcome(result: Result) -> str:
     return f"{result.outcome.value} ({result.findings[0].code})" if result.findings else result.outcome.value
 
 
-def _cells(real: RunFolder, virtual: RunFolder, shared: Sequence[Job]) -> Iterator[CellClocks]:
+def _cells(real: RunFolder, results: _BothResults, shared: Sequence[Job]) -> Iterator[CellClocks]:
     """The cells of measurements with a goodput in both clocks."""
-    for (server, client, case), jobs in _jobs_by_key(shared).items():
-        if case not in real.run.cases or real.run.cases[case].kind is not Kind.MEASUREMENT:
+    for key, jobs in _jobs_by_key(shared).items():
+        if key.case not in real.run.cases or real.run.cases[key.case].kind is not Kind.MEASUREMENT:
             continue
-        goodputs = [tuple(_goodputs(folder, jobs)) for folder in (real, virtual)]
-        if all(goodputs):
-            yield CellClocks(
-                server=server,
-                client=client,
-                case=case,
-                real=goodputs[0],
-                virtual=goodputs[1],
-                busy=_busy([load_evidence(real.artifacts(job)) for job in jobs]),
+        goodputs = [
+            tuple(
+                result.sample.goodput
+                for result in map(each.__getitem__, jobs)
+                if result.outcome is Outcome.SUCCEEDED and result.sample is not None and result.sample.goodput
             )
+            for each in results
+        ]
+        if all(goodputs):
+            yield CellClocks(**key._asdict(), real=goodputs[0], virtual=goodputs[1], busy=_busy(real, jobs))
 
 
-def _goodputs(folder: RunFolder, jobs: Sequence[Job]) -> Iterator[float]:
-    results = folder.results()
-    for job in jobs:
-        result = results[job]
-        if result.outcome is Outcome.SUCCEEDED and result.sample is not None and result.sample.goodput:
-            yield result.sample.goodput
-
-
-def _busy(records: Sequence[Evidence | None]) -> dict[str, float]:
+def _busy(folder: RunFolder, jobs: Sequence[Job]) -> dict[str, float]:
     """By role, the largest CPU time of a job, per second of its transfer."""
     shares: dict[str, float] = {}
-    for evidence in records:
+    for evidence in (load_evidence(folder.artifacts(job)) for job in jobs):
         if evidence is None or not evidence.transfer_s:
             continue
         for role, endpoint in ((Role.CLIENT, evidence.client), (Role.SERVER, evidence.server)):
@@ -282,7 +263,7 @@ def table(comparison: AcrossClocks) -> Table:
     for cell in comparison.cells:
         shown.add_row(
             escape(cell.case),
-            escape(f"{cell.client} → {cell.server}"),
+            escape(cell.key.pair),
             f"{median(cell.real) / 1e6:.3f} Mbit/s (n={len(cell.real)})",
             f"{median(cell.virtual) / 1e6:.3f} Mbit/s (n={len(cell.virtual)})",
             f"{cell.difference:+.1%}",

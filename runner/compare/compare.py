@@ -1,10 +1,11 @@
 """Compares two runs cell by cell: numbers by the rank test, rates by Fisher's test, deterministic cases directly."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import log, sqrt
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +37,41 @@ from runner.store.runs import RunFolder
 # separates the part that all cells of a run share from the part that is specific to a cell in a run. Means are means
 # of logarithms, but for ratios they are means of the values.
 
-Key = tuple[str, str, str]  # server, client, case
 _SEPARATOR = "/"
+
+
+class Key(NamedTuple):
+    """A matrix cell: server, client with its via, and case with its link."""
+
+    server: str
+    client: str
+    case: str
+
+    @classmethod
+    def of(cls, job: Job) -> "Key":
+        """The cell of a job."""
+        return cls(job.server, job.client_via, job.case_link)
+
+    @property
+    def pair(self) -> str:
+        """`client → server`."""
+        return f"{self.client} → {self.server}"
+
+    def __str__(self) -> str:
+        return f"{self.pair}, {self.case}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfCell:
+    """A record about one cell."""
+
+    server: str
+    client: str
+    case: str
+
+    @property
+    def key(self) -> Key:
+        return Key(self.server, self.client, self.case)
 
 
 class CellMean(NamedTuple):
@@ -57,7 +91,7 @@ class RunMeans:
 
     def images(self, key: Key) -> tuple[str, str]:
         """The image IDs of the cell's server and client; an unknown ID is empty."""
-        stacks = [self.run.implementations.get(name) for name in key[:2]]
+        stacks = [self.run.implementations.get(name) for name in (key.server, key.client)]
         server, client = (stack.image_id if stack is not None else "" for stack in stacks)
         return server, client
 
@@ -71,13 +105,13 @@ class RunMeans:
     @classmethod
     def load(cls, run: Run, document: Mapping[str, Mapping[str, Sequence[float]]]) -> "RunMeans":
         """The means of `run` from the document that `document` returned."""
-        means_by_key = {}
-        for text, means in document.items():
-            server, client, case = text.split(_SEPARATOR)
-            means_by_key[server, client, case] = {
+        cells = {
+            Key(*text.split(_SEPARATOR)): {
                 name: CellMean(mean, variance, int(n)) for name, (mean, variance, n) in means.items()
             }
-        return cls(run, means_by_key)
+            for text, means in document.items()
+        }
+        return cls(run, cells)
 
 
 def scaled(metric: str, values: Sequence[float], ratios: Sequence[str]) -> NDArray[np.float64]:
@@ -157,7 +191,7 @@ def between_runs(
         if name != compared and name not in alike and not differences(other.run, before.run):
             alike[name] = other
     known = sorted(alike.values(), key=lambda run_means: run_means.run.started_unix_s)
-    metrics = {(key[2], metric) for run_means in known for key, means in run_means.cells.items() for metric in means}
+    metrics = {(key.case, metric) for run_means in known for key, means in run_means.cells.items() for metric in means}
     deviations = {}
     for case, metric in sorted(metrics):
         estimate = _estimate(case, metric, known)
@@ -174,7 +208,7 @@ def _estimate(case: str, metric: str, known: Sequence[RunMeans]) -> BetweenRuns 
     """The estimate from the largest set of runs with cells that had the same images in all these runs. All these cells
     are used."""
     blocks: dict[tuple[int, ...], list[Key]] = {}
-    for key in sorted({key for run_means in known for key in run_means.cells if key[2] == case}):
+    for key in sorted({key for run_means in known for key in run_means.cells if key.case == case}):
         by_images: dict[tuple[str, str], list[int]] = {}
         for index, run_means in enumerate(known):
             if metric in run_means.cells.get(key, {}) and all(run_means.images(key)):
@@ -221,21 +255,24 @@ class ChangeState(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberChange:
-    """One metric of one cell. `p`: the p of the rank test or, when the variation between runs is known, the larger p of
-    the rank test and the test against this variation. `q`: p after the correction; None when the test was left out of
-    the correction. `known`: False when iterations of one run share conditions such as the host's load, and the
-    variation between runs is unknown; a difference is then no change."""
+class TestedChange(OfCell):
+    """A change that a test can show. `q`: p after the correction for all tests; None when the test was left out of the
+    correction."""
 
-    server: str
-    client: str
-    case: str
-    metric: str
-    shift: Shift
     p: float
-    known: bool = True
     q: float | None = None
     state: ChangeState = ChangeState.TOO_FEW
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberChange(TestedChange):
+    """One metric of one cell. `p`: the p of the rank test or, when the variation between runs is known, the larger p of
+    the rank test and the test against this variation. `known`: False when iterations of one run share conditions such
+    as the host's load, and the variation between runs is unknown; a difference is then no change."""
+
+    metric: str
+    shift: Shift
+    known: bool = True
 
     @property
     def relative(self) -> float:
@@ -246,29 +283,40 @@ class NumberChange:
             return moved
         return moved / self.shift.median_before if self.shift.median_before else float("inf")
 
+    @property
+    def least_p(self) -> float:
+        """The smallest p that the rank test can give with these numbers of values."""
+        return least_p(self.shift.before, self.shift.after)
+
+    @property
+    def better(self) -> bool:
+        """True when the values after the change are the better ones."""
+        return (self.shift.cliffs_delta > 0) is METRICS[self.metric]
+
 
 @dataclass(frozen=True, kw_only=True)
-class RateChange:
+class RateChange(TestedChange):
     """Successes and attempts of a random test case or of a measurement. Iterations that ended as errors don't
-    count."""
+    count. `p`: of Fisher's test."""
 
-    server: str
-    client: str
-    case: str
     before: tuple[int, int]
     after: tuple[int, int]
-    p: float
-    q: float | None = None
-    state: ChangeState = ChangeState.TOO_FEW
+
+    @property
+    def least_p(self) -> float:
+        """The smallest p that Fisher's test can give with these numbers."""
+        return least_rate_p(self.before, self.after)
+
+    @property
+    def better(self) -> bool:
+        """True when the rate after the change is the higher one."""
+        return self.after[0] * self.before[1] > self.before[0] * self.after[1]
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerdictChange:
+class VerdictChange(OfCell):
     """The outcomes of a deterministic cell, or of a random cell that has no attempt in one of the runs."""
 
-    server: str
-    client: str
-    case: str
     before: Outcome
     after: Outcome
     why: str  # the first finding of the later run
@@ -308,10 +356,13 @@ class Comparison:
     rate: float = FALSE_DISCOVERY_RATE
     least: float = 0.0  # smallest relative change of a number that is reported, a fraction
 
+    def changes(self) -> list["VerdictChange | RateChange | NumberChange"]:
+        """Every cell and metric that was compared: outcomes, then rates, then numbers."""
+        return [*self.verdicts, *self.rates, *self.numbers]
+
     def states(self) -> list[ChangeState]:
         """The states of every cell and metric that was compared."""
-        changes: list[VerdictChange | RateChange | NumberChange] = [*self.verdicts, *self.rates, *self.numbers]
-        return [change.state for change in changes]
+        return [change.state for change in self.changes()]
 
     @property
     def exit_code(self) -> int:
@@ -324,16 +375,11 @@ class Comparison:
 _NO_RUN = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
 
 
-def key_of(job: Job) -> Key:
-    """Server, client with its via, and case with its link."""
-    return job.server, job.client_via, job.case_link
-
-
 def by_cell(results: Mapping[Job, Result]) -> dict[Key, list[Result]]:
     """The results by cell; within a cell in the order of the jobs."""
     results_by_key: dict[Key, list[Result]] = {}
     for job, result in results.items():
-        results_by_key.setdefault(key_of(job), []).append(result)
+        results_by_key.setdefault(Key.of(job), []).append(result)
     return results_by_key
 
 
@@ -379,20 +425,18 @@ class Outdated:
 
     def __init__(self, before: str, after: str) -> None:
         self._names = before, after
-        self._alone: dict[tuple[str, str], int] = {}  # cells that are left out, because their formulas differ
-        self._both: dict[str, int] = {}  # cells that are compared by the older formula, which both runs have
+        self._alone = Counter[tuple[str, str]]()  # cells that are left out, because their formulas differ
+        self._both = Counter[str]()  # cells that are compared by the older formula, which both runs have
 
     def values(self, metric: str, earlier: CellIterations, later: CellIterations) -> tuple[list[float], list[float]]:
         """The values of both sides by the same formula. It is the present formula when at least one side has it."""
-        current = [side.values(metric) for side in (earlier, later)]
-        older = [side.values(metric, current=False) for side in (earlier, later)]
+        current = earlier.values(metric), later.values(metric)
+        older = earlier.values(metric, current=False), later.values(metric, current=False)
         if all(older) and not any(current):
-            self._both[metric] = self._both.get(metric, 0) + 1
-            return older[0], older[1]
-        for name, values in zip(self._names, older, strict=True):
-            if values:
-                self._alone[name, metric] = self._alone.get((name, metric), 0) + 1
-        return current[0], current[1]
+            self._both[metric] += 1
+            return older
+        self._alone.update((name, metric) for name, values in zip(self._names, older, strict=True) if values)
+        return current
 
     def sentences(self) -> Iterator[str]:
         """Sentences about numbers that were left out, and about numbers that were compared by an older formula."""
@@ -414,7 +458,6 @@ class Outdated:
 
 # Metric → True when a larger value is better.
 METRICS = {"ttlb": False, "goodput": True, "handshake_time": False, "retransmission_ratio": False}
-_Change = TypeVar("_Change", NumberChange, RateChange)
 
 
 def compare(
@@ -435,23 +478,26 @@ def compare(
     differing = differences(before.run, after.run)
     refuse(differing, despite)
     old, new = by_cell(before.results()), by_cell(after.results())
-    shared = sorted(key for key in old.keys() & new.keys() if key[2] in before.run.cases and key[2] in after.run.cases)
+    cases = before.run.cases.keys() & after.run.cases.keys()
+    shared = sorted(key for key in old.keys() & new.keys() if key.case in cases)
     if not shared:
         raise UsageError(f"{before.path} and {after.path} can't be compared: they have no pair and case in common.")
     between = between_runs(run_means(before), run_means(after), others)
     cells = _Cells(before.run, Outdated(before.name, after.name), between, same_hosts="host" not in despite)
     for key in shared:
-        cells.compare(key, after.run.cases[key[2]], old[key], new[key])
+        cells.compare(key, after.run.cases[key.case], old[key], new[key])
     notes = [*_notes(before, after, old, new), *cells.notes()]
     if cells.empty:
         raise UsageError(f"{before.name} and {after.name} have no cell that can be compared. {' '.join(notes)}")
-    numbers, rates, tests = _corrected(cells.numbers, cells.rates)
+    changes = _corrected([*cells.numbers, *cells.rates], least)
+    numbers = tuple(change for change in changes if isinstance(change, NumberChange))
+    tests = sum(change.q is not None for change in changes)
     return Comparison(
         before=before.name,
         after=after.name,
         stacks=_stacks(before.run, after.run),
-        numbers=tuple(_at_least(number, least) for number in numbers),
-        rates=tuple(rates),
+        numbers=numbers,
+        rates=tuple(change for change in changes if isinstance(change, RateChange)),
         verdicts=tuple(cells.verdicts),
         despite=differing,
         notes=(*notes, *_enough(numbers, tests)),
@@ -485,21 +531,36 @@ class _Cells:
         earlier, later = CellIterations(old), CellIterations(new)
         if earlier.protocol and later.protocol and earlier.protocol != later.protocol:
             protocols = f"over {earlier.protocol} before, over {later.protocol} after"
-            self._left_out.append(f"{title(key)} was left out, because it ran {protocols}.")
+            self._left_out.append(f"{key} was left out, because it ran {protocols}.")
             return
         if case.kind is Kind.MEASUREMENT:
             if sentence := hosts_sentence(old, new):
-                self._hosts.setdefault(sentence, []).append(title(key))
+                self._hosts.setdefault(sentence, []).append(str(key))
             sides = _on_same_hosts(earlier, later) if self._same_hosts else (earlier, later)
-            alone = _independent_iterations(self._run, key[2])
-            self.numbers += _numbers(key, *sides, self._between, self._outdated, alone=alone)
+            self.numbers += self._numbers(key, *sides)
         if is_random(case) and earlier.judged[1] and later.judged[1]:
             self.rates.append(_rate(key, earlier, later))
         elif earlier.outcome and later.outcome:
             self.verdicts.append(_verdict(key, earlier.outcome, later.outcome, later.why))
         else:
             where = "before" if later.outcome else "after" if earlier.outcome else "before and after"
-            self._undecided.setdefault(where, []).append(title(key))
+            self._undecided.setdefault(where, []).append(str(key))
+
+    def _numbers(self, key: Key, earlier: CellIterations, later: CellIterations) -> Iterator[NumberChange]:
+        """The changes of a cell's numbers. Where the variation between runs is unknown, the rank test suffices only if
+        the iterations vary as much as runs do."""
+        alone = _independent_iterations(self._run, key.case)
+        for metric in METRICS:
+            before, after = self._outdated.values(metric, earlier, later)
+            if not before or not after:
+                continue
+            change = shift(before, after)
+            p, known = change.p, self._between.get((key.case, metric))
+            means = [cell_mean(scaled(metric, values, RATIOS)) for values in (before, after)]
+            if known is not None and means[0] is not None and means[1] is not None:
+                p = max(p, known.p(means[0], means[1]))
+            sure = alone or known is not None
+            yield NumberChange(**key._asdict(), metric=metric, shift=change, p=p, known=sure)
 
     @property
     def empty(self) -> bool:
@@ -520,27 +581,16 @@ class _Cells:
             yield f"{self._reused} cells were taken over from an earlier run and have no numbers of their own."
 
 
-def _at_least(change: NumberChange, least: float) -> NumberChange:
-    """The change, marked as small when it is below `least`. Its test is still counted in the correction."""
-    shown = change.state in (ChangeState.WORSE, ChangeState.BETTER)
-    return replace(change, state=ChangeState.SMALL) if shown and change.relative < least else change
-
-
 def run_means(folder: RunFolder) -> RunMeans:
     """The means of a run that `between_runs` needs."""
     means_by_key = {}
     for key, results in by_cell(folder.results()).items():
-        case = folder.run.cases.get(key[2])
+        case = folder.run.cases.get(key.case)
         if case is not None and case.kind is Kind.MEASUREMENT:
             side = CellIterations([result for result in results if not result.reused_from])
             means = {metric: cell_mean(scaled(metric, side.values(metric), RATIOS)) for metric in METRICS}
             means_by_key[key] = {metric: mean for metric, mean in means.items() if mean is not None}
     return RunMeans(folder.run, means_by_key)
-
-
-def title(key: Key) -> str:
-    """`client → server, case`."""
-    return f"{key[1]} → {key[0]}, {key[2]}"
 
 
 def _on_same_hosts(earlier: CellIterations, later: CellIterations) -> tuple[CellIterations, CellIterations]:
@@ -556,29 +606,6 @@ def _independent_iterations(run: Run, case: str) -> bool:
     """Whether the iterations of a case vary as much as runs do. In virtual time, no condition of the host is common to
     the iterations of a run, unless its CPU time is charged."""
     return run.clock_of(case) == "virtual" and not run.guest.get("charge")
-
-
-def _numbers(
-    key: Key,
-    earlier: CellIterations,
-    later: CellIterations,
-    between: Mapping[tuple[str, str], BetweenRuns],
-    outdated: Outdated,
-    *,
-    alone: bool,
-) -> Iterable[NumberChange]:
-    """The changes of a cell's numbers. `alone`: the rank test suffices where the variation between runs is unknown."""
-    for metric in METRICS:
-        before, after = outdated.values(metric, earlier, later)
-        if not before or not after:
-            continue
-        change = shift(before, after)
-        p, known = change.p, between.get((key[2], metric))
-        means = [cell_mean(scaled(metric, values, RATIOS)) for values in (before, after)]
-        if known is not None and means[0] is not None and means[1] is not None:
-            p = max(p, known.p(means[0], means[1]))
-        sure = alone or known is not None
-        yield NumberChange(server=key[0], client=key[1], case=key[2], metric=metric, shift=change, p=p, known=sure)
 
 
 def _between_sentences(
@@ -600,14 +627,8 @@ def _between_sentences(
 
 
 def _rate(key: Key, earlier: CellIterations, later: CellIterations) -> RateChange:
-    return RateChange(
-        server=key[0],
-        client=key[1],
-        case=key[2],
-        before=earlier.judged,
-        after=later.judged,
-        p=rate_test(earlier.judged, later.judged),
-    )
+    p = rate_test(earlier.judged, later.judged)
+    return RateChange(**key._asdict(), before=earlier.judged, after=later.judged, p=p)
 
 
 def _verdict(key: Key, before: Outcome, after: Outcome, why: str) -> VerdictChange:
@@ -617,47 +638,29 @@ def _verdict(key: Key, before: Outcome, after: Outcome, why: str) -> VerdictChan
         state = ChangeState.WORSE
     else:
         state = ChangeState.BETTER if after is Outcome.SUCCEEDED else ChangeState.OTHER
-    return VerdictChange(server=key[0], client=key[1], case=key[2], before=before, after=after, why=why, state=state)
+    return VerdictChange(**key._asdict(), before=before, after=after, why=why, state=state)
 
 
-def _corrected(
-    numbers: Sequence[NumberChange], rates: Sequence[RateChange]
-) -> tuple[list[NumberChange], list[RateChange], int]:
-    """The numbers and rates after the common correction of all tests, and the number of these tests."""
-    p_values = [
-        change.p if least_p(change.shift.before, change.shift.after) <= FALSE_DISCOVERY_RATE else None
-        for change in numbers
+def _corrected(changes: Sequence[NumberChange | RateChange], least: float) -> list[NumberChange | RateChange]:
+    """The changes with their states, after the common correction of all tests that can give a significant result."""
+    q_values = adjusted([change.p if change.least_p <= FALSE_DISCOVERY_RATE else None for change in changes])
+    return [
+        change if q is None else replace(change, q=q, state=_state(change, q, least))
+        for change, q in zip(changes, q_values, strict=True)
     ]
-    p_values += [
-        change.p if least_rate_p(change.before, change.after) <= FALSE_DISCOVERY_RATE else None for change in rates
-    ]
-    q_values = adjusted(p_values)
-    judged_numbers = [
-        _with_q(change, q, better=(change.shift.cliffs_delta > 0) is METRICS[change.metric])
-        for change, q in zip(numbers, q_values[: len(numbers)], strict=True)
-    ]
-    judged_rates = [
-        _with_q(change, q, better=change.after[0] * change.before[1] > change.before[0] * change.after[1])
-        for change, q in zip(rates, q_values[len(numbers) :], strict=True)
-    ]
-    return [_if_known(change) for change in judged_numbers], judged_rates, sum(q is not None for q in q_values)
 
 
-def _if_known(change: NumberChange) -> NumberChange:
-    significant = change.state in (ChangeState.WORSE, ChangeState.BETTER)
-    return replace(change, state=ChangeState.UNKNOWN) if significant and not change.known else change
-
-
-def _with_q(change: _Change, q: float | None, *, better: bool) -> _Change:
-    if q is None:
-        return change
-    state = (ChangeState.BETTER if better else ChangeState.WORSE) if q <= FALSE_DISCOVERY_RATE else ChangeState.ALIKE
-    return replace(change, q=q, state=state)
+def _state(change: NumberChange | RateChange, q: float, least: float) -> ChangeState:
+    if q > FALSE_DISCOVERY_RATE:
+        return ChangeState.ALIKE
+    if isinstance(change, NumberChange) and not change.known:
+        return ChangeState.UNKNOWN
+    if isinstance(change, NumberChange) and change.relative < least:
+        return ChangeState.SMALL
+    return ChangeState.BETTER if change.better else ChangeState.WORSE
 
 
 def _stacks(before: Run, after: Run) -> tuple[StackChange, ...]:
-    names = [name for name in before.implementations if name in after.implementations]
-    pairs = [(name, before.implementations[name], after.implementations[name]) for name in names]
     return tuple(
         StackChange(
             name=name,
@@ -666,7 +669,8 @@ def _stacks(before: Run, after: Run) -> tuple[StackChange, ...]:
             image_id_before=old.image_id,
             image_id_after=new.image_id,
         )
-        for name, old, new in pairs
+        for name, old in before.implementations.items()
+        if (new := after.implementations.get(name)) is not None
     )
 
 
@@ -675,9 +679,9 @@ def _notes(before: RunFolder, after: RunFolder, old: Mapping[Key, object], new: 
     notes = []
     for folder, own_cells, other_cells in ((before, old, new), (after, new, old)):
         if alone := own_cells.keys() - other_cells.keys():
-            cases = ", ".join(sorted({key[2] for key in alone}))
+            cases = ", ".join(sorted({key.case for key in alone}))
             notes.append(f"{len(alone)} cells ({cases}) are only in {folder.name}; they are not compared.")
-        cells = set(map(key_of, folder.run.order))
+        cells = set(map(Key.of, folder.run.order))
         if missing := len(cells - own_cells.keys()):
             notes.append(f"{folder.name} has not ended: {missing} of its {len(cells)} cells have no result yet.")
     if before.run.seed == after.run.seed:

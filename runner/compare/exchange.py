@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 from runner.compare.conditions import differences
 from runner.errors import UsageError
@@ -23,7 +23,6 @@ from runner.units import MIB
 _LONGEST_LINE = 64 * MIB  # bytes: the limit of run.json
 _MOST_MEMORY = 256 * MIB  # bytes; XZ's default preset needs 9 MiB to unpack
 _BLOCK = 1 << 16  # bytes
-_Entry = TypeVar("_Entry")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,22 +122,11 @@ def _merged_run(old: Run, new: Run, path: Path) -> Run:
             f"{path} can't be merged into the run {old.name}: {' '.join(differing)} Import it under another name: "
             "--run NAME."
         )
-    return replace(
-        old,
-        clients=tuple(dict.fromkeys((*old.clients, *new.clients))),
-        servers=tuple(dict.fromkeys((*old.servers, *new.servers))),
-        vias=tuple(dict.fromkeys((*old.vias, *new.vias))),
-        cases=_joined(new.cases, old.cases),
-        implementations=_joined(new.implementations, old.implementations),
-        middleboxes=_joined(new.middleboxes, old.middleboxes),
-        protocols=_joined(new.protocols, old.protocols),
-        clocks=_joined(new.clocks, old.clocks),
-        order=tuple(dict.fromkeys((*old.order, *new.order))),
-    )
-
-
-def _joined(theirs: Mapping[str, _Entry], mine: Mapping[str, _Entry]) -> dict[str, _Entry]:
-    return {**mine, **{name: entry for name, entry in theirs.items() if name not in mine}}
+    lists = {name: (*getattr(old, name), *getattr(new, name)) for name in ("clients", "servers", "vias", "order")}
+    tables = ("cases", "implementations", "middleboxes", "protocols", "clocks")
+    # New names come after those of the run, whose entries are kept.
+    entries = {name: {**getattr(old, name), **getattr(new, name), **getattr(old, name)} for name in tables}
+    return replace(old, **{name: tuple(dict.fromkeys(both)) for name, both in lists.items()}, **entries)
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -7,11 +7,13 @@ all iterations of a run together. So a run counts as one observation.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
+from typing import NamedTuple
 
-from runner.compare.compare import CellIterations, Key, by_cell
+from runner.compare.compare import CellIterations, Key, OfCell, by_cell
 from runner.compare.conditions import differences
 from runner.compare.stats import FALSE_DISCOVERY_RATE, Attempts, adjusted, least_p, rank_test, rate_interval, summarise
 from runner.errors import UsageError
+from runner.model.result import Result
 from runner.model.run import CaseRecord, Kind
 from runner.store.runs import RunFolder
 
@@ -28,13 +30,10 @@ class ChangePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trend:
+class Trend(OfCell):
     """One cell over several runs. `medians`: the median delivery time of each run in seconds, in the order of the runs.
     `attempts`: successes and attempts over all runs, without errors."""
 
-    server: str
-    client: str
-    case: str
     medians: tuple[tuple[str, float], ...]
     attempts: Attempts
     flips: int  # number of changes from one run to the next between success in all iterations and at least one failure
@@ -65,40 +64,47 @@ def history(folders: Sequence[RunFolder]) -> History:
     if not ordered:
         raise UsageError("There is no run in logs/: begin one with ./bentpipe run.")
     newest = ordered[-1]
-    alike, left_out = [], []
+    names, left_out = [], []
+    by_key: dict[Key, list[_Point]] = {}
     for folder in ordered:
-        sentences = [*chain.from_iterable(differences(folder.run, newest.run).values())]
-        if sentences:
+        if sentences := [*chain.from_iterable(differences(folder.run, newest.run).values())]:
             left_out.append((folder.name, sentences[0]))
-        else:
-            alike.append(folder)
-    sides: dict[Key, list[tuple[str, CellIterations]]] = {}
-    for folder in alike:
+            continue
+        names.append(folder.name)
         for key, results in by_cell(folder.results()).items():
-            sides.setdefault(key, []).append((folder.name, CellIterations(results)))
-    cases = newest.run.cases
-    trends = [_trend(key, series, cases[key[2]]) for key, series in sorted(sides.items()) if key[2] in cases]
-    return History(
-        runs=tuple(folder.name for folder in alike), left_out=tuple(left_out), trends=tuple(_corrected(trends))
-    )
+            if key.case in newest.run.cases:
+                by_key.setdefault(key, []).append(_Point.of(folder.name, results))
+    trends = [_trend(key, points, newest.run.cases[key.case]) for key, points in sorted(by_key.items())]
+    return History(runs=tuple(names), left_out=tuple(left_out), trends=tuple(_corrected(trends)))
 
 
-def _trend(key: Key, series: Sequence[tuple[str, CellIterations]], case: CaseRecord) -> Trend:
+class _Point(NamedTuple):
+    """What a history keeps of a cell in one run: results of many runs would fill the memory."""
+
+    run: str
+    protocol: str
+    successes: int
+    attempts: int
+    median: float | None  # of the delivery times, in seconds
+
+    @classmethod
+    def of(cls, run: str, results: Sequence[Result]) -> "_Point":
+        side = CellIterations(results)
+        summary = summarise(side.values("ttlb"))
+        return cls(run, side.protocol, *side.judged, None if summary is None else summary.median)
+
+
+def _trend(key: Key, points: Sequence[_Point], case: CaseRecord) -> Trend:
     # Only values over the protocol of the newest run can be compared.
-    protocol = series[-1][1].protocol
-    same = [(name, side) for name, side in series if side.protocol in ("", protocol) and side.judged[1]]
-    medians = []
-    if case.kind is Kind.MEASUREMENT:
-        summaries = ((name, summarise(side.values("ttlb"))) for name, side in same)
-        medians = [(name, summary.median) for name, summary in summaries if summary is not None]
-    good = [side.judged[0] == side.judged[1] for _, side in same]
+    same = [point for point in points if point.protocol in ("", points[-1].protocol) and point.attempts]
+    is_measured = case.kind is Kind.MEASUREMENT
+    medians = [(point.run, point.median) for point in same if point.median is not None and is_measured]
+    good = [point.successes == point.attempts for point in same]
     return Trend(
-        server=key[0],
-        client=key[1],
-        case=key[2],
+        **key._asdict(),
         medians=tuple(medians),
         attempts=Attempts(
-            successes=sum(side.judged[0] for _, side in same), attempts=sum(side.judged[1] for _, side in same)
+            successes=sum(point.successes for point in same), attempts=sum(point.attempts for point in same)
         ),
         flips=sum(earlier is not later for earlier, later in pairwise(good)),
         change=change_point(medians),
@@ -122,13 +128,11 @@ def change_point(series: Sequence[tuple[str, float]]) -> ChangePoint | None:
 def _corrected(trends: Sequence[Trend]) -> list[Trend]:
     """The trends, with only the changes that are significant after the correction for all cells."""
     q_values = adjusted([None if trend.change is None else trend.change.q for trend in trends])
-    corrected = []
-    for trend, q in zip(trends, q_values, strict=True):
-        change = None
-        if trend.change is not None and q is not None and q <= FALSE_DISCOVERY_RATE:
-            change = replace(trend.change, q=q)
-        corrected.append(replace(trend, change=change))
-    return corrected
+    changes = [
+        replace(trend.change, q=q) if trend.change and q is not None and q <= FALSE_DISCOVERY_RATE else None
+        for trend, q in zip(trends, q_values, strict=True)
+    ]
+    return [replace(trend, change=change) for trend, change in zip(trends, changes, strict=True)]
 
 
 def least_runs() -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import atanh, expm1, inf, isfinite, sqrt, tanh
 from statistics import median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -193,15 +194,26 @@ class Shares:
 
 @dataclass(frozen=True, kw_only=True)
 class _MeanSquares:
-    """Sums of squares with their degrees of freedom, and the factors of the variances in the expected mean squares."""
+    """Sums of squares of server, client, pair and residual with their degrees of freedom, and the factors of the
+    variances in the expected mean squares."""
 
-    server: tuple[float, int]
-    client: tuple[float, int]
-    pair: tuple[float, int]
-    residual: tuple[float, int]
+    sums: NDArray[np.float64]
+    freedom: NDArray[np.int64]
     of_server: float  # E(mean square of servers) = E(mean square of pairs) + of_server · variance of servers
     of_client: float
     of_residual: float  # E(mean square of pairs) = variance of pairs + of_residual · variance of the residual
+
+    def components(self, divisors: NDArray[Any]) -> NDArray[np.float64]:
+        """The variances of server, client, pair and residual, each in a row. They are estimates when the divisors are
+        degrees of freedom, and random draws when the divisors are draws from χ² distributions."""
+        server, client, pair, residual = self.sums[:, None] / divisors
+        parts = [
+            (server - pair) / self.of_server,
+            (client - pair) / self.of_client,
+            pair - self.of_residual * residual,
+            residual,
+        ]
+        return np.maximum(0.0, parts)
 
 
 RESAMPLES = 9_999  # with this number, the 2.5 % and 97.5 % quantiles are at whole ranks
@@ -220,34 +232,30 @@ def shares(cells: Mapping[tuple[str, str], Sequence[float]], *, seed: int) -> Sh
     squares = _mean_squares(logs) if logs else None
     if squares is None:
         return None
-    point = _components(squares, {name: 1.0 * max(1, getattr(squares, name)[1]) for name in _NAMES})
-    total = float(sum(part[0] for part in point))
+    freedom = np.maximum(1, squares.freedom)[:, None]
+    point = squares.components(freedom)[:, 0]
+    total = float(point.sum())
     if total < _LEAST_VARIANCE:
         return None
-    random = np.random.default_rng(seed)
-    drawn = {name: random.chisquare(max(1, getattr(squares, name)[1]), RESAMPLES) for name in _NAMES}
-    parts = _components(squares, drawn)
+    parts = squares.components(np.random.default_rng(seed).chisquare(freedom, (len(freedom), RESAMPLES)))
     # This minimum avoids a division by 0 in draws in which all components are 0.
-    whole = np.maximum(sum(parts), np.finfo(float).tiny)
-    tail = (1 - CONFIDENCE) / 2
-    components = []
-    for part, draws in zip(point, parts, strict=True):
-        low, high = np.quantile(draws / whole, [tail, 1 - tail])
-        components.append(Share(share=float(part[0]) / total, low=float(low), high=float(high)))
+    whole = np.maximum(parts.sum(axis=0), np.finfo(float).tiny)
+    low, high = np.quantile(parts / whole, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=1)
+    server, client, pair, residual = (
+        Share(share=share / total, low=float(least), high=float(most))
+        for share, least, most in zip(point.tolist(), low, high, strict=True)
+    )
     return Shares(
-        server=components[0],
-        client=components[1],
-        pair=components[2],
-        residual=components[3] if squares.residual[1] else None,
+        server=server,
+        client=client,
+        pair=pair,
+        residual=residual if squares.freedom[3] else None,
         deviation=total**0.5,
         servers=len({server for server, _ in logs}),
         clients=len({client for _, client in logs}),
         cells=len(logs),
         values=sum(len(values) for values in logs.values()),
     )
-
-
-_NAMES = ("server", "client", "pair", "residual")
 
 
 def _mean_squares(logs: Mapping[tuple[str, str], NDArray[np.float64]]) -> _MeanSquares | None:
@@ -258,17 +266,20 @@ def _mean_squares(logs: Mapping[tuple[str, str], NDArray[np.float64]]) -> _MeanS
     both = _projection(np.hstack([by_server, by_client]))
     servers_only, clients_only = _projection(by_server), _projection(by_client)
     rank = round(float(np.trace(both)))
-    df = {"server": rank - by_client.shape[1], "client": rank - by_server.shape[1], "pair": len(means) - rank}
-    if min(df.values()) < 1:
+    freedom = (rank - by_client.shape[1], rank - by_server.shape[1], len(means) - rank)
+    if min(freedom) < 1:
         return None
-    inside = sum(float(((values - values.mean()) ** 2).sum()) for values in logs.values())
+    sums = (
+        means @ (both - clients_only) @ means,
+        means @ (both - servers_only) @ means,
+        means @ means - means @ both @ means,
+        sum(float(((values - values.mean()) ** 2).sum()) for values in logs.values()),
+    )
     return _MeanSquares(
-        server=(float(means @ (both - clients_only) @ means), df["server"]),
-        client=(float(means @ (both - servers_only) @ means), df["client"]),
-        pair=(float(means @ means - means @ both @ means), df["pair"]),
-        residual=(inside, sum(len(values) - 1 for values in logs.values())),
-        of_server=(len(means) - float(np.trace(by_server.T @ clients_only @ by_server))) / df["server"],
-        of_client=(len(means) - float(np.trace(by_client.T @ servers_only @ by_client))) / df["client"],
+        sums=np.array(sums),
+        freedom=np.array((*freedom, sum(len(values) - 1 for values in logs.values()))),
+        of_server=(len(means) - float(np.trace(by_server.T @ clients_only @ by_server))) / freedom[0],
+        of_client=(len(means) - float(np.trace(by_client.T @ servers_only @ by_client))) / freedom[1],
         of_residual=float(np.mean([1 / len(values) for values in logs.values()])),
     )
 
@@ -285,19 +296,6 @@ def _projection(design: NDArray[np.float64]) -> NDArray[np.float64]:
     basis = left[:, sizes > 1e-9 * sizes[0]]
     projection: NDArray[np.float64] = basis @ basis.T
     return projection
-
-
-def _components(squares: _MeanSquares, divisors: Mapping[str, object]) -> list[NDArray[np.float64]]:
-    """The variances of server, client, pair and residual. They are estimates when the divisors are degrees of freedom,
-    and random draws when the divisors are draws from χ² distributions."""
-    ratio = {name: getattr(squares, name)[0] / np.atleast_1d(np.asarray(divisors[name])) for name in _NAMES}
-    residual = ratio["residual"] if squares.residual[1] else np.zeros_like(ratio["residual"])
-    return [
-        np.maximum(0.0, (ratio["server"] - ratio["pair"]) / squares.of_server),
-        np.maximum(0.0, (ratio["client"] - ratio["pair"]) / squares.of_client),
-        np.maximum(0.0, ratio["pair"] - squares.of_residual * residual),
-        residual,
-    ]
 
 
 # The group with the best median among several groups, its margin, and whether the margin is more than chance.

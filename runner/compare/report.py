@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
@@ -12,10 +12,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from runner.compare.compare import (
+    METRICS,
+    RATIOS,
     ChangeState,
     Comparison,
     Key,
     NumberChange,
+    OfCell,
     RateChange,
     StackChange,
     VerdictChange,
@@ -26,7 +29,6 @@ from runner.compare.rankings import Versus, versus
 from runner.errors import UsageError
 from runner.model.numbers import BY_KEY
 from runner.model.result import Outcome, Result
-from runner.model.run import Job
 from runner.model.stack import NO_VIA
 from runner.store.runs import RunFolder
 from runner.units import format_count, format_data_rate
@@ -39,12 +41,9 @@ _SHARED_SECONDS = 600.0  # longest time from one job's end to the next job's sta
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViaChange:
+class ViaChange(OfCell):
     """The times of one pair in one case through `via`, compared with the times through the reference."""
 
-    server: str
-    client: str
-    case: str
     via: str
     versus: Versus
 
@@ -96,7 +95,10 @@ def compare_vias(folder: RunFolder) -> tuple[str, list[ViaChange]]:
             f"{folder.path} has no two middleboxes to compare: name a second run, or run it with --via none,openvpn."
         )
     reference = "" if "" in vias else vias[0]
-    questions = _questions(folder.results())
+    questions: dict[Key, dict[str, list[Result]]] = {}
+    for job, result in folder.results().items():
+        groups = questions.setdefault(Key(job.server, job.client, job.case_link), {})
+        groups.setdefault(job.via, []).append(result)
     answers = versus(
         [{via: times_of(results) for via, results in groups.items()} for groups in questions.values()],
         reference,
@@ -106,19 +108,11 @@ def compare_vias(folder: RunFolder) -> tuple[str, list[ViaChange]]:
         ],
     )
     changes = [
-        ViaChange(server=key[0], client=key[1], case=key[2], via=via, versus=answer)
+        ViaChange(**key._asdict(), via=via, versus=answer)
         for key, comparison in zip(questions, answers, strict=True)
         for via, answer in comparison.items()
     ]
     return reference or NO_VIA, changes
-
-
-def _questions(results: Mapping[Job, Result]) -> dict[Key, dict[str, Sequence[Result]]]:
-    """Results by server, client and case, then by middlebox."""
-    results_by_key: dict[Key, dict[str, list[Result]]] = {}
-    for job, result in results.items():
-        results_by_key.setdefault((job.server, job.client, job.case_link), {}).setdefault(job.via, []).append(result)
-    return {key: dict(groups) for key, groups in results_by_key.items()}
 
 
 # Prints comparisons and histories: as tables for a terminal, as Markdown, as JSON.
@@ -158,44 +152,41 @@ class ReportRow:
 def rows(comparison: Comparison, *, everything: bool) -> list[ReportRow]:
     """The lines of the table: worse cells first, then better cells, then other changes. With `everything` also cells
     without a shown change."""
-    every = [
-        *map(_verdict_row, comparison.verdicts),
-        *map(_rate_row, comparison.rates),
-        *map(_number_row, comparison.numbers),
-    ]
     order = list(ChangeState)
-    chosen = [row for row in every if everything or row.state in _SHOWN]
-    return sorted(chosen, key=lambda row: (order.index(row.state), row.fields[1]))
+    chosen = [change for change in comparison.changes() if everything or change.state in _SHOWN]
+    return [
+        ReportRow(change.state, (change.key.pair, change.case, *_before_after(change), *_details(change)))
+        for change in sorted(chosen, key=lambda change: (order.index(change.state), change.case))
+    ]
 
 
-def _who(change: NumberChange | RateChange | VerdictChange) -> tuple[str, str]:
-    return f"{change.client} → {change.server}", change.case
+_Change = VerdictChange | RateChange | NumberChange
 
 
-def _verdict_row(change: VerdictChange) -> ReportRow:
-    why = change.why if change.state in (ChangeState.WORSE, ChangeState.OTHER) else ""
-    return ReportRow(change.state, (*_who(change), "outcome", change.before.value, change.after.value, why, "", "", ""))
+def _before_after(change: _Change) -> tuple[str, str, str]:
+    """The aspect that changed, and its texts before and after."""
+    if isinstance(change, VerdictChange):
+        return "outcome", change.before.value, change.after.value
+    if isinstance(change, RateChange):
+        before, after = (f"{good}/{tried}" for good, tried in (change.before, change.after))
+        return "successes", before, after
+    medians = change.shift.median_before, change.shift.median_after
+    before, after = (quantity(change.metric, median) for median in medians)
+    return BY_KEY[change.metric].label, before, after
 
 
-def _rate_row(change: RateChange) -> ReportRow:
-    before, after = (f"{good}/{tried}" for good, tried in (change.before, change.after))
-    points = 100 * (change.after[0] / change.after[1] - change.before[0] / change.before[1])
-    n = f"{change.before[1]}, {change.after[1]}"
-    return ReportRow(
-        change.state, (*_who(change), "successes", before, after, f"{points:+.0f} points", "", _q(change.q), n)
-    )
-
-
-def _number_row(change: NumberChange) -> ReportRow:
+def _details(change: _Change) -> tuple[str, str, str, str]:
+    """The texts of the columns from `change` on."""
+    if isinstance(change, VerdictChange):
+        return change.why if change.state in (ChangeState.WORSE, ChangeState.OTHER) else "", "", "", ""
+    if isinstance(change, RateChange):
+        points = 100 * (change.after[0] / change.after[1] - change.before[0] / change.before[1])
+        return f"{points:+.0f} points", "", _q(change.q), f"{change.before[1]}, {change.after[1]}"
     shift = change.shift
-    before, after = (quantity(change.metric, median) for median in (shift.median_before, shift.median_after))
     moved = quantity(change.metric, shift.hodges_lehmann, signed=True)
-    if shift.median_before and change.metric != "retransmission_ratio":
+    if shift.median_before and change.metric not in RATIOS:
         moved += f" ({100 * shift.hodges_lehmann / shift.median_before:+.1f} %)"
-    label = BY_KEY[change.metric].label
-    n = f"{shift.before}, {shift.after}"
-    fields = (*_who(change), label, before, after, moved, f"{shift.cliffs_delta:+.2f}", _q(change.q), n)
-    return ReportRow(change.state, fields)
+    return moved, f"{shift.cliffs_delta:+.2f}", _q(change.q), f"{shift.before}, {shift.after}"
 
 
 def quantity(metric: str, value: float, *, signed: bool = False) -> str:
@@ -312,8 +303,7 @@ def vias_renderable(reference: str, changes: Sequence[ViaChange]) -> Group:
         ends95 = versus.low, versus.high
         interval = "–" if None in ends95 else " to ".join(f"{100 * end:+.1f} %" for end in ends95 if end is not None)
         compared = f"{versus.n} with {versus.reference_n}" if versus.pairs is None else f"{versus.pairs} pairs"
-        ends = f"{change.client} → {change.server}"
-        fields = (ends, change.case, change.via or NO_VIA, time, interval, compared, _q(versus.q))
+        fields = (change.key.pair, change.case, change.via or NO_VIA, time, interval, compared, _q(versus.q))
         table.add_row(f"[{style}]{sign}[/{style}]", *(escape(field) for field in fields))
     return Group(f"[bold]Time of delivery or page load, against {escape(reference)}[/bold]", "", table, _HOW_VIAS)
 
@@ -351,7 +341,7 @@ def _history_fields(trend: Trend) -> tuple[str, ...]:
     )
     series = f"{medians} s" if medians else ""
     return (
-        f"{trend.client} → {trend.server}",
+        trend.key.pair,
         trend.case,
         str(trend.attempts),
         interval,
@@ -363,9 +353,6 @@ def _history_fields(trend: Trend) -> tuple[str, ...]:
 
 # The changes between two runs in a few lines, with causes and packets. Cells that changed in the same way are in one
 # line.
-
-_ORDER = (ChangeState.WORSE, ChangeState.BETTER, ChangeState.OTHER)
-_METRICS = ("ttlb", "goodput", "handshake_time", "retransmission_ratio")  # a line describes the first that changed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,17 +387,16 @@ class ChangeLine:
     @property
     def subject(self) -> str:
         """`quinn → quic-go, sat`, or `quinn as server, sat, 4 cells`."""
-        server, client, case = self.first.key
         if len(self.cells) == 1:
-            return f"{client} → {server}, {case}"
+            return str(self.first.key)
         role, name = _shared([cell.key for cell in self.cells])
-        return f"{name} as {role}, {case}, {len(self.cells)} cells"
+        return f"{name} as {role}, {self.first.key.case}, {len(self.cells)} cells"
 
     @property
     def sentence(self) -> str:
         """The line as plain text."""
         first = self.first
-        example = "" if len(self.cells) == 1 else f"{first.key[1]} → {first.key[0]}: "
+        example = "" if len(self.cells) == 1 else f"{first.key.pair}: "
         causes = "; ".join(part for part in (first.cause, *self.images) if part)
         return f"{self.state.value}: {self.subject}: {example}{first.aspect} {first.text}" + (
             f" ({causes})" if causes else ""
@@ -422,60 +408,41 @@ def change_lines(comparison: Comparison, before: RunFolder, after: RunFolder) ->
     and then lines with more cells. Only the most important change of a cell is shown."""
     old, new = by_cell(before.results()), by_cell(after.results())
     changed = {stack.name: stack for stack in comparison.stacks if stack.changed}
-    cells = sorted(_cells(comparison, old, new), key=lambda cell: (_ORDER.index(cell.state), cell.key[2], cell.key))
+    cells = sorted(_cells(comparison, old, new), key=lambda cell: (_SHOWN.index(cell.state), cell.key.case, cell.key))
     lines = [ChangeLine(cells=tuple(group), images=tuple(_images(group[0].key, changed))) for group in _grouped(cells)]
-    return sorted(lines, key=lambda line: (_ORDER.index(line.state), -len(line.cells)))
+    return sorted(lines, key=lambda line: (_SHOWN.index(line.state), -len(line.cells)))
 
 
 def _cells(comparison: Comparison, old: dict[Key, list[Result]], new: dict[Key, list[Result]]) -> Iterator[CellChange]:
-    by_key: dict[Key, list[VerdictChange | RateChange | NumberChange]] = {}
-    every: list[VerdictChange | RateChange | NumberChange] = [
-        *comparison.verdicts,
-        *comparison.rates,
-        *comparison.numbers,
-    ]
-    for change in every:
-        if change.state in _ORDER:
-            by_key.setdefault((change.server, change.client, change.case), []).append(change)
+    by_key: dict[Key, list[_Change]] = {}
+    for change in comparison.changes():
+        if change.state in _SHOWN:
+            by_key.setdefault(change.key, []).append(change)
     for key, changes in by_key.items():
-        yield _cell(key, min(changes, key=_importance), old.get(key, []), new.get(key, []))
+        yield _cell(min(changes, key=_importance), old.get(key, []), new.get(key, []))
 
 
-def _importance(change: VerdictChange | RateChange | NumberChange) -> int:
+def _importance(change: _Change) -> int:
     """The rank of a change in its cell: outcomes first, then rates, then numbers."""
-    if isinstance(change, VerdictChange):
-        return 0
-    return 1 if isinstance(change, RateChange) else 2 + _METRICS.index(change.metric)
-
-
-def _cell(
-    key: Key, change: VerdictChange | RateChange | NumberChange, old: Sequence[Result], new: Sequence[Result]
-) -> CellChange:
     if isinstance(change, NumberChange):
-        before, after = (
-            quantity(change.metric, value) for value in (change.shift.median_before, change.shift.median_after)
-        )
-        code, cause, iteration = _diagnosis(old, new, gone=change.state is ChangeState.BETTER)
-        aspect = BY_KEY[change.metric].label
-        text = f"{before} → {after}" + (f" ({_percent(change)})" if change.shift.median_before else "")
-        return CellChange(
-            state=change.state, key=key, aspect=aspect, text=text, code=code, cause=cause, iteration=iteration
-        )
-    code, cause, iteration = _finding(old if change.state is ChangeState.BETTER else new)
-    if change.state is ChangeState.BETTER and cause:
-        cause = f"before: {cause}"
-    if isinstance(change, VerdictChange):
-        aspect, text = "outcome", f"{change.before.value} → {change.after.value}"
+        return 2 + list(METRICS).index(change.metric)
+    return int(isinstance(change, RateChange))
+
+
+def _cell(change: _Change, old: Sequence[Result], new: Sequence[Result]) -> CellChange:
+    gone = change.state is ChangeState.BETTER
+    aspect, *ends = _before_after(change)
+    text = " → ".join(ends)
+    if isinstance(change, NumberChange):
+        code, cause, iteration = _diagnosis(old, new, gone=gone)
+        if change.shift.median_before:
+            text += f" ({100 * (change.shift.median_after / change.shift.median_before - 1):+.0f} %)"
     else:
-        aspect = "successes"
-        text = " → ".join(f"{good}/{tried}" for good, tried in (change.before, change.after))
+        code, cause, iteration = _finding(old if gone else new)
+        cause = f"before: {cause}" if gone and cause else cause
     return CellChange(
-        state=change.state, key=key, aspect=aspect, text=text, code=code, cause=cause, iteration=iteration
+        state=change.state, key=change.key, aspect=aspect, text=text, code=code, cause=cause, iteration=iteration
     )
-
-
-def _percent(change: NumberChange) -> str:
-    return f"{100 * (change.shift.median_after / change.shift.median_before - 1):+.0f} %"
 
 
 def _finding(results: Sequence[Result]) -> tuple[str, str, int | None]:
@@ -515,21 +482,19 @@ def _grouped(cells: Sequence[CellChange]) -> Iterator[list[CellChange]]:
     """Groups of cells with the same case, state, aspect and cause, and with the same server or client."""
     groups: dict[tuple[str, ...], list[CellChange]] = {}
     for cell in cells:
-        groups.setdefault((cell.state, cell.key[2], cell.aspect, cell.code), []).append(cell)
+        groups.setdefault((cell.state, cell.key.case, cell.aspect, cell.code), []).append(cell)
     for group in groups.values():
         left = group
         while left:
             role, name = _shared([cell.key for cell in left], most=True)
-            index = 0 if role == "server" else 1
-            yield [cell for cell in left if cell.key[index] == name]
-            left = [cell for cell in left if cell.key[index] != name]
+            yield [cell for cell in left if getattr(cell.key, role) == name]
+            left = [cell for cell in left if getattr(cell.key, role) != name]
 
 
 def _shared(keys: Sequence[Key], *, most: bool = False) -> tuple[str, str]:
     """Role and name of the stack that is in all cells. With `most`: of the stack that is in most cells; when a server
     and a client are in equally many cells, of the server."""
-    counted = Counter(("server", key[0]) for key in keys)
-    counted.update(("client", key[1]) for key in keys)
+    counted = Counter(end for key in keys for end in (("server", key.server), ("client", key.client)))
     (role, name), count = max(counted.items(), key=lambda item: (item[1], item[0][0] == "server"))
     assert most or count == len(keys)
     return role, name
@@ -538,7 +503,6 @@ def _shared(keys: Sequence[Key], *, most: bool = False) -> tuple[str, str]:
 def _images(key: Key, changed: dict[str, StackChange]) -> Iterator[str]:
     """Texts about changed images of the server, the client and the middlebox. The middlebox is the last part of
     `<client>[+via]`."""
-    server, client, _ = key
     for name, stack in changed.items():
-        if name in (server, client) or client.startswith(f"{name}+") or client.endswith(f"+{name}"):
+        if name in (key.server, key.client) or key.client.startswith(f"{name}+") or key.client.endswith(f"+{name}"):
             yield f"new image of {name}: {version_text(stack)}"
