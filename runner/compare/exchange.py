@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from runner.compare.conditions import differences
 from runner.errors import UsageError
@@ -122,11 +122,14 @@ def _merged_run(old: Run, new: Run, path: Path) -> Run:
             f"{path} can't be merged into the run {old.name}: {' '.join(differing)} Import it under another name: "
             "--run NAME."
         )
-    lists = {name: (*getattr(old, name), *getattr(new, name)) for name in ("clients", "servers", "vias", "order")}
-    tables = ("cases", "implementations", "middleboxes", "protocols", "clocks")
-    # New names come after those of the run, whose entries are kept.
-    entries = {name: {**getattr(old, name), **getattr(new, name), **getattr(old, name)} for name in tables}
-    return replace(old, **{name: tuple(dict.fromkeys(both)) for name, both in lists.items()}, **entries)
+    merged: dict[str, Any] = {
+        name: tuple(dict.fromkeys((*getattr(old, name), *getattr(new, name))))
+        for name in ("clients", "servers", "vias", "order")
+    }
+    for name in ("cases", "implementations", "middleboxes", "protocols", "clocks"):
+        # New names come after those of the run, whose entries are kept.
+        merged[name] = {**getattr(old, name), **getattr(new, name), **getattr(old, name)}
+    return replace(old, **merged)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
