@@ -1,4 +1,4 @@
-"""The images of this project and published images: names, states, facts, builds, and archives for other engines."""
+"""The images of this project and published images: names, states, facts, builds."""
 
 import hashlib
 import json
@@ -9,23 +9,20 @@ import tarfile
 import tempfile
 import threading
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any
 
 import docker
 from docker.errors import DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
-from docker.models.images import Image as EngineImage
 from docker.utils import exclude_paths
-from requests.exceptions import RequestException
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -36,8 +33,7 @@ from runner.engine.engine import Owner
 from runner.errors import SetupError, UsageError
 from runner.model.stack import Implementation
 from runner.paths import HOME, ROOT
-from runner.store.collect import Blocks
-from runner.units import format_duration, format_size
+from runner.units import format_duration
 
 # The images of this project and published images: their names, parents, files and states.
 
@@ -709,214 +705,3 @@ def _has(container: Container, path: str) -> bool:
     except NotFound:
         return False
     return True
-
-
-# Packs images as archives for another engine, without the layers that the other engine has. `docker load` accepts such
-# an archive: it first looks for each layer in the engine, by the chain of this layer and all lower layers, and opens
-# the layer's file only when the engine doesn't have it (moby, image/tarexport/load.go).
-
-Answer = TypeVar("Answer")
-Layers = tuple[str, ...]  # an image's layers, lowest first: the digest of each tar (OCI image spec: DiffID)
-_BLOCK = 1 << 20
-_GZIP = 16 + zlib.MAX_WBITS
-_COMPRESSION = 6  # the default level, because the connection is slower than the processor
-_CLASSIC = "overlay2"  # Docker's own store of layers. containerd's store, "overlayfs", needs every layer in the archive
-
-
-@dataclass(frozen=True, kw_only=True)
-class WantedImage:
-    """An image that another engine must have, as this host's engine has it. `digests`: its names in registries; empty:
-    it was built here. `content`: as of `content`."""
-
-    name: str
-    id: str
-    content: tuple[Any, ...]
-    layers: Layers
-    machine: str
-    digests: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, client: docker.DockerClient, name: str) -> "WantedImage":
-        """The image `name` of this host's engine. Raises SetupError when it is missing."""
-        try:
-            image = client.images.get(name)
-        except ImageNotFound as error:
-            raise SetupError(f"{name} no longer exists on this host: run `./bentpipe build`.") from error
-        return cls(
-            name=name,
-            id=image.id or "",
-            content=content(image),
-            layers=layers(image.attrs),
-            machine=image.attrs["Architecture"],
-            digests=tuple(image.attrs.get("RepoDigests") or ()),
-        )
-
-
-class Receiver(Protocol):
-    """Another host that gets images."""
-
-    @property
-    def name(self) -> str:
-        """The host's name."""
-
-    def ask(self, question: Callable[..., Answer], *arguments: Any) -> Answer:
-        """Call a function about its engine, whose client is the first argument of the function."""
-
-    def load(self, image: WantedImage, archive: IO[bytes], size: int) -> None:
-        """Load an archive of `size` bytes into its engine. Raises SetupError."""
-
-
-def bring(
-    local: docker.DockerClient,
-    wanted: Iterable[WantedImage],
-    receiver: Receiver,
-    *,
-    say: Callable[[str], None],
-    may_pull: bool = True,
-    sending: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext(),
-) -> None:
-    """Bring the images of the engine `local` to another host, which pulls them or gets the layers that it lacks.
-
-    `sending`: the context in which an archive of some bytes is sent. Raises SetupError when an image is for another
-    processor, when the disk has no space for its archive, and when the host can't load it.
-    """
-    images = receiver.ask(lacking, list({image.name: image for image in wanted}.values()))
-    there: set[Layers] | None = None  # chains of its engine
-    for number, image in enumerate(images, start=1):
-        say(f"{image.name} is missing there, {number} of {len(images)}")
-        if may_pull and image.digests and receiver.ask(pull_exactly, image):
-            continue
-        there = receiver.ask(chains) if there is None else there
-        left_out = present(image.layers, there)
-        with tempfile.TemporaryFile() as file:
-            try:
-                pack(local, image.name, file, left_out)
-            except (DockerException, RequestException, OSError, tarfile.TarError) as error:
-                raise SetupError(
-                    f"{image.name} can't be packed for {receiver.name} ({error}): make space on this host, in "
-                    "TMPDIR and in Docker's data folder, then run again."
-                ) from error
-            count, size = len([layer for layer in image.layers if layer not in left_out]), file.tell()
-            say(f"  {count} of its {len(image.layers)} layers, {format_size(size)} compressed")
-            with sending(size):
-                receiver.load(image, file, size)
-        there |= prefixes(image.layers)
-
-
-# The engine that gets images: a client of it is on its own host, or on this one.
-
-
-def lacking(client: docker.DockerClient, wanted: Iterable[WantedImage]) -> list[WantedImage]:
-    """The images that an engine does not have with the same content. Raises SetupError when they are for another
-    processor."""
-    missing, there = [image for image in wanted if not has(client, image)], client.version()["Arch"]
-    for image in missing:
-        if image.machine != there:
-            raise SetupError(
-                f"{image.name} is made for {image.machine}, and the other host is {there}: use a host with the same "
-                "kind of processor as this host."
-            )
-    return missing
-
-
-def has(client: docker.DockerClient, image: WantedImage) -> bool:
-    """True when an engine has the image. When the engine has it under another name, it is tagged."""
-    try:
-        if content(client.images.get(image.name)) == image.content:
-            return True
-    except ImageNotFound:
-        pass
-    return _tag(client, image)
-
-
-def pull_exactly(client: docker.DockerClient, image: WantedImage) -> bool:
-    """Pull exactly this image from one of its registries. False when this fails."""
-    for digest in image.digests:
-        try:
-            client.images.pull(digest)
-        except (DockerException, OSError):
-            continue
-        if has(client, image):
-            return True
-    return False
-
-
-def load(client: docker.DockerClient, image: WantedImage, archive: Iterable[bytes]) -> None:
-    """Load an archive into an engine. Raises DockerException, and SetupError when the engine then has an image with
-    other content."""
-    for step in client.api.load_image(archive):  # type: ignore[no-untyped-call]
-        if why := step.get("error"):
-            raise DockerException(why)
-    if not has(client, image):
-        raise SetupError(f"the engine there made another image of {image.name}: it is not compatible.")
-
-
-def chains(client: docker.DockerClient) -> set[Layers]:
-    """The chains of layers that an engine has, and that an archive for this engine may leave out."""
-    if client.info()["Driver"] != _CLASSIC:
-        return set()
-    images = client.api.images(quiet=True)
-    return {chain for image in images for chain in prefixes(layers(client.api.inspect_image(image)))}  # type: ignore[no-untyped-call]
-
-
-def prefixes(of: Layers) -> set[Layers]:
-    """Every chain of an image with these layers: its lowest layer, its two lowest layers, and so on."""
-    return {of[:count] for count in range(1, len(of) + 1)}
-
-
-def present(of: Layers, there: Collection[Layers]) -> frozenset[str]:
-    """The layers that an archive may leave out for an engine that has the chains `there`."""
-    known = max(count for count in range(len(of) + 1) if count == 0 or of[:count] in there)
-    return frozenset(of[:known]) - frozenset(of[known:])
-
-
-def pack(client: docker.DockerClient, image: str, into: IO[bytes], present: frozenset[str]) -> None:
-    """Write a compressed archive of an image, without the layers whose digests are in `present`."""
-    # The name must have a tag: without a tag it means all tags of the repository.
-    _pack(client.api.get_image(":".join(_name(image)), chunk_size=_BLOCK), into, present)
-
-
-def _pack(archive: Iterable[bytes], into: IO[bytes], present: frozenset[str]) -> None:
-    """Compress an archive, without the files whose digests are in `present`."""
-    pack = zlib.compressobj(_COMPRESSION, zlib.DEFLATED, _GZIP)
-    with tarfile.open(fileobj=Blocks(archive), mode="r|", bufsize=_BLOCK) as tar:
-        for member in tar:
-            before, state, digest = into.tell(), pack.copy(), hashlib.sha256()
-            into.write(pack.compress(member.tobuf()))
-            content = tar.extractfile(member) if member.isreg() else None
-            while content is not None and (block := content.read(_BLOCK)):
-                digest.update(block)
-                into.write(pack.compress(block))
-            if f"sha256:{digest.hexdigest()}" in present:
-                pack = state
-                into.seek(before)
-                into.truncate()
-            elif content is not None:
-                into.write(pack.compress(bytes(-member.size % tarfile.BLOCKSIZE)))
-    into.write(pack.compress(bytes(2 * tarfile.BLOCKSIZE)) + pack.flush())
-
-
-def layers(inspected: dict[str, Any]) -> Layers:
-    """The layers of an image, from the engine's description of the image."""
-    return tuple(inspected["RootFS"].get("Layers") or ())
-
-
-def content(image: EngineImage) -> tuple[Any, ...]:
-    """The content that identifies an image: its layers, its environment and how it starts. The id is not sufficient:
-    different kinds of engines give the same image different ids."""
-    config = image.attrs["Config"] or {}
-    start = [config.get(name) or None for name in ("Entrypoint", "Cmd", "WorkingDir", "User")]
-    return layers(image.attrs), sorted(config.get("Env") or ()), start
-
-
-def _tag(client: docker.DockerClient, image: WantedImage) -> bool:
-    try:
-        client.images.get(image.id).tag(*_name(image.name))
-    except ImageNotFound:
-        return False
-    return True
-
-
-def _name(image: str) -> tuple[str, str]:
-    repository, colon, tag = image.rpartition(":")
-    return (repository, tag) if colon and "/" not in tag else (image, "latest")

@@ -18,8 +18,8 @@ from requests.exceptions import RequestException
 from runner.engine.containers import LABEL_LANES, BoundedDockerClient, Engine
 from runner.engine.engine import connect, labels_of, remove_own, sweep
 from runner.errors import BudgetError, HostRefusedError, LaneError, SetupError, UsageError
-from runner.images import images
-from runner.images.images import Answer, WantedImage
+from runner.images import pulling
+from runner.images.pulling import Answer, WantedImage
 from runner.inputs.inputs import certificates, path_keys
 from runner.model.deployment import Deployment, estimate
 from runner.model.link import LinkPlan, RealLink
@@ -67,8 +67,8 @@ class LinkHost:
             try:
                 with self._client() as remote:
                     # After a lost connection, the image may have arrived and only the answer was lost.
-                    if left == _TRIES - 1 or not images.has(remote, image):
-                        images.load(remote, image, self._blocks(image, archive, size))
+                    if left == _TRIES - 1 or not pulling.has(remote, image):
+                        pulling.load(remote, image, self._blocks(image, archive, size))
                 return
             except (DockerException, RequestException, OSError) as error:
                 failure = self._engine.tunnel.failure
@@ -325,7 +325,7 @@ class RealLinks(Deployment):
         def charged(size: int) -> AbstractContextManager[None]:
             return self._charging(engine, link, size) if link.ssh_over_link else nullcontext()
 
-        images.bring(
+        pulling.bring(
             local,
             [WantedImage.of(local, name) for name in names_of_images],
             LinkHost(engine, report),

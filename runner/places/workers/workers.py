@@ -23,8 +23,9 @@ from docker.errors import DockerException
 from runner.engine import engine
 from runner.errors import LaneError, SetupError, UsageError, first_line
 from runner.files import remove_tree
-from runner.images import images
-from runner.images.images import SIMULATOR, Answer, WantedImage
+from runner.images import pulling
+from runner.images.images import SIMULATOR
+from runner.images.pulling import Answer, WantedImage
 from runner.model.deployment import VIRTUAL, Deployment
 from runner.model.result import Outcome, Result, another_attempt_helps
 from runner.model.run import Job, Kind, Run
@@ -224,7 +225,7 @@ def load(place: str, image: WantedImage) -> str:
     """Load the archive into the engine. Returns the reason of a failure; empty after a success."""
     try:
         with closing(engine.client()) as client, Path(place).open("rb") as file:
-            images.load(client, image, iter(partial(file.read, _BLOCK), b""))
+            pulling.load(client, image, iter(partial(file.read, _BLOCK), b""))
     except (SetupError, DockerException, OSError) as error:
         return first_line(error)
     finally:
@@ -503,7 +504,7 @@ class Workers(Deployment):
                 if self._required is None:
                     self._required = required_images(client, self._run)
                 host = WorkerHost(member.name, partial(self._ask, member.address, patience=_IMAGE_SECONDS))
-                images.bring(client, self._required, host, say=lambda text: self._say(f"{member.name}: {text}"))
+                pulling.bring(client, self._required, host, say=lambda text: self._say(f"{member.name}: {text}"))
         except SetupError as error:
             return str(error).rstrip(".")
         return ""

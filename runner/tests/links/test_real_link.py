@@ -14,7 +14,8 @@ from docker.errors import DockerException, ImageNotFound
 
 from lab.testbed.hosts import Host, shifted_clock
 from runner.errors import BudgetError, SetupError
-from runner.images.images import SIMULATOR, WantedImage, lacking
+from runner.images.images import SIMULATOR
+from runner.images.pulling import WantedImage, lacking
 from runner.model.link import LINK_DOWN, LinkParameters
 from runner.model.result import Outcome
 from runner.model.stack import Role

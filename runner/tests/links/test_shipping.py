@@ -13,8 +13,8 @@ import pytest
 
 from lab.testbed.hosts import Host
 from runner.errors import BudgetError, SetupError
-from runner.images import images as archives
-from runner.images.images import WantedImage, bring
+from runner.images import pulling as archives
+from runner.images.pulling import WantedImage, bring
 from runner.model.result import Outcome
 from runner.places.links.hosts import RemoteEngine
 from runner.places.links.real_links import Ledger, LinkHost, expected_volume

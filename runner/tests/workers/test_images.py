@@ -11,8 +11,8 @@ import pytest
 
 from runner.engine import engine
 from runner.errors import SetupError
-from runner.images import images as archives
-from runner.images.images import WantedImage, bring
+from runner.images import pulling as archives
+from runner.images.pulling import WantedImage, bring
 from runner.places.supervised import TOOLS
 from runner.places.workers import workers
 from runner.places.workers.workers import WorkerHost
