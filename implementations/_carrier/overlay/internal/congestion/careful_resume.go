@@ -207,10 +207,12 @@ func (c *carefulSender) endJump(trigger string) {
 // retreat reacts to congestion after the jump (§3.5). There is no state to which NewReno could undo this reaction.
 func (c *carefulSender) retreat(trigger string) {
 	c.path.Forget()
-	c.last = c.largestSentPacketNumber
+	if c.phase == unvalidated {
+		c.last = c.largestSentPacketNumber
+	}
 	c.setWindow(max(min(c.pipe/retreatShare, c.congestionWindow), c.minCongestionWindow()))
 	c.slowStartThreshold = c.congestionWindow
-	c.largestSentAtLastCutback = c.last
+	c.largestSentAtLastCutback = c.largestSentPacketNumber // packets of the Validating Phase don't grow the window later
 	c.numAckedPackets = 0
 	c.maybeQlogStateChange(qlog.CongestionStateRecovery)
 	c.enter(safeRetreat, trigger)

@@ -396,6 +396,27 @@ func TestSafeRetreat(t *testing.T) {
 	}
 }
 
+// Packets that were sent after the jump count neither for PipeSize nor, after the phase, for the window.
+func TestSafeRetreatEndsWithTheLastPacketOfTheJump(t *testing.T) {
+	both(t, func(t *testing.T, reno bool) {
+		c := jumped(t, remember(t), reno, 18)
+		c.send(1000)
+		c.acknowledge(118)
+		later := c.send(1000)
+		c.lose(1)
+		c.expect(safeRetreat, (18+100)/2)
+		c.acknowledge(len(c.flying) - later - 1)
+		c.expect(safeRetreat, (18+100)/2)
+		c.acknowledge(1)
+		c.expect(normal, (18+100)/2)
+		c.acknowledge(later)
+		c.expect(normal, (18+100)/2)
+		if want := protocol.ByteCount(savedIn/2-1) * packet / 2; later < 100 || c.slowStartThreshold != want {
+			t.Errorf("slow start threshold %d bytes after %d later packets, want half of what has arrived of the jump, %d", c.slowStartThreshold, later, want)
+		}
+	})
+}
+
 // PipeSize counts 34 of the unvalidated packets, as in the example of RFC 9959, appendix B.4.
 func TestLossInValidating(t *testing.T) {
 	c := jumped(t, remember(t), true, 18)
