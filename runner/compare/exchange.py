@@ -23,6 +23,8 @@ from runner.units import MIB
 _LONGEST_LINE = 64 * MIB  # bytes: the limit of run.json
 _MOST_MEMORY = 256 * MIB  # bytes; XZ's default preset needs 9 MiB to unpack
 _BLOCK = 1 << 16  # bytes
+_XZ = b"\xfd7zXZ\0"  # the first bytes of a compressed file
+_NO_RESULTS = "{} is no file of results: ./bentpipe export RUN --results FILE makes one."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +142,8 @@ def _lines(path: Path) -> Iterator[bytes]:
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.") from error
     with file:
+        if (head := file.peek(len(_XZ))[: len(_XZ)]) == b"" or not _XZ.startswith(head):
+            raise UsageError(_NO_RESULTS.format(path))
         line = bytearray()
         for block in _unpacked(file, path):
             start = 0
@@ -164,4 +168,4 @@ def _unpacked(file: BinaryIO, path: Path) -> Iterator[bytes]:
                 raise UsageError(f"{path} is cut off: copy it again.")
             yield decompressor.decompress(packed, _BLOCK)
     except (lzma.LZMAError, EOFError) as error:
-        raise UsageError(f"{path} is no file of results: ./bentpipe export RUN --results FILE makes one.") from error
+        raise UsageError(_NO_RESULTS.format(path)) from error

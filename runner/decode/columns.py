@@ -3,8 +3,10 @@
 This module does without pyarrow, whose import takes longer than decoding a small capture.
 """
 
+import errno
 import hashlib
 import mmap
+import os
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -256,12 +258,18 @@ Data = bytes | mmap.mmap
 """The bytes of a file. Slices of both types are bytes."""
 
 _LARGE = 1 << 25  # bytes; larger files are mapped, smaller ones are read
+_LARGEST_STREAM = 1 << 30  # bytes that are read from a pipe or a device, which has no size
 _PIECE = 1 << 22  # bytes
 
 
 def file_bytes(path: Path) -> Data:
     """The content of a file. Raises OSError."""
     with path.open("rb") as file:
+        if not path.is_file():
+            content = file.read(_LARGEST_STREAM + 1)
+            if len(content) > _LARGEST_STREAM:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+            return content
         if path.stat().st_size < _LARGE:
             return file.read()
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

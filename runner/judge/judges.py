@@ -249,10 +249,15 @@ def judge_job(job: Job, artifacts: Artifacts, case: Case | None, record: CaseRec
 def can_judge(artifacts: Artifacts, case: Case | None, record: CaseRecord) -> bool:
     """True when the files of the job suffice for a verdict. Downloads, page loads and jobs with a second flow need
     their captures, because tables exist only for stacks."""
-    if runs.load_evidence(artifacts) is None:
+    evidence = runs.load_evidence(artifacts)
+    if evidence is None or (evidence.real_link is None and not artifacts.link_truth.is_file()):
         return False
     if record.client is ClientKind.STACK and case is None:
         return False
     if record.client is not ClientKind.STACK or record.beside:
         return artifacts.link_captures[0].is_file()
-    return True
+    ends = (
+        (artifacts.client_capture, artifacts.client_tables),
+        (artifacts.server_capture, artifacts.server_tables),
+    )
+    return all(capture.is_file() or tables.is_dir() for capture, tables in ends)

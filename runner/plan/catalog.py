@@ -266,8 +266,11 @@ def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read
         raise UsageError(f"{path} can't be read: {error.strerror}.") from error
     except ValidationError as error:
         raise UsageError(f"{path}, {_mistake(error, schema)}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not a text file in UTF-8: save it as UTF-8.") from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not JSON: {error}.") from error
+        reason = str(error) if content.strip() else "it is empty"
+        raise UsageError(f"{path} is not JSON: {reason}.") from error
 
 
 def _require_plain(path: Path, value: Any, place: tuple[str | int, ...] = ()) -> None:

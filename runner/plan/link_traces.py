@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import re
+import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -109,7 +110,7 @@ def read_trace(path: Path) -> LinkTrace:
         names, rows = _csv(path)
     for name in names:
         if name != "time" and name not in COLUMNS:
-            raise UsageError(f"{path}, line 1: there is no column '{name}'. Columns: time, {', '.join(COLUMNS)}.")
+            raise UsageError(f"{path}, line 1: there is no column '{name[:60]}'. Columns: time, {', '.join(COLUMNS)}.")
     if "time" not in names or len(names) < 2:
         raise UsageError(f"{path}, line 1: write the names of columns, such as time,delay,data_rate,loss.")
     if len(set(names)) < len(names):
@@ -216,11 +217,13 @@ def _parquet(path: Path) -> tuple[list[str], Iterable[tuple[int, Sequence[object
 def read_text(path: Path) -> str:
     """The text of a file. Raises UsageError."""
     try:
-        if path.stat().st_size > _LARGEST_FILE:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
             raise UsageError(f"{path} has more than {_LARGEST_FILE >> 20} MiB: cut it.")
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{path} can't be read: {error.strerror}.") from error
+        return content.decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{path} can't be read: {getattr(error, 'strerror', None) or error}.") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not a text file: name a file of text, or a .parquet file.") from error
 
@@ -552,9 +555,6 @@ def _until(track: Iterable[tuple[float, float]], end: float) -> Track:
 
 def _json(path: Path) -> Any:
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rt") as file:
-                return json.load(file)
         return json.loads(read_text(path))
-    except (OSError, EOFError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} can't be read as JSON: {str(error).rstrip('.')}.") from error

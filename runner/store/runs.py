@@ -276,7 +276,8 @@ def _read_document(text: bytes, path: str, kind: str, adapter: TypeAdapter[Any],
                 return adapter.validate_json(text)  # takes a third of the time
         document = _parse_all(text)
     except ValueError as error:
-        raise UsageError(f"{path} can't be read as JSON ({error}): restore it, or delete it and run again.") from error
+        fix = "choose another --run" if kind == "run" else "delete it and run again"
+        raise UsageError(f"{path} can't be read as JSON ({error}): restore it, or {fix}.") from error
     if not isinstance(document, dict) or type(document.get("schema")) is not int:
         raise UsageError(f"{path} has no schema number: it isn't a {kind} file of bentpipe.")
     schema, current = document["schema"], _CURRENT[kind]
@@ -454,8 +455,13 @@ class RunFolder:
 
     @classmethod
     def stored(cls, path: Path) -> "RunFolder | None":
-        """The run in the folder `path`; None when there is none yet. Raises UsageError when it can't be read."""
-        return cls.open(path) if (path / "run.json").is_file() else None
+        """The run in the folder `path`; None when there is none yet. Raises UsageError when it can't be read, or when
+        it has lost its `run.json`: the command would begin a run of the whole matrix over the results."""
+        if (path / "run.json").is_file():
+            return cls.open(path)
+        if any(path.glob("*/*/*/result.json")):
+            raise UsageError(f"{path} has results, but no run.json: restore it, or choose another --run.")
+        return None
 
     def refreshed(self) -> "RunFolder":
         """This folder, or a new object when somebody has replaced `run.json` since it was read."""

@@ -137,5 +137,7 @@ def test_a_cut_or_foreign_file_is_one_sentence_and_exit_code_2(tmp_path: Path) -
     file.write_bytes(file.read_bytes()[:-40])
     cut = bentpipe("import", str(file), "--run", str(tmp_path / "b"))
     assert (cut.returncode, cut.stderr) == (2, f"bentpipe: {file} is cut off: copy it again.\n")
-    file.write_bytes(b"PK\3\4" * 100)
-    assert "is no file of results" in bentpipe("import", str(file), "--run", str(tmp_path / "b")).stderr
+    for foreign in (b"PK\3\4" * 100, b"null", b""):
+        file.write_bytes(foreign)
+        with pytest.raises(UsageError, match="is no file of results"):
+            import_results(file, tmp_path / "b")

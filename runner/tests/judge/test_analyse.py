@@ -346,3 +346,13 @@ def test_a_job_beside_another_flow_needs_its_case(catalog: Catalog, recorded: Re
     record = catalog.cases["crosstraffic"].record()
     assert can_judge(artifacts, catalog.cases["crosstraffic"], record)
     assert not can_judge(artifacts, None, record)
+
+
+@pytest.mark.parametrize("lost", ["link_truth", "client_capture"])
+def test_a_job_that_lost_its_files_keeps_its_verdict(catalog: Catalog, recorded: Recorded, lost: str) -> None:
+    """`analyse` must not turn a verdict into an error because somebody deleted files to save space."""
+    artifacts = recorded("quic-go_quic-go/handshake")
+    case = catalog.cases["handshake"]
+    assert can_judge(artifacts, case, case.record())
+    getattr(artifacts, lost).unlink()
+    assert not can_judge(artifacts, case, case.record())

@@ -118,6 +118,7 @@ def test_the_fifteen_stacks_of_the_thesis_are_there_with_its_congestion_controll
     ("text", "sentence"),
     [
         ("{", "is not JSON"),
+        ("", "is not JSON: it is empty."),
         ("[]", "the file: write an object"),
         ('{"schema": 9, "implementations": {}}', "schema"),
         ('{"schema": 1, "implementations": {"a": {"url": "u", "roles": ["client"]}}}', "implementations.a.image"),

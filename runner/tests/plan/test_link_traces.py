@@ -1,5 +1,6 @@
 """Traces of links: tables, mahimahi, importers, and one sentence with the line for each kind of mistake."""
 
+import gzip
 import json
 from dataclasses import replace
 from itertools import pairwise
@@ -376,3 +377,15 @@ def test_the_starlink_model_has_the_published_statistics() -> None:
     delays = [change.delay for change in ways[0].changes]
     assert (min(delays), max(delays)) == pytest.approx((0.007, 0.068), abs=0.002)  # LeoCC: one way, download
     assert {round(change.time % 15, 3) for change in ways[0].changes if change.handover} == {0.0, 0.04}
+
+
+@pytest.mark.parametrize("name", ["long.csv", "long.json.gz"])
+def test_a_file_is_read_up_to_its_limit_whatever_its_size_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A device and a pipe have the size 0, and a small compressed file may hold gigabytes."""
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(bytes(4 << 20)) if path.suffix == ".gz" else b"")
+    monkeypatch.setattr(importers, "_LARGEST_FILE", 1 << 20)
+    with pytest.raises(UsageError, match="has more than 1 MiB"):
+        importers.read_text(path if path.suffix == ".gz" else Path("/dev/zero"))

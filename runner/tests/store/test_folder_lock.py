@@ -13,6 +13,7 @@ import pytest
 from runner.errors import UsageError
 from runner.files import locked_folder
 from runner.paths import ROOT
+from runner.store.runs import RunFolder
 
 # It forks a child that outlives it with a copy of every descriptor, as a judge or a pool of processes once did.
 _RUNNER = """
@@ -74,3 +75,13 @@ def test_one_process_holds_a_folder_once(tmp_path: Path) -> None:
     assert len(refused) == 2
     with locked_folder(tmp_path / "run"):
         pass
+
+
+def test_results_without_their_run_json_are_not_taken_for_a_new_run(tmp_path: Path) -> None:
+    """`run --run NAME` began the whole matrix in such a folder, over its results."""
+    assert RunFolder.stored(tmp_path) is None
+    job = tmp_path / "quinn_aioquic" / "retry" / "1"
+    job.mkdir(parents=True)
+    (job / "result.json").touch()
+    with pytest.raises(UsageError, match=r"has results, but no run\.json: restore it"):
+        RunFolder.stored(tmp_path)
