@@ -1,11 +1,5 @@
-"""Finds the reasons why a transfer was slow, from its facts and packets, over QUIC and over TCP.
+"""Finds the reasons why a transfer was slow, from its facts and packets, over QUIC and over TCP."""
 
-A detector has patterns, which declare the codes of its diagnoses, and a function
-`detect_…(course: Course) -> Iterator[Diagnosis]`. The function is pure and has no loop over packets. It yields nothing
-when its evidence is missing.
-"""
-
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,17 +8,17 @@ import numpy as np
 import pyarrow.compute as pc
 
 from runner.decode.columns import SERVER, Trace
-from runner.diagnose.detectors import peer_and_path, sender
+from runner.diagnose.detectors import DETECTORS, peer_and_path, sender  # noqa: F401 - these modules register detectors
 from runner.diagnose.limits import Course, shares
 from runner.diagnose.path import Floats, LinkEvents, link_events
 from runner.diagnose.transfer_view import View
 from runner.model.facts import TraceFacts
 from runner.model.link import NO_PATH_IMPAIRMENTS, LinkParameters, PathImpairments
-from runner.model.result import Diagnosis, LinkTruth, Pattern, Sample, Span
+from runner.model.result import Diagnosis, LinkTruth, Sample, Span
 from runner.model.run import CaseRecord
 from runner.trace.measure import rtt_samples, sample
 from runner.trace.plots import CongestionWindow, congestion_window
-from runner.trace.recording import Ints, Recording
+from runner.trace.recording import Ints
 from runner.trace.streams import Transfer
 
 # Packets, bytes in flight, RTT and queue over time, reduced to the resolution of a screen.
@@ -65,9 +59,7 @@ class Panels:
         end = max(view.last_byte, float(flight.time[-1]))
         moments = np.linspace(0.0, end, _MOMENTS)
         in_flight = flight.in_flight(moments)
-        server = view.transfer.recording.server
-        assert server is not None  # a Flight exists only with this capture
-        samples = rtt_samples(server)
+        samples = rtt_samples(view.server)
         mine = samples.connection == view.connection
         rtt_time, rtt = _highest(view.seconds(samples.time_ns[mine]), samples.rtt[mine])
         queue_time, queue = _highest(*view.waiting)
@@ -136,37 +128,8 @@ def _runs(values: Ints) -> list[int]:
     return runs
 
 
-# Find the reasons why a transfer was slow, from its facts and packets.
-#
-# A detector has patterns, which declare the codes of its diagnoses, and a function
-# `detect(course: Course) -> Iterator[Diagnosis]`. The function is pure and has no loop over packets. It yields nothing
-# when its evidence is missing.
-
-Detector = Callable[[Course], Iterator[Diagnosis]]
-
-DETECTORS: dict[str, tuple[tuple[Pattern, ...], Detector]] = {
-    "application_idle": (sender.APPLICATION_IDLE_PATTERNS, sender.detect_application_idle),
-    "bursts": (sender.BURSTS_PATTERNS, sender.detect_bursts),
-    "ecn": (peer_and_path.ECN_PATTERNS, peer_and_path.detect_ecn),
-    "out_of_order": (sender.OUT_OF_ORDER_PATTERNS, sender.detect_out_of_order),
-    "outage": (peer_and_path.OUTAGE_PATTERNS, peer_and_path.detect_outage),
-    "packet_numbers": (sender.PACKET_NUMBERS_PATTERNS, sender.detect_packet_numbers),
-    "path_mtu": (peer_and_path.PATH_MTU_PATTERNS, peer_and_path.detect_path_mtu),
-    "queue": (peer_and_path.QUEUE_PATTERNS, peer_and_path.detect_queue),
-    "rate_collapse": (sender.RATE_COLLAPSE_PATTERNS, sender.detect_rate_collapse),
-    "receive_window": (peer_and_path.RECEIVE_WINDOW_PATTERNS, peer_and_path.detect_receive_window),
-    "retransmitted_tail": (peer_and_path.RETRANSMITTED_TAIL_PATTERNS, peer_and_path.detect_retransmitted_tail),
-    "return_link": (peer_and_path.RETURN_LINK_PATTERNS, peer_and_path.detect_return_link),
-    "sky": (peer_and_path.SKY_PATTERNS, peer_and_path.detect_sky),
-    "slow_start_left": (sender.SLOW_START_LEFT_PATTERNS, sender.detect_slow_start_left),
-    "small_datagrams": (sender.SMALL_DATAGRAMS_PATTERNS, sender.detect_small_datagrams),
-    "spurious_retransmissions": (
-        peer_and_path.SPURIOUS_RETRANSMISSIONS_PATTERNS,
-        peer_and_path.detect_spurious_retransmissions,
-    ),
-    "window_after_loss": (sender.WINDOW_AFTER_LOSS_PATTERNS, sender.detect_window_after_loss),
-}
-"""Name of a detector → the patterns that it can find, and its function."""
+PATTERNS = {pattern.code: pattern for patterns in DETECTORS.values() for pattern in patterns}
+"""By code, every pattern that the detectors can find."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +163,11 @@ def explain(
     if view is None:
         return Explanation()
     course = Course.of(view)
-    diagnoses = [diagnosis for _, detect in DETECTORS.values() for diagnosis in detect(course)]
+    diagnoses = [
+        replace(diagnosis, section=PATTERNS[diagnosis.code].section)
+        for detect in DETECTORS
+        for diagnosis in detect(course)
+    ]
     ordered = tuple(sorted(diagnoses, key=lambda diagnosis: (diagnosis.start, diagnosis.code)))
     return Explanation(spans=course.spans, diagnoses=ordered, panels=Panels.of(view))
 
@@ -208,21 +175,13 @@ def explain(
 # Numbers and diagnoses of a job, for its result and its plots.
 
 
-def measured(client_side: Trace, server_side: Trace, facts: TraceFacts, record: CaseRecord) -> Sample:
+def measured(transfer: Transfer, facts: TraceFacts, record: CaseRecord) -> Sample:
     """The numbers of one iteration of a case."""
-    return sample(
-        client_side,
-        server_side,
-        facts,
-        file_sizes=record.file_sizes,
-        forward=record.forward,
-        return_=record.return_,
-    )
+    return sample(transfer, facts, file_sizes=record.file_sizes, forward=record.forward, return_=record.return_)
 
 
 def explained(
-    client_side: Trace,
-    server_side: Trace,
+    transfer: Transfer,
     facts: TraceFacts,
     numbers: Sample,
     *,
@@ -236,7 +195,7 @@ def explained(
         way.dropped_handover or way.waited_grant for way in (truth.forward, truth.return_)
     )
     return explain(
-        Transfer(Recording(client_side, server_side)),
+        transfer,
         facts,
         numbers,
         forward=record.forward,
@@ -273,21 +232,14 @@ def marks(explanation: Explanation, *, origin_ns: int, window: CongestionWindow 
     }
 
 
-# Diagnoses of transfers over TCP: without the patterns that exist only in QUIC. The others cite TCP's RFCs.
-
-
 def over_tcp(explanation: Explanation) -> Explanation:
-    """The explanation with only those diagnoses that hold for TCP. They use only bytes, times, arrivals and
-    acknowledgements."""
-    sections = sections_of_tcp()
-    kept = (diagnosis for diagnosis in explanation.diagnoses if diagnosis.code in sections)
+    """The explanation with only those diagnoses that hold for TCP, because they use only bytes, times, arrivals and
+    acknowledgements. They cite TCP's RFCs."""
     return replace(
-        explanation, diagnoses=tuple(replace(diagnosis, section=sections[diagnosis.code]) for diagnosis in kept)
+        explanation,
+        diagnoses=tuple(
+            replace(diagnosis, section=section)
+            for diagnosis in explanation.diagnoses
+            if (section := PATTERNS[diagnosis.code].over_tcp)
+        ),
     )
-
-
-def sections_of_tcp() -> dict[str, str]:
-    """Code → section of TCP's RFCs, for the patterns that hold for TCP."""
-    return {
-        pattern.code: pattern.over_tcp for patterns, _ in DETECTORS.values() for pattern in patterns if pattern.over_tcp
-    }

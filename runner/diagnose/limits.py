@@ -9,10 +9,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from runner.decode.columns import CLIENT
-from runner.diagnose.path import Floats, least_around
+from runner.diagnose.path import Floats, least_around, runs
 from runner.diagnose.transfer_view import View
 from runner.model.result import Limit, Span
-from runner.trace.recording import Bools, Ints, Vantage
+from runner.trace.recording import Bools, Ints
 
 # Whether the server's application supplied less data than the path carries. Datagrams that aren't full show this.
 #
@@ -58,12 +58,6 @@ class Supply:
 
     view: View
 
-    @property
-    def _server(self) -> Vantage:
-        server = self.view.transfer.recording.server
-        assert server is not None  # there is sent data
-        return server
-
     @cached_property
     def packets(self) -> Ints:
         """Rows of the packets in the server-side capture."""
@@ -72,18 +66,18 @@ class Supply:
 
     @cached_property
     def _datagram(self) -> Ints:
-        rows: Ints = self._server.packets["datagram"][self.packets]
+        rows: Ints = self.view.server.packets["datagram"][self.packets]
         return rows
 
     @cached_property
     def size(self) -> Ints:
         """Bytes of UDP payload."""
-        sizes: Ints = self._server.datagrams["payload_length"][self._datagram]
+        sizes: Ints = self.view.server.datagrams["payload_length"][self._datagram]
         return sizes
 
     @cached_property
     def time(self) -> Floats:
-        return self.view.seconds(self._server.datagrams["time_ns"][self._datagram])
+        return self.view.seconds(self.view.server.datagrams["time_ns"][self._datagram])
 
     @cached_property
     def blocked(self) -> Bools:
@@ -105,7 +99,7 @@ class Supply:
     def _largest(self) -> Ints:
         """Per datagram: bytes of the largest datagram until then that had response data or was acknowledged. A probe of
         the path's MTU (RFC 8899 §4.1) has no data, but its ACK shows that the next datagrams can have its size."""
-        flight, server = self.view.flight, self._server
+        flight, server = self.view.flight, self.view.server
         passed = np.isfinite(flight.acked)
         size = server.datagrams["payload_length"][server.packets["datagram"][flight.row[passed]]]
         order = np.argsort(flight.acked[passed], kind="stable")
@@ -321,7 +315,7 @@ class Supply:
     @cached_property
     def _acks(self) -> Floats:
         """When ACKs reached the server."""
-        acks = self._server.ack_frames
+        acks = self.view.server.ack_frames
         mine = (acks["connection"] == self.view.connection) & (acks["sender"] == CLIENT)
         return np.sort(self.view.seconds(acks["time_ns"][mine]))
 
@@ -423,12 +417,12 @@ class Slices:
     @cached_property
     def return_use(self) -> Floats:
         """Per slice: bytes that the client sent in the window around it, divided by the bytes that the return link can
-        carry. 0 where the capacity is unknown, or without a capture at the client."""
-        client = self.view.transfer.recording.client
-        if client is None or not np.isfinite(self.view.return_rate):
+        carry. 0 where the capacity is unknown."""
+        if not np.isfinite(self.view.return_rate):
             return np.zeros(len(self.middle))
-        mine = client.datagrams["sender"] == CLIENT
-        time, size = self.view.seconds(client.datagrams["time_ns"][mine]), client.datagrams["ip_length"][mine]
+        datagrams = self.view.client.datagrams
+        mine = datagrams["sender"] == CLIENT
+        time, size = self.view.seconds(datagrams["time_ns"][mine]), datagrams["ip_length"][mine]
         total = np.append(0, np.cumsum(size))
         low, high = self.middle - self.window / 2, self.middle + self.window / 2
         sent = total[np.searchsorted(time, high)] - total[np.searchsorted(time, low)]
@@ -613,29 +607,19 @@ def _classify(slices: Slices) -> Ints:
         (slices.in_flight >= _SPARE * slices.peak) | slices.after_loss | shrank
     ) & slices.view.transfer.sent_completely
     blocked = slices.blocked | (slices.around(slices.blocked, slices.per_window) >= _BLOCKED_SHARE)
-    conditions = [
-        slices.out,
-        slices.full,
-        blocked & ~idle,
-        idle & _whole(slices),
-        idle,
-        slices.starved,
-        slices.supply.bursts(slices.sending) | (spare & _rhythmic(slices, spare)),
-        spare,
-        held,
-    ]
-    limits = [
-        Limit.OUTAGE,
-        Limit.LINK,
-        Limit.RECEIVE_WINDOW,
-        Limit.RECOVERY,
-        Limit.HANDSHAKE,
-        Limit.APPLICATION,
-        Limit.PACING,
-        Limit.APPLICATION,
-        Limit.CONGESTION_WINDOW,
-    ]
-    return np.select(conditions, [_ORDER.index(limit) for limit in limits], default=_ORDER.index(Limit.UNKNOWN))
+    conditions = (
+        (Limit.OUTAGE, slices.out),
+        (Limit.LINK, slices.full),
+        (Limit.RECEIVE_WINDOW, blocked & ~idle),
+        (Limit.RECOVERY, idle & _whole(slices)),
+        (Limit.HANDSHAKE, idle),
+        (Limit.APPLICATION, slices.starved),
+        (Limit.PACING, slices.supply.bursts(slices.sending) | (spare & _rhythmic(slices, spare))),
+        (Limit.APPLICATION, spare),
+        (Limit.CONGESTION_WINDOW, held),
+    )
+    codes = [_ORDER.index(limit) for limit, _ in conditions]
+    return np.select([condition for _, condition in conditions], codes, default=_ORDER.index(Limit.UNKNOWN))
 
 
 def _whole(slices: Slices) -> Bools:
@@ -649,8 +633,7 @@ def _whole(slices: Slices) -> Bools:
 def _rhythmic(slices: Slices, spare: Bools) -> Bools:
     """Per slice: whether it is in a rest of a rhythm. At least three rests begin about once per RTT; a rest that is
     longer than the rhythm is none of them."""
-    turns = np.flatnonzero(np.diff(np.concatenate(([False], spare, [False])).astype(np.int8)))
-    first, last = turns[::2], turns[1::2]
+    first, last = runs(spare)
     steps = np.diff(slices.middle[first]) / slices.window
     if len(first) < _LEAST_RESTS or np.mean((steps >= _RHYTHM[0]) & (steps <= _RHYTHM[1])) < 0.5:
         return np.zeros(len(spare), dtype=bool)
@@ -710,9 +693,8 @@ class Rounds:
 
 def longest(chosen: Bools) -> tuple[int, int]:
     """The longest run of True values as [first, last); (0, 0) without any."""
-    turns = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8)))
-    if not len(turns):
+    first, last = runs(chosen)
+    if not len(first):
         return 0, 0
-    first, last = turns[::2], turns[1::2]
     best = int((last - first).argmax())
     return int(first[best]), int(last[best])

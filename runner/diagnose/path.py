@@ -84,14 +84,18 @@ def flight(recording: Recording, connection: int) -> Flight | None:
     if server is None or origin is None:
         return None
     packets = server.packets
-    mine = (packets["sender"] == SERVER) & (packets["connection"] == connection) & packets.named("type", "1rtt")
-    mine &= ack_eliciting(server) & (packets["packet_number"] != NULL)
-    row = np.flatnonzero(mine)
+    sent = (packets["sender"] == SERVER) & (packets["connection"] == connection) & packets.named("type", "1rtt")
+    row = np.flatnonzero(sent & ack_eliciting(server) & (packets["packet_number"] != NULL))
     if not len(row):
         return None
     number = packets["packet_number"][row]
     time = (server.packet_time[row] - origin) / 1e9
-    acked, lost = _outcome(server, connection, number, time, origin)
+    acks = server.ack_frames
+    mine = (acks["connection"] == connection) & (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION)
+    rows = np.flatnonzero(mine)
+    when = (acks["time_ns"][rows] - origin) / 1e9
+    acked, lost = _outcome(server, rows, when, number, time)
+    reported = np.maximum.accumulate(np.append(0, acks["ce"][rows]))
     return Flight(
         row=row,
         time=time,
@@ -100,32 +104,21 @@ def flight(recording: Recording, connection: int) -> Flight | None:
         arrived=recording.arrival[row] != NULL if recording.arrival is not None else np.ones(len(row), dtype=bool),
         acked=acked,
         lost=lost,
-        marked=_marked(server, connection, origin),
+        marked=when[np.diff(reported) > 0],
     )
 
 
-def _marked(server: Vantage, connection: int, origin: int) -> Floats:
-    acks = server.ack_frames
-    mine = (acks["connection"] == connection) & (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION)
-    count = np.maximum.accumulate(np.append(0, acks["ce"][mine]))
-    times: Floats = (acks["time_ns"][mine][np.diff(count) > 0] - origin) / 1e9
-    return times
-
-
-def _outcome(server: Vantage, connection: int, number: Ints, time: Floats, origin: int) -> tuple[Floats, Floats]:
-    """Per packet: when it was acknowledged, and when it had to be taken for lost."""
-    acks = server.ack_frames
-    mine = (acks["connection"] == connection) & (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION)
-    rows = np.flatnonzero(mine)
-    if not len(rows):
+def _outcome(server: Vantage, acks: Ints, when: Floats, number: Ints, time: Floats) -> tuple[Floats, Floats]:
+    """Per packet: when it was acknowledged, and when it had to be taken for lost. `acks`: rows of the ACK frames that
+    reached the server at the times `when`."""
+    if not len(acks):
         return np.full(len(number), _NEVER), np.full(len(number), _NEVER)
-    when = (acks["time_ns"] - origin) / 1e9
-    first, last, owner = ack_ranges(server, rows)
+    first, last, owner = ack_ranges(server, acks)
     known, place = np.unique(number, return_inverse=True)
-    acked = np.maximum(first_cover(known, first, last, when[rows][owner])[place], time)
-    highest = np.maximum.accumulate(acks["largest"][rows])
+    acked = np.maximum(first_cover(known, first, last, when[owner])[place], time)
+    highest = np.maximum.accumulate(server.ack_frames["largest"][acks])
     at = np.searchsorted(highest, number + _PACKET_THRESHOLD)
-    lost = np.maximum(np.append(when[rows], _NEVER)[at], time)
+    lost = np.maximum(np.append(when, _NEVER)[at], time)
     return acked, np.where(lost < acked, lost, _NEVER)
 
 
@@ -290,6 +283,12 @@ def least_around(values: Floats, count: int) -> Floats:
     return least
 
 
+def runs(chosen: Bools) -> tuple[Ints, Ints]:
+    """The runs of True values: the first index of each, and the first index after it."""
+    turns = np.flatnonzero(np.diff(np.concatenate(([False], chosen, [False])).astype(np.int8)))
+    return turns[::2], turns[1::2]
+
+
 # The times in which the path carried no packet, or no packet of the sent size.
 
 _EVERY_PATH = 1200  # bytes of UDP payload (RFC 9000 §14)
@@ -339,8 +338,8 @@ def longest_silence(recording: Recording, flight: Flight, rtt: float, shift: flo
     client, origin = recording.client, recording.origin_ns
     if client is None or origin is None or not flight.arrived.any():
         return None
-    gone = np.concatenate(([False], ~flight.arrived, [False])).astype(np.int8)
-    first, last = np.flatnonzero(np.diff(gone) == 1), np.flatnonzero(np.diff(gone) == -1) - 1
+    first, after = runs(~flight.arrived)
+    last = after - 1
     lasted = flight.time[last] - flight.time[first]
     chosen = (lasted >= max(_LEAST_SILENCE, rtt)) & (last - first + 1 >= _LEAST_DROPS)
     if not chosen.any():

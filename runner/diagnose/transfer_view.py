@@ -46,33 +46,18 @@ class Steps:
 class Room:
     """Limits and use of flow control for the response data of one connection, in the time of the server's capture."""
 
-    transfer: Transfer
-    connection: int
-    facts: ConnectionFacts
-    origin: int
-
-    @cached_property
-    def _server(self) -> Vantage:
-        server = self.transfer.recording.server
-        assert server is not None  # a Flight exists only with this capture
-        return server
-
-    @cached_property
-    def _sent(self) -> StreamData:
-        sent = self.transfer.sent
-        assert sent is not None
-        return sent
+    view: "View"
 
     @cached_property
     def _streams(self) -> Ints:
         """The streams of the connection, as indices in the layout."""
-        return np.flatnonzero(self.transfer.layout.connection == self.connection)
+        return np.flatnonzero(self.view.transfer.layout.connection == self.view.connection)
 
     @cached_property
     def _gained(self) -> tuple[Ints, Floats, Ints]:
         """Per frame that extended its stream: stream, time, number of new bytes. Sorted by stream, then by time."""
-        sent, base = self._sent, self.transfer.layout.base
-        rows = np.flatnonzero(sent.connection == self.connection)
+        sent, base = self.view.sent, self.view.transfer.layout.base
+        rows = np.flatnonzero(sent.connection == self.view.connection)
         rows = rows[np.argsort(sent.stream[rows], kind="stable")]
         stream, end = sent.stream[rows], sent.end[rows]
         reached = np.maximum.accumulate(end)
@@ -80,10 +65,7 @@ class Room:
         before = np.where(fresh, base[stream], np.append(0, reached[:-1]))
         gain = np.maximum(end - before, 0)
         chosen = gain > 0
-        return stream[chosen], self._seconds(sent.time_ns[rows][chosen]), gain[chosen]
-
-    def _seconds(self, time_ns: Ints) -> Floats:
-        return (time_ns - self.origin) / 1e9
+        return stream[chosen], self.view.seconds(sent.time_ns[rows][chosen]), gain[chosen]
 
     @cached_property
     def used(self) -> Steps:
@@ -96,25 +78,27 @@ class Room:
     def limit(self) -> Steps:
         """The client's limit for the connection (MAX_DATA), by the time at which the server learnt it. Infinity when
         the first limit wasn't seen."""
-        frames = self._server.frames
-        mine = frames.named("name", "max_data") & (frames["connection"] == self.connection)
-        return self._steps(np.flatnonzero(mine & (frames["sender"] == CLIENT)), self.facts.initial_max_data)
+        frames = self.view.server.frames
+        mine = frames.named("name", "max_data") & (frames["connection"] == self.view.connection)
+        return self._steps(
+            np.flatnonzero(mine & (frames["sender"] == CLIENT)), self.view.connection_facts.initial_max_data
+        )
 
     def _steps(self, rows: Ints, first: int | None) -> Steps:
         if first is None:
             return Steps(np.empty(0), np.empty(0), np.inf)
-        frames = self._server.frames
+        frames = self.view.server.frames
         value = np.maximum(np.maximum.accumulate(frames["value"][rows]), first) if len(rows) else np.empty(0)
-        return Steps(self._seconds(frames["time_ns"][rows]), value.astype(np.float64), float(first))
+        return Steps(self.view.seconds(frames["time_ns"][rows]), value.astype(np.float64), float(first))
 
     @cached_property
     def busy(self) -> tuple[Floats, Floats]:
         """Per stream with data: when its request reached the server, and when its last new byte left the server."""
         stream, time, _ = self._gained
-        frames, layout = self._server.stream_frames, self.transfer.layout
-        mine = (frames["connection"] == self.connection) & (frames["sender"] == CLIENT)
+        frames, layout = self.view.server.stream_frames, self.view.transfer.layout
+        mine = (frames["connection"] == self.view.connection) & (frames["sender"] == CLIENT)
         requested, first = np.unique(frames["stream_id"][mine], return_index=True)
-        requested_at = self._seconds(frames["time_ns"][mine][first])
+        requested_at = self.view.seconds(frames["time_ns"][mine][first])
         open_, begin = np.unique(stream, return_index=True)
         last = np.append(begin[1:], len(stream)) - 1
         start = time[begin]
@@ -136,18 +120,18 @@ class Room:
         """Per moment: bytes that the client's limits still allowed: the smaller of the connection's limit and the sum
         of the limits of its unfinished streams."""
         connection = self.limit.at(at) - self.used.at(at)
-        if self.facts.initial_max_stream_data is None or len(self._streams) > _MOST_STREAMS:
+        if self.view.connection_facts.initial_max_stream_data is None or len(self._streams) > _MOST_STREAMS:
             return connection
-        frames, layout = self._server.frames, self.transfer.layout
+        frames, layout = self.view.server.frames, self.view.transfer.layout
         raised = frames.named("name", "max_stream_data") & (frames["sender"] == CLIENT)
-        raised &= frames["connection"] == self.connection
+        raised &= frames["connection"] == self.view.connection
         stream, time, gain = self._gained
         streams = np.zeros(len(at))
         for number, start, end in zip(np.unique(stream), *self.busy, strict=True):
             mine = stream == number
             used = Steps(time[mine], np.cumsum(gain[mine]).astype(np.float64), 0.0)
             rows = np.flatnonzero(raised & (frames["stream_id"] == layout.stream_id[number]))
-            limit = self._steps(rows, self.facts.initial_max_stream_data)
+            limit = self._steps(rows, self.view.connection_facts.initial_max_stream_data)
             streams += np.where((at >= start) & (at < end), limit.at(at) - used.at(at), 0.0)
         return np.minimum(connection, np.where(self.pending(at) > 0, streams, np.inf))
 
@@ -219,6 +203,18 @@ class View:
         )
 
     @property
+    def client(self) -> Vantage:
+        client = self.transfer.recording.client
+        assert client is not None  # it has received data
+        return client
+
+    @property
+    def server(self) -> Vantage:
+        server = self.transfer.recording.server
+        assert server is not None  # it has sent data
+        return server
+
+    @property
     def connection_facts(self) -> ConnectionFacts:
         return self.facts.connections[self.connection]
 
@@ -257,10 +253,8 @@ class View:
     @cached_property
     def _shown_of_return(self) -> Arrivals | None:
         """The arrivals over the return link. None when no packet is in both captures."""
-        recording = self.transfer.recording
-        client, server, departure = recording.client, recording.server, recording.departure
-        if client is None or server is None or departure is None:
-            return None
+        client, server, departure = self.client, self.server, self.transfer.recording.departure
+        assert departure is not None  # both captures exist
         left = self.numbered(client, CLIENT)
         left = left[departure[left] != NULL]
         if not len(left):
@@ -283,18 +277,15 @@ class View:
     @cached_property
     def shown(self) -> Arrivals:
         """The arrivals over the forward link."""
-        arrival = self.transfer.recording.arrival
-        server = self.transfer.recording.server
         time, size = self.arrivals
         came, took = self._crossing
-        assert server is not None and arrival is not None  # there is sent and received data
-        length = server.datagrams["ip_length"][server.packets["datagram"][self.flight.row[self._once]]]
+        carrier = self.server.packets["datagram"][self.flight.row[self._once]]
         return Arrivals(
             time=time,
             size=size,
             sent=came - took,
             arrived=came,
-            length=length,
+            length=self.server.datagrams["ip_length"][carrier],
             waited=took - self.shift,
             rtt=self.rtt,
             window=self.window,
@@ -311,11 +302,9 @@ class View:
     def _crossing(self) -> tuple[Floats, Floats]:
         """Per packet of the connection that arrived: its time of arrival, and the seconds from departure to arrival.
         Packets whose number was used twice are left out, because they can't be distinguished."""
-        client, arrival = self.transfer.recording.client, self.transfer.recording.arrival
-        if client is None or arrival is None:
-            return np.empty(0), np.empty(0)
-        chosen = self._once
-        time = self.seconds(client.packet_time[arrival[self.flight.row[chosen]]])
+        chosen, arrival = self._once, self.transfer.recording.arrival
+        assert arrival is not None  # both captures exist
+        time = self.seconds(self.client.packet_time[arrival[self.flight.row[chosen]]])
         return time, time - self.flight.time[chosen]
 
     @cached_property
@@ -337,7 +326,7 @@ class View:
 
     @cached_property
     def room(self) -> Room:
-        return Room(self.transfer, self.connection, self.connection_facts, self.origin)
+        return Room(self)
 
     def seconds(self, time_ns: Ints) -> Floats:
         """Times of a capture as seconds since the origin."""
@@ -346,10 +335,9 @@ class View:
     @cached_property
     def arrivals(self) -> tuple[Floats, Ints]:
         """Times and sizes in bytes of all IP packets of the server that reached the client."""
-        client = self.transfer.recording.client
-        assert client is not None  # there is received data
-        chosen = client.datagrams["sender"] == SERVER
-        return self.seconds(client.datagrams["time_ns"][chosen]), client.datagrams["ip_length"][chosen]
+        datagrams = self.client.datagrams
+        chosen = datagrams["sender"] == SERVER
+        return self.seconds(datagrams["time_ns"][chosen]), datagrams["ip_length"][chosen]
 
     @cached_property
     def begin(self) -> float:
@@ -427,11 +415,9 @@ class View:
 
     def client_numbers(self, start: float, end: float) -> tuple[int, ...]:
         """Packet numbers of the first few 1-RTT packets that the client sent between two times."""
-        client = self.transfer.recording.client
-        assert client is not None  # there is received data
-        rows = self.numbered(client, CLIENT)
-        at = self.seconds(client.packet_time[rows])
-        numbers: list[int] = client.packets["packet_number"][rows[(at >= start) & (at <= end)]][:EVIDENCE].tolist()
+        rows = self.numbered(self.client, CLIENT)
+        at = self.seconds(self.client.packet_time[rows])
+        numbers: list[int] = self.client.packets["packet_number"][rows[(at >= start) & (at <= end)]][:EVIDENCE].tolist()
         return tuple(numbers)
 
     def numbered(self, vantage: Vantage, sender: int) -> Ints:
@@ -443,7 +429,5 @@ class View:
 
     def numbers(self, packets: Ints) -> tuple[int, ...]:
         """QUIC packet numbers of the first few of these rows (`packets`) of the server-side capture."""
-        server = self.transfer.recording.server
-        assert server is not None  # there is sent data
-        packet_numbers: list[int] = server.packets["packet_number"][packets[:EVIDENCE]].tolist()
+        packet_numbers: list[int] = self.server.packets["packet_number"][packets[:EVIDENCE]].tolist()
         return tuple(packet_numbers)

@@ -34,6 +34,7 @@ from runner.store import runs
 from runner.trace.establish import facts
 from runner.trace.plots import series
 from runner.trace.recording import Ints, Recording, Vantage
+from runner.trace.streams import Transfer
 
 # Decides whether the evidence suffices for a verdict. An unreadable packet proves nothing for or against an
 # endpoint.
@@ -455,20 +456,17 @@ def read_traces(
         server_side = client_side  # the proxy splits the connection; the judge reads only the connection of the client
     elif evidence.real_link is not None and evidence.real_link.clock is not None:
         client_side = on_server_clock(client_side, evidence.real_link.clock)
-    trace_facts = facts(client_side, server_side)
-    sample = measured(client_side, server_side, trace_facts, record)
+    trace_facts, transfer = facts(client_side, server_side), Transfer(client_side, server_side)
+    sample = measured(transfer, trace_facts, record)
     explanation = Explanation()
     if split:
         sample = sample.from_client_alone
     else:
-        explanation = explained(
-            client_side, server_side, trace_facts, sample, record=record, truth=truth, log=artifacts.packet_log
-        )
+        explanation = explained(transfer, trace_facts, sample, record=record, truth=truth, log=artifacts.packet_log)
     if tcp:
         explanation = over_tcp(explanation)
     plots = series(
-        client_side,
-        server_side,
+        transfer,
         trace_facts,
         sample,
         file_sizes=record.file_sizes,

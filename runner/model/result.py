@@ -37,13 +37,14 @@ class Span:
     end: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Pattern:
-    """A pattern that a detector can find. It is declared once, in the detector's module. `meaning`: a sentence without
-    numbers."""
+    """A pattern that a detector can find. It is declared once, at the detector. `meaning`: a sentence without numbers.
+    `section`: sources, such as `RFC 9002 §7.7, thesis §5.6.5`."""
 
     code: str
     meaning: str
+    section: str
     over_tcp: str = ""  # section of an RFC about TCP when the pattern also exists over TCP; empty: only over QUIC
 
 
@@ -58,7 +59,7 @@ class Diagnosis:
     share: float | None = None  # fraction 0…1 of the time, the bytes or the packets that the sentence counts
     packets: tuple[int, ...] = ()  # QUIC packet numbers of the first packets that prove it
     vantage: str = ""  # client or server: the sender of these packets
-    section: str = ""  # sources, such as `RFC 9002 §7.7`, `thesis §5.6.5`
+    section: str = ""  # of its `Pattern`
 
 
 # The result of a job: outcome, findings, numbers. It is stored as `result.json`. Numbers are in SI units.

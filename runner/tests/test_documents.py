@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.diagnose.explain import DETECTORS
+from runner.diagnose.explain import PATTERNS
 from runner.model.result import Limit
 from runner.paths import ROOT
 
@@ -42,7 +42,7 @@ def test_cited_files_exist(path: Path) -> None:
 def test_the_page_of_diagnoses_has_every_code() -> None:
     text = (ROOT / "docs" / "diagnoses.md").read_text()
     rows = set(re.findall(r"^\| `([\w-]+)` \| ([^|]+) \| ([^|]*?) ?\|", text, re.MULTILINE))
-    assert rows == {(each.code, each.meaning, each.over_tcp) for patterns, _ in DETECTORS.values() for each in patterns}
+    assert rows == {(each.code, each.meaning, each.over_tcp) for each in PATTERNS.values()}
     limits = re.findall(r"^\| ([a-z ]+) \| [A-Z]", text, re.MULTILINE)
     assert limits == [limit.value for limit in Limit]
 

@@ -1,7 +1,6 @@
 """Establishes the facts of a recording, among them the paths that a connection used (RFC 9000 §8, §9)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -18,29 +17,12 @@ from runner.model.facts import (
     UnreadPackets,
 )
 from runner.trace import handshake
-from runner.trace import handshake as landmarks
-from runner.trace.handshake import (
-    begun_key_updates,
-    client_hello,
-    ecn,
-    first_ipv4,
-    ip_versions,
-    key_updates,
-    lengths,
-    no_secrets,
-    probe,
-    protected,
-    undecrypted,
-    unread,
-    version_negotiations,
-)
 from runner.trace.measure import ack_eliciting, first_flight
 from runner.trace.recording import (
     APPLICATION,
     ROLES,
     Bools,
     Ints,
-    Recording,
     Scope,
     Vantage,
     integer_parameter,
@@ -65,7 +47,7 @@ def endings(scope: Scope) -> dict[str, Ending]:
 
 
 def _ending(scope: Scope, vantage: Vantage, sender: int) -> Ending:
-    packets, times, place = vantage.packets, vantage.packet_time, scope.place
+    packets, times, place, streams = vantage.packets, vantage.packet_time, scope.place, vantage.stream_frames
     sent = np.flatnonzero(scope.mine(packets, sender))
     last = int(sent[times[sent].argmax()]) if len(sent) else None
     eliciting = ack_eliciting(vantage)
@@ -84,15 +66,9 @@ def _ending(scope: Scope, vantage: Vantage, sender: int) -> Ending:
         unacknowledged=scope.places(vantage, waiting[:_SHOWN].tolist()),
         resets=_by_stream(scope, vantage, sender, "reset_stream"),
         stops=_by_stream(scope, vantage, sender, "stop_sending"),
-        finished=values(vantage.stream_frames["stream_id"][_fins(scope, vantage, sender)]),
+        finished=values(streams["stream_id"][scope.mine(streams, sender) & (streams["fin"] == 1)]),
         blocked=used_up(scope) if sender == SERVER else frozenset(),
     )
-
-
-def _fins(scope: Scope, vantage: Vantage, sender: int) -> Bools:
-    frames = vantage.stream_frames
-    ends: Bools = scope.mine(frames, sender) & (frames["fin"] == 1)
-    return ends
 
 
 def _acknowledged(scope: Scope, vantage: Vantage, sender: int) -> Bools:
@@ -159,21 +135,6 @@ def endpoint(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-@dataclass
-class _Seen:
-    """The datagrams of one path. Rows are rows of the datagram table, times are in ns since 1970."""
-
-    row: int
-    last_row: int
-    first: int
-    last: int
-    server_datagrams: int = 0
-    client_cids: set[bytes] = field(default_factory=set)
-    moved: bool = False
-    handshake: bool = False
-    server_first: int | None = None
-
-
 class Paths:
     """The paths of one connection at one vantage point."""
 
@@ -200,37 +161,31 @@ class Paths:
 
     def all(self) -> tuple[Path, ...]:
         """The paths in order of their first datagram."""
-        datagrams, paths = self._vantage.datagrams, dict[Pair, _Seen]()
+        by_pair: dict[Pair, list[Ints]] = {}
         for rows in self._groups:
-            times, sender = datagrams["time_ns"][rows], int(datagrams["sender"][rows[0]])
-            ends = int(rows[times.argmin()]), int(rows[times.argmax()])
-            first = _Seen(*ends, int(times.min()), int(times.max()))
-            path = paths.setdefault(self.pair(int(rows[0])), first)
-            path.row, path.last_row = min(path.row, first.row), max(path.last_row, first.last_row)
-            path.first, path.last = min(path.first, int(times.min())), max(path.last, int(times.max()))
-            if sender == SERVER:
-                path.server_datagrams += len(rows)
-                path.server_first = int(times.min())
-                continue
-            path.client_cids |= self._destination_ids(rows)
-            path.moved = path.moved or bool(np.isin(rows, self._not_probing).any())
-            path.handshake = path.handshake or bool(np.isin(rows, self._handshakes).any())
-        seconds = self._scope.recording.seconds
-        return tuple(
-            Path(
-                client=client,
-                server=server,
-                first_seen=seconds(path.first),
-                last_seen=seconds(path.last),
-                server_datagrams=path.server_datagrams,
-                client_cids=frozenset(path.client_cids),
-                place=self._scope.recording.place(self._vantage, path.row),
-                last_place=self._scope.recording.place(self._vantage, path.last_row),
-                server_first=seconds(path.server_first),
-                client_moved=path.moved,
-                handshake_packet=path.handshake,
-            )
-            for (client, server), path in sorted(paths.items(), key=lambda item: item[1].first)
+            by_pair.setdefault(self.pair(int(rows[0])), []).append(rows)
+        datagrams = {pair: np.sort(np.concatenate(groups)) for pair, groups in by_pair.items()}
+        time = self._vantage.datagrams["time_ns"]
+        ordered = sorted(datagrams.items(), key=lambda item: time[item[1]].min())
+        return tuple(self._path(pair, rows) for pair, rows in ordered)
+
+    def _path(self, pair: Pair, rows: Ints) -> Path:
+        """The path with these datagrams, by their rows."""
+        datagrams, recording = self._vantage.datagrams, self._scope.recording
+        time, sender = datagrams["time_ns"][rows], datagrams["sender"][rows]
+        sent, answers = rows[sender == CLIENT], time[sender == SERVER]
+        return Path(
+            client=pair[0],
+            server=pair[1],
+            first_seen=recording.seconds(int(time.min())),
+            last_seen=recording.seconds(int(time.max())),
+            server_datagrams=len(answers),
+            client_cids=frozenset(self._destination_ids(sent)),
+            place=recording.place(self._vantage, int(rows[0])),
+            last_place=recording.place(self._vantage, int(rows[-1])),
+            server_first=recording.seconds(int(answers.min())) if len(answers) else None,
+            client_moved=bool(np.isin(sent, self._not_probing).any()),
+            handshake_packet=bool(np.isin(sent, self._handshakes).any()),
         )
 
     @cached_property
@@ -376,16 +331,17 @@ def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
 
     Never raises when the tables follow the schema, whatever they contain.
     """
-    recording = Recording(client_side, server_side)
+    transfer = Transfer(client_side, server_side)
+    recording = transfer.recording
     streams = Streams(recording)
     versions = frozenset[int]()
     for vantage in recording.vantages:
         versions |= values(vantage.datagrams["ip_version"])
-    closed = unread(recording)
+    closed = handshake.unread(recording)
     by_connection: dict[int | None, list[UnreadPackets]] = {}
     for group in closed:
         by_connection.setdefault(group.connection, []).append(group)
-    protected_packets, unread_packets = protected(recording)
+    protected_packets, unread_packets = handshake.protected(recording)
     return TraceFacts(
         connections=tuple(
             _connection(Scope(recording, number), streams, by_connection.get(number, ()))
@@ -395,12 +351,12 @@ def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
         client_side=recording.client is not None,
         server_side=recording.server is not None,
         ip_versions=versions,
-        ipv4=first_ipv4(recording),
-        first_flight=first_flight(Transfer(recording)),
+        ipv4=handshake.first_ipv4(recording),
+        first_flight=first_flight(transfer),
         protected_packets=protected_packets,
         unread_packets=unread_packets,
         unread=closed,
-        no_secrets=no_secrets(recording),
+        no_secrets=handshake.no_secrets(recording),
     )
 
 
@@ -419,9 +375,9 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         sni=row.value("sni"),
         client_parameters=scope.client_parameters,
         server_parameters=scope.server_parameters,
-        version_negotiations=version_negotiations(scope),
+        version_negotiations=handshake.version_negotiations(scope),
         client_hello_count=row.value("client_hello_count") or 0,
-        client_hello=client_hello(scope),
+        client_hello=handshake.client_hello(scope),
         handshake_completed=handshake.completed(scope),
         handshake_completed_by_client=scope.count(CLIENT, "1rtt") > 0,
         certificate_sent=bool(row.either("certificate")),
@@ -444,21 +400,21 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         max_streams_bidi=last_max_streams,
         initial_max_data=integer_parameter(scope.client_parameters, "initial_max_data"),
         initial_max_stream_data=integer_parameter(scope.client_parameters, "initial_max_stream_data_bidi_local"),
-        client_key_updates=key_updates(scope, CLIENT),
-        key_updates_begun_by_client=begun_key_updates(scope, CLIENT),
-        server_key_updates=key_updates(scope, SERVER),
-        client_ecn=ecn(scope, CLIENT),
-        server_ecn=ecn(scope, SERVER),
+        client_key_updates=handshake.key_updates(scope, CLIENT),
+        key_updates_begun_by_client=handshake.begun_key_updates(scope, CLIENT),
+        server_key_updates=handshake.key_updates(scope, SERVER),
+        client_ecn=handshake.ecn(scope, CLIENT),
+        server_ecn=handshake.ecn(scope, SERVER),
         paths=paths(scope),
         challenges=challenges(scope),
         amplification=amplification(scope),
-        ip_versions=ip_versions(scope),
-        undecrypted_packets=undecrypted(scope),
-        server_lengths=lengths(scope, SERVER),
-        landmarks=landmarks.landmarks(scope),
+        ip_versions=handshake.ip_versions(scope),
+        undecrypted_packets=handshake.undecrypted(scope),
+        server_lengths=handshake.lengths(scope, SERVER),
+        landmarks=handshake.landmarks(scope),
         unread=tuple(closed),
         early_data_unread=handshake.early_data_unread(scope),
-        probe=probe(scope),
+        probe=handshake.probe(scope),
         client_1rtt_bytes=handshake.client_1rtt_bytes(scope),
         server_handshake_bytes=handshake.server_handshake_bytes(scope),
         limits_raised=limits_raised(scope),

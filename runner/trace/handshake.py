@@ -446,7 +446,6 @@ TYPES = ("initial", "0rtt", "handshake", "1rtt")
 """Types of packets that have packet protection (RFC 9001 §5)."""
 
 _SHOWN_PACKETS = 5  # packets that a group shows
-_ROLES = {CLIENT: "client", SERVER: "server"}
 _SENDERS, _KINDS = 3, len(TYPES)  # client, server, unknown
 
 Group = tuple[int, int, int]
@@ -567,7 +566,7 @@ def _noun(recording: Recording, group: Group, vantage: Vantage, count: _Count, *
     return UnreadPackets(
         connection=None if connection == NULL else connection,
         client_random=row.value("client_random") if row is not None else None,
-        sender=_ROLES.get(sender, ""),
+        sender=ROLES.get(sender, ""),
         type=TYPES[kind],
         secret=secret,
         secret_logged=None if logged is None else secret in logged,

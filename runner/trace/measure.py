@@ -150,8 +150,7 @@ _STEADY_FROM, _STEADY_TO = 0.50, 0.95  # parts of the response's bytes
 
 
 def sample(
-    client_side: Trace | None,
-    server_side: Trace | None,
+    transfer: Transfer,
     facts: TraceFacts,
     *,
     file_sizes: Sequence[int],
@@ -163,7 +162,6 @@ def sample(
     `file_sizes` in bytes. Several files count as one transfer, from the start of the first connection to the end of the
     last connection.
     """
-    transfer = Transfer(Recording(client_side, server_side))
     recording = transfer.recording
     file_size = sum(file_sizes)
     first_1rtt, last_1rtt = _server_1rtt(recording)

@@ -11,14 +11,14 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.decode.columns import CLIENT, SERVER, Trace
+from runner.decode.columns import CLIENT, SERVER
 from runner.files import log_files, open_log
 from runner.model.facts import TraceFacts
 from runner.model.link import LinkParameters
 from runner.model.result import Sample
 from runner.model.stack import HTTP09
 from runner.trace.measure import Line, rate_bound, slow_start_bound
-from runner.trace.recording import Ints, Recording
+from runner.trace.recording import Ints
 from runner.trace.streams import StreamData, Transfer
 
 # Converts a recording to `series.json`: the plots of a job as small integers. `series` describes the format.
@@ -34,8 +34,7 @@ _JOIN_SHARE = 2000
 
 
 def series(
-    client_side: Trace | None,
-    server_side: Trace | None,
+    transfer: Transfer,
     facts: TraceFacts,
     sample: Sample,
     *,
@@ -58,7 +57,6 @@ def series(
 
     Lists named `t_us` and `offset` are delta-coded.
     """
-    transfer = Transfer(Recording(client_side, server_side))
     origin = _origin(transfer)
     request = _request(facts)
     return {

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from runner.decode.columns import CLIENT, NULL, SERVER
+from runner.decode.columns import CLIENT, NULL, SERVER, Trace
 from runner.model.facts import PacketPlace, Request, StreamFacts
 from runner.model.stack import HTTP09
 from runner.trace.recording import (
@@ -230,8 +230,8 @@ def _distinct(pairs: Ints) -> tuple[Ints, Ints]:
 class Transfer:
     """The response data of all connections, at both vantage points where they exist."""
 
-    def __init__(self, recording: Recording) -> None:
-        self.recording = recording
+    def __init__(self, client_side: Trace | None, server_side: Trace | None) -> None:
+        self.recording = recording = Recording(client_side, server_side)
         self.layout, data = stream_data(recording.vantages, SERVER, requests_only=True)
         rest = iter(data)
         self.received = next(rest) if recording.client else None

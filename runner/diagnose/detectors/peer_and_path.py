@@ -6,25 +6,25 @@ from collections.abc import Iterator
 import numpy as np
 
 from runner.decode.columns import CLIENT, SERVER
+from runner.diagnose.detectors import detector
 from runner.diagnose.detectors.sender import detect_window_after_loss
 from runner.diagnose.limits import Course
 from runner.diagnose.transfer_view import EVIDENCE, View
 from runner.model.result import Diagnosis, Limit, Pattern
 from runner.trace.handshake import CE
-from runner.trace.recording import APPLICATION, Vantage
+from runner.trace.recording import APPLICATION
 from runner.units import format_data_rate, format_duration, format_size
 
 # Detector: the client's flow control held the server back (RFC 9000 §4.1).
 
-RECEIVE_WINDOW_PATTERNS = (
-    Pattern(
-        code="receive-window", meaning="The client's flow control held the server back.", over_tcp="RFC 9293 §3.8.6"
-    ),
-)
-
 _RECEIVE_WINDOW_LEAST_SHARE = 0.05
 
 
+@detector(
+    Pattern(
+        "receive-window", "The client's flow control held the server back.", "RFC 9000 §4.1", over_tcp="RFC 9293 §3.8.6"
+    )
+)
 def detect_receive_window(course: Course) -> Iterator[Diagnosis]:
     """Report when flow control was the limit for at least 5 % of the time, with fewer bytes in flight than the path
     holds."""
@@ -47,16 +47,10 @@ def detect_receive_window(course: Course) -> Iterator[Diagnosis]:
         share=share,
         packets=view.numbers_in(spans[0].start, spans[0].end),
         vantage="server",
-        section="RFC 9000 §4.1",
     )
 
 
 # Detector: the client sends an ACK for almost every packet, or its packets fill the return link (RFC 9000 §13.2.2).
-
-RETURN_LINK_PATTERNS = (
-    Pattern(code="dense-acks", meaning="The client sent too many ACKs for the return link."),
-    Pattern(code="return-link-full", meaning="The return link was full.", over_tcp="RFC 3449 §2"),
-)
 
 _DENSE = 0.9  # ACKs per packet with data
 _COSTLY = 0.1  # share of the return link
@@ -65,16 +59,21 @@ _RETURN_LINK_LEAST_SHARE = 0.05
 _LEAST_CALM = 0.5  # share of the packets
 
 
+@detector(
+    Pattern("dense-acks", "The client sent too many ACKs for the return link.", "RFC 9000 §13.2.2, thesis §5.6.9.1"),
+    Pattern(
+        "return-link-full", "The return link was full.", "RFC 9000 §13.2.2, thesis §5.6.9.1", over_tcp="RFC 3449 §2"
+    ),
+)
 def detect_return_link(course: Course) -> Iterator[Diagnosis]:
     """Dense ACKs: at least nine ACKs for ten packets, and the client uses at least 10 % of the return link. Full: the
     client uses at least 80 % of the return link in 5 % of the time. No diagnosis where the capacity of the return link
     is unknown."""
     view, slices = course.view, course.slices
-    client = view.transfer.recording.client
-    if client is None or not np.isfinite(view.return_rate):
+    if not np.isfinite(view.return_rate):
         return
     used = slices.return_use
-    ratio = _ratio(view, client)
+    ratio = _ratio(view)
     if ratio is not None and ratio >= _DENSE and used.mean() >= _COSTLY:
         yield Diagnosis(
             code="dense-acks",
@@ -85,7 +84,6 @@ def detect_return_link(course: Course) -> Iterator[Diagnosis]:
             share=float(used.mean()),
             packets=view.client_numbers(view.first_byte, view.last_byte),
             vantage="client",
-            section="RFC 9000 §13.2.2, thesis §5.6.9.1",
         )
     full = used >= _FULL
     share = float(full.mean()) * float(slices.edges[-1] - slices.edges[0]) / course.duration
@@ -101,35 +99,33 @@ def detect_return_link(course: Course) -> Iterator[Diagnosis]:
             share=share,
             packets=view.client_numbers(start, end),
             vantage="client",
-            section="RFC 9000 §13.2.2, thesis §5.6.9.1",
         )
 
 
-def _ratio(view: View, client: Vantage) -> float | None:
+def _ratio(view: View) -> float | None:
     """ACKs per packet, without the packets that need an immediate ACK and their ACKs. These are packets after a gap,
     out of order, or with CE (RFC 9000 §13.2.1). None when most packets need an immediate ACK."""
-    packets, ratio = client.packets, view.sample.ack_ratio
-    rows = view.numbered(client, SERVER)
+    client, ratio = view.client, view.sample.ack_ratio
+    packets, rows = client.packets, view.numbered(client, SERVER)
     if ratio is None or not len(rows):
         return None
     number = packets["packet_number"][rows]
     expected = np.append(number[0], np.maximum.accumulate(number)[:-1] + 1)
-    urgent = (number != expected) | (client.datagrams["ecn"][packets["datagram"][rows]] == CE)
+    urgent = (number != expected) | (client.packet_ecn[rows] == CE)
     share = float(urgent.mean())
     return (ratio - share) / (1 - share) if share <= 1 - _LEAST_CALM else None
 
 
 # Detector: the client did not report CE marks, or the server ignored them (RFC 9000 §13.4, RFC 9002 §7.1).
 
-ECN_PATTERNS = (
-    Pattern(code="ecn-not-reported", meaning="The client did not report congestion marks."),
-    Pattern(code="ecn-ignored", meaning="The server did not react to congestion marks."),
-)
-
 _LEAST_MARKS = 3
 _HEEDED = 0.9  # share of the earlier bytes in flight; CUBIC keeps 0.7, NewReno 0.5
 
 
+@detector(
+    Pattern("ecn-not-reported", "The client did not report congestion marks.", "RFC 9000 §13.4.1"),
+    Pattern("ecn-ignored", "The server did not react to congestion marks.", "RFC 9002 §7.1"),
+)
 def detect_ecn(course: Course) -> Iterator[Diagnosis]:
     """Not reported: the client received at least three CE marks, and its ACKs report none. Ignored: one RTT after the
     first report the server has at least 90 % as many bytes in flight as before, and no packet was lost."""
@@ -145,14 +141,12 @@ def detect_ecn(course: Course) -> Iterator[Diagnosis]:
             end=view.last_byte,
             packets=_marked(view),
             vantage="server",
-            section="RFC 9000 §13.4.1",
         )
         return
-    server = view.transfer.recording.server
-    if server is None or len(view.flight.losses):
+    if len(view.flight.losses):
         return
-    acks = server.ack_frames
-    reporting = (acks["sender"] == CLIENT) & (server.ack_space == APPLICATION) & (acks["ce"] > 0)
+    acks = view.server.ack_frames
+    reporting = (acks["sender"] == CLIENT) & (view.server.ack_space == APPLICATION) & (acks["ce"] > 0)
     first = float(view.seconds(acks["time_ns"][reporting]).min(initial=np.inf))
     slices = course.slices
     before = slices.in_flight[(slices.sending > first - slices.window / 2) & (slices.sending <= first)]
@@ -166,28 +160,18 @@ def detect_ecn(course: Course) -> Iterator[Diagnosis]:
             end=view.last_byte,
             packets=view.numbers_in(first + view.shift + slices.window, view.last_byte),
             vantage="server",
-            section="RFC 9002 §7.1",
         )
 
 
 def _marked(view: View) -> tuple[int, ...]:
     """Packet numbers of the first few packets that reached the client with CE."""
-    client = view.transfer.recording.client
-    assert client is not None  # the client received them
-    packets, rows = client.packets, view.numbered(client, SERVER)
-    marked = rows[client.datagrams["ecn"][packets["datagram"][rows]] == CE]
-    numbers: list[int] = packets["packet_number"][marked][:EVIDENCE].tolist()
+    rows = view.numbered(view.client, SERVER)
+    marked = rows[view.client.packet_ecn[rows] == CE]
+    numbers: list[int] = view.client.packets["packet_number"][marked][:EVIDENCE].tolist()
     return tuple(numbers)
 
 
 # Detector: the forward link's queue overflowed, or held packets for much of the time.
-
-QUEUE_PATTERNS = (
-    Pattern(code="queue-overflow", meaning="The queue of the link overflowed.", over_tcp="RFC 7567 §2"),
-    Pattern(
-        code="standing-queue", meaning="Packets waited in a queue for most of the transfer.", over_tcp="RFC 7567 §1"
-    ),
-)
 
 _LEAST_DROPS = 10
 _LEAST_COSTLY_DROPS = 3
@@ -196,6 +180,12 @@ _STANDING = 1.0  # RTTs of the empty path
 _QUEUE_LEAST_SHARE = 0.25  # share of the time
 
 
+@detector(
+    Pattern("queue-overflow", "The queue of the link overflowed.", "RFC 7567 §2", over_tcp="RFC 7567 §2"),
+    Pattern(
+        "standing-queue", "Packets waited in a queue for most of the transfer.", "RFC 7567 §1", over_tcp="RFC 7567 §1"
+    ),
+)
 def detect_queue(course: Course) -> Iterator[Diagnosis]:
     """Overflow: the simulator counted that the queue dropped at least ten packets and at least 2 % of all packets; or
     at least three packets and most of the lost packets, and the window that stayed small after these losses cost time.
@@ -219,7 +209,6 @@ def detect_queue(course: Course) -> Iterator[Diagnosis]:
                 share=share,
                 packets=view.numbers(view.flight.row[~view.flight.arrived]),
                 vantage="server",
-                section="RFC 7567 §2",
             )
     yield from _standing(course)
 
@@ -243,16 +232,14 @@ def _standing(course: Course) -> Iterator[Diagnosis]:
         share=share,
         packets=view.numbers_in(start, end),
         vantage="server",
-        section="RFC 7567 §1",
     )
 
 
 # Detector: the path carried nothing for some time. On an emulated link this is the configured outage, if the simulator
 # counted lost packets. On a real link it is the outage in the trace.
 
-OUTAGE_PATTERNS = (Pattern(code="outage", meaning="The path carried nothing for a while.", over_tcp="RFC 6298 §5"),)
 
-
+@detector(Pattern("outage", "The path carried nothing for a while.", "RFC 9002 §6.2", over_tcp="RFC 6298 §5"))
 def detect_outage(course: Course) -> Iterator[Diagnosis]:
     """Report an outage that cost time, and how long the server needed to continue after it."""
     view, spans = course.view, course.of_limit(Limit.OUTAGE)
@@ -274,23 +261,26 @@ def detect_outage(course: Course) -> Iterator[Diagnosis]:
         share=sum(span.end - span.start for span in spans) / course.duration,
         packets=view.numbers_in(begin, end),
         vantage="server",
-        section="RFC 9002 §6.2",
     )
 
 
 # Detector: the sky changed. A handover lost packets, packets waited for capacity, or a fade took data rate away.
-
-SKY_PATTERNS = (
-    Pattern(code="handover", meaning="A handover lost packets.", over_tcp="RFC 2488 §2"),
-    Pattern(code="waited-for-grant", meaning="Packets waited for a grant of capacity.", over_tcp="RFC 3449 §2.2"),
-    Pattern(code="fade", meaning="The link's data rate fell during the transfer.", over_tcp="RFC 2488 §2"),
-)
 
 _APART = 1.0  # s without a loss between two handovers
 _MOST_NAMED = 5  # handovers whose times a sentence gives
 _FADED = 0.8  # share of the data rate at the beginning
 
 
+@detector(
+    Pattern("handover", "A handover lost packets.", "RFC 2488 §2", over_tcp="RFC 2488 §2"),
+    Pattern(
+        "waited-for-grant",
+        "Packets waited for a grant of capacity.",
+        "RFC 3449 §2.2, ETSI EN 301 545-2",
+        over_tcp="RFC 3449 §2.2",
+    ),
+    Pattern("fade", "The link's data rate fell during the transfer.", "RFC 2488 §2", over_tcp="RFC 2488 §2"),
+)
 def detect_sky(course: Course) -> Iterator[Diagnosis]:
     """Handovers and grants as the simulator recorded them for each packet; fades of a link with a constant delay, by
     its parameters."""
@@ -321,7 +311,6 @@ def _handovers(view: View) -> Iterator[Diagnosis]:
         share=lost / max(1, len(view.flight.row)),
         packets=view.numbers(view.flight.row[~view.flight.arrived]),
         vantage="server",
-        section="RFC 2488 §2",
     )
 
 
@@ -343,7 +332,6 @@ def _grants(view: View) -> Iterator[Diagnosis]:
         share=len(waited) / every if every else None,
         packets=view.client_numbers(start, end),
         vantage="client",
-        section="RFC 3449 §2.2, ETSI EN 301 545-2",
     )
 
 
@@ -369,31 +357,26 @@ def _fade(view: View) -> Iterator[Diagnosis]:
         share=(over - float(start[first])) / max(view.last_byte - view.begin, 1e-9),
         packets=view.numbers_in(float(start[first]), over),
         vantage="server",
-        section="RFC 2488 §2",
     )
 
 
 # Detector: datagrams never grew towards the path's MTU, or too large datagrams were lost (RFC 9000 §14.3).
-
-PATH_MTU_PATTERNS = (
-    Pattern(code="mtu-not-raised", meaning="The server never used the path's full packet size."),
-    Pattern(code="mtu-black-hole", meaning="Long packets vanished."),
-)
 
 _LEAST_SIZE = 0.9 * 1200  # bytes of UDP payload; `small_datagrams` detects smaller datagrams
 _SMALL = 1300  # bytes of UDP payload; IPv6 guarantees 1232 (RFC 8200 §5)
 _LEAST_DATAGRAMS = 500
 
 
+@detector(
+    Pattern("mtu-not-raised", "The server never used the path's full packet size.", "RFC 9000 §14.3, thesis §5.6.9.3"),
+    Pattern("mtu-black-hole", "Long packets vanished.", "RFC 9000 §14.3, RFC 8899 §4.3"),
+)
 def detect_path_mtu(course: Course) -> Iterator[Diagnosis]:
     """Never grown: of at least 500 datagrams with 1-RTT packets none has 1300 B or more. Lost: the simulator counted
     datagrams as too long."""
     view = course.view
-    server = view.transfer.recording.server
-    if server is None:
-        return
-    carrier = server.packets["datagram"][view.flight.row]
-    mine, size = np.unique(carrier), server.datagrams["payload_length"]
+    carrier = view.server.packets["datagram"][view.flight.row]
+    mine, size = np.unique(carrier), view.server.datagrams["payload_length"]
     largest = int(size[mine].max(initial=0))
     if len(mine) >= _LEAST_DATAGRAMS and _LEAST_SIZE <= largest < _SMALL:
         yield Diagnosis(
@@ -404,7 +387,6 @@ def detect_path_mtu(course: Course) -> Iterator[Diagnosis]:
             share=1.0,
             packets=view.numbers(view.flight.row[size[carrier] == largest]),
             vantage="server",
-            section="RFC 9000 §14.3, thesis §5.6.9.3",
         )
     hole = view.black_hole
     if hole is not None and view.truth is not None:
@@ -422,24 +404,23 @@ def detect_path_mtu(course: Course) -> Iterator[Diagnosis]:
             end=max(hole.start, min(hole.over, view.last_byte)),
             packets=view.numbers(hole.swallowed),
             vantage="server",
-            section="RFC 9000 §14.3, RFC 8899 §4.3",
         )
 
 
 # Detector: the transfer took longer because its end had to be sent again (RFC 9002 §6.2).
 
-RETRANSMITTED_TAIL_PATTERNS = (
-    Pattern(
-        code="retransmitted-tail",
-        meaning="The end of the transfer was spent on retransmissions.",
-        over_tcp="RFC 8985 §7",
-    ),
-)
-
 _LEAST_RTTS = 1.5  # RTTs; a single RTT is normal after a loss
 _RETRANSMITTED_TAIL_LEAST_SHARE = 0.05
 
 
+@detector(
+    Pattern(
+        "retransmitted-tail",
+        "The end of the transfer was spent on retransmissions.",
+        "RFC 9002 §6.2, thesis §5.6.6",
+        over_tcp="RFC 8985 §7",
+    )
+)
 def detect_retransmitted_tail(course: Course) -> Iterator[Diagnosis]:
     """Report when the transfer ended at least 1.5 RTTs, and at least 5 % of its time, after the earliest possible
     arrival of the last new byte."""
@@ -450,7 +431,8 @@ def detect_retransmitted_tail(course: Course) -> Iterator[Diagnosis]:
     if tail < _LEAST_RTTS * view.rtt or tail < _RETRANSMITTED_TAIL_LEAST_SHARE * course.duration:
         return
     late = view.own[view.seconds(view.sent.time_ns[view.own]) > left]
-    if view.transfer.resent is None or not view.transfer.resent[0][late].any():
+    assert view.transfer.resent is not None  # there is sent data
+    if not view.transfer.resent[0][late].any():
         return
     packets = np.unique(view.sent.packet[late])
     yield Diagnosis(
@@ -462,7 +444,6 @@ def detect_retransmitted_tail(course: Course) -> Iterator[Diagnosis]:
         share=tail / course.duration,
         packets=view.numbers(packets),
         vantage="server",
-        section="RFC 9002 §6.2, thesis §5.6.6",
     )
 
 
@@ -477,27 +458,26 @@ def _waited(view: View, left: float) -> float:
 
 # Detector: data was sent again although its first copy had arrived, or everything was sent twice (RFC 9002 §6.1).
 
-SPURIOUS_RETRANSMISSIONS_PATTERNS = (
-    Pattern(code="sent-twice", meaning="Data was sent twice without need."),
-    Pattern(
-        code="spurious-retransmissions",
-        meaning="Data was retransmitted although it had arrived.",
-        over_tcp="RFC 8985 §6",
-    ),
-)
-
 _LEAST_PACKETS = 4
 _SPURIOUS_RETRANSMISSIONS_LEAST_SHARE = 0.001
 _EVERYTHING = 0.8
 
 
+@detector(
+    Pattern("sent-twice", "Data was sent twice without need.", "RFC 9002 §6.1, thesis §5.6.7"),
+    Pattern(
+        "spurious-retransmissions",
+        "Data was retransmitted although it had arrived.",
+        "RFC 9002 §6.1, thesis §5.6.7",
+        over_tcp="RFC 8985 §6",
+    ),
+)
 def detect_spurious_retransmissions(course: Course) -> Iterator[Diagnosis]:
     """Report when at least four packets, with at least 0.1 % of the response, were sent again without need. From 80 %
     of the response on, the diagnosis is that everything was sent twice."""
     view = course.view
     resent, sent = view.transfer.resent, view.sent
-    if resent is None or view.transfer.arrived is None:
-        return
+    assert resent is not None  # there is sent data
     vain = resent[1][view.own]
     rows = view.own[vain > 0]
     packets = np.unique(sent.packet[rows])
@@ -518,5 +498,4 @@ def detect_spurious_retransmissions(course: Course) -> Iterator[Diagnosis]:
         share=share,
         packets=view.numbers(packets),
         vantage="server",
-        section="RFC 9002 §6.1, thesis §5.6.7",
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from runner.decode.columns import CLIENT, NULL, SERVER
+from runner.diagnose.detectors import detector
 from runner.diagnose.limits import Course, Rounds, longest
 from runner.diagnose.path import Floats, least_around
 from runner.diagnose.transfer_view import View
@@ -14,8 +15,6 @@ from runner.trace.recording import Bools, Ints
 from runner.units import format_data_rate, format_duration, format_size
 
 # Detector: no pacing (RFC 9002 §7.7). The server sends faster than the bottleneck, then rests until the next RTT.
-
-BURSTS_PATTERNS = (Pattern(code="bursts", meaning="The server sent in bursts and rested between them."),)
 
 _REST = 0.25  # RTTs without a packet
 _FAST = 1.3  # ratio to the capacity of the forward link
@@ -29,6 +28,7 @@ _BURSTS_LEAST_SHARE = 0.3  # least share of the bytes
 _LEAST_SHARE_OFTEN = 0.5  # least share of the bytes; some pacers sometimes send an initial window at once
 
 
+@detector(Pattern("bursts", "The server sent in bursts and rested between them.", "RFC 9002 §7.7, thesis §5.6.5"))
 def detect_bursts(course: Course) -> Iterator[Diagnosis]:
     """Report at least four bursts at distances of about one RTT that carry at least 30 % of the bytes, or at shorter
     distances at least 50 %. Each burst has more packets than an initial window, which a sender may send at once. No
@@ -81,18 +81,10 @@ def _bursts(course: Course, capacity: float, *, often: bool) -> Diagnosis | None
         share=share,
         packets=view.numbers(view.flight.row[heads[chosen]]),
         vantage="server",
-        section="RFC 9002 §7.7, thesis §5.6.5",
     )
 
 
 # Detector: slow start ended without a loss, far below the bytes that the path holds (RFC 9002 §7.3.1).
-
-SLOW_START_LEFT_PATTERNS = (
-    Pattern(
-        code="slow-start-left-early", meaning="Slow start ended long before the link was full.", over_tcp="RFC 9406"
-    ),
-    Pattern(code="window-never-grew", meaning="The congestion window never grew.", over_tcp="RFC 5681 §3.1"),
-)
 
 _GROWTH = 1.2  # slow start has 2.0, or 1.5 for a sender that counts ACKs when every second packet is acknowledged
 _SLOW_START_LEFT_LEAST_ROUNDS = 4
@@ -104,6 +96,15 @@ _SHORTEST_WAIT = 0.003  # s
 _LATE = 1.5  # RTTs of the empty path; with a queue or late ACKs the window looks too small
 
 
+@detector(
+    Pattern(
+        "slow-start-left-early",
+        "Slow start ended long before the link was full.",
+        "RFC 9002 §7.3.1",
+        over_tcp="RFC 9406",
+    ),
+    Pattern("window-never-grew", "The congestion window never grew.", "RFC 9002 §7.3.1", over_tcp="RFC 5681 §3.1"),
+)
 def detect_slow_start_left(course: Course) -> Iterator[Diagnosis]:
     """Report at least four rounds in which the window did not grow, although it was the limit, less than 80 % of the
     link were used, and no packet had been lost. No diagnosis where the application may have been the limit, because
@@ -136,7 +137,6 @@ def detect_slow_start_left(course: Course) -> Iterator[Diagnosis]:
         share=(end - start) / course.duration,
         packets=view.numbers_in(start, end),
         vantage="server",
-        section="RFC 9002 §7.3.1",
     )
 
 
@@ -171,17 +171,19 @@ def _room(bdp: float) -> str:
 
 # Detector: after losses the congestion window, not the link, set the rate (RFC 9002 §7.3.2).
 
-WINDOW_AFTER_LOSS_PATTERNS = (
-    Pattern(
-        code="window-after-loss", meaning="The congestion window stayed small after losses.", over_tcp="RFC 5681 §3.2"
-    ),
-)
-
 _WINDOW_AFTER_LOSS_LEAST_SHARE = 0.1
 _KEPT = 0.85  # CUBIC keeps 0.7, NewReno 0.5
 _LEAST_VANISHED = 0.5  # share of the packets that the server took for lost
 
 
+@detector(
+    Pattern(
+        "window-after-loss",
+        "The congestion window stayed small after losses.",
+        "RFC 9002 §7.3.2",
+        over_tcp="RFC 5681 §3.2",
+    )
+)
 def detect_window_after_loss(course: Course) -> Iterator[Diagnosis]:
     """Report when the congestion window was the limit for at least 10 % of the time after a loss. The two RTTs after an
     outage or a black hole don't count: the server needs one RTT to notice the end, and one RTT to send the lost packets
@@ -219,7 +221,6 @@ def detect_window_after_loss(course: Course) -> Iterator[Diagnosis]:
         share=share,
         packets=view.numbers(view.flight.row[lost]),
         vantage="server",
-        section="RFC 9002 §7.3.2",
     )
 
 
@@ -228,10 +229,6 @@ def _overlap(span: Span, start: float, end: float) -> float:
 
 
 # Detector: in mid-transfer the data rate falls to a fraction and stays there, and losses don't explain this.
-
-RATE_COLLAPSE_PATTERNS = (
-    Pattern(code="rate-collapse", meaning="The sending rate collapsed.", over_tcp="RFC 5681 §3.1"),
-)
 
 _FELL_TO = 0.4
 _HALVED = 0.5  # NewReno, for each RTT with losses (RFC 9002 §7.3.2); other controllers keep more
@@ -244,6 +241,7 @@ _RATE_COLLAPSE_LEAST_SHARE = 0.1
 _OF_SERVER = (Limit.CONGESTION_WINDOW, Limit.PACING, Limit.UNKNOWN)
 
 
+@detector(Pattern("rate-collapse", "The sending rate collapsed.", "thesis §5.6.8", over_tcp="RFC 5681 §3.1"))
 def detect_rate_collapse(course: Course) -> Iterator[Diagnosis]:
     """Report when the rate is below 40 % of the highest earlier rate for at least 5 RTTs and 10 % of the time, and in
     that time the limit was the server itself or is unknown. On a link whose data rate changes, the share of the link
@@ -275,7 +273,6 @@ def detect_rate_collapse(course: Course) -> Iterator[Diagnosis]:
         share=(end - start) / course.duration,
         packets=view.numbers_in(start, end),
         vantage="server",
-        section="thesis §5.6.8",
     )
 
 
@@ -306,21 +303,18 @@ def _kept_low(course: Course, start: float, end: float, highest: float) -> bool:
 
 # Detector: packet numbers that don't increase, or are used twice (RFC 9000 §12.3).
 
-PACKET_NUMBERS_PATTERNS = (Pattern(code="packet-numbers", meaning="Packet numbers grew in an unusual way."),)
-
 _PACKET_NUMBERS_LEAST_PACKETS = 3
 _OTHERS = 0.25  # ratio of held-back datagrams without new data to those with new data
 
 
+@detector(Pattern("packet-numbers", "Packet numbers grew in an unusual way.", "RFC 9000 §12.3, thesis §5.6.9.2"))
 def detect_packet_numbers(course: Course) -> Iterator[Diagnosis]:
     """Report when an endpoint sent at least three packets with wrong numbers. A datagram that was sent twice, or that
     was held back together with its data, doesn't count, because its number was assigned in order. A few datagrams
     without new data that were held back together with such datagrams don't count either."""
     view = course.view
     for sender, name in ((CLIENT, "client"), (SERVER, "server")):
-        vantage = view.transfer.recording.near(sender)
-        if vantage is None:
-            continue
+        vantage = view.client if sender == CLIENT else view.server
         packets = vantage.packets
         mine = (packets["sender"] == sender) & (packets["connection"] == view.connection)
         mine &= packets.named("type", "1rtt") & (packets["packet_number"] != NULL)
@@ -356,7 +350,6 @@ def detect_packet_numbers(course: Course) -> Iterator[Diagnosis]:
             share=float(wrong.mean()),
             packets=tuple(numbers),
             vantage=name,
-            section="RFC 9000 §12.3, thesis §5.6.9.2",
         )
 
 
@@ -368,12 +361,11 @@ def _only_again(view: View) -> Ints:
 
 # Detector: ranges of a stream were skipped and sent after the data that follows them.
 
-OUT_OF_ORDER_PATTERNS = (Pattern(code="out-of-order", meaning="Packets arrived out of order."),)
-
 _LEAST_FRAMES = 5
 _OUT_OF_ORDER_LEAST_SHARE = 0.005
 
 
+@detector(Pattern("out-of-order", "Packets arrived out of order.", "thesis §5.6.6"))
 def detect_out_of_order(course: Course) -> Iterator[Diagnosis]:
     """Report when at least five frames, and at least 0.5 % of the response's frames, were sent late."""
     view = course.view
@@ -391,20 +383,16 @@ def detect_out_of_order(course: Course) -> Iterator[Diagnosis]:
         share=share,
         packets=view.numbers(np.unique(view.sent.packet[rows])),
         vantage="server",
-        section="thesis §5.6.6",
     )
 
 
 # Detector: the server sent nothing although no limit held it back.
 
-APPLICATION_IDLE_PATTERNS = (
-    Pattern(code="application-idle", meaning="The server had nothing to send.", over_tcp="RFC 9293 §3.8.6.2"),
-)
-
 _APPLICATION_IDLE_LEAST_SHARE = 0.05
 _LEAST_SECONDS = 0.25
 
 
+@detector(Pattern("application-idle", "The server had nothing to send.", "RFC 9002 §7.8", over_tcp="RFC 9293 §3.8.6.2"))
 def detect_application_idle(course: Course) -> Iterator[Diagnosis]:
     """Report when the server had nothing to send for at least 5 % of the time and 0.25 s."""
     spans = course.of_limit(Limit.APPLICATION)
@@ -424,13 +412,10 @@ def detect_application_idle(course: Course) -> Iterator[Diagnosis]:
         share=share,
         packets=course.view.numbers_in(longest.start, longest.end),
         vantage="server",
-        section="RFC 9002 §7.8",
     )
 
 
 # Detector: datagrams well below the size that every path carries (RFC 9000 §14).
-
-SMALL_DATAGRAMS_PATTERNS = (Pattern(code="small-datagrams", meaning="Datagrams were small."),)
 
 _EVERY_PATH = 1200  # bytes of UDP payload
 _SMALL = 0.9 * _EVERY_PATH  # bytes; a tenth fewer bytes per datagram mean about a tenth more headers and packets
@@ -438,6 +423,7 @@ _SMALL_DATAGRAMS_LEAST_SHARE = 0.2
 _LEAST_DATAGRAMS = 50
 
 
+@detector(Pattern("small-datagrams", "Datagrams were small.", "RFC 9000 §14, thesis §5.6.9.3"))
 def detect_small_datagrams(course: Course) -> Iterator[Diagnosis]:
     """Report when at least 20 % of at least 50 datagrams with response data are small. A smaller share is no pattern,
     because the last datagram of a response is short, too. A datagram doesn't count as small when the application had no
@@ -459,5 +445,4 @@ def detect_small_datagrams(course: Course) -> Iterator[Diagnosis]:
         share=share,
         packets=view.numbers(packets[small]),
         vantage="server",
-        section="RFC 9000 §14, thesis §5.6.9.3",
     )

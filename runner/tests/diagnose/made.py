@@ -14,7 +14,6 @@ from runner.model.link import NO_LINK_IMPAIRMENTS, LinkImpairments, LinkParamete
 from runner.tests.trace.tables import Ack, Frame, Packet, Stream, connection, trace
 from runner.trace.establish import facts
 from runner.trace.measure import sample
-from runner.trace.recording import Recording
 from runner.trace.streams import Transfer
 
 HEADER = 30  # bytes of a packet around its stream data
@@ -316,7 +315,5 @@ class Made:
             forward = LinkParameters(data_rate=cause.advertised, delay=0.0, queue_packets=0, loss=0.0)
             back = LinkParameters(data_rate=cause.advertised // 4, delay=0.0, queue_packets=0, loss=0.0)
         trace_facts = facts(client, server)
-        numbers = sample(client, server, trace_facts, file_sizes=(cause.size,), forward=forward, return_=back)
-        return explain(
-            Transfer(Recording(client, server)), trace_facts, numbers, forward=forward, return_=back, events=events
-        )
+        numbers = sample(Transfer(client, server), trace_facts, file_sizes=(cause.size,), forward=forward, return_=back)
+        return explain(Transfer(client, server), trace_facts, numbers, forward=forward, return_=back, events=events)

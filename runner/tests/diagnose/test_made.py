@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from runner.decode.columns import CLIENT
-from runner.diagnose.explain import DETECTORS
 from runner.diagnose.limits import longest
 from runner.diagnose.path import LinkEvents, first_cover, link_events
 from runner.model.link import LinkChange, LinkImpairments
@@ -235,10 +234,6 @@ def test_spans_follow_each_other_without_a_gap() -> None:
     assert spans[0].limit is Limit.HANDSHAKE
     assert spans[0].start == 0
     assert [span.start for span in spans[1:]] == [span.end for span in spans[:-1]]
-
-
-def test_every_module_of_detectors_is_one() -> None:
-    assert {"bursts", "packet_numbers", "receive_window"} <= DETECTORS.keys()
 
 
 def test_the_first_range_that_covers_a_point_counts() -> None:

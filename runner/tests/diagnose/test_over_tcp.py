@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from runner.decode.columns import CLIENT, SERVER
 from runner.decode.tables import load_tables
 from runner.decode.tcp import decode_tcp
-from runner.diagnose.explain import Explanation, explain, explained, measured, over_tcp, sections_of_tcp
+from runner.diagnose.explain import PATTERNS, Explanation, explain, explained, measured, over_tcp
 from runner.judge.execution import load_truth
 from runner.model.link import LinkParameters
 from runner.model.result import Artifacts, Limit
@@ -18,7 +18,6 @@ from runner.tests.decode.tcp.session import DELAY, MSS, Sent, Tls, Wire, talk
 from runner.tests.records import RECORDINGS
 from runner.trace.establish import facts
 from runner.trace.measure import sample
-from runner.trace.recording import Recording
 from runner.trace.streams import Transfer
 
 SIZE = 2_000_000
@@ -68,8 +67,8 @@ def _made(folder: Path, window: Callable[[int], int], *, receive_window: int = 1
     captures = Wire(window=receive_window).write(folder, segments)
     traces = decode_tcp(*captures, [folder / "keys.log"], kernel_drops=0)
     trace_facts = facts(*traces)
-    numbers = sample(*traces, trace_facts, file_sizes=(SIZE,), forward=LINK, return_=LINK)
-    transfer = Transfer(Recording(*traces))
+    numbers = sample(Transfer(*traces), trace_facts, file_sizes=(SIZE,), forward=LINK, return_=LINK)
+    transfer = Transfer(*traces)
     return over_tcp(explain(transfer, trace_facts, numbers, forward=LINK, return_=LINK))
 
 
@@ -100,7 +99,7 @@ def test_a_window_that_never_grows_is_named(tmp_path: Path) -> None:
     assert [diagnosis.code for diagnosis in explanation.diagnoses] == ["window-never-grew"]
 
 
-@pytest.mark.parametrize("section", sorted(set(sections_of_tcp().values())))
+@pytest.mark.parametrize("section", sorted({pattern.over_tcp for pattern in PATTERNS.values()} - {""}))
 def test_no_section_is_about_quic(section: str) -> None:
     assert section.startswith("RFC ")
     assert not section.startswith(("RFC 9000", "RFC 9001", "RFC 9002"))
@@ -113,8 +112,8 @@ def test_a_kernel_that_probes_the_rtt_is_no_idle_application() -> None:
     record = TypeAdapter(CaseRecord).validate_json((artifacts.folder / "record.json").read_bytes())
     traces = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
     trace_facts = facts(*traces)
-    numbers, truth = measured(*traces, trace_facts, record), load_truth(artifacts.link_truth)
-    explanation = over_tcp(explained(*traces, trace_facts, numbers, record=record, truth=truth))
+    numbers, truth = measured(Transfer(*traces), trace_facts, record), load_truth(artifacts.link_truth)
+    explanation = over_tcp(explained(Transfer(*traces), trace_facts, numbers, record=record, truth=truth))
     assert {diagnosis.code for diagnosis in explanation.diagnoses} == {"fade", "standing-queue"}
     assert any(
         span.limit is Limit.CONGESTION_WINDOW and span.start < 12.4 and span.end > 13.8 for span in explanation.spans

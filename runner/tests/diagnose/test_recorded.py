@@ -24,6 +24,7 @@ from runner.model.result import Artifacts, Limit
 from runner.model.run import CaseRecord
 from runner.trace.establish import facts
 from runner.trace.recording import Recording
+from runner.trace.streams import Transfer
 
 CAUSES = Path(__file__).parents[1] / "recordings" / "causes"
 
@@ -47,8 +48,10 @@ def explanation(name: str) -> Explanation:
     artifacts, record = Artifacts(CAUSES / name), RECORDED[name].record
     client, server = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
     trace_facts = facts(client, server)
-    numbers = measured(client, server, trace_facts, record)
-    return explained(client, server, trace_facts, numbers, record=record, truth=load_truth(artifacts.link_truth))
+    numbers = measured(Transfer(client, server), trace_facts, record)
+    return explained(
+        Transfer(client, server), trace_facts, numbers, record=record, truth=load_truth(artifacts.link_truth)
+    )
 
 
 def codes(name: str) -> set[str]:

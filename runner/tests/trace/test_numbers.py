@@ -17,6 +17,7 @@ from runner.tests.trace.transfer import FILE, FORWARD, ONE_WAY, RETURN, captures
 from runner.trace.establish import facts
 from runner.trace.measure import rtt_samples, sample
 from runner.trace.recording import Recording
+from runner.trace.streams import Transfer
 
 
 def test_numbers_of_both_captures() -> None:
@@ -92,7 +93,7 @@ def test_the_share_of_the_slow_start_bound_counts_both_from_the_first_byte_to_th
             for packet in ordered
         ]
         both = trace(sorted(acked, key=lambda packet: packet.time))
-        return sample(both, both, facts(both, both), file_sizes=(FILE,), forward=link, return_=link)
+        return sample(Transfer(both, both), facts(both, both), file_sizes=(FILE,), forward=link, return_=link)
 
     early, late = shares(0.2), shares(1.0)
     assert early.initial_window_bytes == 2000
@@ -149,7 +150,9 @@ def test_an_unreadable_packet_of_the_server_leaves_no_wrong_count() -> None:
 def test_an_incomplete_transfer_has_no_goodput() -> None:
     client_side, server_side = captures()
     trace_facts = facts(client_side, server_side)
-    larger = sample(client_side, server_side, trace_facts, file_sizes=(FILE, 1), forward=FORWARD, return_=RETURN)
+    larger = sample(
+        Transfer(client_side, server_side), trace_facts, file_sizes=(FILE, 1), forward=FORWARD, return_=RETURN
+    )
     assert larger.goodput is None
     assert larger.ttlb is None
     assert larger.ttfb == pytest.approx(0.4)

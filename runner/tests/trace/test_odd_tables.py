@@ -15,7 +15,6 @@ from runner.tests.trace.tables import Ack, Frame, Packet, Stream, connection, tr
 from runner.trace.establish import facts
 from runner.trace.measure import sample
 from runner.trace.plots import series
-from runner.trace.recording import Recording
 from runner.trace.streams import Transfer
 
 LINK = LinkParameters(data_rate=1_000_000, delay=0.1, queue_packets=25, loss=0.0)
@@ -72,10 +71,12 @@ def test_any_tables_give_facts_numbers_and_series(client: list[Packet] | None, s
     client_side = _capture(client) if client is not None else None
     server_side = _capture(server) if server is not None else None
     trace_facts = facts(client_side, server_side)
-    numbers = sample(client_side, server_side, trace_facts, file_sizes=(30,), forward=LINK, return_=LINK)
-    drawn = series(client_side, server_side, trace_facts, numbers, file_sizes=(30,), forward=LINK, return_=LINK)
+    numbers = sample(Transfer(client_side, server_side), trace_facts, file_sizes=(30,), forward=LINK, return_=LINK)
+    drawn = series(
+        Transfer(client_side, server_side), trace_facts, numbers, file_sizes=(30,), forward=LINK, return_=LINK
+    )
     assert json.loads(json.dumps(drawn, allow_nan=False)) == drawn
-    transfer = Transfer(Recording(client_side, server_side))
+    transfer = Transfer(client_side, server_side)
     why = explain(transfer, trace_facts, numbers, forward=LINK, return_=LINK)
     assert not why.limits or abs(sum(why.limits.values()) - 1) < 1e-9
     assert all(isfinite(diagnosis.start) and isfinite(diagnosis.end) for diagnosis in why.diagnoses)
@@ -114,7 +115,7 @@ def test_retransmissions_equal_those_counted_byte_by_byte(sending: list[tuple[in
     client.append(Packet(1.0, CLIENT, 1))  # the capture lasts until all packets could have arrived
     captures = trace(client), trace(server)
     trace_facts = facts(*captures)
-    numbers = sample(*captures, trace_facts, file_sizes=(1,), forward=LINK, return_=LINK)
+    numbers = sample(Transfer(*captures), trace_facts, file_sizes=(1,), forward=LINK, return_=LINK)
     assert numbers.stream_bytes_sent == total
     assert (numbers.retransmitted_bytes, numbers.spurious_bytes) == (repeated, spurious)
     assert numbers.retransmission_ratio == pytest.approx(total / len(sent) - 1)

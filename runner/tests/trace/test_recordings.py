@@ -34,7 +34,7 @@ def _traces() -> tuple[Trace, Trace]:
 def _analyse() -> tuple[TraceFacts, Sample]:
     client, server = _traces()
     trace_facts = facts(client, server)
-    return trace_facts, sample(client, server, trace_facts, file_sizes=SIZES, forward=LINK, return_=LINK)
+    return trace_facts, sample(Transfer(client, server), trace_facts, file_sizes=SIZES, forward=LINK, return_=LINK)
 
 
 def test_bytes_and_packets_are_those_of_the_qlogs() -> None:
@@ -70,7 +70,7 @@ def test_lost_packets_are_those_that_the_client_never_saw() -> None:
 def test_what_was_sent_again_without_being_lost_is_spurious() -> None:
     """The server's loss detection gave packets up; every retransmission repeats such a packet or is a probe."""
     client, server = _traces()
-    transfer = Transfer(Recording(client, server))
+    transfer = Transfer(client, server)
     assert transfer.sent is not None
     assert transfer.sent_kind is not None
     assert transfer.recording.server is not None
@@ -123,7 +123,7 @@ def test_goodput_is_that_of_the_public_runner(name: str) -> None:
         client, server = (decode_capture(job / "sim" / f"{side}.pcap", keys) for side in ("left", "right"))
     trace_facts = facts(client, server)
     sizes = tuple(stream.server_bytes for stream in trace_facts.connections[0].request_streams)
-    numbers = sample(client, server, trace_facts, file_sizes=sizes, forward=LINK, return_=LINK)
+    numbers = sample(Transfer(client, server), trace_facts, file_sizes=sizes, forward=LINK, return_=LINK)
     first, last = _server_1rtt_by_tshark(capture)
     assert numbers.goodput == pytest.approx(8 * sum(sizes) / (last - first), rel=1e-5)
     assert numbers.efficiency == pytest.approx(8 * sum(sizes) / (last - first) / 1e7, rel=1e-5)
@@ -161,7 +161,7 @@ def test_facts_of_aioquic() -> None:
 def test_series_hold_every_byte() -> None:
     client, server = _traces()
     trace_facts, numbers = _analyse()
-    drawn = series(client, server, trace_facts, numbers, file_sizes=SIZES, forward=LINK, return_=LINK)
+    drawn = series(Transfer(client, server), trace_facts, numbers, file_sizes=SIZES, forward=LINK, return_=LINK)
     assert json.loads(json.dumps(drawn, allow_nan=False)) == drawn
     vantage = drawn["server"]
     assert isinstance(vantage, dict)
@@ -175,7 +175,7 @@ def test_a_capture_that_ends_early_gives_no_goodput() -> None:
     frames = client.stream_frames
     cut = replace(client, stream_frames=frames.slice(0, frames.num_rows // 2))
     trace_facts = facts(cut, server)
-    numbers = sample(cut, server, trace_facts, file_sizes=SIZES, forward=LINK, return_=LINK)
+    numbers = sample(Transfer(cut, server), trace_facts, file_sizes=SIZES, forward=LINK, return_=LINK)
     assert numbers.goodput is None
     assert numbers.stream_bytes_sent == oracle.read(RECORDING).sent
 
@@ -189,7 +189,7 @@ def test_without_keys_nothing_is_claimed_of_protected_packets() -> None:
     assert (connection.alpn, connection.offered_alpn) == ("hq-interop", ("hq-interop",))
     assert connection.undecrypted_packets > 0
     assert connection.first_server_1rtt is not None
-    numbers = sample(client, server, trace_facts, file_sizes=SIZES, forward=LINK, return_=LINK)
+    numbers = sample(Transfer(client, server), trace_facts, file_sizes=SIZES, forward=LINK, return_=LINK)
     assert numbers.first_server_1rtt is not None
     for value in (numbers.goodput, numbers.ttfb, numbers.retransmission_ratio, numbers.lost_packets, numbers.rtt_min):
         assert value is None

@@ -11,6 +11,7 @@ from runner.model.link import LinkParameters
 from runner.model.result import Sample
 from runner.trace.establish import facts
 from runner.trace.measure import sample
+from runner.trace.streams import Transfer
 
 JOBS = Path(__file__).parent.parent / "recordings"
 LINK = LinkParameters(data_rate=10_000_000, delay=0.015, queue_packets=25, loss=0.0)
@@ -26,7 +27,7 @@ def _measure(job: Path, file_sizes: Sequence[int] | None = None) -> Sample:
     trace_facts = facts(client, server)
     sizes = [stream.server_bytes for connection in trace_facts.connections for stream in connection.request_streams]
     sizes = sizes if file_sizes is None else list(file_sizes)
-    return sample(client, server, trace_facts, file_sizes=sizes, forward=LINK, return_=LINK)
+    return sample(Transfer(client, server), trace_facts, file_sizes=sizes, forward=LINK, return_=LINK)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from runner.tests.trace.tables import Ack, Frame, Packet, Stream, connection, tr
 from runner.trace.establish import facts
 from runner.trace.measure import sample
 from runner.trace.plots import series
+from runner.trace.streams import Transfer
 
 FORWARD = LinkParameters(data_rate=1_000_000, delay=0.1, queue_packets=25, loss=0.1)
 RETURN = LinkParameters(data_rate=1_000_000, delay=0.1, queue_packets=25, loss=0.0)
@@ -64,10 +65,14 @@ def captures() -> tuple[Trace, Trace]:
 
 def measure(client_side: Trace | None, server_side: Trace | None) -> Sample:
     trace_facts = facts(client_side, server_side)
-    return sample(client_side, server_side, trace_facts, file_sizes=(FILE,), forward=FORWARD, return_=RETURN)
+    return sample(Transfer(client_side, server_side), trace_facts, file_sizes=(FILE,), forward=FORWARD, return_=RETURN)
 
 
 def draw(client_side: Trace | None, server_side: Trace | None) -> dict[str, Any]:
     trace_facts = facts(client_side, server_side)
-    numbers = sample(client_side, server_side, trace_facts, file_sizes=(FILE,), forward=FORWARD, return_=RETURN)
-    return series(client_side, server_side, trace_facts, numbers, file_sizes=(FILE,), forward=FORWARD, return_=RETURN)
+    numbers = sample(
+        Transfer(client_side, server_side), trace_facts, file_sizes=(FILE,), forward=FORWARD, return_=RETURN
+    )
+    return series(
+        Transfer(client_side, server_side), trace_facts, numbers, file_sizes=(FILE,), forward=FORWARD, return_=RETURN
+    )

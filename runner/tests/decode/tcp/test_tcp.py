@@ -15,6 +15,7 @@ from runner.tests.decode.tcp.session import DELAY, MSS, Sent, Tls, Wire, talk
 from runner.trace.establish import facts
 from runner.trace.measure import sample
 from runner.trace.recording import Recording
+from runner.trace.streams import Transfer
 
 CONTENT = bytes(range(256)) * 200
 LINK = LinkParameters(data_rate=20_000_000, delay=DELAY, queue_packets=125, loss=0.0)
@@ -130,7 +131,9 @@ def test_the_response_is_the_servers_stream_without_tickets_settings_and_alerts(
 def test_the_numbers_are_those_of_the_time_table(recorded: tuple[Tls, Trace, Trace, str]) -> None:
     tls, client_side, server_side, _ = recorded
     trace_facts = facts(client_side, server_side)
-    numbers = sample(client_side, server_side, trace_facts, file_sizes=(len(CONTENT),), forward=LINK, return_=LINK)
+    numbers = sample(
+        Transfer(client_side, server_side), trace_facts, file_sizes=(len(CONTENT),), forward=LINK, return_=LINK
+    )
     before = len(_pieces(tls.marks["finished"], tls.marks["response"]))
     response = len(_pieces(tls.marks["response"], tls.marks["end"]))
     began = RESPONSE + 0.02 + DELAY
@@ -172,7 +175,9 @@ def test_without_a_key_log_nothing_is_claimed(tmp_path: Path) -> None:
     trace_facts = facts(client_side, server_side)
     assert trace_facts.unread_packets
     assert {group.type for group in trace_facts.unread} == {"handshake"}
-    numbers = sample(client_side, server_side, trace_facts, file_sizes=(len(CONTENT),), forward=LINK, return_=LINK)
+    numbers = sample(
+        Transfer(client_side, server_side), trace_facts, file_sizes=(len(CONTENT),), forward=LINK, return_=LINK
+    )
     assert (numbers.goodput, numbers.ttlb, numbers.handshake_time) == (None, None, None)
 
 
@@ -237,7 +242,7 @@ def test_damaged_captures_are_read_without_an_error(tmp_path: Path, seed: int) -
                 data[at : at + 4] = draw.choice([b"\0\0\0\0", b"\xff\xff\xff\xff"])
         path.write_bytes(data)
     trace_facts = facts(*(traces := decode_tcp(*paths, [tmp_path / "keys.log"])))
-    sample(*traces, trace_facts, file_sizes=(20_000,), forward=LINK, return_=LINK)
+    sample(Transfer(*traces), trace_facts, file_sizes=(20_000,), forward=LINK, return_=LINK)
 
 
 def test_a_capture_that_begins_behind_the_syn_has_the_connection(tmp_path: Path) -> None:
