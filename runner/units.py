@@ -5,8 +5,15 @@ import re
 # Control characters, marks that change the direction of text, separators of lines, and surrogates. Images can write
 # such characters into logs, names, packets and other values.
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+NARROW = "\u202f"  # narrow no-break space, between a number and its unit
 KIB = 1024
 MIB = 1024 * 1024
+
+
+def format_digits(value: float) -> str:
+    """Three significant digits and at most two decimals: `0.04`, `9.41`, `18.9`, `1,204`."""
+    size = abs(value)
+    return f"{value:,.{0 if size >= 99.95 else 1 if size >= 9.995 else 2}f}"
 
 
 def format_duration(seconds: float) -> str:

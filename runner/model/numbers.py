@@ -4,6 +4,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.units import NARROW, format_digits
+
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
@@ -20,6 +22,22 @@ class Number:
     group: str
     since: int = 1  # the first version of the definitions that has this formula
     at_sender: bool = False  # True: the number needs a capture at the sender
+
+    @property
+    def factor(self) -> float:
+        """The factor that converts a value in SI units to the printed unit."""
+        return UNITS[self.shown_in]
+
+    def number(self, value: float) -> str:
+        """The value without its unit."""
+        scaled = value * self.factor
+        return f"{scaled:,.0f}" if self.whole else format_digits(scaled)
+
+    def text(self, value: float | None) -> str:
+        """The value with its unit, after a narrow no-break space; `–` when the value is unknown."""
+        if value is None:
+            return "–"
+        return f"{self.number(value)}{NARROW}{self.shown_in}".rstrip(NARROW)
 
 
 UNITS = {

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from urllib.parse import quote
@@ -12,58 +12,11 @@ from markupsafe import Markup, escape
 
 from runner.compare.rankings import Modes, two_modes
 from runner.compare.stats import Attempts, Summary, count, median_iteration, rate_text, summarise
-from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number
+from runner.model.numbers import BY_KEY, DEFINITIONS, PAIR_NUMBERS
 from runner.model.result import Finding, Outcome, PublicVerdict, Reading, Result, Sample
 from runner.model.run import CaseRecord, Job, Kind, Run
 from runner.model.stack import PageLoad
-from runner.units import format_duration, format_size
-
-# Formats the numbers of `runner.model.numbers` for pages: digits and units.
-
-NARROW = "\u202f"  # narrow no-break space, between a number and its unit
-
-
-def digits(value: float) -> str:
-    """Three significant digits and at most two decimals: `0.04`, `9.41`, `18.9`, `1,204`."""
-    size = abs(value)
-    return f"{value:,.{0 if size >= 99.95 else 1 if size >= 9.995 else 2}f}"
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A unit as it is printed, and the factor that converts a value in SI units to it."""
-
-    name: str
-    factor: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metric(Number):
-    """A number of `runner.model.numbers` as pages show it."""
-
-    @cached_property
-    def unit(self) -> Unit:
-        return Unit(self.shown_in, UNITS[self.shown_in])
-
-    def number(self, value: float) -> str:
-        """The value without its unit."""
-        scaled = value * self.unit.factor
-        return f"{scaled:,.0f}" if self.whole else digits(scaled)
-
-    def text(self, value: float | None) -> str:
-        """The value with its unit; `–` when the value is unknown."""
-        if value is None:
-            return "–"
-        return f"{self.number(value)}{NARROW}{self.unit.name}".rstrip(NARROW)
-
-
-def shown(number: Number) -> Metric:
-    """The number as a metric, which pages can print with its unit."""
-    return Metric(**asdict(number))
-
-
-METRICS: tuple[Metric, ...] = tuple(map(shown, PAIR_NUMBERS))
-BY_KEY: dict[str, Metric] = {metric.key: metric for metric in METRICS}
+from runner.units import NARROW, format_duration, format_size
 
 # The metrics that a matrix can show. Without scripts it shows the first metric.
 SWITCHABLE = ("ttlb", "goodput", "efficiency", "retransmission_ratio", "handshake_time")
@@ -171,7 +124,9 @@ class Cell:
     @cached_property
     def summaries(self) -> dict[str, Summary]:
         """The summary of each metric over the iterations that succeeded and ran over the cell's protocol."""
-        summaries = {metric.key: summarise(value(sample, metric.key) for sample in self._samples) for metric in METRICS}
+        summaries = {
+            metric.key: summarise(value(sample, metric.key) for sample in self._samples) for metric in PAIR_NUMBERS
+        }
         return {key: summary for key, summary in summaries.items() if summary is not None}
 
     @cached_property

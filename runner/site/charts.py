@@ -11,8 +11,9 @@ from markupsafe import Markup, escape
 
 from runner.model.link import LinkChange, LinkParameters, SegmentRecord
 from runner.paths import ROOT
-from runner.site.cells import digits, step_of
+from runner.site.cells import step_of
 from runner.site.series import Frames, Series, curve
+from runner.units import format_digits
 
 # The axes of all drawings, as inline SVG: the area of the values, ticks, grid and names.
 
@@ -432,7 +433,7 @@ def _heat_cell(
     drawing.parts.append(
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide - 2}" height="{high - 2}" fill="{back}"/>'
         f'<text x="{x + wide / 2 - 1:.1f}" y="{y + 16:.1f}" text-anchor="middle" style="fill:{ink}">'
-        f"{escape(sign if number is None else digits(number))}</text>"
+        f"{escape(sign if number is None else format_digits(number))}</text>"
     )
 
 
@@ -539,7 +540,7 @@ def sky(segment: SegmentRecord, *, end: float, title: str) -> Markup:
             left, right = area.at(begin, 0)[0], area.at(over, 0)[0]
             drawing.parts.append(
                 f'<rect class="box g6" x="{left:.1f}" y="{area.top}" width="{max(right - left, 1.0):.1f}" '
-                f'height="{_PANEL}"><title>handover, {digits(begin)} to {digits(over)} s</title></rect>'
+                f'height="{_PANEL}"><title>handover, {format_digits(begin)} to {format_digits(over)} s</title></rect>'
             )
         y_axis(drawing, area, Axis(label=label, unit=unit))
         if place == len(shown) - 1:
@@ -640,8 +641,8 @@ def _limits(area: Area, series: Series) -> str:
         left, right = (area.at(min(at, area.x[1]), 0)[0] for at in (start, end))
         parts.append(
             f'<rect class="{limit_class(limit)}" x="{left:.1f}" y="{area.top + area.height - _STRIP}" '
-            f'width="{right - left:.1f}" height="{_STRIP}"><title>{escape(limit)}, {digits(start)} to '
-            f"{digits(end)} s</title></rect>"
+            f'width="{right - left:.1f}" height="{_STRIP}"><title>{escape(limit)}, {format_digits(start)} to '
+            f"{format_digits(end)} s</title></rect>"
         )
     return "".join(parts)
 
@@ -662,7 +663,7 @@ def _marks(area: Area, marks: dict[str, float]) -> str:
         parts.append(f'<path class="mark" d="M{x:.1f},{y - 8:.1f}V{area.top + area.height}"/>')
         parts.append(
             f'<text x="{x + (4 if left else -4):.1f}" y="{y:.1f}" text-anchor="{"start" if left else "end"}">'
-            f"{label} {digits(at)} s</text>"
+            f"{label} {format_digits(at)} s</text>"
         )
     return "".join(parts)
 

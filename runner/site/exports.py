@@ -17,9 +17,10 @@ from pydantic import TypeAdapter
 
 from runner.compare import report
 from runner.compare.rankings import Modes, RankedStack
+from runner.model.numbers import BY_KEY, PAIR_NUMBERS
 from runner.model.result import DROPS, Outcome, Result, Sample
 from runner.model.run import RUN_SCHEMA, Kind, Run
-from runner.site.cells import BY_KEY, METRICS, Cell, moment, run_sentence
+from runner.site.cells import Cell, moment, run_sentence
 from runner.site.view import RunView
 from runner.site.writer import rendered
 from runner.store.runs import RunFolder
@@ -128,7 +129,7 @@ def cell_rows(view: RunView) -> list[Row]:
     """
     rows = []
     for cell in view.table.values():
-        for metric in METRICS:
+        for metric in PAIR_NUMBERS:
             summary = cell.summaries.get(metric.key)
             if summary is None:
                 continue

@@ -5,9 +5,10 @@ from typing import TypedDict
 
 from runner.compare.conditions import trust
 from runner.compare.report import ChangeLine, change_lines
+from runner.model.numbers import BY_KEY
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, ClientKind, Kind
-from runner.site.cells import BY_KEY, COLOURED, Cell, ordered_cases, step_of
+from runner.site.cells import COLOURED, Cell, ordered_cases, step_of
 from runner.site.view import RunView
 from runner.units import format_count
 

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from runner.compare.stats import Attempts
+from runner.model.numbers import BY_KEY
 from runner.model.result import Outcome
 from runner.model.run import Kind
 from runner.model.stack import NO_VIA
-from runner.site.cells import BY_KEY, NARROW, Cell, amount, run_sentence
+from runner.site.cells import Cell, amount, run_sentence
 from runner.site.charts import Mark
 from runner.site.pages import has_stacks
 from runner.site.view import Decision, RunView
+from runner.units import NARROW
 
 # The sentences at the top of a run's overview, made from its numbers.
 
@@ -266,7 +268,7 @@ def marks(
     """A mark at the median of each cell that has the metric, in the metric's unit or in per cent of `full`. `groups`:
     the number of the colour of each server."""
     unit = BY_KEY[metric]
-    factor = unit.unit.factor if full is None else 100 / full
+    factor = unit.factor if full is None else 100 / full
     rows = []
     for cell in cells:
         summary = cell.summaries.get(metric)

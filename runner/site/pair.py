@@ -2,7 +2,7 @@
 
 import zlib
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 from markupsafe import Markup
 
 from runner.compare.stats import Summary, summarise
-from runner.model.numbers import DOWNLOAD_NUMBERS, PAGE_NUMBERS
+from runner.model.numbers import BY_KEY, DOWNLOAD_NUMBERS, PAGE_NUMBERS, PAIR_NUMBERS, Number
 from runner.model.result import Finding, Invariant, Outcome, Result, Sample
 from runner.model.run import ClientKind, Run
 from runner.model.stack import PageLoad
 from runner.site import cells, charts
-from runner.site.cells import BY_KEY, METRICS, Cell, Metric, value
+from runner.site.cells import Cell, value
 from runner.site.series import Download, Series, coded, load_series, plot_document, publish
 from runner.site.view import RunView, digest
 from runner.site.writer import Progress, Writer, every, printable_json, script_json
@@ -68,7 +68,7 @@ def pair_context(
         "transfer": cells.transfer_facts(cell.case, [cell]),
         "tiles": [(BY_KEY[key], cell.summaries[key]) for key in _TILES if key in cell.summaries],
         "groups": _groups(cell.summaries),
-        "notes": notes(cell.results),
+        "notes": distinct(cell.results, "notes"),
         "judged": [result for result in cell.results if result.public is not None],
         "public_differs": any(result.public and result.public.outcome is not result.outcome for result in cell.results),
         "limits": _limits(cell.results),
@@ -85,19 +85,18 @@ def pair_context(
 def load_context(run: Run, cell: Cell, *, downloads: Mapping[int, Sequence[Download]]) -> dict[str, Any]:
     """The variables of the template `load_cell.html`, for a download or a page load. `downloads` is by iteration."""
     source, numbers = ("page", PAGE_NUMBERS) if cell.case.page else ("sample", DOWNLOAD_NUMBERS)
-    metrics = [cells.shown(number) for number in numbers]
     succeeded = [result for result in cell.results if result.outcome is Outcome.SUCCEEDED]
     summaries = [
-        (metric, summarise(value(getattr(result, source), metric.key) for result in succeeded)) for metric in metrics
+        (metric, summarise(value(getattr(result, source), metric.key) for result in succeeded)) for metric in numbers
     ]
-    return _common(cell, metrics, source, downloads) | {
+    return _common(cell, numbers, source, downloads) | {
         "middlebox": run.middleboxes.get(cell.via),
         "tiles": [(metric, summary) for metric, summary in summaries if summary is not None],
     }
 
 
 def _common(
-    cell: Cell, columns: Sequence[Metric], source: str, downloads: Mapping[int, Sequence[Download]]
+    cell: Cell, columns: Sequence[Number], source: str, downloads: Mapping[int, Sequence[Download]]
 ) -> dict[str, Any]:
     """The variables of both templates. `source`: the field of a result that has the numbers of the columns."""
     return {
@@ -105,13 +104,13 @@ def _common(
         "verdict": cells.outcomes_text(cell.results, "iteration") + "." if cell.results else "Not run yet.",
         "columns": columns,
         "rows": [_row(result, columns, getattr(result, source), downloads) for result in cell.results],
-        "reasons": reasons(cell.results),
+        "reasons": distinct(cell.results, "findings"),
     }
 
 
 def _row(
     result: Result,
-    columns: Sequence[Metric],
+    columns: Sequence[Number],
     numbers: Sample | PageLoad | None,
     downloads: Mapping[int, Sequence[Download]],
 ) -> IterationRow:
@@ -139,9 +138,9 @@ def _sky(cell: Cell, shown: int | None, series: Mapping[int, Series]) -> Markup:
     return charts.sky(link.satellite, end=end, title=f"The link in iteration {shown}")
 
 
-def _groups(summaries: Mapping[str, Summary]) -> dict[str, list[tuple[Metric, Summary]]]:
-    groups: dict[str, list[tuple[Metric, Summary]]] = {}
-    for metric in METRICS:
+def _groups(summaries: Mapping[str, Summary]) -> dict[str, list[tuple[Number, Summary]]]:
+    groups: dict[str, list[tuple[Number, Summary]]] = {}
+    for metric in PAIR_NUMBERS:
         if metric.key in summaries:
             groups.setdefault(metric.group, []).append((metric, summaries[metric.key]))
     return groups
@@ -156,22 +155,14 @@ def _limits(results: Sequence[Result]) -> list[str]:
     return sorted((limit for limit in total if total[limit] >= _LEAST_SHARE), key=lambda limit: -total[limit])
 
 
-def reasons(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
-    """Each distinct finding, with the iterations in which it occurred. Its text and its log come from the first of
-    these iterations."""
-    return _distinct((result.iteration, finding) for result in results for finding in result.findings)
-
-
-def notes(results: Sequence[Result]) -> list[tuple[Finding, list[int]]]:
-    """Each distinct note, with the iterations in which it occurred."""
-    return _distinct((result.iteration, note) for result in results for note in result.notes)
-
-
-def _distinct(findings: Iterable[tuple[int, Finding]]) -> list[tuple[Finding, list[int]]]:
-    distinct: dict[tuple[str, str], tuple[Finding, list[int]]] = {}
-    for iteration, finding in findings:
-        distinct.setdefault((finding.code, finding.role), (finding, []))[1].append(iteration)
-    return list(distinct.values())
+def distinct(results: Sequence[Result], kind: str) -> list[tuple[Finding, list[int]]]:
+    """Each distinct finding of the `kind` (`findings` or `notes`), with the iterations in which it occurred. Its text
+    and its log come from the first of these iterations."""
+    found: dict[tuple[str, str], tuple[Finding, list[int]]] = {}
+    for result in results:
+        for finding in getattr(result, kind):
+            found.setdefault((finding.code, finding.role), (finding, []))[1].append(result.iteration)
+    return list(found.values())
 
 
 def _plot(cell: Cell, series: Mapping[int, Series], shown: int | None) -> dict[str, Any]:

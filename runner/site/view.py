@@ -22,9 +22,10 @@ from runner.compare.conditions import differences
 from runner.compare.rankings import Correlation, RankedStack, Share, Shares, groups, ranking, shares, spearman
 from runner.compare.stats import Summary
 from runner.errors import UsageError
+from runner.model.numbers import BY_KEY
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Kind, Run
-from runner.site.cells import BY_KEY, Cell, Cells, cells, names, ordered_cases, tells_rates
+from runner.site.cells import Cell, Cells, cells, names, ordered_cases, tells_rates
 from runner.store.runs import RunFolder
 
 # Explains why goodput and delivery time rank stacks differently: their intervals begin and end at different

@@ -20,15 +20,16 @@ from markupsafe import Markup
 
 from runner.files import remove_tree
 from runner.model.link import real_link_sentences
+from runner.model.numbers import BY_KEY
 from runner.model.run import Run
 from runner.model.stack import carried
 from runner.paths import ROOT
 from runner.site import charts
-from runner.site.cells import BY_KEY, SIGNS, STEPS, amount, digits, host_text, moment, step_of, subscript
+from runner.site.cells import SIGNS, STEPS, amount, host_text, moment, step_of, subscript
 from runner.site.charts import limit_class
 from runner.site.pages import navigation
 from runner.site.view import MARKER, RunView, case_href, stack_href
-from runner.units import format_data_rate, format_duration, format_size, printable
+from runner.units import format_data_rate, format_digits, format_duration, format_size, printable
 
 # Renders templates and writes the files of the site.
 
@@ -77,7 +78,7 @@ def _environment() -> Environment:
         "duration": format_duration,
         "data_rate": format_data_rate,
         "size": format_size,
-        "digits": digits,
+        "digits": format_digits,
         "url": quote,
         "host": host_text,
         "subscript": subscript,

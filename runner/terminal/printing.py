@@ -14,7 +14,7 @@ from rich.table import Column, Table
 from runner.model.deployment import REAL, best_clock, estimate
 from runner.model.deployment import Progress as Event
 from runner.model.link import LinkParameters, LinkPlan, LinkRecord, real_link_sentences
-from runner.model.numbers import DEFINITIONS, PAIR_NUMBERS, UNITS, Number, is_current
+from runner.model.numbers import PAIR_NUMBERS, is_current
 from runner.model.result import (
     IMPAIRED,
     Artifacts,
@@ -30,7 +30,7 @@ from runner.model.result import (
 from runner.model.run import CaseRecord, Check, Job, Kind, Run
 from runner.model.stack import HTTP09, Knob, Middlebox, PageLoad, carried
 from runner.plan.jobs import LOGS
-from runner.units import format_count, format_data_rate, format_duration, format_size
+from runner.units import NARROW, format_count, format_data_rate, format_duration, format_size
 
 # Prints middleboxes, emulated links, and how a job's traffic passed through a middlebox.
 
@@ -190,16 +190,9 @@ def sample_table(sample: Sample) -> Table:
     for number in PAIR_NUMBERS:
         value = getattr(sample, number.key)
         if value is not None:
-            table.add_row(number.label, number_text(number, value, sample.definitions))
+            older = "" if is_current(number.key, sample.definitions) else "  (older formula)"
+            table.add_row(number.label, number.text(value).replace(NARROW, " ") + older)
     return table
-
-
-def number_text(number: Number, value: float, definitions: int = DEFINITIONS) -> str:
-    """A value with its unit. A value that was computed with an older formula is marked."""
-    scaled = value * UNITS[number.shown_in]
-    text = f"{scaled:,.0f}" if number.whole else f"{scaled:,.4g}" if abs(scaled) < 1e4 else f"{scaled:,.0f}"
-    older = "" if is_current(number.key, definitions) else "  (older formula)"
-    return f"{text} {number.shown_in}".rstrip() + older
 
 
 def truth_table(truth: LinkTruth) -> Table:

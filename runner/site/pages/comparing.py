@@ -9,11 +9,14 @@ from markupsafe import Markup
 
 from runner.compare import report
 from runner.compare.rankings import spearman
+from runner.model.numbers import BY_KEY
 from runner.model.run import Kind
-from runner.site.cells import BY_KEY, NARROW, Cell
+from runner.site.cells import Cell
 from runner.site.charts import Axis, Mark, scatter
 from runner.site.pages import Page, Pages
+from runner.site.pages.overview import changed_rows
 from runner.site.view import RunView, controller
+from runner.units import NARROW
 
 NAV = (3, "Compare", "compare.html")
 NEEDS = "stacks"
@@ -34,7 +37,7 @@ def pages(view: RunView) -> Pages:
         "two_runs": _two_runs(view),
         "changes": view.changes,
         "previous": view.previous,
-        "every_change": _every_change(view),
+        "every_change": changed_rows(view),
         "head": report.HEAD,
     }
     yield Page("compare.html", "compare.html", context)
@@ -139,8 +142,8 @@ def _two_runs(view: RunView) -> list[tuple[str, Markup]]:
         numbers = groups(view, "server")
         marks = [
             Mark(
-                x=old[pair].summaries["ttlb"].median * delivery.unit.factor,
-                y=new[pair].summaries["ttlb"].median * delivery.unit.factor,
+                x=old[pair].summaries["ttlb"].median * delivery.factor,
+                y=new[pair].summaries["ttlb"].median * delivery.factor,
                 title=f"{pair[1]} → {pair[0]}: {delivery.text(old[pair].summaries['ttlb'].median)} before, "
                 f"{delivery.text(new[pair].summaries['ttlb'].median)} now",
                 href=new[pair].href,
@@ -159,9 +162,3 @@ def _two_runs(view: RunView) -> list[tuple[str, Markup]]:
         if chart:
             tables.append((case, chart))
     return tables
-
-
-def _every_change(view: RunView) -> list[tuple[str, tuple[str, ...]]]:
-    if view.changes is None:
-        return []
-    return [(row.state.value, row.fields) for row in report.rows(view.changes, everything=False)]

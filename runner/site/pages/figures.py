@@ -7,10 +7,11 @@ from typing import Any
 from markupsafe import Markup
 
 from runner.model.deployment import REAL
+from runner.model.numbers import BY_KEY
 from runner.model.result import Outcome, Result
 from runner.model.run import Kind
 from runner.site import charts, exports, headlines
-from runner.site.cells import BY_KEY, Cell
+from runner.site.cells import Cell
 from runner.site.charts import Axis, Mark, Strip, curves, heat, lines, scatter, standalone, strips
 from runner.site.pages import Asset, Page, Pages
 from runner.site.pages.comparing import groups, relation, scatter_marks

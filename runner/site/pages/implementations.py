@@ -9,9 +9,10 @@ from markupsafe import Markup
 
 from runner.compare.rankings import RankedStack
 from runner.compare.stats import Attempts, Summary, summarise
+from runner.model.numbers import BY_KEY
 from runner.model.run import Kind
 from runner.site import headlines
-from runner.site.cells import BY_KEY, Cell, ordered_cases
+from runner.site.cells import Cell, ordered_cases
 from runner.site.charts import Axis, Mark, Strip, lines, strips
 from runner.site.pages import Page, Pages
 from runner.site.view import RunView, case_href, stack_href, stack_path

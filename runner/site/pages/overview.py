@@ -9,12 +9,13 @@ from typing import Any
 from markupsafe import Markup
 
 from runner.compare import report
+from runner.model.numbers import BY_KEY, PAIR_NUMBERS
 from runner.model.result import Finding
 from runner.model.run import CaseRecord, ClientKind, Kind
 from runner.model.stack import NO_VIA
 from runner.site import cells as words
 from runner.site import headlines
-from runner.site.cells import BY_KEY, COLOURED, METRICS, SIGNS, STATISTICS, SWITCHABLE, Cell, ordered_cases, step_of
+from runner.site.cells import COLOURED, SIGNS, STATISTICS, SWITCHABLE, Cell, ordered_cases, step_of
 from runner.site.front_data import stack_names
 from runner.site.pages import Page, Pages, has_stacks
 from runner.site.pages.vias import ViaRow, findings, rows_of, sentences, visibility
@@ -264,10 +265,10 @@ def context(view: RunView) -> dict[str, Any]:
             "labels": sorted({cell.label for cell in view.table.values()} - {""}),
             "refuted": any(cell.refuted for cell in view.table.values()),
             "modes": any(cell.modes for cell in view.table.values()),
-            "metrics": METRICS,
+            "metrics": PAIR_NUMBERS,
             "switchable": [BY_KEY[key] for key in SWITCHABLE],
             "statistics": STATISTICS,
-            "units": {key: (BY_KEY[key].unit.factor, BY_KEY[key].unit.name) for key in SWITCHABLE},
+            "units": {key: (BY_KEY[key].factor, BY_KEY[key].shown_in) for key in SWITCHABLE},
         }
     )
 

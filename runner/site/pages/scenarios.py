@@ -8,10 +8,11 @@ from typing import Any
 from markupsafe import Markup
 
 from runner.compare.stats import Summary, summarise
+from runner.model.numbers import BY_KEY
 from runner.model.result import DROPS, DirectionTruth, LinkTruth, Outcome
 from runner.model.run import CaseRecord, Kind
 from runner.site import headlines
-from runner.site.cells import BY_KEY, Cell, tells_rates, transfer_facts
+from runner.site.cells import Cell, tells_rates, transfer_facts
 from runner.site.charts import Axis, Strip, sky, strips
 from runner.site.pages import Page, Pages
 from runner.site.view import RunView, case_path, stack_href

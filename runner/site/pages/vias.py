@@ -19,10 +19,11 @@ from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, ClientKind
 from runner.model.stack import NO_VIA, Sight
 from runner.site import headlines
-from runner.site.cells import NARROW, Cell, amount, digits, listed, run_sentence
+from runner.site.cells import Cell, amount, listed, run_sentence
 from runner.site.charts import Axis, Mark, curves, lines
 from runner.site.pages import Page, Pages
 from runner.site.view import RunView
+from runner.units import NARROW, format_digits
 
 # Finds middlebox variants that differ in one parameter, and the axis that shows its values.
 
@@ -442,7 +443,7 @@ def _clearest(rows: Sequence[ViaRow]) -> Iterator[str]:
 
 def value(best: Winner) -> str:
     """The winner's median with its unit."""
-    return f"{digits(best.value)}{NARROW}s"
+    return f"{format_digits(best.value)}{NARROW}s"
 
 
 def _percent(fraction: float) -> str:

@@ -3,15 +3,20 @@ from dataclasses import fields
 
 import pytest
 
+from runner.model.numbers import BY_KEY, PAIR_NUMBERS
 from runner.model.result import Sample
 from runner.paths import ROOT
 from runner.site import cells
-from runner.site.cells import BY_KEY, METRICS, SWITCHABLE, digits, value
+from runner.site.cells import SWITCHABLE, value
+from runner.units import format_digits
 
 
 def test_every_number_of_a_sample_is_shown_with_a_definition() -> None:
-    assert {metric.key for metric in METRICS} == {field.name for field in fields(Sample)} - {"file_size", "definitions"}
-    assert all(metric.formula for metric in METRICS)
+    assert {metric.key for metric in PAIR_NUMBERS} == {field.name for field in fields(Sample)} - {
+        "file_size",
+        "definitions",
+    }
+    assert all(metric.formula for metric in PAIR_NUMBERS)
     assert set(SWITCHABLE) <= set(BY_KEY)
 
 
@@ -20,8 +25,8 @@ def test_every_number_of_a_sample_is_shown_with_a_definition() -> None:
     [(0.0, "0.00"), (0.041, "0.04"), (9.994, "9.99"), (9.996, "10.0"), (99.97, "100"), (1204.4, "1,204")],
 )
 def test_three_digits_and_at_most_two_decimals(number: float, text: str) -> None:
-    assert digits(number) == text
-    assert digits(-number).lstrip("-") == text
+    assert format_digits(number) == text
+    assert format_digits(-number).lstrip("-") == text
 
 
 def test_numbers_have_their_units() -> None:
