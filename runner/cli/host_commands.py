@@ -30,13 +30,14 @@ from runner.images import setup
 from runner.images import setup as examination
 from runner.images.setup import examine_host
 from runner.model.run import NightRecord, NightState
-from runner.nights.night import NIGHT, SYSTEMD, cron_line, install, load_night, unit_names
+from runner.nights.night import NIGHT, SYSTEMD, Night, cron_line, install, load_night, unit_names
 from runner.paths import IMPLEMENTATIONS, INSTALLED, ROOT
 from runner.places.workers.worker import PORT, Address, Invitation, accepted, invitation_folder, schedule, use_dask
 from runner.plan.catalog import load_catalog, load_implementations
+from runner.plan.choice import choose
 from runner.plan.jobs import LOGS
 from runner.plan.links import declared_links
-from runner.plan.options import BuildOptions, JobOptions
+from runner.plan.options import BuildOptions, JobOptions, MatrixOptions
 from runner.terminal import printing
 from runner.terminal.printing import emulated_links_table, knobs_table, middleboxes_table
 from runner.units import format_duration
@@ -261,6 +262,22 @@ file_option = click.option(
 )
 
 
+def _load_night(path: Path) -> Night:
+    """The night, whose runs have options that `run` takes. Raises UsageError with the file, the run and the mistake."""
+    from runner.cli.run_commands import run as command
+
+    loaded = load_night(path)
+    for each in loaded.runs:
+        try:
+            with command.make_context("run", list(each.arguments), obj=IMPLEMENTATIONS) as context:
+                options = MatrixOptions(implementations=IMPLEMENTATIONS, **context.params)
+            choose(options, load_catalog(IMPLEMENTATIONS), None)
+        except (click.ClickException, UsageError) as error:
+            mistake = error.format_message() if isinstance(error, click.ClickException) else error
+            raise UsageError(f"{path}, run '{each.name}', options: {mistake}") from error
+    return loaded
+
+
 @main.group()
 def night() -> None:
     """Run the matrix every night, as night.json describes (docs/nights.md)."""
@@ -277,7 +294,7 @@ def run(path: Path) -> None:
     """
     from runner.nights.night import NightWork
 
-    work = NightWork(night=load_night(path), logs=LOGS, site=SITE, say=lambda text: out.print(escape(text)))
+    work = NightWork(night=_load_night(path), logs=LOGS, site=SITE, say=lambda text: out.print(escape(text)))
     record = work.run()
     for line in record.news:
         out.print(escape(line), soft_wrap=True)
@@ -293,7 +310,7 @@ def status(path: Path) -> None:
     """
     from runner.nights.night import load_records, night_folder
 
-    loaded = load_night(path)
+    loaded = _load_night(path)
     records = load_records(night_folder(LOGS, loaded.name))
     if not records:
         out.print(f"No night of {loaded.name} has run yet: ./bentpipe night run begins one.")
@@ -341,7 +358,7 @@ def install_(path: Path, folder: Path, cron: bool) -> None:
 
     Writes a service and a timer.
     """
-    loaded = load_night(path)
+    loaded = _load_night(path)
     if cron:
         click.echo(cron_line(loaded, path))
         return

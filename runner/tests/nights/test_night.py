@@ -48,7 +48,7 @@ from runner.plan.catalog import Catalog
 from runner.site import render
 from runner.store.runs import RunFolder, find_runs
 from runner.tests.campaign.recorded import execute, recorded_run
-from runner.tests.nights.test_plan import written
+from runner.tests.nights.test_plan import RUN, written
 
 BAD = {"name": "bad", "options": "--case no-such-case"}
 
@@ -337,3 +337,17 @@ def test_before_the_first_night_the_status_is_told(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(host_commands, "LOGS", tmp_path / "logs")
     done = CliRunner().invoke(main, ["night", "status", "--file", str(written(tmp_path))], catch_exceptions=False)
     assert done.exit_code == 0
+
+
+@pytest.mark.parametrize("command", [["status"], ["install", "--cron"], ["run"]])
+@pytest.mark.parametrize(
+    ("options", "sentence"), [("--cas sat", "No such option '--cas'"), ("--case satt", "there is no case 'satt'")]
+)
+def test_a_misspelled_option_of_a_run_is_told_before_the_night(
+    tmp_path: Path, command: list[str], options: str, sentence: str
+) -> None:
+    path = written(tmp_path, runs=[RUN | {"options": options}])
+    done = CliRunner().invoke(main, ["night", *command, "--file", str(path)])
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception).startswith(f"{path}, run '{RUN['name']}', options: ")
+    assert sentence in str(done.exception)
