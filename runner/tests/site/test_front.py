@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lab.run_folders import case, measured, run
+from runner.compare.conditions import trust
 from runner.model.result import Diagnosis, Finding, Outcome, Result
 from runner.model.run import Job, Kind, NightRecord, NightState, Run, Stage
 from runner.site import render
@@ -214,6 +215,22 @@ def test_a_run_with_an_error_can_be_trusted_except_for_that_job(tmp_path: Path) 
     told = "can be trusted except for 1 job"
     assert f"Trust : this run {told}: 54 of 54 jobs done, 1 ended as an error (engine 1)" in text
     assert f"✓ {told} n-0" in text
+
+
+@pytest.mark.parametrize(
+    ("planned", "errors", "verdict"),
+    [(20, 0, "can be trusted"), (30, 0, "is not complete"), (20, 2, "is doubtful"), (30, 2, "is doubtful")],
+)
+def test_an_interrupted_run_is_not_complete_and_one_with_many_errors_is_doubtful(
+    planned: int, errors: int, verdict: str
+) -> None:
+    jobs = [Job(server="quinn", client="aioquic", case="hs", iteration=number) for number in range(1, 21)]
+    error = _finding("engine", "the engine was away")
+    results = [
+        *(Result.of(job, Outcome.ERROR, error) for job in jobs[:errors]),
+        *(Result.of(job, Outcome.SUCCEEDED) for job in jobs[errors:]),
+    ]
+    assert trust(planned, results).verdict == verdict
 
 
 def test_tonight_says_what_changed_is_new_was_disturbed_and_can_be_trusted(tmp_path: Path) -> None:
