@@ -217,8 +217,13 @@ def packets_(options: JobOptions, name: str, display_filter: str, vantage: str, 
     folder, result = stored_result(name)
     require_tool("tshark", purpose="tshark reads the packets.", assume_yes=options.yes, console=err)
     more = ("-O", "quic") if details else ()
+    found = False
     for line in notebook.tshark(folder.own(result.job), *more, display_filter=display_filter, vantage=vantage):
+        found = True
         click.echo(printable(line.decode(errors="replace").rstrip("\n")))
+    if not found:
+        matching = f" match '{printable(display_filter)}'" if display_filter else ""
+        err.print(f"No packets at the {vantage}{matching}.", markup=False, soft_wrap=True)
 
 
 @main.command("rules")
