@@ -360,7 +360,7 @@ def outcomes_text(results: Iterable[Result], noun: str = "job") -> str:
     parts = [f"{outcomes.count(Outcome.SUCCEEDED):,} of {amount(len(outcomes), noun)} succeeded"]
     words = {
         Outcome.FAILED: "failed",
-        Outcome.ERROR: "ended as errors of the harness",
+        Outcome.ERROR: f"error{'s' if outcomes.count(Outcome.ERROR) > 1 else ''} of the harness",
         Outcome.UNSUPPORTED: "unsupported",
         Outcome.SKIPPED: "skipped",
     }
