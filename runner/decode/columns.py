@@ -142,8 +142,8 @@ class IntegerRows:
 # its server and -1 when the connection is unknown. Packet numbers are complete, reconstructed as in RFC 9000 appendix
 # A.3.
 
-DECODER_VERSION = 13
-READABLE_VERSIONS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
+DECODER_VERSION = 14
+READABLE_VERSIONS = tuple(range(1, DECODER_VERSION + 1))
 """Versions of tables that can be read. Columns that an older version lacks are null. Version 2 added `record` and
 `supported_versions`. Version 3 added connections that used only unknown QUIC versions. Version 4 added flows of
 preferred addresses. Version 5 added `token`, `data` and `early_data_accepted`. Version 6 added `first_byte`,
@@ -151,7 +151,8 @@ preferred addresses. Version 5 added `token`, `data` and `early_data_accepted`. 
 unread packets are attributed to connections by their connection IDs. Version 8 added `fragment_sources`.
 Version 9 added `http3` and the length field of DATAGRAM. Version 10 added `ip_packets`. Version 11 added `not_udp`,
 `headers` and `remarks`, and leaves out bytes behind long headers that are no packet. Version 12 added the proofs
-of a handshake to `messages`."""
+of a handshake to `messages`. Version 14 leaves out a server's answers to Initial packets without the token of its
+Retry, when the client follows the Retry."""
 
 BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD = 1024, 1 << 16
 """Number of bytes at the beginning of a stream that the column `data` keeps. They are enough for the HTTP/3 frames

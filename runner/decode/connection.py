@@ -248,6 +248,10 @@ class Connection:
     initial_dcids: list[bytes] = field(default_factory=list)
     """Destination connection IDs from which Initial keys were derived, newest first."""
     retry_scids: set[bytes] = field(default_factory=set)
+    followed_retry: bytes = b""
+    """The source connection ID of the Retry that the client followed."""
+    server_initials: dict[bytes, set[bytes]] = field(default_factory=dict)
+    """Source connection ID → secrets of the server's Initial packets."""
     retry_integrity_ok: bool | None = None
     client_random: bytes | None = None
     secrets: frozenset[str] = frozenset()

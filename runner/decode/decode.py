@@ -29,7 +29,7 @@ from runner.decode.columns import (
     sha256,
 )
 from runner.decode.connection import Connection
-from runner.decode.decoder import Decoder, strangers
+from runner.decode.decoder import Decoder, refused_answers, strangers
 from runner.decode.http3 import http3_streams
 from runner.decode.keys import (
     APPLICATION_SECRETS,
@@ -235,6 +235,7 @@ def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tu
         quic |= possible & _flows_of_connections(datagrams, decoder, selected)
     kept = quic[datagrams.flow[selected]]
     kept[strangers(decoder.rows, datagrams, selected, decoder.registry)] = False
+    kept[refused_answers(decoder.rows, decoder.registry)] = False
     if not kept.all():
         selected, decoder = selected[kept], Decoder(datagrams, sessions)
         decoder.run(selected)

@@ -343,6 +343,21 @@ def strangers(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Re
     return np.array(chosen, dtype=np.int64)
 
 
+def refused_answers(rows: Rows, registry: Registry) -> Integers:
+    """The datagrams, as rows of the selected ones, with which a server answers an Initial packet without the token of
+    its Retry, although the client follows the Retry. The client can't read their Initial packets, whose keys come from
+    its first connection ID, and ignores the connection of which they are a part (RFC 9001 §5.2)."""
+    refused = set()
+    for connection in registry.connections:
+        if connection.followed_retry:
+            secrets = {initial_protection(each, connection.followed_retry, SERVER).secret for each in VERSIONS}
+            refused |= {scid for scid, used in connection.server_initials.items() if scid and not used & secrets}
+    if not refused:
+        return no_integers()
+    numbers = [number for number, cid in enumerate(rows.cids) if cid in refused]
+    return np.unique(rows.packets.column("datagram")[np.isin(rows.packets.column("scid"), numbers)])
+
+
 def _no_long_headers(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Registry) -> list[int]:
     """The datagrams, as rows of `selected`, that begin like a long header of an unknown version but are too short for
     one (RFC 8999 §5.1), or have neither the fixed bit nor an ID of a connection, such as RTP (RFC 9443 §2)."""
@@ -705,6 +720,8 @@ class Decoder:
         else:  # after a Retry the client sends its ClientHello again; a faulty client sends a different ClientHello
             connection.restart()
             connection.add_initial_dcid(header.dcid)
+            if header.dcid in connection.retry_scids:
+                connection.followed_retry = header.dcid
         client = connection.sides[CLIENT]
         self.registry.cids[header.dcid] = client
         self.registry.news = True
@@ -747,6 +764,8 @@ class Decoder:
         )
         rows.packets.write(row, values)
         side.largest[space] = max(side.largest[space], number)
+        if space == INITIAL_SPACE and side.sender == SERVER:
+            side.connection.server_initials.setdefault(header.scid, set()).add(protection.secret)
         self.registry.accept_header(side, header)
         rows.frames.http3 = False  # the first bytes of streams in 0-RTT packets are kept anyway
         events = parse_frames(plain, row, space, rows.frames)

@@ -10,10 +10,19 @@ import pytest
 from runner.decode.capture import open_capture, read_datagrams
 from runner.decode.columns import SERVER
 from runner.decode.tables import decode_capture, unique_bytes_by_stream
-from runner.tests.decode.decoded import contents, decode, decode_pairs, decode_records, own, shared, undecrypted
+from runner.tests.decode.decoded import (
+    connection,
+    contents,
+    decode,
+    decode_pairs,
+    decode_records,
+    own,
+    shared,
+    undecrypted,
+)
 from runner.tests.decode.pairs import Pair
 from runner.tests.decode.rewrite import read
-from runner.tests.decode.test_oracle_tshark import key_logs
+from runner.tests.decode.test_oracle_tshark import OWN, key_logs
 
 
 def test_fifty_connections_at_once(tmp_path: Path) -> None:
@@ -80,3 +89,19 @@ def test_a_preferred_address_is_quic_without_the_fixed_bit_too(tmp_path: Path) -
     assert trace.datagrams["dst_port"].to_pylist().count(4443) == ports.count(4443)
     assert trace.datagrams.num_rows == whole.datagrams.num_rows
     assert undecrypted(trace) == ["1rtt"]
+
+
+@pytest.mark.parametrize("vantage", ["client", "server"])
+def test_answers_to_a_client_hello_without_the_token_of_the_retry_are_left_out(vantage: str) -> None:
+    """ngtcp2's server sent a Retry, answered a late Initial packet without its token, and then the one with the token:
+    two connections at the server with one client random. The client follows the Retry and ignores the first answers."""
+    folder = OWN / "ngtcp2_answers"
+    trace = decode_capture(folder / f"{vantage}.pcap", sorted(folder.glob("*.keys.log")))
+    assert undecrypted(trace) == []
+    assert connection(trace)["retry"]
+    from_server = trace.packets.filter(
+        pc.and_(pc.equal(trace.packets["sender"], SERVER), pc.is_valid(trace.packets["scid"]))
+    )
+    named = {cid.hex()[:8] for cid in from_server["scid"].to_pylist()}
+    assert named == {"e340ce27", "d6dfe79a"}, "those of the Retry and of the connection that the client accepts"
+    assert sum(trace.meta.skipped_udp.values()) > 0
