@@ -52,16 +52,22 @@ def broken_link(evidence: Evidence, truth: LinkTruth | None) -> Finding | None:
 
 
 def _unreachable(evidence: Evidence, truth: LinkTruth) -> Finding | None:
-    """The finding when packets could not be sent to an endpoint in a guest. Nobody watches the interfaces there, but no
-    load disturbs the link, so only the endpoint can have changed its interface. With a middlebox, a box can have."""
-    if evidence.guest is None or evidence.via is not None:
-        return None
+    """The finding when packets could not be sent to an endpoint in a guest."""
     role, count = max((("client", truth.unsent_client), ("server", truth.unsent_server)), key=itemgetter(1))
+    return unreachable(evidence, role, f"{count} packets could not be sent to the {role}")
+
+
+def unreachable(evidence: Evidence, role: str, what: str) -> Finding | None:
+    """The finding when packets did not reach an endpoint in a guest. Nobody watches the interfaces there, but no load
+    disturbs the link, so only the endpoint can have changed its interface. With a middlebox, a box can have: None.
+    `what`: what happened, as a sentence part."""
+    if evidence.guest is None or evidence.via is not None or evidence.error or not role:
+        return None
     return Finding(
         code="interface-changed",
         requirement=_REQUIREMENT,
         expected="the interface as at the start of the job",
-        actual=f"{count} packets could not be sent to the {role}: its eth0 is off, or has a smaller MTU",
+        actual=f"{what}: its eth0 is off, or has a smaller MTU",
         role=role,
         section=_SECTION,
     )

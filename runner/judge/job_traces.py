@@ -223,6 +223,17 @@ def unrecorded(
     return "; ".join(found)
 
 
+def deaf_role(client_side: Trace, server_side: Trace, truth: LinkTruth | None) -> str:
+    """The role whose capture has no packet of its peer, although the link delivered some there; empty when neither
+    has."""
+    for end, trace in ((CLIENT, client_side), (SERVER, server_side)):
+        crossed = _Crossed.of(trace.meta)
+        delivered = 0 if truth is None else (truth.forward if end == CLIENT else truth.return_).packets_out
+        if crossed is not None and delivered and not (crossed.sent[1 - end] or crossed.unclear):
+            return Role.CLIENT.value if end == CLIENT else Role.SERVER.value
+    return ""
+
+
 @dataclass
 class _Crossed:
     """The packets in one capture that crossed the link. `sent`: packets by the end that sent them. `unclear`: packets
@@ -400,6 +411,8 @@ class JobTraces:
     problem: str = ""
     unrecorded: str = ""
     """What the captures lack, or hold too often, as a sentence part; empty when they hold every packet once."""
+    deaf: str = ""
+    """See `deaf_role`. Empty, too, when boxes are between captures and link."""
     misaddressed: Mapping[str, int] = field(default_factory=dict)
     """By role, the number of datagrams that the endpoint sent to a MAC address that the link does not know."""
     foreign: tuple[Finding, ...] = ()
@@ -500,6 +513,7 @@ def read_traces(
         violations=violations,
         explanation=explanation,
         unrecorded=lack,
+        deaf=deaf_role(client_side, server_side, truth) if lack and whole_way else "",
         misaddressed=misaddressed,
         foreign=() if tcp else tuple(_foreign((client_side,) if split else (client_side, server_side))),
         tcp=tcp,

@@ -18,6 +18,7 @@ from runner.judge.execution import (
     load_truth,
     misaddressed_frames,
     silent_client,
+    unreachable,
     unsupported,
     with_record,
 )
@@ -67,6 +68,8 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     readable = not _unread(traces, case, record)
     result = _with_traces(result, traces, artifacts, evidence, readable=readable)
     if finding := broken_link(evidence, truth):
+        return result.ending(Outcome.FAILED, finding)
+    if finding := unreachable(evidence, traces.deaf, f"no packet of the link reached the {traces.deaf}"):
         return result.ending(Outcome.FAILED, finding)
     if finding := harness_fault(evidence, (truth, result.ground), record) or incomplete_captures(traces.unrecorded):
         return result.ending(Outcome.ERROR, finding)

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from runner.decode.columns import CLIENT, SERVER
 from runner.judge.execution import transient
 from runner.model.result import Artifacts, Outcome
 from runner.plan.catalog import Catalog
+from runner.tests.decode.rewrite import read, write_pcap
 from runner.tests.judge.test_analyse import Recorded, codes, edit, judge
 from runner.tests.records import RECORDINGS
 
@@ -58,6 +60,20 @@ def test_in_a_guest_failed_sends_blame_the_receiver(catalog: Catalog, recorded: 
     """The attack `small-mtu` in a guest, where nobody watches the interfaces."""
     artifacts = recorded(RECORDING)
     edit_truth(artifacts, lambda truth: truth[way].update(send_errors=7))
+    guest = json.loads((RECORDINGS / "lies/server-acks-unsent/1/evidence.json").read_text())["guest"]
+    edit(artifacts, lambda evidence: evidence.update(guest=guest))
+    result = judge(catalog, artifacts, "handshake")
+    assert (result.outcome, codes(result), result.findings[0].role) == (Outcome.FAILED, {"interface-changed"}, role)
+
+
+@pytest.mark.parametrize(("role", "own"), [("client", CLIENT), ("server", SERVER)])
+def test_in_a_guest_an_endpoint_that_records_nothing_of_its_peer_is_blamed(
+    catalog: Catalog, recorded: Recorded, role: str, own: int
+) -> None:
+    """The attack `link-down-first` in a guest: the link delivers packets to an interface that is off."""
+    artifacts = recorded(RECORDING)
+    path = artifacts.client_capture if role == "client" else artifacts.server_capture
+    write_pcap(path, [record for record in read(path) if record.from_client() is (own == CLIENT)])
     guest = json.loads((RECORDINGS / "lies/server-acks-unsent/1/evidence.json").read_text())["guest"]
     edit(artifacts, lambda evidence: evidence.update(guest=guest))
     result = judge(catalog, artifacts, "handshake")
