@@ -8,6 +8,8 @@ command continues it.
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -46,6 +48,17 @@ def keep(family: str, tally: Tally, state: Path) -> None:
     verdicts.save(verdicts.load(state) | {family: tally}, state)
 
 
+@contextmanager
+def resumable(family: str, tally: Tally, state: Path) -> Iterator[None]:
+    """After Ctrl-C, store the tally, say that the same command continues, and exit with 3."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        keep(family, tally, state)
+        click.echo(f"Interrupted after {tally.tried:,}: the same command continues.", err=True)
+        sys.exit(3)
+
+
 def finish(family: str, tally: Tally, state: Path) -> None:
     """Store the tally, print it with its findings, and exit."""
     keep(family, tally, state)
@@ -81,13 +94,9 @@ def folders(count: int, seed: int, only: int | None, state: Path) -> None:
         sys.exit(1 if tally.bad else 0)
     family = f"folders, seed {seed}"
     tally = verdicts.load(state).get(family, Tally())
-    try:
+    with resumable(family, tally, state):
         progress = Progress(family, state, count)
         attack_folders(tally, seed=seed, numbers=range(tally.tried, count), progress=progress)
-    except KeyboardInterrupt:
-        keep(family, tally, state)
-        click.echo(f"Interrupted after {tally.tried:,}: the same command continues.", err=True)
-        sys.exit(3)
     finish(family, tally, state)
 
 
@@ -106,7 +115,8 @@ def images(only: str, seconds: float, scratch: Path, clock: str, state: Path) ->
     name = "images" if clock == "real" else f"images {clock}"
     tally = verdicts.load(state).get(name, Tally())
     progress = Progress(name, state, len(behaviours()))
-    attack_images(tally, scratch, clock=clock, seconds=seconds, only=only, progress=progress)
+    with resumable(name, tally, state):
+        attack_images(tally, scratch, clock=clock, seconds=seconds, only=only, progress=progress)
     finish(name, tally, state)
 
 
@@ -130,7 +140,8 @@ def kills(count: int, seed: int, seconds: float, *, scratch: Path, clock: str, o
     family = "kills" if clock == "real" else "kills, virtual time"
     tally = verdicts.load(state).get(family, Tally())
     progress = Progress(family, state, count)
-    attack_kills(tally, scratch, clock=clock, only=only, seed=seed, count=count, seconds=seconds, progress=progress)
+    with resumable(family, tally, state):
+        attack_kills(tally, scratch, clock=clock, only=only, seed=seed, count=count, seconds=seconds, progress=progress)
     finish(family, tally, state)
 
 
