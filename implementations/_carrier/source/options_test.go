@@ -51,8 +51,8 @@ func transfer(t *testing.T, options Options, blocks, size int, pause time.Durati
 	return transferOver(t, conn, options, blocks, size, pause)
 }
 
-// transferOver is transfer with a given socket for the server, for example one that loses packets.
-func transferOver(t *testing.T, conn net.PacketConn, options Options, blocks, size int, pause time.Duration) (client, server []event) {
+// listen starts a server with the options. It returns the listener, its configuration, and its logs with their folder.
+func listen(t *testing.T, conn net.PacketConn, options Options) (*quic.Listener, *quic.Config, *Logs, string) {
 	t.Helper()
 	folder := t.TempDir()
 	logs, err := OpenLogs("", folder)
@@ -71,6 +71,13 @@ func transferOver(t *testing.T, conn net.PacketConn, options Options, blocks, si
 	if err != nil {
 		t.Fatal(err)
 	}
+	return listener, config, logs, folder
+}
+
+// transferOver is transfer with a given socket for the server, for example one that loses packets.
+func transferOver(t *testing.T, conn net.PacketConn, options Options, blocks, size int, pause time.Duration) (client, server []event) {
+	t.Helper()
+	listener, config, logs, folder := listen(t, conn, options)
 	defer listener.Close()
 	total := int64(blocks * size)
 	go func() {

@@ -190,24 +190,8 @@ func TestTheSecondConnectionOfAClientResumesCarefully(t *testing.T) {
 	options := sane()
 	options.CCA, options.SlowStart, options.PacketSize, options.StreamWindow = "cubic", "standard", 1200, 16<<20
 	options.CarefulResume, options.Lifetime = "on", time.Minute
-	folder := t.TempDir()
-	logs, err := OpenLogs("", folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config, err := options.Config(logs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	trust, err := Trust{Anyone: true, Peer: "here"}.Server(nil, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
 	path := newLink(t, 0, func(time.Duration) time.Duration { return 60 * time.Millisecond })
-	listener, err := quic.Listen(path, trust, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener, _, logs, folder := listen(t, path, options)
 	defer listener.Close()
 	for _, client := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.1"} {
 		go func() {
