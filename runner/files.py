@@ -1,6 +1,7 @@
 """Files in untrusted folders: safe reads and removals, compressed logs, and the lock of a folder."""
 
 import fcntl
+import gc
 import io
 import os
 import shutil
@@ -295,3 +296,16 @@ def _open_lock(folder: Path) -> TextIO:
         why = f"its {LOCK_NAME} is no file" if (folder / LOCK_NAME).is_symlink() else error.strerror
         raise UsageError(f"The run folder {folder} can't be written: {why}.") from error
     return os.fdopen(descriptor, "a+", errors="replace")
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Switch off Python's search for unused cycles while files are read. The objects that a reader makes all stay in
+    use, and the search would visit all of them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -3,10 +3,8 @@
 This module does without pyarrow, whose import takes longer than decoding a small capture.
 """
 
-import gc
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -44,6 +42,7 @@ from runner.decode.keys import (
 from runner.decode.link_layers import LINK_TYPES, link_name
 from runner.decode.wire import KNOWN_VERSIONS, NAMES_OF_FRAMES, NONE, PacketType, Rows, frame_names
 from runner.errors import CaptureError
+from runner.files import without_collection
 from runner.units import format_count
 
 # Finds the first packet in which two captures differ.
@@ -135,19 +134,6 @@ _FIXED_BIT = 0x40
 _ROWS = 1 << 13  # datagrams whose first bytes are read at once
 _GQUIC = re.compile(rb"[\x09\x0d\x29\x2d].{8}(Q0[0-4][0-9])", re.DOTALL)  # public header with a version, to Q043
 _LONG_HEADER = 20  # bytes; a packet with a long header, packet number, sample and tag is longer
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Switch off Python's search for unused cycles. The decoder creates millions of objects that all stay in use, and
-    the search would visit all objects again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)

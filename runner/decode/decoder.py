@@ -344,9 +344,12 @@ def strangers(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Re
 
 
 def refused_answers(rows: Rows, registry: Registry) -> Integers:
-    """The datagrams, as rows of the selected ones, with which a server answers an Initial packet without the token of
-    its Retry, although the client follows the Retry. The client can't read their Initial packets, whose keys come from
-    its first connection ID, and ignores the connection of which they are a part (RFC 9001 §5.2)."""
+    """The server's datagrams that a client ignores because it follows a Retry, as rows of the selected datagrams.
+
+    A server that sent a Retry may also answer an Initial packet without the token: it then has a second connection with
+    the same client random. The keys of these answers come from the client's first connection ID. After a Retry the
+    client no longer has these keys (RFC 9001 §5.2).
+    """
     refused = set()
     for connection in registry.connections:
         if connection.followed_retry:

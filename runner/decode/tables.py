@@ -33,12 +33,12 @@ from runner.decode.columns import (
     sha256,
     words,
 )
-from runner.decode.decode import DecodedCapture, distinct_bytes, read_capture, without_collection
+from runner.decode.decode import DecodedCapture, distinct_bytes, read_capture
 from runner.decode.http3 import http3_streams
 from runner.decode.keys import LARGEST_KEY_LOG, SUITES
 from runner.decode.wire import NAMES_OF_FRAMES, NONE, PacketRow, frame_names
 from runner.errors import CaptureError
-from runner.files import read_head
+from runner.files import read_head, without_collection
 
 if TYPE_CHECKING:  # decoding needs no real link
     from runner.model.link import Clock

@@ -63,14 +63,7 @@ def unreachable(evidence: Evidence, role: str, what: str) -> Finding | None:
     `what`: what happened, as a sentence part."""
     if evidence.guest is None or evidence.via is not None or evidence.error or not role:
         return None
-    return Finding(
-        code="interface-changed",
-        requirement=_REQUIREMENT,
-        expected="the interface as at the start of the job",
-        actual=f"{what}: its eth0 is off, or has a smaller MTU",
-        role=role,
-        section=_SECTION,
-    )
+    return _changed(role, f"{what}: its eth0 is off, or has a smaller MTU")
 
 
 def deaf_endpoint(evidence: Evidence, record: CaseRecord) -> Finding | None:
@@ -128,11 +121,15 @@ def _first(evidence: Evidence, matters: Callable[[InterfaceChange], bool]) -> Fi
     if not changes:
         return None
     time, role, change = min(changes, key=lambda each: each[0])
+    return _changed(role, f"after {time:.2f} s the {role} {_ACTIONS[change.kind].format(change.value)}")
+
+
+def _changed(role: str, actual: str) -> Finding:
     return Finding(
         code="interface-changed",
         requirement=_REQUIREMENT,
         expected="the interface as at the start of the job",
-        actual=f"after {time:.2f} s the {role} {_ACTIONS[change.kind].format(change.value)}",
+        actual=actual,
         role=role,
         section=_SECTION,
     )

@@ -224,8 +224,8 @@ def unrecorded(
 
 
 def deaf_role(client_side: Trace, server_side: Trace, truth: LinkTruth | None) -> str:
-    """The role whose capture has no packet of its peer, although the link delivered some there; empty when neither
-    has."""
+    """The role to which the link delivered packets, but whose capture has no packet of its peer. Empty when there is no
+    such role."""
     for end, trace in ((CLIENT, client_side), (SERVER, server_side)):
         crossed = _Crossed.of(trace.meta)
         delivered = 0 if truth is None else (truth.forward if end == CLIENT else truth.return_).packets_out

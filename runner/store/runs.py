@@ -5,12 +5,11 @@ an older schema are migrated when they are read. This module knows no test case.
 case was removed from bentpipe.
 """
 
-import gc
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from runner.errors import UsageError
-from runner.files import beneath, foreign_entry, locked_folder, read_regular
+from runner.files import beneath, foreign_entry, locked_folder, read_regular, without_collection
 from runner.model.deployment import VIRTUAL, estimate
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import RESULT_SCHEMA, Artifacts, Evidence, JobVerdict, Result, Sample
@@ -501,7 +500,7 @@ class RunFolder:
 
     def _read_all(self, adapter: TypeAdapter[_Stored]) -> dict[Job, _Stored]:
         results = {}
-        with _without_collection():
+        with without_collection():
             for relative, linked in self._result_files():
                 try:
                     job, result = self._read(relative, adapter, linked=linked)
@@ -578,19 +577,6 @@ def _folders(path: "Path | os.DirEntry[str]") -> list["os.DirEntry[str]"]:
             return [entry for entry in entries if entry.is_dir()]
     except (FileNotFoundError, PermissionError):
         return []
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Switch the garbage collector off meanwhile. Each of its rounds visits all results that were read so far, which
-    takes as long as reading them."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def load_evidence(artifacts: Artifacts) -> Evidence | None:
