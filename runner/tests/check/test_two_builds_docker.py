@@ -53,7 +53,7 @@ def compare(repository: Path, head: str, out: Path) -> subprocess.CompletedProce
         "BASE": "good",
         "HEAD": head,
         "OUT": str(out),
-        "BUILD": 'docker build --tag "$IMAGE" .',
+        "BUILD": 'docker build --force-rm --tag "$IMAGE" .',
         "NAME": "two-builds-test",
         "ROLE": "server",
         "PEER": "quic-go",
