@@ -564,7 +564,8 @@ _LAST = "datagrams"
 
 
 def save_tables(trace: Trace, folder: Path, *, key: str = "") -> None:
-    """Write folder/<table>.parquet (zstd) for every table; a reader never sees a half-written file."""
+    """Write folder/<table>.parquet for every table; a reader never sees a half-written file. Integers are stored as
+    differences, because most columns grow slowly: a sixth of the bytes, and less CPU time."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -573,8 +574,26 @@ def save_tables(trace: Trace, folder: Path, *, key: str = "") -> None:
         table: pa.Table = getattr(trace, name)
         temporary = folder / f"{name}.parquet.partial"
         metadata = {_META: text.encode(), _KEY: key.encode()}
-        pq.write_table(table.replace_schema_metadata(metadata), temporary, compression="zstd")
+        differences = {field.name: "DELTA_BINARY_PACKED" for field in table.schema if pa.types.is_integer(field.type)}
+        others = [path for field in table.schema if field.name not in differences for path in _paths(field)]
+        pq.write_table(
+            table.replace_schema_metadata(metadata),
+            temporary,
+            compression="zstd",
+            write_statistics=False,
+            use_dictionary=others,
+            column_encoding=differences,
+        )
         temporary.rename(folder / f"{name}.parquet")
+
+
+def _paths(field: pa.Field) -> list[str]:
+    """The names of a column's leaves in a Parquet file."""
+    if pa.types.is_list(field.type):
+        return [f"{field.name}.list.{path}" for path in _paths(field.type.value_field.with_name("element"))]
+    if pa.types.is_struct(field.type):
+        return [f"{field.name}.{path}" for inner in field.type for path in _paths(inner)]
+    return [field.name]
 
 
 def load_tables(folder: Path) -> Trace:

@@ -79,7 +79,6 @@ class Silent:
 
 REAL, VIRTUAL = "real", "virtual"  # clocks
 # Seconds per job in addition to the transfer: the lane's containers and wiring, readiness of the server, tear-down.
-# `python -m lab.speed` measures this value.
 _OVERHEAD = 2.0
 # The same for a job over a real link: probes before and after the transfer, SSH, files (measured in
 # November 2026).
@@ -96,8 +95,8 @@ _DATAGRAM = 1200  # bytes, RFC 9000 §14: every path carries datagrams of this s
 _CAPTURES_PER_BYTE = 2.2  # bytes of both captures per byte of file, with headers, ACKs and retransmissions
 _CAPTURES_PER_CONNECTION = 25_000
 _CAPTURES_PER_FILE = 280  # bytes of a request
-_RECORDS = 185_000  # tables, series, evidence and logs of a job, whatever its size
-_RECORDS_PER_BYTE = 0.31  # per byte of file: tables 0.16, compressed qlogs 0.09, the simulator's list of packets 0.06
+_RECORDS = 145_000  # tables, series, evidence and logs of a job, whatever its size
+_RECORDS_PER_BYTE = 0.18  # per byte of file: tables 0.03, compressed qlogs 0.09, the simulator's list of packets 0.06
 _RECORDS_PER_FILE = 370
 
 # CPU seconds of this host for a job in a guest: for the boot, for each megabyte of files, for each connection, and for

@@ -174,6 +174,8 @@ def _room(bdp: float) -> str:
 _WINDOW_AFTER_LOSS_LEAST_SHARE = 0.1
 _KEPT = 0.85  # CUBIC keeps 0.7, NewReno 0.5
 _LEAST_VANISHED = 0.5  # share of the packets that the server took for lost
+_PROBED = 0.1  # of the bytes in flight before; BBR keeps four packets
+_BACK_RTTS, _BACK = 2.0, 0.8  # no slow start grows from a tenth to 0.8 in two RTTs; CUBIC keeps 0.7 after a loss
 
 
 @detector(
@@ -187,7 +189,7 @@ _LEAST_VANISHED = 0.5  # share of the packets that the server took for lost
 def detect_window_after_loss(course: Course) -> Iterator[Diagnosis]:
     """Report when the congestion window was the limit for at least 10 % of the time after a loss. The two RTTs after an
     outage or a black hole don't count: the server needs one RTT to notice the end, and one RTT to send the lost packets
-    again."""
+    again. Times in which the server probes the RTT with few packets don't count either (BBR)."""
     view = course.view
     lost = np.isfinite(view.flight.lost)
     vanished = lost & ~view.flight.arrived
@@ -195,7 +197,8 @@ def detect_window_after_loss(course: Course) -> Iterator[Diagnosis]:
     if not vanished.any() or vanished.sum() < _LEAST_VANISHED * lost.sum():
         return
     first = float(view.flight.lost[vanished].min()) + view.shift
-    spans = [span for span in course.of_limit(Limit.CONGESTION_WINDOW) if span.end > first]
+    limited = (span for span in course.of_limit(Limit.CONGESTION_WINDOW) if span.end > first)
+    spans = [span for span in limited if not _probes_rtt(course, span)]
     silences = [each for each in (view.outage, view.black_hole) if each is not None]
     held = sum(span.end - max(span.start, first) for span in spans)
     held -= sum(
@@ -222,6 +225,19 @@ def detect_window_after_loss(course: Course) -> Iterator[Diagnosis]:
         packets=view.numbers(view.flight.row[lost]),
         vantage="server",
     )
+
+
+def _probes_rtt(course: Course, span: Span) -> bool:
+    """Whether the bytes in flight fell to a tenth in the span, and were back at once. After a loss a window grows more
+    slowly."""
+    slices, window = course.slices, course.slices.window
+    flown, middle = slices.in_flight, slices.middle
+    before = float(flown[(middle >= span.start - window) & (middle <= span.start)].max(initial=0.0))
+    low = np.flatnonzero((middle > span.start) & (middle <= span.end) & (flown <= _PROBED * before))
+    if not len(low):
+        return False
+    back = (middle > middle[low[-1]]) & (middle <= middle[low[-1]] + _BACK_RTTS * window)
+    return float(flown[back].max(initial=0.0)) >= _BACK * before
 
 
 def _overlap(span: Span, start: float, end: float) -> float:

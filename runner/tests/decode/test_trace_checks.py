@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from runner.decode.columns import SERVER, Trace, TraceCheck
@@ -97,6 +98,8 @@ def test_tables_survive_the_disk(tmp_path: Path) -> None:
         assert getattr(loaded, name).equals(getattr(trace, name))
         assert getattr(loaded, name).schema.equals(TABLES[name])
     assert (loaded.meta, loaded.checks) == (trace.meta, trace.checks)
+    stored = pq.read_metadata(tmp_path / "datagrams.parquet").row_group(0)
+    assert "DELTA_BINARY_PACKED" in stored.column(TABLES["datagrams"].get_field_index("time_ns")).encodings
 
 
 def test_cache_is_used_and_replaced(tmp_path: Path) -> None:

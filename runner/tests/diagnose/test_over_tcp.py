@@ -105,16 +105,25 @@ def test_no_section_is_about_quic(section: str) -> None:
     assert not section.startswith(("RFC 9000", "RFC 9001", "RFC 9002"))
 
 
-def test_a_kernel_that_probes_the_rtt_is_no_idle_application() -> None:
-    """nginx over Linux's BBR, whose window shrinks to four packets from 12.3 s on: a job over `ietf-step` in virtual
-    time."""
-    artifacts = Artifacts(RECORDINGS / "probe-rtt")
+@pytest.mark.parametrize(
+    ("recording", "codes", "low"),
+    [
+        ("probe-rtt", {"fade", "standing-queue"}, (12.4, 13.8)),  # `ietf-step`
+        ("probe-rtt-after-loss", {"queue-overflow", "retransmitted-tail"}, (11.7, 13.5)),  # `ietf-small`
+    ],
+)
+def test_a_kernel_that_probes_the_rtt_is_limited_by_its_window_and_has_no_diagnosis_for_it(
+    recording: str, codes: set[str], low: tuple[float, float]
+) -> None:
+    """nginx over Linux's BBR, whose window shrinks to four packets for some time: jobs in virtual time."""
+    artifacts = Artifacts(RECORDINGS / recording)
     record = TypeAdapter(CaseRecord).validate_json((artifacts.folder / "record.json").read_bytes())
     traces = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
     trace_facts = facts(*traces)
     numbers, truth = measured(Transfer(*traces), trace_facts, record), load_truth(artifacts.link_truth)
     explanation = over_tcp(explained(Transfer(*traces), trace_facts, numbers, record=record, truth=truth))
-    assert {diagnosis.code for diagnosis in explanation.diagnoses} == {"fade", "standing-queue"}
+    assert {diagnosis.code for diagnosis in explanation.diagnoses} == codes
     assert any(
-        span.limit is Limit.CONGESTION_WINDOW and span.start < 12.4 and span.end > 13.8 for span in explanation.spans
+        span.limit is Limit.CONGESTION_WINDOW and span.start < low[0] and span.end > low[1]
+        for span in explanation.spans
     )
