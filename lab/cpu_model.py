@@ -30,9 +30,9 @@ from runner.model.deployment import VIRTUAL
 from runner.model.result import EndpointRecord
 from runner.model.stack import Role
 from runner.plan import jobs
-from runner.plan.jobs import CpuModel, host_cpu, run_path
+from runner.plan.jobs import CpuModel, host_cpu
 from runner.plan.options import MEASURED, MatrixOptions
-from runner.store.runs import RunFolder, load_evidence
+from runner.store.runs import RunFolder, load_evidence, run_path
 
 STACKS = ("quinn", "quic-go", "aioquic")
 LINK = "rate=50M/50M,delay=10ms,queue=1bdp"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from runner.errors import SetupError, UsageError
 from runner.files import read_regular
 from runner.model.result import Artifacts
-from runner.plan.jobs import stored_result
+from runner.store.runs import stored_result
 
 if TYPE_CHECKING:
     from pyshark.packet.packet import Packet

@@ -17,6 +17,9 @@ ROOT = _SHIPPED if INSTALLED else SOURCE
 """The program's own files: stacks, simulator, guest, templates. They may be read-only."""
 HOME = Path(os.environ.get("BENTPIPE_HOME") or (Path.cwd() if INSTALLED else ROOT)).absolute()
 """The user's files: logs/, the site, links.json, emulated-links.json, night.json."""
+LOGS = HOME / "logs"
+LEDGER = LOGS / "volume.json"
+"""Bytes on real links, over all runs."""
 LINKS_FILE = HOME / "links.json"
 COMMAND = Path(sys.executable).with_name("bentpipe") if INSTALLED else ROOT / "bentpipe"
 IMPLEMENTATIONS = ROOT / "implementations.json"

@@ -18,7 +18,7 @@ from rich.console import Console
 from lab.attack import verdicts
 from lab.attack.folders import attack_folders, stop_with_parent
 from lab.attack.verdicts import Tally, Verdict
-from runner.plan.jobs import LOGS
+from runner.paths import LOGS
 
 out = Console(highlight=False)
 _PROGRESS_S = 15.0

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,16 +13,17 @@ from rich.console import Console
 
 from runner.campaign.stacks import chosen, needed_stacks, ready
 from runner.errors import BudgetError, InterruptedRunError, SetupError, UsageError
+from runner.images.pulling import SavedImages
 from runner.model.deployment import VIRTUAL, estimate
 from runner.model.result import Artifacts, Evidence, JobVerdict, Outcome, Result
 from runner.model.run import Job, Pause, Retention, Run
-from runner.places.guests.processes import SavedImages
+from runner.paths import LOGS
 from runner.places.place import Place, place_of
 from runner.plan import jobs as runs
 from runner.plan.catalog import Catalog
-from runner.plan.jobs import remaining
+from runner.plan.jobs import extend_run, no_wider, remaining
 from runner.plan.options import MatrixOptions
-from runner.store.runs import RunFolder, guest_pace, load_evidence, own_logs
+from runner.store.runs import RunFolder, guest_pace, load_evidence, own_logs, run_path
 from runner.terminal.printing import RunWatch, markdown_matrix, print_matrix
 from runner.units import format_count, format_duration, format_size
 
@@ -93,132 +94,30 @@ def _link(source: str, target: str) -> None:
 # One call of `run`: it makes, resumes or extends a run folder, and runs its jobs.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Session:
-    """The jobs that one call selects in a new, resumed or extended run. Construct with `open`."""
+@contextmanager
+def opened(
+    path: Path, new_run: Run, *, stored: RunFolder | None = None, seed: int | None = None, widens: bool = True
+) -> Iterator[tuple[RunFolder, tuple[Job, ...]]]:
+    """Make, resume or extend the run folder `path`, and lock it meanwhile. Yields the folder, and the jobs of `new_run`
+    in the order of the run. Raises UsageError.
 
-    folder: RunFolder
-    jobs: tuple[Job, ...]  # all jobs that the call selects
-    todo: tuple[Job, ...]  # the selected jobs without a result
-    stored: Mapping[Job, JobVerdict]  # of all results of the run when the session began
-    reused: int  # number of results that were taken over from another run
-
-    @classmethod
-    @contextmanager
-    def open(
-        cls,
-        path: Path,
-        new_run: Run,
-        *,
-        stored: RunFolder | None = None,
-        source: RunFolder | None = None,
-        seed: int | None = None,
-        widens: bool = True,
-        retry: Collection[str] = (),
-    ) -> Iterator["Session"]:
-        """Make, resume or extend the run folder `path`, and lock it meanwhile. Raises UsageError.
-
-        `stored`: the run that was read there. `source`: a run whose results are taken over where nothing changed.
-        `seed`: the seed that the run must have. `widens`: a stored run gets the jobs of `new_run` that it lacks.
-        `retry`: outcomes after which a job runs again.
-        """
-        with RunFolder(path, new_run).locked():
-            if source is not None and seed is None:
-                new_run = replace(new_run, seed=source.run.seed)  # losses and contents of all cells stay comparable
-            # Under the lock: another call may have made or extended the run meanwhile.
-            folder = RunFolder.stored(path) if stored is None else stored.refreshed()
-            if folder is None:
-                folder, jobs = RunFolder.create(path, new_run), new_run.order
-            elif seed not in (None, folder.run.seed):
-                raise UsageError(f"--seed {seed}: {path} began with seed {folder.run.seed}, and keeps it.")
-            else:
-                jobs = _extend(folder, new_run, widens=widens)
-            reused = 0 if source is None else take_over(folder, source)
-            verdicts = folder.verdicts()
-            todo = remaining(jobs, verdicts, frozenset(Outcome(name) for name in retry))
-            yield cls(folder=folder, jobs=jobs, todo=todo, stored=verdicts, reused=reused)
-
-    def verdicts(self) -> dict[Job, JobVerdict]:
-        """Stored verdicts of the selected jobs, also verdicts of earlier calls."""
-        new = {job: result for job in self.todo if (result := self.folder.result(job)) is not None}
-        results = {**self.stored, **new}
-        return {job: results[job] for job in self.jobs if job in results}
-
-
-def _extend(folder: RunFolder, new_run: Run, *, widens: bool) -> tuple[Job, ...]:
-    """Extend the stored run by `new_run`. Returns the jobs of `new_run`, in the order of the run."""
-    new_run = new_run if widens else no_wider(folder.run, new_run)
-    extended = extend_run(folder, new_run)
-    if extended != folder.run:
-        folder.save_run(extended)
-    selected = set(new_run.order)
-    return tuple(job for job in extended.order if job in selected)
-
-
-def no_wider(stored: Run, selected: Run) -> Run:
-    """`selected` without the jobs that the stored run lacks. A job of a new variant stays when the stored run has this
-    job for the variant's stack or middlebox."""
-
-    known = set(stored.order)
-    base = {  # by name: each variant that the stored run lacks
-        name: entry.variant_of for name, entry in selected.implementations.items() if name not in stored.implementations
-    }
-
-    def of_base(job: Job) -> Job:
-        server, client, via = (base.get(name, name) for name in (job.server, job.client, job.via))
-        return replace(job, server=server, client=client, via=via)
-
-    new = [job for job in selected.order if base and not base.keys().isdisjoint((job.server, job.client, job.via))]
-    added = {job for job in new if of_base(job) in known}
-    return replace(selected, order=tuple(job for job in selected.order if job in known or job in added))
-
-
-def extend_run(folder: RunFolder, selected: Run) -> Run:
-    """The stored run with the jobs, stacks and cases that `selected` adds. Raises UsageError when a part that both runs
-    have is different in `selected`."""
-    stored = folder.run
-    for name, case in selected.cases.items():
-        if name in stored.cases and replace(case, iterations=0) != replace(stored.cases[name], iterations=0):
-            raise UsageError(
-                f"The case '{name}' has other parameters now than when {folder.path} began: start a new --run."
-            )
-    for name, entry in selected.implementations.items():
-        before = stored.implementations.get(name)
-        if before is not None and before.image_id != entry.image_id:
-            raise UsageError(
-                f"The image of {name} has changed since {folder.path} began "
-                f"({before.image_id[:19]} → {entry.image_id[:19]}): start a new --run, or restore the image."
-            )
-    if stored.guest != selected.guest:
-        raise UsageError(
-            f"{folder.path} began with another epoch or CPU model: start a new --run, or leave out --cpu-model."
-        )
-    known = set(stored.order)
-    for job in selected.order:
-        if job in known and stored.protocol(job) != selected.protocol(job):
-            raise UsageError(
-                f"{job.client} and {job.server} would use {selected.protocol(job)} now, and used "
-                f"{stored.protocol(job)} when {folder.path} began: start a new --run."
-            )
-    return replace(
-        stored,
-        clients=_union(stored.clients, selected.clients),
-        servers=_union(stored.servers, selected.servers),
-        cases={**selected.cases, **stored.cases},
-        implementations={**stored.implementations, **selected.implementations},
-        order=stored.order + tuple(job for job in selected.order if job not in known),
-        protocols={**stored.protocols, **selected.protocols},
-        vias=_union(stored.vias, selected.vias),
-        middleboxes={**selected.middleboxes, **stored.middleboxes},
-        clocks={  # a cell that the run has keeps its clock, so that no summary mixes both clocks
-            **{name: clock for name, clock in selected.clocks.items() if name not in stored.cells},
-            **stored.clocks,
-        },
-    )
-
-
-def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*first, *second)))
+    `stored`: the run that was read there. `seed`: the seed that the run must have. `widens`: a stored run gets the jobs
+    of `new_run` that it lacks.
+    """
+    with RunFolder(path, new_run).locked():
+        # Under the lock: another call may have made or extended the run meanwhile.
+        folder = RunFolder.stored(path) if stored is None else stored.refreshed()
+        if folder is None:
+            folder = RunFolder.create(path, new_run)
+        elif seed not in (None, folder.run.seed):
+            raise UsageError(f"--seed {seed}: {path} began with seed {folder.run.seed}, and keeps it.")
+        else:
+            new_run = new_run if widens else no_wider(folder.run, new_run)
+            extended = extend_run(folder, new_run)
+            if extended != folder.run:
+                folder.save_run(extended)
+        selected = set(new_run.order)
+        yield folder, tuple(job for job in folder.run.order if job in selected)
 
 
 def work_off(work: "Campaign") -> dict[Job, Result]:
@@ -226,7 +125,7 @@ def work_off(work: "Campaign") -> dict[Job, Result]:
     from runner.campaign.campaign import stopping  # noqa: PLC0415
 
     folder = work.folder
-    how = f"To go on: ./bentpipe run --run {folder.name if folder.path.parent == runs.LOGS else folder.path}"
+    how = f"To go on: ./bentpipe run --run {folder.name if folder.path.parent == LOGS else folder.path}"
     try:
         with stopping(work):
             results = work.execute()
@@ -320,11 +219,13 @@ def _sentence(difference: "Difference | None") -> str:
 
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, JobVerdict]:
     """Run the selected jobs that have no result yet. Returns all verdicts of the selection, also of earlier calls."""
-    path, say = runs.run_path(options.name), partial(out.print, soft_wrap=True, markup=False)
+    path, say = run_path(options.name), partial(out.print, soft_wrap=True, markup=False)
     stored = RunFolder.stored(path)
-    source = None if options.reuse is None else RunFolder.open(runs.run_path(options.reuse))
+    source = None if options.reuse is None else RunFolder.open(run_path(options.reuse))
     clock = runs.chosen_clock(options.clock, stored)
     charge = runs.charge_of_run(clock, options.cpu_model, stored)
+    if options.store and options.on is None:
+        raise UsageError("--store is only for workers: add --on, or leave out --store.")
     saved = _saved(options, clock)
     selection = chosen(options, stored, saved)
     needed = needed_stacks(selection)
@@ -333,7 +234,11 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
 
     def place_for(clock: str) -> Place:
         local = place_of(clock, links=selection.real, say=say, saved=saved)
-        return _workers(local, options.on, options.spread, options.store)
+        if options.on is None:
+            return local
+        from runner.places.workers.workers import WorkerPlace  # noqa: PLC0415 - it needs Dask: optional, slow to import
+
+        return WorkerPlace.at(local, options.on, spread=options.spread, store=options.store)
 
     place = place_for(clock)
     place.refuse(selection)
@@ -346,68 +251,52 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         clock=clock,
         cpu_charge=charge,
         busy_host=bool(load),
-        seed=options.seed,
+        seed=source.run.seed if source is not None and options.seed is None else options.seed,
         shuffled=options.shuffle,
         image_ids=images.ids,
         image_digests=images.digests,
     )
-    opened = Session.open(
-        path,
-        new_run,
-        stored=stored,
-        source=source,
-        seed=options.seed,
-        widens=options.selects,
-        retry=options.retry,
-    )
-    with opened as session:
+    with opened(path, new_run, stored=stored, seed=options.seed, widens=options.selects) as (folder, jobs):
         if source is not None:
-            say(f"{session.reused} results of {options.reuse} are taken over, because nothing changed for them.")
-        say(_announcement(session, options.keep_captures))
+            reused = take_over(folder, source)
+            say(f"{reused} results of {options.reuse} are taken over, because nothing changed for them.")
+        verdicts = folder.verdicts()
+        todo = remaining(jobs, verdicts, frozenset(map(Outcome, options.retry)))
+        say(_announcement(folder, jobs, todo, options.keep_captures))
         if load:
             say(load)
-        for name, todo in runs.parts_by_clock(session.folder.run, session.todo):
-            if len(todo) < len(session.todo):
-                say(f"{format_count(len(todo), 'job')} in {name} time:")
+        for name, part in runs.parts_by_clock(folder.run, todo):
+            if len(part) < len(todo):
+                say(f"{format_count(len(part), 'job')} in {name} time:")
             _execute(
-                session.folder,
+                folder,
                 selection.catalog,
-                todo,
+                part,
                 place if name == clock else place_for(name),
                 lanes=options.lanes,
                 retention=Retention(options.keep_captures),
                 pause=options.pause,
                 out=out,
             )
-    verdicts = session.verdicts()
+    verdicts |= {job: result for job in todo if (result := folder.result(job)) is not None}
+    verdicts = {job: verdicts[job] for job in jobs if job in verdicts}
     if options.markdown:
-        print(markdown_matrix(verdicts, session.folder.run))
+        print(markdown_matrix(verdicts, folder.run))
     else:
-        print_matrix(out, verdicts, session.folder.run)
+        print_matrix(out, verdicts, folder.run)
     return verdicts
 
 
-def _workers(local: Place, url: str | None, spread: str, store: str) -> Place:
-    """The workers of the scheduler at `url`, which run the jobs of `local`; without a URL, `local` itself."""
-    if url is None:
-        if store:
-            raise UsageError("--store is only for workers: add --on, or leave out --store.")
-        return local
-    from runner.places.workers.workers import WorkerPlace  # noqa: PLC0415 - it needs Dask: optional, and slow to import
-
-    return WorkerPlace.at(local, url, spread=spread, store=store)
-
-
-def _announcement(session: Session, keep_captures: str) -> str:
+def _announcement(folder: RunFolder, jobs: Sequence[Job], todo: Sequence[Job], keep_captures: str) -> str:
     """How many jobs are left, how long they take and how much disk they need."""
-    path, run, todo = session.folder.path, session.folder.run, session.todo
+    path, run = folder.path, folder.run
     if not todo:
-        return f"Nothing is left to run: {len(session.jobs)} jobs of {path} are done."
+        return f"Nothing is left to run: {len(jobs)} jobs of {path} are done."
     cost, seconds = estimate(todo, run.cases), 0.0
-    for clock, jobs in runs.parts_by_clock(run, todo):
-        part = estimate(jobs, run.cases, guest_pace(runs.LOGS) if clock == VIRTUAL else {})
+    for clock, those in runs.parts_by_clock(run, todo):
+        part = estimate(those, run.cases, guest_pace(LOGS) if clock == VIRTUAL else {})
         seconds += part.guest_seconds if clock == VIRTUAL else part.seconds
-    disk = cost.disk(keep_captures) + own_logs(runs.LOGS, todo, run.cases)
+    disk = cost.disk(keep_captures) + own_logs(LOGS, todo, run.cases)
     return (
         f"{format_count(len(todo), 'job')} into {path}, seed {run.seed}, about {format_duration(seconds)} one after "
         f"the other, {format_size(disk)} on disk."

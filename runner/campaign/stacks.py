@@ -13,12 +13,12 @@ from rich.table import Table
 
 from runner.engine import engine
 from runner.errors import BentpipeError, SetupError, UsageError
-from runner.images import images, pulling, setup
+from runner.images import images, setup
 from runner.images.images import Build, BuildHistory
+from runner.images.pulling import SavedImages
 from runner.images.setup import machine
 from runner.model.deployment import REAL
 from runner.model.stack import HTTP09, HTTP1, Implementation, Middlebox
-from runner.places.guests.processes import SavedImages
 from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.choice import Selection, choose, split
 from runner.plan.options import JobOptions, MatrixOptions
@@ -26,19 +26,16 @@ from runner.store.runs import RunFolder
 from runner.units import format_duration, format_size
 
 
-def load_present(path: Path) -> Catalog:
-    """The catalogue. Stacks whose published image isn't on this host are marked as absent. Starts no engine."""
+def load_present(path: Path, saved: SavedImages | None = None) -> Catalog:
+    """The catalogue. Stacks whose image isn't here are marked as absent: published images that the engine lacks, or
+    images that the archives `saved` lack. Starts no engine."""
     catalog = load_catalog(path)
-    return replace(catalog, absent=pulling.absent(catalog.implementations.values()))
-
-
-def load_saved(path: Path, saved: SavedImages) -> Catalog:
-    """The catalogue. Stacks whose image is in no archive are marked as absent. Needs no engine."""
-    catalog = load_catalog(path)
-    absent = {
-        stack.name: saved.missing(stack.image) for stack in catalog.implementations.values() if stack.image not in saved
-    }
-    return replace(catalog, absent=absent)
+    stacks = catalog.implementations.values()
+    if saved is None:
+        return replace(catalog, absent=images.absent(stacks))
+    return replace(
+        catalog, absent={stack.name: saved.missing(stack.image) for stack in stacks if stack.image not in saved}
+    )
 
 
 def ready(
@@ -219,10 +216,7 @@ def where(stack: Implementation, sizes: Mapping[str, int] | None) -> str:
 def chosen(options: MatrixOptions, stored: RunFolder | None, saved: SavedImages | None = None) -> Selection:
     """The selection of the options, for a new run or for the stored one. `saved`: the images of --rootless. Raises
     UsageError."""
-    if saved is not None:
-        catalog = load_saved(options.implementations, saved)
-    else:
-        catalog = with_images(load_present(options.implementations), options.images)
+    catalog = with_images(load_present(options.implementations, saved), options.images)
     return choose(options, catalog, None if stored is None else stored.run)
 
 

@@ -47,12 +47,13 @@ from runner.model.deployment import REAL, estimate
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Job, Kind, Retention
 from runner.model.stack import HTTP3, WIRE_NAMES, Implementation, Role
+from runner.paths import LOGS
 from runner.places.lane_job import EndpointSpec
 from runner.places.place import place_of
 from runner.plan.catalog import Catalog, load_catalog
-from runner.plan.jobs import LOGS, busy, cannot_talk, run_path
+from runner.plan.jobs import busy, cannot_talk
 from runner.plan.options import CheckOptions
-from runner.store.runs import own_logs
+from runner.store.runs import own_logs, run_path
 from runner.terminal.printing import STYLES, RunWatch, show_finding
 from runner.units import format_count, format_data_rate, format_duration, format_size
 

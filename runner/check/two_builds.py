@@ -6,7 +6,6 @@ import subprocess
 import tempfile
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from runner.campaign.matrix import packet_hashes
-from runner.campaign.stacks import load_saved, ready
+from runner.campaign.stacks import load_present, ready
 from runner.check.candidate import (
     Candidate,
     CellPlace,
@@ -32,83 +31,44 @@ from runner.check.change import Change, ChangeReport, confirmed_by_peers
 from runner.engine import engine
 from runner.errors import BentpipeError, LaneError, SetupError, UsageError
 from runner.files import remove_tree
-from runner.images.images import CONTRACT_FILES, URL_LABELS, VERSION_LABEL, ImageFacts, held, image_facts
+from runner.images.images import ImageFacts, held, image_facts
+from runner.images.pulling import SavedImages
 from runner.images.setup import Ready
 from runner.model.deployment import REAL, VIRTUAL, Progress
 from runner.model.result import Outcome
 from runner.model.run import ClientKind, Job, Kind, Retention
 from runner.model.stack import Implementation, Role
-from runner.places.guests.processes import SavedImages
+from runner.paths import LOGS
 from runner.places.place import Concurrency, place_of
 from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.choice import named, split
-from runner.plan.jobs import FIRST_CASE, LOGS, run_path
+from runner.plan.jobs import FIRST_CASE
 from runner.plan.options import BuildOptions
-from runner.store.runs import load_evidence
+from runner.store.runs import load_evidence, run_path
 from runner.terminal.printing import result_line
 
 # Where the images of a comparison are: in a Docker Engine, or in archives that `docker save` wrote.
 
-_PLATFORM = "linux/amd64"  # `SavedImages` accepts no other platform
 
+class ImageSource:
+    """The images of this host's engine, which pulls missing ones. With `origin`: of an archive, or of all *.tar in a
+    folder, for users who may not use an engine."""
 
-class ImageSource(ABC):
-    """A place where images are found by name."""
+    def __init__(self, origin: Path | None) -> None:
+        self._origin = origin
+        self.saved = None if origin is None else SavedImages.open(origin)
 
-    saved: SavedImages | None
-    """The archives, whose images run only in guests; None when the images are in an engine."""
-
-    @abstractmethod
-    def catalog(self, implementations: Path) -> Catalog:
-        """The catalogue, for peers whose images are here or can be built."""
-
-    @abstractmethod
     def has(self, image: str) -> bool:
         """True when the image is here."""
-
-    @abstractmethod
-    def build_environment(self, image: str) -> Mapping[str, str]:
-        """The environment variables besides IMAGE that a build command needs, so that its image is found here."""
-
-    @abstractmethod
-    def facts(self, image: str) -> ImageFacts:
-        """Facts about an image. Raises UsageError when it is not here."""
-
-
-class EngineImages(ImageSource):
-    """Images of this host's engine. The engine pulls missing images."""
-
-    saved = None
-
-    def catalog(self, implementations: Path) -> Catalog:
-        return load_catalog(implementations)
-
-    def has(self, image: str) -> bool:
-        return held(engine.connect(), image) is not None
-
-    def build_environment(self, image: str) -> Mapping[str, str]:  # noqa: ARG002 - the engine finds images by name
-        return {}
-
-    def facts(self, image: str) -> ImageFacts:
-        return image_facts(engine.connect(), image)
-
-
-class ArchivedImages(ImageSource):
-    """Images in archives, for users who may not use an engine."""
-
-    def __init__(self, origin: Path) -> None:
-        """`origin`: an archive, or a folder with `*.tar`. Raises UsageError for a file of another program."""
-        self._origin = origin
-        self.saved: SavedImages = SavedImages.open(origin)
-
-    def catalog(self, implementations: Path) -> Catalog:
-        return load_saved(implementations, self.saved)
-
-    def has(self, image: str) -> bool:
+        if self._origin is None:
+            return held(engine.connect(), image) is not None
         self.saved = SavedImages.open(self._origin)
         return image in self.saved
 
     def build_environment(self, image: str) -> Mapping[str, str]:
+        """The environment variables besides IMAGE that a build command needs, so that its image is found here."""
+        if self._origin is None:
+            return {}
         if not self._origin.is_dir():
             raise UsageError(
                 f"--rootless {self._origin}: with --build name a folder, where the command writes the archive $ARCHIVE."
@@ -116,19 +76,8 @@ class ArchivedImages(ImageSource):
         return {"ARCHIVE": str((self._origin / f"{image.replace('/', '-').replace(':', '-')}.tar").resolve())}
 
     def facts(self, image: str) -> ImageFacts:
-        config = self.saved.image_config(image)
-        labels = config.get("Labels") or {}
-        return ImageFacts(
-            image=image,
-            image_id=self.saved.image_id(image),
-            platform=_PLATFORM,
-            host_platform=_PLATFORM,
-            user=config.get("User") or "",
-            starts=bool(config.get("Entrypoint") or config.get("Cmd")),
-            files=self.saved.files(image).intersection(CONTRACT_FILES),
-            url=next((labels[name] for name in URL_LABELS if labels.get(name)), ""),
-            version=labels.get(VERSION_LABEL, ""),
-        )
+        """Facts about an image. Raises UsageError when it is not here."""
+        return image_facts(engine.connect(), image) if self.saved is None else self.saved.facts(image)
 
 
 # Runs the same jobs with two builds of one stack, base and head, side by side. Cells that differ run again.
@@ -148,12 +97,16 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
 
     When guests can't run on this host, the jobs run in lanes, in real time, and a sentence on `out` says so.
     """
-    source = EngineImages() if options.rootless is None else ArchivedImages(options.rootless)
+    source = ImageSource(options.rootless)
     if source.saved is not None and options.clock != VIRTUAL:
         raise UsageError(
             f"--clock {options.clock}: jobs without Docker run in virtual time; leave out --clock or --rootless."
         )
-    catalog = source.catalog(options.implementations)
+    catalog = (
+        load_catalog(options.implementations)
+        if source.saved is None
+        else load_present(options.implementations, source.saved)
+    )
     Concurrency.parse(options.lanes)  # an invalid value is refused before anything is built
     peers, cases = _peers(catalog, options.peers), select_cases(catalog, options.cases)
     for case in cases:

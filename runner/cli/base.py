@@ -15,8 +15,7 @@ from rich.segment import Segment
 
 from runner.errors import UsageError
 from runner.model.run import Pause
-from runner.paths import HOME, INSTALLED
-from runner.plan.jobs import LOGS
+from runner.paths import HOME, INSTALLED, LOGS
 from runner.plan.options import JobOptions
 from runner.units import format_size, printable
 

@@ -31,11 +31,10 @@ from runner.images import setup as examination
 from runner.images.setup import examine_host
 from runner.model.run import NightRecord, NightState
 from runner.nights.night import NIGHT, SYSTEMD, Night, cron_line, install, load_night, unit_names
-from runner.paths import IMPLEMENTATIONS, INSTALLED, ROOT
+from runner.paths import IMPLEMENTATIONS, INSTALLED, LOGS, ROOT
 from runner.places.workers.worker import PORT, Address, Invitation, accepted, invitation_folder, schedule, use_dask
 from runner.plan.catalog import load_catalog, load_implementations
 from runner.plan.choice import choose
-from runner.plan.jobs import LOGS
 from runner.plan.links import declared_links
 from runner.plan.options import BuildOptions, JobOptions, MatrixOptions
 from runner.terminal import printing

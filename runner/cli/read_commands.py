@@ -27,10 +27,10 @@ from runner.images.setup import require_tool
 from runner.model.result import Result
 from runner.model.run import Job
 from runner.nights.night import night_schema
+from runner.paths import LOGS
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, implementations_schema, load_catalog
 from runner.plan.choice import split
-from runner.plan.jobs import LOGS, run_path, stored_result
 from runner.plan.link_traces import (
     LinkTrace,
     Measurement,
@@ -46,7 +46,7 @@ from runner.plan.link_traces import (
 from runner.plan.links import declaration, emulated_links_schema, links_schema
 from runner.plan.options import JobOptions
 from runner.store import runs as store
-from runner.store.runs import RunFolder, find_runs, load_evidence
+from runner.store.runs import RunFolder, find_runs, load_evidence, run_path, stored_result
 from runner.terminal import printing
 from runner.units import format_count, format_duration, printable
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 def analyse_(name: str) -> None:
     """Judge a stored run again, offline, and print the changed verdicts."""
     skipped = Skipped()
-    folder = RunFolder.open(jobs.run_path(name), skipped)
+    folder = RunFolder.open(run_path(name), skipped)
     catalog = load_catalog()
     changes: list[tuple[Job, Result, Result]] = []
     count = 0
@@ -162,9 +162,9 @@ def render(names: tuple[str, ...], target: Path, single: Path | None) -> None:
             raise UsageError(
                 "--single draws one run: write its name, such as ./bentpipe render demo --single demo.html."
             )
-        out.print(f"{write_single(RunFolder.open(jobs.run_path(names[0]), skipped), single)}", markup=False)
+        out.print(f"{write_single(RunFolder.open(run_path(names[0]), skipped), single)}", markup=False)
         return
-    folders = [RunFolder.open(jobs.run_path(name), skipped) for name in names] or find_runs(LOGS, skipped)
+    folders = [RunFolder.open(run_path(name), skipped) for name in names] or find_runs(LOGS, skipped)
     out.print(f"{draw_site(folders, target, skipped if not names else None)}", markup=False)
 
 

@@ -24,11 +24,11 @@ from runner.model.deployment import REAL, VIRTUAL, estimate
 from runner.model.result import JobVerdict, Outcome
 from runner.model.run import Job, Run
 from runner.model.stack import HTTP09, Implementation, Role
+from runner.paths import LEDGER, LOGS
 from runner.plan import jobs
 from runner.plan.choice import split
-from runner.plan.jobs import LEDGER
 from runner.plan.options import AUTO, SELECTION, CheckOptions, JobOptions, MatrixOptions, StackOptions
-from runner.store.runs import RunFolder, guest_pace, own_logs
+from runner.store.runs import RunFolder, guest_pace, own_logs, run_path
 from runner.terminal import printing
 from runner.units import format_count, format_duration, format_size
 
@@ -42,7 +42,7 @@ def repetitions(options: MatrixOptions) -> list[MatrixOptions]:
     run also has its own seed, because equal losses would make the runs look more similar than they are."""
     if options.repeat_runs is None:
         return [options]
-    name = options.name or jobs.run_path(None).name
+    name = options.name or run_path(None).name
     return [
         replace(options, name=f"{name}-{number}", seed=None if options.seed is None else options.seed + number - 1)
         for number in range(1, options.repeat_runs + 1)
@@ -62,14 +62,14 @@ def _other_protocols(run: Run, todo: Sequence[Job]) -> Iterator[str]:
 @options_of(MatrixOptions, SELECTION)
 def plan_(options: MatrixOptions) -> None:
     """Show the jobs of a selection, with time, disk space and the data volume on real links."""
-    path = jobs.run_path(None)
+    path = run_path(None)
     selection = chosen(options, None)
     run = jobs.new_run(path, selection, seed=options.seed, shuffled=options.shuffle)
     unsupported = jobs.verdicts_without_run(selection.catalog, run.order, {})
     todo = tuple(job for job in run.order if job not in unsupported)
-    pace = guest_pace(jobs.LOGS)
+    pace = guest_pace(LOGS)
     out.print(printing.plan_table(run, todo, pace))
-    total, logs = estimate(todo, run.cases), own_logs(jobs.LOGS, todo, run.cases)
+    total, logs = estimate(todo, run.cases), own_logs(LOGS, todo, run.cases)
     out.print(
         f"\n{format_count(len(todo), 'job')}, about {format_duration(total.seconds)} with one lane; "
         f"{format_size(total.disk('median') + logs)} on disk with --keep-captures median, "
@@ -132,7 +132,7 @@ def run(options: MatrixOptions) -> None:
     if len(repeated) > 1:
         from runner.cli.read_commands import between_sentences
 
-        for sentence in between_sentences([jobs.run_path(repetition.name) for repetition in repeated]):
+        for sentence in between_sentences([run_path(repetition.name) for repetition in repeated]):
             out.print(sentence, soft_wrap=True)
     failed = any(result.outcome is Outcome.FAILED or result.violations for result in results)
     undecided = any(result.outcome is Outcome.ERROR for result in results)
@@ -141,8 +141,8 @@ def run(options: MatrixOptions) -> None:
 
 def _run_twice(options: MatrixOptions) -> bool:
     """Run everything twice with the same seed. True when all packets are the same."""
-    options = replace(options, name=options.name or jobs.run_path(None).name, keep_captures="all")
-    path = jobs.run_path(options.name)
+    options = replace(options, name=options.name or run_path(None).name, keep_captures="all")
+    path = run_path(options.name)
     if jobs.chosen_clock(options.clock, RunFolder.stored(path)) == REAL:
         raise UsageError("--repeat-check: packets repeat only in virtual time; add --clock virtual.")
     if options.repeat_runs is not None:
@@ -154,7 +154,7 @@ def _run_twice(options: MatrixOptions) -> bool:
     matrix.run_matrix(options, out=out, err=err)
     first = RunFolder.open(path)
     matrix.run_matrix(matrix.again(options, first.run), out=out, err=err)
-    comparisons = list(matrix.compare_packets(first, RunFolder.open(jobs.run_path(f"{options.name}-again"))))
+    comparisons = list(matrix.compare_packets(first, RunFolder.open(run_path(f"{options.name}-again"))))
     for sentence in matrix.sentences(comparisons):
         out.print(sentence, soft_wrap=True, markup=False)
     return all(comparison.same is not False for comparison in comparisons)
@@ -240,6 +240,6 @@ def demo(options: MatrixOptions) -> None:
         keep_captures="all",
     )
     results = run_matrix(options, out=out, err=err)
-    page = draw_site([RunFolder.open(jobs.run_path(options.name))], SITE)
+    page = draw_site([RunFolder.open(run_path(options.name))], SITE)
     good = sum(result.outcome is Outcome.SUCCEEDED for result in results.values())
     out.print(f"\n{good} of {len(results)} jobs succeeded. The matrix: {page} (or: ./bentpipe serve)")

@@ -38,11 +38,12 @@ from runner.model.link import Direction, LinkRecord, Queue
 from runner.model.result import Artifacts, Evidence
 from runner.model.run import CaseRecord, Job
 from runner.model.stack import Implementation, Role
+from runner.paths import LOGS
 from runner.places.lane_job import EndpointSpec
 from runner.places.place import Concurrency, Place, place_of
 from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.choice import Selection, split
-from runner.plan.jobs import LOGS, new_run
+from runner.plan.jobs import new_run
 from runner.plan.options import StackOptions
 from runner.store.runs import RunFolder, write_atomically
 

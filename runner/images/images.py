@@ -28,6 +28,7 @@ from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from urllib3.exceptions import HTTPError
 
+from runner.engine import engine
 from runner.engine.containers import LABEL_OWNER
 from runner.engine.engine import Owner
 from runner.errors import SetupError, UsageError
@@ -214,6 +215,51 @@ def image_ids(client: docker.DockerClient, tags: Iterable[str]) -> dict[str, str
             raise SetupError(f"The image {tag} is missing: run `./bentpipe build`.")
         ids[tag] = image.id
     return ids
+
+
+def absent(stacks: Iterable[Implementation]) -> dict[str, str]:
+    """A sentence for each stack whose published image is missing, by name of the stack. Starts no engine. When no
+    engine runs, every image counts as missing. Raises SilentEngineError."""
+    published = [stack for stack in stacks if stack.build is None]
+    try:
+        client = engine.client() if published else None
+    except engine.SilentEngineError:
+        raise
+    except SetupError:
+        client = None
+    missing = [stack for stack in published if client is None or held(client, stack.image) is None]
+    return {stack.name: _not_pulled(stack) for stack in missing}
+
+
+def require_published(client: docker.DockerClient, stacks: Iterable[Implementation]) -> dict[str, Held]:
+    """The published images of `stacks`, by name. Raises SetupError for an image that is missing or can't run here."""
+    published = {}
+    for stack in stacks:
+        if stack.build is None:
+            image = held(client, stack.image)
+            if image is None:
+                raise SetupError(_not_pulled(stack))
+            if sentence := other_machine(client, stack.image, image):
+                raise SetupError(sentence)
+            published[stack.name] = image
+    return published
+
+
+def _not_pulled(stack: Implementation) -> str:
+    note = f" {stack.note}" if stack.withdrawn else ""
+    return f"The image of {stack.name} ({stack.image}) is not pulled: run `./bentpipe build --pull {stack.name}`.{note}"
+
+
+def other_machine(client: docker.DockerClient, tag: str, image: Held) -> str:
+    """The sentence for an image that the engine's machine can't run; empty when it can run the image."""
+    version = client.version()
+    here = f"{version['Os']}/{version['Arch']}"
+    if image.machine == here:
+        return ""
+    return (
+        f"The image {tag} is built for {image.machine} and this engine runs {here}: ask the image's project for an "
+        f"image for {here}."
+    )
 
 
 def source_hash(context: IO[bytes], parent_ids: Mapping[str, str]) -> str:
@@ -616,8 +662,8 @@ class BuildDisplay:
 # Files of the public runner's base image; the scripts of endpoints call the first two.
 CONTRACT_FILES = ("/setup.sh", "/wait-for-it.sh", "/run_endpoint.sh")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # the engine's names of machines → the names in images
-URL_LABELS = ("org.opencontainers.image.source", "org.opencontainers.image.url")
-VERSION_LABEL = "org.opencontainers.image.version"
+_URL_LABELS = ("org.opencontainers.image.source", "org.opencontainers.image.url")
+_VERSION_LABEL = "org.opencontainers.image.version"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -636,6 +682,19 @@ class ImageFacts:
     size: int = 0  # bytes
     command: tuple[str, ...] = ()  # its first process
 
+    @classmethod
+    def of(cls, config: Mapping[str, Any], **facts: Any) -> "ImageFacts":
+        """The facts in the image's configuration, and those that aren't in it."""
+        labels: dict[str, str] = config.get("Labels") or {}
+        return cls(
+            user=config.get("User") or "",
+            starts=bool(config.get("Entrypoint") or config.get("Cmd")),
+            url=next((labels[name] for name in _URL_LABELS if labels.get(name)), ""),
+            version=labels.get(_VERSION_LABEL, ""),
+            command=(*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())),
+            **facts,
+        )
+
 
 def image_facts(client: docker.DockerClient, image: str) -> ImageFacts:
     """Read the facts about an image. The engine pulls the image when it doesn't have it.
@@ -643,22 +702,16 @@ def image_facts(client: docker.DockerClient, image: str) -> ImageFacts:
     Raises UsageError for an image that the engine doesn't have and can't pull.
     """
     attributes = _inspect(client, image)
-    config: dict[str, Any] = attributes.get("Config") or {}
-    labels: dict[str, str] = config.get("Labels") or {}
     info = client.info()
     machine = str(info["Architecture"])
-    return ImageFacts(
+    return ImageFacts.of(
+        attributes.get("Config") or {},
         image=image,
         image_id=attributes["Id"],
         platform=f"{attributes['Os']}/{attributes['Architecture']}",
         host_platform=f"{info['OSType']}/{_MACHINES.get(machine, machine)}",
-        user=config.get("User") or "",
-        starts=bool(config.get("Entrypoint") or config.get("Cmd")),
         files=_files(client, image),
-        url=next((labels[name] for name in URL_LABELS if labels.get(name)), ""),
-        version=labels.get(VERSION_LABEL, ""),
         size=attributes.get("Size", 0),
-        command=(*(config.get("Entrypoint") or ()), *(config.get("Cmd") or ())),
     )
 
 

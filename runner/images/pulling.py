@@ -1,7 +1,9 @@
-"""Fetches published images and the Debian base image, finds stacks whose image is missing, and brings images from this
-host's engine to another one."""
+"""Images from elsewhere: fetches published images and the Debian base image, brings images from this host's engine to
+another one, and reads archives of `docker save`."""
 
+import gzip
 import hashlib
+import json
 import os
 import queue
 import re
@@ -15,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol, TypeVar
 
 import docker
@@ -25,15 +27,13 @@ from docker.utils import parse_repository_tag
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from runner.engine import engine
-from runner.errors import BentpipeError, SetupError
-from runner.images import images
-from runner.images.images import Event, Held, ImageState
+from runner.errors import BentpipeError, LaneError, SetupError, UsageError
+from runner.images.images import CONTRACT_FILES, OWN_PREFIX, Event, ImageFacts, ImageState, held, other_machine
 from runner.model.stack import Implementation
 from runner.store.collect import Blocks
 from runner.units import format_size
 
-# Fetches published images, and finds stacks that can't run because their image is missing.
+# Fetches published images.
 
 SILENCE_SECONDS = 60.0
 DOCKER_HUB = "docker.io"
@@ -42,34 +42,6 @@ DOCKER_HUB = "docker.io"
 _AWAY = re.compile(r"dial tcp|no such host|connection refused|timeout|proxyconnect|unreachable|nothing for|EOF$")
 _REQUEST = re.compile(r'^Get "[^"]*": ')  # the engine puts the request before the reason
 _LAYER_DONE = ("Pull complete", "Already exists")
-
-
-def absent(stacks: Iterable[Implementation]) -> dict[str, str]:
-    """A sentence for each stack whose published image is missing, by name of the stack. Starts no engine. When no
-    engine runs, every image counts as missing. Raises SilentEngineError."""
-    published = [stack for stack in stacks if stack.build is None]
-    try:
-        client = engine.client() if published else None
-    except engine.SilentEngineError:
-        raise
-    except SetupError:
-        client = None
-    missing = [stack for stack in published if client is None or images.held(client, stack.image) is None]
-    return {stack.name: _fix(stack) for stack in missing}
-
-
-def require(client: docker.DockerClient, stacks: Iterable[Implementation]) -> dict[str, Held]:
-    """The published images of `stacks`, by name. Raises SetupError for an image that is missing or can't run here."""
-    published = {}
-    for stack in stacks:
-        if stack.build is None:
-            image = images.held(client, stack.image)
-            if image is None:
-                raise SetupError(_fix(stack))
-            if sentence := _other_machine(client, stack.image, image):
-                raise SetupError(sentence)
-            published[stack.name] = image
-    return published
 
 
 def pull(
@@ -121,11 +93,6 @@ def registry(tag: str) -> str:
     return first if slash and ("." in first or ":" in first or first == "localhost") else DOCKER_HUB
 
 
-def _fix(stack: Implementation) -> str:
-    note = f" {stack.note}" if stack.withdrawn else ""
-    return f"The image of {stack.name} ({stack.image}) is not pulled: run `./bentpipe build --pull {stack.name}`.{note}"
-
-
 def _sentences(failed: Mapping[str, str], away: Mapping[str, str], names: Mapping[str, list[str]]) -> str:
     sentences = []
     for host, reason in away.items():
@@ -138,7 +105,7 @@ def _sentences(failed: Mapping[str, str], away: Mapping[str, str], names: Mappin
 def _attempt(client: docker.DockerClient, tag: str, report: Callable[[Event], None], silence: float) -> str:
     """`_pull_image`, with the reason also when the engine fails. Images of this project are never pulled: their names
     could belong to anybody in a registry."""
-    if tag.startswith(images.OWN_PREFIX):
+    if tag.startswith(OWN_PREFIX):
         return f"the image {tag} is built by bentpipe, never pulled: run `./bentpipe build`."
     try:
         return _pull_image(client, tag, report, silence)
@@ -148,7 +115,7 @@ def _attempt(client: docker.DockerClient, tag: str, report: Callable[[Event], No
 
 def _pull_image(client: docker.DockerClient, tag: str, report: Callable[[Event], None], silence: float) -> str:
     """Pull an image. Returns the reason of a failure; empty after a success."""
-    before = images.held(client, tag)
+    before = held(client, tag)
     repository, name = parse_repository_tag(tag)
     report(Event(tag=tag, state=ImageState.WORKING))
     layers: dict[str, bool] = {}
@@ -163,10 +130,10 @@ def _pull_image(client: docker.DockerClient, tag: str, report: Callable[[Event],
         if status == "Downloading" and "total" in detail:
             loaded[layer] = (int(detail.get("current", 0)), int(detail["total"]))
         report(_progress(tag, layers, loaded))
-    image = images.held(client, tag)
+    image = held(client, tag)
     if image is None:
         return f"the image {tag} isn't in the engine after it was pulled: look at the space left on its disk."
-    if sentence := _other_machine(client, tag, image):
+    if sentence := other_machine(client, tag, image):
         if before is not None and before.id != image.id:
             client.api.tag(before.id, repository, name or "latest")
         elif before is None:
@@ -208,18 +175,6 @@ def _events(client: docker.DockerClient, repository: str, name: str, silence: fl
         if event is None:
             return
         yield event
-
-
-def _other_machine(client: docker.DockerClient, tag: str, image: Held) -> str:
-    """The sentence for an image that the engine's machine can't run; empty when it can run the image."""
-    version = client.version()
-    here = f"{version['Os']}/{version['Arch']}"
-    if image.machine == here:
-        return ""
-    return (
-        f"The image {tag} is built for {image.machine} and this engine runs {here}: ask the image's project for an "
-        f"image for {here}."
-    )
 
 
 # The Debian image that every image of this project starts from.
@@ -576,7 +531,7 @@ def present(of: Layers, there: Collection[Layers]) -> frozenset[str]:
 def pack(client: docker.DockerClient, image: str, into: IO[bytes], present: frozenset[str]) -> None:
     """Write a compressed archive of an image, without the layers whose digests are in `present`."""
     # The name must have a tag: without a tag it means all tags of the repository.
-    _pack(client.api.get_image(":".join(_name(image)), chunk_size=_BLOCK), into, present)
+    _pack(client.api.get_image(_full(image), chunk_size=_BLOCK), into, present)
 
 
 def _pack(archive: Iterable[bytes], into: IO[bytes], present: frozenset[str]) -> None:
@@ -620,6 +575,221 @@ def _tag(client: docker.DockerClient, image: WantedImage) -> bool:
     return True
 
 
+def _full(image: str) -> str:
+    return ":".join(_name(image))
+
+
 def _name(image: str) -> tuple[str, str]:
     repository, colon, tag = image.rpartition(":")
     return (repository, tag) if colon and "/" not in tag else (image, "latest")
+
+
+# Reads images from archives of `docker save`, for users who may not use an engine.
+
+_WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"  # OCI image specification, "Whiteouts"
+_LARGEST_IMAGE_JSON = 16 << 20  # bytes
+_ARCHITECTURE = "amd64"
+_PLATFORM = f"linux/{_ARCHITECTURE}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedImage:
+    """An image in an archive. `config` is as `docker image inspect` shows it. `layers`: names of the archive's members,
+    the lowest layer first."""
+
+    archive: Path
+    id: str  # `sha256:…`
+    config: Mapping[str, Any]
+    layers: tuple[str, ...]
+
+
+class SavedImages:
+    """The images of archives, by tag. A source of disks (`ImageDisks`)."""
+
+    def __init__(self, images: Mapping[str, SavedImage], origin: Path) -> None:
+        self._images = images
+        self._origin = origin
+
+    @classmethod
+    def open(cls, origin: Path) -> "SavedImages":
+        """`origin`: an archive, or a folder with `*.tar`. Raises UsageError for files that `docker save` has not
+        written."""
+        if not origin.exists():
+            raise UsageError(
+                f"--rootless: there is no {origin}; a user with Docker makes it with "
+                f"`docker save -o {origin} IMAGE…` (docs/virtual-time.md)."
+            )
+        archives = sorted(origin.glob("*.tar")) if origin.is_dir() else [origin]
+        if not archives:
+            raise UsageError(f"--rootless {origin}: expected at least one archive (*.tar) of `docker save` in there.")
+        images: dict[str, SavedImage] = {}
+        for archive in archives:
+            images |= _read(archive)
+        return cls(images, origin)
+
+    def __contains__(self, image: str) -> bool:
+        """True when an archive has the image."""
+        return _full(image) in self._images
+
+    def missing(self, image: str) -> str:
+        """A sentence that says how to get a missing image."""
+        return (
+            f"--rootless {self._origin}: no archive there has the image {image}; a user with Docker can write it "
+            f"with `docker save -o FILE.tar {image}`."
+        )
+
+    def image_id(self, image: str) -> str:
+        """The id of an image. Raises UsageError when no archive has it."""
+        return self._find(image).id
+
+    def image_config(self, image: str) -> Mapping[str, Any]:
+        """The image's configuration: User, Env, Entrypoint, Cmd, WorkingDir."""
+        return self._find(image).config
+
+    def files(self, image: str) -> frozenset[str]:
+        """The absolute paths of all files and folders in the image. Raises LaneError for a broken archive."""
+        image_saved = self._find(image)
+        try:
+            with tarfile.open(image_saved.archive) as archive:
+                return frozenset(_shown(archive, image_saved.layers))
+        except (tarfile.TarError, OSError, KeyError, EOFError) as error:
+            raise LaneError("no-disk", f"{image_saved.archive} is broken: {error}") from error
+
+    def facts(self, image: str) -> ImageFacts:
+        """Facts about an image. Raises UsageError when no archive has it, LaneError for a broken archive."""
+        return ImageFacts.of(
+            self.image_config(image),
+            image=image,
+            image_id=self.image_id(image),
+            platform=_PLATFORM,
+            host_platform=_PLATFORM,
+            files=self.files(image).intersection(CONTRACT_FILES),
+        )
+
+    def write_root(self, image: str, path: Path) -> None:
+        """Write the image's root folder as a tar file. Raises LaneError for a broken archive."""
+        image_saved = self._find(image)
+        try:
+            with (
+                tarfile.open(image_saved.archive) as archive,
+                tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as root,
+            ):
+                _merge(archive, image_saved.layers, root)
+        except (tarfile.TarError, OSError, KeyError, EOFError) as error:
+            raise LaneError("no-disk", f"{image_saved.archive} is broken: {error}") from error
+
+    def _find(self, image: str) -> SavedImage:
+        if image not in self:
+            raise UsageError(self.missing(image))
+        return self._images[_full(image)]
+
+
+def _read(archive: Path) -> dict[str, SavedImage]:
+    images: dict[str, SavedImage] = {}
+    try:
+        with tarfile.open(archive) as tar:
+            for entry in json.loads(_content(tar, "manifest.json")):
+                text = _content(tar, entry["Config"])
+                about = json.loads(text)
+                if about.get("architecture") != _ARCHITECTURE:
+                    raise UsageError(
+                        f"--rootless {archive}: {entry['RepoTags']} is for {about.get('architecture')}; guests run "
+                        f"images for {_ARCHITECTURE}."
+                    )
+                image = SavedImage(
+                    archive=archive,
+                    id=f"sha256:{hashlib.sha256(text).hexdigest()}",
+                    config=about.get("config") or {},
+                    layers=tuple(entry["Layers"]),
+                )
+                images |= dict.fromkeys(entry.get("RepoTags") or (), image)
+    except (tarfile.TarError, OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise UsageError(f"--rootless {archive}: expected an archive that `docker save` wrote ({error}).") from None
+    return images
+
+
+def _content(tar: tarfile.TarFile, name: str) -> bytes:
+    file = tar.extractfile(name)
+    if file is None:
+        raise KeyError(name)
+    return file.read(_LARGEST_IMAGE_JSON)
+
+
+@contextmanager
+def _layer(archive: tarfile.TarFile, name: str) -> Iterator[tarfile.TarFile]:
+    """A layer, which may be compressed with gzip."""
+    file: IO[bytes] | None = archive.extractfile(name)
+    if file is None:
+        raise KeyError(name)
+    packed = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    with tarfile.open(fileobj=gzip.GzipFile(fileobj=file) if packed else file) as layer:
+        yield layer
+
+
+def _merge(archive: tarfile.TarFile, layers: Sequence[str], root: tarfile.TarFile) -> None:
+    """Merge the layers into the tar file `root`."""
+    shown = _shown(archive, layers)
+    for number, name in enumerate(layers):
+        with _layer(archive, name) as layer:
+            for member in layer:
+                if _is_of(shown, member.name, number):
+                    _copy(layer, member, root, linked=_is_of(shown, member.linkname, number))
+
+
+def _shown(archive: tarfile.TarFile, layers: Sequence[str]) -> dict[str, "_Entry"]:
+    """The visible entries by path: files of an upper layer hide files of lower layers."""
+    shown: dict[str, _Entry] = {}
+    for number, name in enumerate(layers):
+        with _layer(archive, name) as layer:
+            added: dict[str, _Entry] = {}
+            for member in layer:
+                path = _path(member.name)
+                folder, _, base = path.rpartition("/")
+                if base == _OPAQUE:
+                    _hide_below(shown, folder)
+                elif base.startswith(_WHITEOUT):
+                    _hide(shown, f"{folder}/{base.removeprefix(_WHITEOUT)}")
+                else:
+                    if not member.isdir():
+                        _hide(shown, path)
+                    added[path] = _Entry(layer=number, folder=member.isdir())
+            shown |= added
+    return shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    layer: int  # number of the layer whose entry is visible
+    folder: bool
+
+
+def _path(name: str) -> str:
+    return str(PurePosixPath("/") / name)
+
+
+def _is_of(shown: Mapping[str, _Entry], name: str, layer: int) -> bool:
+    entry = shown.get(_path(name))
+    return entry is not None and entry.layer == layer
+
+
+def _hide(shown: dict[str, _Entry], path: str) -> None:
+    """Remove the entries of lower layers at `path`."""
+    entry = shown.pop(path, None)
+    if entry is not None and entry.folder:
+        _hide_below(shown, path)
+
+
+def _hide_below(shown: dict[str, _Entry], folder: str) -> None:
+    for name in [name for name in shown if name.startswith(f"{folder}/")]:
+        del shown[name]
+
+
+def _copy(layer: tarfile.TarFile, member: tarfile.TarInfo, root: tarfile.TarFile, *, linked: bool) -> None:
+    """Add a member of a layer. `linked`: the target of the hard link is visible, too. For another hard link, the
+    content of its target is added."""
+    if member.islnk() and not linked:
+        target = layer.getmember(member.linkname)
+        root.addfile(target.replace(name=member.name), layer.extractfile(target))
+    else:
+        root.addfile(member, layer.extractfile(member) if member.isreg() else None)

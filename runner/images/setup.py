@@ -314,7 +314,7 @@ def prepare(
     """
     require(examine_host())
     client = connect(assume_yes=assume_yes, console=console)
-    published = pulling.require(client, stacks)
+    published = images.require_published(client, stacks)
     required = images.images_of(stacks, guests=guests)
     todo = [tag for tag, state in images.states(client, required).items() if state is not ImageState.CURRENT]
     require(examine_engine(client, to_build=len(todo)))

@@ -12,17 +12,18 @@ from types import MappingProxyType
 from typing import Protocol, Self
 
 from runner.errors import UsageError
+from runner.images.pulling import SavedImages
 from runner.model.deployment import REAL, VIRTUAL, Deployment
 from runner.model.link import RealLink
 from runner.model.result import Evidence, LinkTruth, Result
 from runner.model.run import ClientKind, Job, Kind, Run
 from runner.model.stack import Role
+from runner.paths import LEDGER, LOGS
 from runner.places.guests.guests import GuestHost, Setting
-from runner.places.guests.processes import SavedImages, require_memory
+from runner.places.guests.processes import require_memory
 from runner.places.lane_job import LaneJob, Specs, lane_job
 from runner.places.lanes.lanes import Lanes
 from runner.plan.choice import Selection
-from runner.plan.jobs import LEDGER, LOGS
 from runner.store.runs import write_atomically
 from runner.units import format_size
 

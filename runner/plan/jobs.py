@@ -7,19 +7,18 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 
 from pydantic import TypeAdapter, ValidationError
 
 from runner.errors import UsageError
-from runner.files import beneath, read_regular
+from runner.files import read_regular
 from runner.model.deployment import REAL, VIRTUAL, best_clock
 from runner.model.result import Finding, JobVerdict, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
 from runner.model.stack import TRANSPORTS, Implementation, Middlebox, Role, same_fields, transport_of
-from runner.paths import HOME, VERSION
+from runner.paths import LOGS, VERSION
 from runner.plan.catalog import Catalog
 from runner.plan.choice import Selection
 from runner.plan.options import AUTO, CALIBRATED, MEASURED, NO_CPU_MODEL
@@ -157,32 +156,6 @@ def _pair(catalog: Catalog, job: Job) -> tuple[Implementation, Implementation]:
 
 # Makes the plan of a new, resumed or extended run from the user's selection. It does not use the Docker Engine.
 
-LOGS = HOME / "logs"
-LEDGER = LOGS / "volume.json"  # bytes on real links, over all runs
-
-
-def run_path(name: str | None) -> Path:
-    """The folder of `--run NAME|DIR`. A name is the name of a folder in logs/. The default name is the date and
-    time."""
-    if name is None:
-        return LOGS / datetime.now().strftime("%Y-%m-%dT%H%M%S")
-    return Path(name) if "/" in name or Path(name).is_dir() else LOGS / name
-
-
-def stored_result(name: str | Path) -> tuple[RunFolder, Result]:
-    """The result of the job `RUN/SERVER_CLIENT/CASE/ITERATION` of a run in logs/, or the job in a folder. Raises
-    UsageError, also when its result can't be read."""
-    path = Path(name) if Path(name).is_dir() else LOGS / name
-    if not (path / "result.json").is_file():
-        raise UsageError(
-            f"There is no finished job in {path}: write RUN/SERVER_CLIENT/CASE/ITERATION, such as "
-            "demo/quinn_aioquic/sat/1."
-        )
-    here = path.absolute()
-    beneath(here.parents[2], Path(*here.parts[-3:]))  # a symbolic link in a run may lead to a place outside the run
-    folder = RunFolder.open(here.parents[2])
-    return folder, folder.result_in(Path(*here.parts[-3:]))
-
 
 def new_run(
     path: Path,
@@ -233,6 +206,72 @@ def new_run(
         protocols=other_protocols(catalog, order),
     )
     return with_clock(run, clock, cpu_charge=cpu_charge, stacks=catalog.implementations, busy_host=busy_host)
+
+
+def no_wider(stored: Run, selected: Run) -> Run:
+    """`selected` without the jobs that the stored run lacks. A job of a new variant stays when the stored run has this
+    job for the variant's stack or middlebox."""
+
+    known = set(stored.order)
+    base = {  # by name: each variant that the stored run lacks
+        name: entry.variant_of for name, entry in selected.implementations.items() if name not in stored.implementations
+    }
+
+    def of_base(job: Job) -> Job:
+        server, client, via = (base.get(name, name) for name in (job.server, job.client, job.via))
+        return replace(job, server=server, client=client, via=via)
+
+    new = [job for job in selected.order if base and not base.keys().isdisjoint((job.server, job.client, job.via))]
+    added = {job for job in new if of_base(job) in known}
+    return replace(selected, order=tuple(job for job in selected.order if job in known or job in added))
+
+
+def extend_run(folder: RunFolder, selected: Run) -> Run:
+    """The stored run with the jobs, stacks and cases that `selected` adds. Raises UsageError when a part that both runs
+    have is different in `selected`."""
+    stored = folder.run
+    for name, case in selected.cases.items():
+        if name in stored.cases and replace(case, iterations=0) != replace(stored.cases[name], iterations=0):
+            raise UsageError(
+                f"The case '{name}' has other parameters now than when {folder.path} began: start a new --run."
+            )
+    for name, entry in selected.implementations.items():
+        before = stored.implementations.get(name)
+        if before is not None and before.image_id != entry.image_id:
+            raise UsageError(
+                f"The image of {name} has changed since {folder.path} began "
+                f"({before.image_id[:19]} → {entry.image_id[:19]}): start a new --run, or restore the image."
+            )
+    if stored.guest != selected.guest:
+        raise UsageError(
+            f"{folder.path} began with another epoch or CPU model: start a new --run, or leave out --cpu-model."
+        )
+    known = set(stored.order)
+    for job in selected.order:
+        if job in known and stored.protocol(job) != selected.protocol(job):
+            raise UsageError(
+                f"{job.client} and {job.server} would use {selected.protocol(job)} now, and used "
+                f"{stored.protocol(job)} when {folder.path} began: start a new --run."
+            )
+    return replace(
+        stored,
+        clients=_union(stored.clients, selected.clients),
+        servers=_union(stored.servers, selected.servers),
+        cases={**selected.cases, **stored.cases},
+        implementations={**stored.implementations, **selected.implementations},
+        order=stored.order + tuple(job for job in selected.order if job not in known),
+        protocols={**stored.protocols, **selected.protocols},
+        vias=_union(stored.vias, selected.vias),
+        middleboxes={**selected.middleboxes, **stored.middleboxes},
+        clocks={  # a cell that the run has keeps its clock, so that no summary mixes both clocks
+            **{name: clock for name, clock in selected.clocks.items() if name not in stored.cells},
+            **stored.clocks,
+        },
+    )
+
+
+def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
 
 
 def other_protocols(catalog: Catalog, order: Iterable[Job]) -> dict[str, str]:

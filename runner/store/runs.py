@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ from runner.model.run import (
     iteration_problem,
     name_problem,
 )
+from runner.paths import LOGS
 
 # Converts documents of an older schema into documents of the next schema. Pure.
 #
@@ -668,3 +670,26 @@ def find_runs(logs: Path, skip: Callable[[str], None] | None = None) -> list[Run
                 raise
             skip(str(error))
     return sorted(folders, key=lambda folder: folder.run.started_unix_s, reverse=True)
+
+
+def run_path(name: str | None) -> Path:
+    """The folder of `--run NAME|DIR`. A name is the name of a folder in logs/. The default name is the date and
+    time."""
+    if name is None:
+        return LOGS / datetime.now().strftime("%Y-%m-%dT%H%M%S")
+    return Path(name) if "/" in name or Path(name).is_dir() else LOGS / name
+
+
+def stored_result(name: str | Path) -> tuple[RunFolder, Result]:
+    """The result of the job `RUN/SERVER_CLIENT/CASE/ITERATION` of a run in logs/, or the job in a folder. Raises
+    UsageError, also when its result can't be read."""
+    path = Path(name) if Path(name).is_dir() else LOGS / name
+    if not (path / "result.json").is_file():
+        raise UsageError(
+            f"There is no finished job in {path}: write RUN/SERVER_CLIENT/CASE/ITERATION, such as "
+            "demo/quinn_aioquic/sat/1."
+        )
+    here = path.absolute()
+    beneath(here.parents[2], Path(*here.parts[-3:]))  # a symbolic link in a run may lead to a place outside the run
+    folder = RunFolder.open(here.parents[2])
+    return folder, folder.result_in(Path(*here.parts[-3:]))

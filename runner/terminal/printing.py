@@ -29,7 +29,7 @@ from runner.model.result import (
 )
 from runner.model.run import CaseRecord, Check, Job, Kind, Run
 from runner.model.stack import HTTP09, Knob, Middlebox, PageLoad, carried
-from runner.plan.jobs import LOGS
+from runner.paths import LOGS
 from runner.units import NARROW, format_count, format_data_rate, format_duration, format_size
 
 # Prints middleboxes, emulated links, and how a job's traffic passed through a middlebox.

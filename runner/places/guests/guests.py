@@ -22,6 +22,7 @@ from runner.engine.engine import connect, labels_of, remove_own, sweep
 from runner.errors import LaneError
 from runner.files import locked_folder, own_folder, remove_abandoned
 from runner.images.images import SIMULATOR
+from runner.images.pulling import SavedImages
 from runner.inputs.inputs import certificates, path_keys
 from runner.model.link import CLIENT, GATEWAY, SERVER, TERMINAL
 from runner.model.result import Evidence, GuestEvidence
@@ -36,7 +37,6 @@ from runner.places.guests.processes import (
     ImageDisks,
     Images,
     Launcher,
-    SavedImages,
     open_launcher,
     require_memory,
 )

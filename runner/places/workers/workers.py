@@ -29,6 +29,7 @@ from runner.images.pulling import Answer, WantedImage
 from runner.model.deployment import VIRTUAL, Deployment
 from runner.model.result import Outcome, Result, another_attempt_helps
 from runner.model.run import Job, Kind, Run
+from runner.paths import LOGS
 from runner.places.guests.processes import IMAGE as GUEST
 from runner.places.lane_job import Specs
 from runner.places.place import Concurrency, Place, Problems
@@ -52,7 +53,6 @@ from runner.places.workers.worker import (
     use_dask,
 )
 from runner.plan.choice import Selection
-from runner.plan.jobs import LOGS
 
 # Lists the workers and chooses a worker for each job. It uses no network. Its owner calls it under a lock, because
 # it has no lock of its own.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.campaign.matrix import Session
+from runner.campaign.matrix import opened
 from runner.errors import UsageError
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, load_catalog
@@ -33,8 +33,8 @@ def _asked(path: Path, options: MatrixOptions, catalog: Catalog = CATALOG) -> se
     options = replace(options, seed=options.seed or 3)
     choice = choose(options, catalog, RunFolder.open(path).run if path.is_dir() else None)
     new_run = jobs.new_run(path, choice, seed=options.seed)
-    with Session.open(path, new_run, seed=options.seed, widens=options.selects) as session:
-        return {(job.via, job.case_link, job.iteration) for job in session.todo}
+    with opened(path, new_run, seed=options.seed, widens=options.selects) as (_, selected):
+        return {(job.via, job.case_link, job.iteration) for job in selected}
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runner.check.two_builds import BASE, HEAD, ArchivedImages, build_commits, compare_builds
+from runner.check.two_builds import BASE, HEAD, ImageSource, build_commits, compare_builds
 from runner.errors import BentpipeError, SetupError, UsageError
 from runner.images import images
 from runner.paths import ROOT
@@ -51,7 +51,7 @@ def _compare(options: BuildOptions) -> None:
 
 
 def test_an_archive_has_the_facts_that_an_engine_has(folder: Path) -> None:
-    facts = ArchivedImages(folder).facts(f"{IMAGE}:{HEAD}")
+    facts = ImageSource(folder).facts(f"{IMAGE}:{HEAD}")
     assert facts.files == {"/setup.sh", "/run_endpoint.sh"}
     assert facts.starts
     assert (facts.user, facts.platform) == ("", "linux/amd64")
@@ -97,7 +97,7 @@ WRITES_ARCHIVE = (
 
 
 def test_a_build_without_an_engine_writes_an_archive_and_runs_once(folder: Path, repository: Path) -> None:
-    source, said = ArchivedImages(folder), list[str]()
+    source, said = ImageSource(folder), list[str]()
     for _ in range(2):
         built = build_commits(
             {HEAD: "HEAD"}, command=WRITES_ARCHIVE, repository=repository, name="x", source=source, say=said.append
@@ -114,12 +114,12 @@ def test_a_build_without_an_engine_writes_an_archive_and_runs_once(folder: Path,
 def test_a_build_that_leaves_no_archive_is_one_sentence(
     folder: Path, repository: Path, command: str, sentence: str
 ) -> None:
-    source = ArchivedImages(folder)
+    source = ImageSource(folder)
     with pytest.raises(UsageError, match=sentence):
         build_commits({HEAD: "HEAD"}, command=command, repository=repository, name="x", source=source, say=print)
 
 
 def test_a_build_needs_a_folder_for_its_archives(folder: Path, repository: Path) -> None:
-    source = ArchivedImages(folder / "0.tar")
+    source = ImageSource(folder / "0.tar")
     with pytest.raises(UsageError, match="with --build name a folder"):
         build_commits({HEAD: "HEAD"}, command="true", repository=repository, name="x", source=source, say=print)

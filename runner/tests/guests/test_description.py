@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from runner.campaign.matrix import extend_run
 from runner.compare.conditions import differences, refuse
 from runner.errors import LaneError, UsageError
 from runner.inputs import inputs
@@ -20,6 +19,7 @@ from runner.places.guests.processes import Disk, disk_of, owner
 from runner.places.lane_job import EndpointSpec, LaneJob, network_script
 from runner.plan import jobs as plan_jobs
 from runner.plan.catalog import Catalog
+from runner.plan.jobs import extend_run
 from runner.store.runs import RunFolder
 
 LINK = LinkParameters(data_rate=10_000_000, delay=0.3, queue_packets=25, loss=0.01)

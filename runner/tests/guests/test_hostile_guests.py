@@ -15,8 +15,9 @@ import pytest
 
 from runner.errors import LaneError, SetupError
 from runner.files import own_folder
+from runner.images.pulling import SavedImages
 from runner.places.guests.guests import GuestExperiment, Setting, read_ended, read_report
-from runner.places.guests.processes import Disks, Files, ProcessLauncher, SavedImages, unused_user
+from runner.places.guests.processes import Disks, Files, ProcessLauncher, unused_user
 from runner.places.lane_job import EndpointSpec
 from runner.tests.guests.test_description import job
 from runner.tests.guests.test_saved_images import packed, save

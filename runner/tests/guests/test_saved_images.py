@@ -12,7 +12,7 @@ import docker
 import pytest
 
 from runner.errors import UsageError
-from runner.places.guests.processes import SavedImages
+from runner.images.pulling import SavedImages
 from runner.tests.lanes.conftest import engine
 
 __all__ = ["engine"]

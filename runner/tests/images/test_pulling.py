@@ -55,7 +55,7 @@ def test_absent_without_an_engine_are_all_published_images(monkeypatch: pytest.M
         name="b", image="bentpipe/b", build="implementations/b", url="https://example.org", version=""
     )
     gone = published("gone", "x/gone", withdrawn=True, note="Left the list.")
-    assert pulling.absent([built, published("p", "x/p:1"), gone]) == {
+    assert images.absent([built, published("p", "x/p:1"), gone]) == {
         "p": "The image of p (x/p:1) is not pulled: run `./bentpipe build --pull p`.",
         "gone": "The image of gone (x/gone) is not pulled: run `./bentpipe build --pull gone`. Left the list.",
     }
@@ -212,15 +212,15 @@ def _tar(files: dict[str, bytes]) -> bytes:
 def test_pulls_with_progress_and_records_the_digest(client: docker.DockerClient, publish: Publish) -> None:
     tag = publish("amd64")
     stack = published("demo", tag)
-    assert list(pulling.absent([stack])) == ["demo"]
+    assert list(images.absent([stack])) == ["demo"]
     events: list[Event] = []
     pulling.pull(client, [stack], report=events.append)
     assert events[0].state is ImageState.WORKING
     assert [event.state for event in events][-2:] == [ImageState.WORKING, ImageState.PULLED]
     assert any(event.text.endswith("of 2.86 MiB") for event in events)
     assert (events[-2].step, events[-2].steps) == (1, 1)
-    assert pulling.absent([stack]) == {}
-    outcome = pulling.require(client, [stack])["demo"]
+    assert images.absent([stack]) == {}
+    outcome = images.require_published(client, [stack])["demo"]
     assert outcome.size >= 3_000_000
     assert outcome.digest.startswith(f"{tag.removesuffix(':1')}@sha256:")
     ready = setup.prepare([stack], assume_yes=True, extra_cas=None, console=Console(file=io.StringIO()))
@@ -233,7 +233,7 @@ def test_pulls_with_progress_and_records_the_digest(client: docker.DockerClient,
     client.images.remove(tag)
     pinned = published("pinned", outcome.digest)
     pulling.pull(client, [pinned], report=lambda _: None)
-    assert pulling.require(client, [pinned])["pinned"].id == outcome.id
+    assert images.require_published(client, [pinned])["pinned"].id == outcome.id
     client.images.remove(outcome.digest)
 
 
@@ -250,7 +250,7 @@ def test_what_can_be_had_is_kept_and_the_rest_told(client: docker.DockerClient, 
     text = f"The image {foreign} is built for linux/arm64 and this engine runs linux/amd64: ask the image's project"
     assert machine == f"f: {text} for an image for linux/amd64."
     assert manifest.startswith(f"u: the image {unknown} can't be pulled: manifest for {unknown} not found")
-    assert list(pulling.absent(stacks)) == ["f", "u", "away"]
+    assert list(images.absent(stacks)) == ["f", "u", "away"]
 
 
 @pytest.mark.docker
@@ -259,7 +259,7 @@ def test_image_for_another_machine_is_refused_before_a_run(client: docker.Docker
     tag = publish("arm64")
     client.images.load(_archive(tag, "arm64"))
     with pytest.raises(SetupError, match="is built for linux/arm64 and this engine runs linux/amd64"):
-        pulling.require(client, [published("f", tag)])
+        images.require_published(client, [published("f", tag)])
 
 
 def _bentpipe(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -16,12 +16,11 @@ import pytest
 from lab.testbed.hosts import Host, free_number
 from runner.errors import LaneError, SetupError
 from runner.model.result import Outcome, Result
-from runner.paths import ROOT
+from runner.paths import LEDGER, ROOT
 from runner.places.links.hosts import HOST_LOST
 from runner.places.links.link_experiment import LEASE_SECONDS
 from runner.places.links.real_links import FIND_BYTES, Ledger, expected_volume
 from runner.plan.catalog import Catalog
-from runner.plan.jobs import LEDGER
 from runner.store.runs import RunFolder
 from runner.tests.links.jobs import FORWARD_RATE, RETURN_RATE, STACK, Work, link_to, working
 from runner.tests.links.satellite import INTERFACE, Satellite

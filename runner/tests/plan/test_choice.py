@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.campaign import matrix
 from runner.errors import UsageError
 from runner.inputs import inputs as reference_page
 from runner.inputs.inputs import load, served
@@ -138,9 +137,9 @@ def test_loads_of_two_browsers_do_not_share_a_run(tmp_path: Path) -> None:
         for browser in ("sha256:1", "sha256:2")
     )
     folder = RunFolder.create(tmp_path / "run", first)
-    assert matrix.extend_run(folder, first).implementations["browser"].image == "bentpipe/browser"
+    assert jobs.extend_run(folder, first).implementations["browser"].image == "bentpipe/browser"
     with pytest.raises(UsageError, match="The image of browser has changed"):
-        matrix.extend_run(folder, second)
+        jobs.extend_run(folder, second)
     assert "browser" not in _run(_choose(cases=("download",)), tmp_path / "b").implementations
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.campaign import matrix
 from runner.errors import UsageError
 from runner.inputs.inputs import environment
 from runner.model.run import Run
@@ -179,7 +178,7 @@ def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_pa
     resumed = select(again, servers=stored.servers, clients=stored.clients, cases=("sat",), iterations=1)
     assert replace(resumed, catalog=selection.catalog) == selection
     assert again.implementations == selection.catalog.implementations
-    assert matrix.extend_run(folder, run) == stored
+    assert jobs.extend_run(folder, run) == stored
 
 
 def test_going_on_asks_for_no_more_than_the_run_had(catalog: Catalog, tmp_path: Path) -> None:
@@ -192,8 +191,8 @@ def test_going_on_asks_for_no_more_than_the_run_had(catalog: Catalog, tmp_path: 
 
     stored = plan(2)
     assert len(plan(None).order) == 2 * 10
-    assert matrix.no_wider(stored, plan(None)).order == stored.order
-    wider = matrix.no_wider(stored, plan(None, "fast:IW=32")).order
+    assert jobs.no_wider(stored, plan(None)).order == stored.order
+    wider = jobs.no_wider(stored, plan(None, "fast:IW=32")).order
     assert {(job.server, job.iteration) for job in wider} - {(job.server, job.iteration) for job in stored.order} == {
         ("fast+iw=32", 1),
         ("fast+iw=32", 2),

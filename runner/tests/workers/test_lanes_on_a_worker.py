@@ -16,9 +16,8 @@ pytest.importorskip("distributed")
 
 from runner.engine.engine import connect
 from runner.model.result import Outcome
-from runner.paths import ROOT
+from runner.paths import LOGS, ROOT
 from runner.places.workers.worker import invitation_folder
-from runner.plan.jobs import LOGS
 from runner.store.runs import RunFolder, load_evidence
 from runner.tests.workers.recorded import Processes, processes
 from runner.tests.workers.test_workers import wait_until
