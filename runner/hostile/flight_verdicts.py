@@ -6,7 +6,8 @@ followed. What the endpoint did is read from its packets.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from runner.decode.http3 import DynamicTable, QpackError
 from runner.decode.tables import decode_capture
 from runner.hostile.flights import ALERTS, APPLICATION, GENERIC, TRANSPORT, VOLUMES, HostileFlight, code_name
 from runner.model.stack import Role
+from runner.units import MIB
 
 PASSED, FAILED, NOTE, ERROR, INAPPLICABLE, UNSUPPORTED = (
     "passed",
@@ -32,12 +34,55 @@ _ORDER = (FAILED, NOTE, ERROR, PASSED, INAPPLICABLE, UNSUPPORTED)
 _FRAMES = {"connection_close": False, "application_close": True}  # name → whether the code is the application's
 _PACKETS = {"initial": "an Initial packet", "handshake": "a Handshake packet", "1rtt": "a 1-RTT packet"}
 _GRACE_NS = 100_000_000  # packets that were on the way when a flight arrived
+_BATCH_NS = 10_000_000  # packets that were made before a close, and are sent with it
 _VOLUME_NS = 1_500_000_000  # after a flight; what the endpoint sends in this time belongs to it
 _SOON = 2.5  # seconds in which a client that noticed the violation has ended; idle connections end after 5
 _TIMED_OUT = 124  # exit code of `timeout`
 UNSUPPORTED_CODE = 127
 """Exit code of an endpoint that does not support its test case."""
 _HEADERS = 1  # type of the HTTP/3 frame
+_PAGE, _TICKS = 4096, 100  # bytes of a page, clock ticks of a second (proc(5))
+_MOST_SAMPLES = 100_000
+# No RFC names a limit of memory or CPU time, so more than this is a note, never a failure.
+_GROWTH, _GROWTH_PER_BYTE = 64 * MIB, 64
+_KEPT = 16 * MIB  # that the second flood adds to what the first one left
+_MOST_CPU = 1.0  # seconds
+
+
+Sample = tuple[float, int, float]  # Unix time in seconds, bytes of memory, CPU seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloodCost:
+    """Memory in bytes and CPU seconds of all processes of the tested endpoint during a flood. A client is a process of
+    its own: its memory before is the most that it needs with an honest peer, and its CPU time is what it used more."""
+
+    before: int
+    most: int
+    after: tuple[int, ...]  # after each of two meetings; nothing for a client, which ends
+    cpu_s: float | None  # of the first meeting; None in virtual time, where CPU work takes no time
+    datagrams: int  # that came from the port of the flood, from its first one to its last one
+    sent: int  # their bytes
+
+    @property
+    def text(self) -> str:
+        """The numbers, for people."""
+        memory = " → ".join(f"{each / MIB:.0f}" for each in (self.before, *self.after))
+        cpu = "" if self.cpu_s is None else f"; CPU {self.cpu_s:.2f} s"
+        flood = f"{self.datagrams} datagrams, {self.sent / 1000:.0f} kB"
+        return f"memory {memory} MiB, at most {self.most / MIB:.0f} MiB{cpu}; {flood}"
+
+    @property
+    def excess(self) -> str:
+        """What is unusual; nothing when nothing is."""
+        growth = self.most - self.before
+        if growth > max(_GROWTH, _GROWTH_PER_BYTE * self.sent):
+            return f"its memory grew by {growth / MIB:.0f} MiB for {self.sent / 1000:.0f} kB"
+        if len(self.after) > 1 and self.after[1] - self.after[0] > _KEPT:
+            return f"the second flood left {(self.after[1] - self.after[0]) / MIB:.0f} MiB more than the first"
+        if self.cpu_s is not None and self.cpu_s > _MOST_CPU:
+            return f"it used {self.cpu_s:.1f} CPU seconds for {self.sent / 1000:.0f} kB"
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +100,7 @@ class FlightResult:
     accepted: bool = False  # the endpoint went on although it had to close
     code: str = ""  # the error code with which it closed
     job: str = ""  # folder of the job in the run
+    usage: FloodCost | None = None  # of floods
 
     def record(self) -> dict[str, Any]:
         """The result for `hostile.json`."""
@@ -72,6 +118,26 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
+def read_usage(path: Path) -> list[Sample]:
+    """The samples that the endpoint's container wrote. Lines that are no sample are left out."""
+    samples = []
+    for line in path.read_text(errors="replace").splitlines()[:_MOST_SAMPLES] if path.is_file() else ():
+        with suppress(ValueError, OverflowError):
+            time_s, pages, ticks = line.split()
+            samples.append((float(time_s), int(pages) * _PAGE, int(ticks) / _TICKS))
+    return samples
+
+
+def _spent(samples: Sequence[Sample], times: Sequence[float]) -> tuple[int, list[int], float] | None:
+    """The most memory between the first and the last of `times`, the memory at each of them, the CPU time between the
+    first two. None without samples."""
+    within = [memory for at, memory, _ in samples if times[0] <= at <= times[-1]]
+    if not within:
+        return None
+    last = [max((each for each in samples if each[0] <= at), default=samples[0]) for at in times]
+    return max(within), [memory for _, memory, _ in last], last[1][2] - last[0][2]
+
+
 def judge_flights(
     flights: Iterable[HostileFlight],
     role: Role,
@@ -79,9 +145,10 @@ def judge_flights(
     log: Sequence[Mapping[str, Any]],
     capture: Path,
     key_logs: Sequence[Path],
+    usage: Sequence[Sample] = (),
 ) -> list[FlightResult]:
     """Judge flights against an endpoint in `role`. `log`: the lines of the peer's log. `capture`: at the end of the
-    tested endpoint. Flights that are not in the log are left out."""
+    tested endpoint. `usage`: memory and CPU time of the endpoint. Flights that are not in the log are left out."""
     sent = [line for line in log if line.get("odcid")]
     ends = {line["flight"]: line for line in log if "exit" in line}
     if code := ends.get("", {}).get("exit"):
@@ -97,9 +164,16 @@ def judge_flights(
         elif lines and packets is not None:
             # A client may try again after a failed connection: the flight is the first that fired. As a client, the
             # peer logs a flight again when an honest connection has followed.
-            first = next((line for line in lines if line["sent"]), lines[0])
+            # A server meets a flood twice; the last meeting counts.
+            met = lines[::-1] if flight.times and role is Role.SERVER else lines
+            first = next((line for line in met if line["sent"]), met[0])
             line = next(line for line in reversed(lines) if line["odcid"] == first["odcid"])
-            result = _Judgement(flight, role, line, packets, exit_code, ended=end.get("ended")).result()
+            judgement = _Judgement(flight, role, line, packets, exit_code, ended=end.get("ended"))
+            result = judgement.result()
+            if flight.times and result.sent:
+                times = (end if role is Role.CLIENT else line).get("times", ())
+                honest = ends.get("", {}).get("times", ()) if role is Role.CLIENT else None
+                result = judgement.measured(result, usage, times, honest)
         elif exit_code is not None:
             why = "the client made no connection"
             result = FlightResult(flight=flight.name, role=role.value, verdict=ERROR, seen="no connection", why=why)
@@ -201,10 +275,44 @@ class _Judgement:
                 return "a datagram of the flight is not in the capture of the endpoint"
             self.sent.append(found[0])
             self.arrived = max(self.arrived, found[1])
+        if self.flight.times and self.sent and (came := len(self._came())) < self.line["count"]:
+            return f"of {self.line['count']} datagrams of the flight, the capture of the endpoint has {came}"
         if not self.sent:
             trouble = self.line.get("trouble") or "the connection did not get that far"
             return f"the state of the flight was not reached: {trouble}"
         return ""
+
+    def _came(self) -> list[int]:
+        """The sizes of the datagrams that came from the flight's port between its first and its last datagram."""
+        first, last, port = min(self.sent), max(self.sent), self._port()
+        listed = self.packets.datagrams.items()
+        return [size for number, (source, _, size, _) in listed if source == port and first <= number <= last]
+
+    def measured(
+        self, result: FlightResult, samples: Sequence[Sample], times: Sequence[float], honest: Sequence[float] | None
+    ) -> FlightResult:
+        """The result with memory and CPU time; a note when they are unusual. `times`: of the samples before, between
+        and after the meetings. `honest`: of a client's honest connection."""
+        spent = _spent(samples, times) if len(times) > 1 else None
+        usual = _spent(samples, honest) if honest else None
+        if spent is None or (honest is not None and usual is None):
+            return result
+        most, memory, cpu_s = spent
+        before = memory[0]
+        if usual is not None:
+            before, cpu_s = usual[0], max(cpu_s - usual[2], 0.0)
+        usage = FloodCost(
+            before=before,
+            most=most,
+            after=() if usual is not None else tuple(memory[1:]),
+            cpu_s=round(cpu_s, 2),
+            datagrams=self.line["count"],
+            sent=sum(self._came()),
+        )
+        result = replace(result, usage=usage)
+        if result.verdict == PASSED and usage.excess:
+            result = replace(result, verdict=NOTE, why=usage.excess)
+        return result
 
     def _of_tested(self, table: Any) -> Any:
         sender = 0 if self.role is Role.CLIENT else 1
@@ -383,6 +491,8 @@ class _Judgement:
             seen["refused"] = f"the client ended with exit code {self.exit_code}" if ended else f"status {status}"
         if status and streams and self._finished(0) and self.role is Role.SERVER:
             seen["unread"] = f"status {status}, and it stopped reading the request"
+        if "survives" in then and self.exit_code != _TIMED_OUT:
+            seen["survives"] = text or ("the connection continued" if self._continued() else "nothing more")
         if continued := self._continued():
             seen["continues"] = "the connection continued"
             if not acknowledged:
@@ -425,18 +535,31 @@ class _Judgement:
     def _wrong(self, seen: list[str], *, acknowledged: bool | None, continued: bool) -> FlightResult:
         """The verdict on an endpoint that gave none of the right answers."""
         wants_error = not self.flight.tolerates
-        why, verdict = f"expected {self.flight.expected}", FAILED if self.flight.level == "MUST" else NOTE
+        must = self.flight.level == "MUST" or (self.flight.times and self.exit_code == _TIMED_OUT)
+        why, verdict = f"expected {self.flight.expected}", FAILED if must else NOTE
         if acknowledged is False and wants_error:
             seen = [*seen, "the packet was not acknowledged"]
             if any(part["space"] != "1rtt" for datagram in self.line["sent"] for part in datagram.get("packets", ())):
                 verdict, why = NOTE, f"{why}; perhaps it dropped the packet unread"
         return self._ending(verdict, ", ".join(seen), why, accepted=continued and wants_error)
 
+    def _spoke_after_close(self) -> int:
+        """The number of packets without CONNECTION_CLOSE that followed the endpoint's first one (RFC 9000 §10.2.1)."""
+        packets, frames = self.packets.trace.packets, self.packets.trace.frames
+        closing = named(frames["name"], "connection_close") | named(frames["name"], "application_close")
+        own = integers(frames["packet"])[closing & self._of_tested(frames)]
+        late = self._of_tested(packets) & (self.packets.times > self.packets.times[own].min() + _BATCH_NS)
+        late[own] = False
+        late &= ~named(packets["type"], "stateless_reset")  # its state may be gone
+        return int(late.sum())
+
     def _judge_close(self, name: str, text: str) -> FlightResult:
         """The verdict on an endpoint that closed the connection with an error."""
-        then = self.flight.then
+        then, late = self.flight.then, self._spoke_after_close()
+        text += f", then {late} other packet{'s' * (late > 1)}" if late else ""
         is_alert = name in ALERTS or name.startswith("alert ")
-        right = name in then or "any-error" in then or ("any-alert" in then and is_alert)
+        right = name in then or not {"any-error", "survives"}.isdisjoint(then)
+        right |= ("any-alert" in then and is_alert) or ("closed" in then and not late)
         errors = [each for each in then if each in TRANSPORT or each in ALERTS or each in APPLICATION or "any-" in each]
         errors += [each for each in then if each.startswith("stream ")]
         if right or (errors and name in GENERIC):

@@ -62,9 +62,11 @@ _WORKS = {
     "limited": "at most three times the bytes that came from that port",
     "smaller": "fewer bytes than came from that port",
     "unanswered": "no answer to that port",
+    "survives": "it goes on serving, or ends by itself",
 }  # answers of an endpoint that does not close
 ANSWERS = {
     "any-error": "CONNECTION_CLOSE with an error",
+    "closed": "CONNECTION_CLOSE with an error, and no other packet after it",
     "any-alert": "CONNECTION_CLOSE with a TLS alert",
     "any-stream": "the stream is reset or stopped",
     "refused": "the message is refused (a status of 400 to 599; a client that fails)",
@@ -72,6 +74,7 @@ ANSWERS = {
     **_WORKS,
 }
 """Right answers other than an error code, with their texts (flights.toml explains them)."""
+_MOST_TIMES = 2000  # datagrams of a flood take a millisecond each, and all of them are decoded
 LEVELS = ("MUST", "SHOULD", "MAY")
 
 _PEER_KEYS = {"when", "send", "parameters", "messages", "control", "needs", "alone", "retries", "resumes", "small"} | {
@@ -118,6 +121,7 @@ class HostileFlight:
     case: str = "handshake"  # the wire name with which the endpoint under test is started
     level: str = LEVELS[0]
     h3spec: str = ""
+    times: int = 0  # how often `send` is sent; above 0, memory and CPU time of the endpoint are measured
     sent: str = ""  # what the peer sends, as it stands in the list
 
     @property
@@ -170,7 +174,7 @@ def parse_flight(name: str, row: dict[str, Any], file: str = LIST.name) -> Hosti
         raise UsageError(f"{file}, [{name}]: write a value for {min(missing)}.")
     if row.keys().isdisjoint(_SENT):
         raise UsageError(f"{file}, [{name}]: it sends nothing; write `send`, `parameters`, `messages` or `control`.")
-    sent = "; ".join(f"{key}: {row[key]}" for key in _SENT if key in row)
+    sent = "; ".join(f"{key}: {row[key]}" for key in (*_SENT, "times") if key in row)
     read = {key: row[key] for key in row.keys() & known} | {"then": tuple(row["then"]), "sent": sent}
     flight = HostileFlight(name=name, **read)
     for answer in flight.then:
@@ -180,6 +184,8 @@ def parse_flight(name: str, row: dict[str, Any], file: str = LIST.name) -> Hosti
             )
     if flight.level not in LEVELS:
         raise UsageError(f"{file}, [{name}]: level is {', '.join(LEVELS)}, not '{flight.level}'.")
+    if "times" in row and ("send" not in row or flight.times not in range(1, _MOST_TIMES + 1)):
+        raise UsageError(f"{file}, [{name}]: times is 1 to {_MOST_TIMES}, and needs `send`.")
     if not flight.roles:
         raise UsageError(f"{file}, [{name}]: asks is client or server, not '{flight.asks}'.")
     if flight.rule and flight.rule not in BY_ID:

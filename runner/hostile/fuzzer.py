@@ -46,6 +46,7 @@ _ALIKE = (
     {"initial", "handshake", "one_rtt"},
 )
 """Words with the same arguments."""
+_APART = {"resumes", "times"}  # keys of rows that are not mutated: tickets are few, floods are long
 _SIZES = {"bytes", "padding", "random", "range", "wait", "pieces"}  # integers in them are amounts, which stay bounded
 
 
@@ -81,7 +82,7 @@ def answer_of(result: FlightResult | None) -> str:
 def fuzz(rows: Mapping[str, Row], ask: Ask, role: Role, *, seed: int, most: int) -> Iterator[Found]:
     """Mutate `rows` until `most` mutants were sent. Yields each kind of finding once, as small as it can be."""
     rng = Random(seed)
-    corpus = [{**row, "parent": name} for name, row in rows.items() if "send" in row and not row.get("resumes")]
+    corpus = [{**row, "parent": name} for name, row in rows.items() if "send" in row and row.keys().isdisjoint(_APART)]
     known, kinds = set[tuple[str, ...]](), set[tuple[str, ...]]()
     for first in range(0, most, _ROUND):
         mutants = {f"fuzz-{number}": mutate(rng, corpus) for number in range(first, min(first + _ROUND, most))}

@@ -30,10 +30,12 @@ from runner.hostile.flight_verdicts import (
     counts,
     judge_flights,
     read_log,
+    read_usage,
     unsupported,
 )
 from runner.hostile.flights import LIST, HostileFlight, load_flights, parse_flight
 from runner.images.images import image_facts
+from runner.model.deployment import VIRTUAL
 from runner.model.link import Direction, LinkRecord, Queue
 from runner.model.result import Artifacts, Evidence
 from runner.model.run import CaseRecord, Job
@@ -71,6 +73,22 @@ _MOST_RESTARTS = 60  # jobs that continue after a server has ended
 _CLIENT_SECONDS = 8  # time-out of a client process, besides the seconds of the honest one for each slot
 _FLIGHT_SECONDS = 10.0  # most seconds of a flight, with the honest connections after it
 _LINES = 5
+# Writes the memory (pages) and CPU time (ticks) of all processes of the container to /logs/usage, 20 times a second.
+_WATCH = """
+watch() {
+    local idle file fields pages ticks
+    exec {idle}<>/dev/udp/127.0.0.1/9
+    while :; do
+        pages=0 ticks=0
+        for file in /proc/[0-9]*/stat; do
+            [[ $file != /proc/$BASHPID/* ]] && read -r file < $file && fields=(${file##*) }) &&
+                ((pages += fields[21], ticks += fields[11] + fields[12] + fields[13] + fields[14]))
+        done
+        echo "$EPOCHREALTIME $pages $ticks"
+        read -r -t 0.05 -u $idle
+    done > /logs/usage 2> /dev/null
+}
+"""
 # Runs the image's own command once for each flight, in several slots. The peer learns the flight of a slot from a
 # datagram to its port 9, so the client can't know it, and has a port for each slot. An image that always uses port 443
 # has one slot. A client that fails with an honest peer, twice, meets no flight. A slot claims a flight by making a
@@ -110,9 +128,12 @@ export -n ALONE FLIGHTS
 export JAVA_TOOL_OPTIONS="${JAVA_TOOL_OPTIONS:-} -XX:TieredStopAtLevel=1"
 exec {peer}<>/dev/udp/server4/9
 LIMIT=40
+watch & watcher=$!
 meet honest 1 "$@" && [[ $answer == + ]] || { SLOTS=0 SECONDS=0; meet honest 0 "$@"; } || exit $code
-LIMIT=$((LIMIT_EACH + SECONDS * (SLOTS ? SLOTS : 1)))
+LIMIT=$((LIMIT_EACH + SECONDS * (SLOTS ? SLOTS : 1) + 20))
 for flight in $ALONE; do meet $flight $((SLOTS > 0)) "$@"; done
+kill $watcher
+((LIMIT -= 20))
 for ((number = SLOTS > 0; number <= SLOTS; number++)); do slot $number "$@" & done
 wait
 rm -f /downloads/.[!.]*
@@ -121,7 +142,8 @@ rm -f /downloads/.[!.]*
 
 @dataclass(frozen=True)
 class Batch:
-    """Flights that run in one job: those of `alone` one after the other, then several at the same time."""
+    """Flights that run in one job: those of `alone` one after the other, then several at the same time. Floods are
+    alone, because the memory and the CPU time of the endpoint are measured."""
 
     role: Role  # under test
     case: str  # wire name
@@ -135,6 +157,7 @@ def batches(flights: Iterable[HostileFlight], roles: Sequence[Role]) -> Iterator
     for role in roles:
         for case in dict.fromkeys(flight.case for flight in listed):
             chosen = [flight for flight in listed if flight.case == case and role in flight.roles]
+            chosen.sort(key=lambda flight: not flight.times)  # one job has all floods
             for at in range(0, len(chosen), _CHUNK):
                 yield Batch(role, case, tuple(chosen[at : at + _CHUNK]))
 
@@ -290,7 +313,7 @@ class Meeting:
         order, results = [flight.name for flight in batch.flights], list[FlightResult]()
         left, suspects = batch.flights, set[str]()
         for restart in range(_MOST_RESTARTS):
-            alone = tuple(flight for flight in left if flight.name in suspects)
+            alone = tuple(flight for flight in left if flight.times or flight.name in suspects)
             batch = replace(batch, alone=alone, flights=tuple(flight for flight in left if flight not in alone))
             part = replace(job, iteration=job.iteration + 1000 * restart)
             new, under_way = self._run_flights(place, part, batch)
@@ -318,10 +341,13 @@ class Meeting:
         }
         peer_role = Role.CLIENT if batch.role is Role.SERVER else Role.SERVER
         specs = {(PEER.name, peer_role): EndpointSpec(image=PEER.image, environment=names | self._own)}
+        if batch.role is Role.SERVER and any(flight.times for flight in batch.alone):
+            command = ("/bin/bash", "-c", _WATCH + 'watch & exec "$@"', "watch", *self._command)
+            specs[self.stack.name, Role.SERVER] = EndpointSpec(image=self.stack.image, entrypoint=command)
         if batch.role is Role.CLIENT:
             specs[self.stack.name, Role.CLIENT] = EndpointSpec(
                 image=self.stack.image,
-                entrypoint=("/bin/bash", "-c", _LOOP, "loop", *self._command),
+                entrypoint=("/bin/bash", "-c", _WATCH + _LOOP, "loop", *self._command),
                 environment=names | {"LIMIT_EACH": str(_CLIENT_SECONDS)},
             )
         try:
@@ -343,7 +369,8 @@ class Meeting:
         survived = {line["flight"] for line in log if line.get("alive")}
         under_way = {line["begun"] for line in log if "begun" in line} - survived - {each.name for each in batch.alone}
         judged = [flight for flight in batch.alone + batch.flights if flight.name not in under_way]
-        results = judge_flights(judged, batch.role, log=log, capture=capture, key_logs=keys)
+        usage = read_usage(folder / batch.role.value / "usage")
+        results = judge_flights(judged, batch.role, log=log, capture=capture, key_logs=keys, usage=usage)
         return [self._with_end(result, evidence, folder) for result in results], under_way
 
     def _innocent(self, batch: Batch, names: set[str]) -> None:
@@ -356,6 +383,8 @@ class Meeting:
     def _with_end(self, result: FlightResult, evidence: Evidence, folder: Path) -> FlightResult:
         """A crash with the exit code and the last words of the process."""
         result = replace(result, job=str(folder.relative_to(self.path)))
+        if result.usage is not None and self._run.clock == VIRTUAL:
+            result = replace(result, usage=replace(result.usage, cpu_s=None))
         if not result.crashed or result.role != Role.SERVER.value:
             return result
         code = None if evidence.server.stopped_by_us else evidence.server.exit_code
@@ -406,7 +435,14 @@ def markdown(
         lines += [f"## {title}: {len(chosen)}", ""] if chosen else []
         for result in chosen:
             lines += [*_entry(stack, path, result, flights[result.flight]), ""]
+    measured = [result for result in results if result.usage is not None]
+    if measured:
+        lines += ["## Memory and CPU time in floods", "", *map(_usage_line, measured), ""]
     return "\n".join(lines)
+
+
+def _usage_line(result: FlightResult) -> str:
+    return f"- {result.flight}, as {result.role}: {result.usage.text if result.usage else ''}"
 
 
 def _entry(stack: Implementation, path: Path, result: FlightResult, flight: HostileFlight) -> list[str]:
@@ -424,6 +460,8 @@ def _entry(stack: Implementation, path: Path, result: FlightResult, flight: Host
     ]
     if result.why and not result.why.startswith("expected "):
         lines.append(f"- {result.why}")
+    if result.usage is not None:
+        lines.append(f"- {result.usage.text}")
     if numbers:
         lines.append(
             f"- packets (secrets are in the file): `tshark -r {capture} -Y 'frame.number in {{{numbers}}}' -V`"

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from runner.site.pair import draw_cells
 from runner.site.view import MARKER, Key, Manifest, RunView, StoredRun, digest, files_digest, levels_of
 from runner.site.writer import BADGES, LATEST, REPORTS, RESERVED, ROBUSTNESS, TONIGHT, WEB, Writer, every
 from runner.store.runs import RunFolder
+from runner.units import MIB
 
 
 class UndrawableRunError(BentpipeError):
@@ -305,6 +307,7 @@ def robustness(newest: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "columns": columns,
         "groups": sorted(by_rfc.items(), key=lambda group: int("0" + group[0].removeprefix("RFC ").strip())),
         "findings": list(_findings(newest, flights)),
+        "measured": _measured(newest),
         "sections": sorted({str(flight.get("section", "")) for flight in flights.values()}),
         "reports": reports(newest),
         "totals": [_total(cells, stack, role) for stack, role in columns],
@@ -319,6 +322,28 @@ def _total(cells: Mapping[tuple[str, str, str], Mapping[str, Any]], stack: str, 
     verdicts = [result.get("verdict") for (of, in_role, _), result in cells.items() if (of, in_role) == (stack, role)]
     decided = sum(verdict in ("passed", "failed", "note") for verdict in verdicts)
     return f"{verdicts.count('passed')}/{decided}" if verdicts else ""
+
+
+def _measured(newest: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str, list[str]]]:
+    """Flood, stack, role and numbers of each result with memory and CPU time: MiB before, at most and after; CPU
+    seconds; datagrams and kB of the flood."""
+    rows = []
+    for stack, read in newest.items():
+        for result in read["results"]:
+            with suppress(KeyError, TypeError, ValueError, OverflowError):
+                usage = result["usage"]
+                before, most, *after = (
+                    f"{each / MIB:.0f}" for each in (usage["before"], usage["most"], *usage["after"])
+                )
+                cost = [
+                    "" if usage["cpu_s"] is None else f"{usage['cpu_s']:.2f}",
+                    str(int(usage["datagrams"])),
+                    f"{usage['sent'] / 1000:.0f}",
+                ]
+                rows.append(
+                    (str(result["flight"]), stack, str(result["role"]), [before, most, " → ".join(after), *cost])
+                )
+    return sorted(rows)
 
 
 def _findings(

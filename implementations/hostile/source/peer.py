@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import islice, pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,10 +47,12 @@ _MESSAGES = {
     20: "finished",
 }
 _ROOM = 1200  # bytes of a datagram
+_BURST, _PAUSE = 10, 0.01  # datagrams of a flood before a pause, and its seconds: sockets have small buffers
 _PTO = 0.2  # seconds until unacknowledged frames are sent again; doubled each time
 _ID = 8  # bytes of this endpoint's connection IDs
 _TRANSPORT_PARAMETERS = 57  # the TLS extension (RFC 9001 §8.2)
 _ALPN = 16
+_TABLE_CAPACITY, _BLOCKED_STREAMS = 1, 7  # settings of QPACK (RFC 9204 §5)
 _ALTERING = (
     "parameters",
     "messages",
@@ -124,6 +126,8 @@ class Peer:
         self.offsets: dict[int, int] = {}
         self.theirs: dict[str, Any] = dict.fromkeys(PARAMETERS, 0) | {"active_connection_id_limit": 2}
         self.sent: list[dict[str, Any]] = []  # the datagrams of the flight
+        self.count = 0  # of all datagrams from their port, from the first to the last of the flight
+        self._emitted = {False: 0, True: 0}  # all datagrams, by whether they left from the other port
         self.closed: dict[str, Any] | None = None  # what the other endpoint closed the connection with
         self.trouble = ""
         self.confirmed = self.answered = self.done = False
@@ -134,15 +138,17 @@ class Peer:
         self.version = 1
         self.applies = True
         self.learned = False  # whether `theirs` are known
+        self.turns = 0  # parts of the flight that were sent
         self.sealed: list[dict[str, Any]] = []  # spaces and numbers of the packets of the last datagram
         self._sealed: list[dict[str, Any]] = []
         self.new_tokens: list[bytes] = []
         self.ids: list[bytes] = []  # connection IDs that the other endpoint issued with NEW_CONNECTION_ID
         self.new_tickets: list[tls.SessionTicket] = []
+        self.most_streams = 0  # bidirectional streams that this endpoint may open
         self._content, self._target, self._host, self._key_log = content, target, host, key_log
         self._patience, self._rng = patience, rng
         self.began, self._deadline, self._backoff = now, None, 0
-        self._pending = list(flight.get("send", ()))
+        self._pending = list(flight.get("send", ())) * flight.get("times", 1)
         self._ready_at: float | None = None
         self._awaits_ids: float | None = None  # until when connection IDs of the other endpoint may arrive
         self._ticket, self._tickets, self._identity = ticket, tickets, identity
@@ -282,6 +288,7 @@ class Peer:
             value = buffer.pull_bytes(buffer.pull_uint_var())
             if kind in names:
                 self.theirs[names[kind]] = value if kind in OPAQUE_PARAMETERS else Buffer(data=value).pull_uint_var()
+        self.most_streams = max(self.most_streams, self.theirs["initial_max_streams_bidi"])
 
     # Receiving
 
@@ -402,6 +409,8 @@ class Peer:
             _ = pull(), pull()
             self.ids.append(buffer.pull_bytes(buffer.pull_uint8()))
             buffer.pull_bytes(16)
+        elif frame == 0x12:
+            self.most_streams = max(self.most_streams, pull())
         elif frame == 0x1A:
             self.spaces[ONE_RTT].queue.append(words.path_response(buffer.pull_bytes(8)))
         elif frame == 0x1B:
@@ -424,7 +433,10 @@ class Peer:
     def _states(self, now: float) -> None:
         """Fires the flight when its state is reached, and goes on with the connection."""
         if self._ends_after_flight and self.fired is not None and not self._pending:
-            self.done |= now >= self.fired + 2 * self._patience
+            if "times" not in self.flight:
+                self.done |= now >= self.fired + 2 * self._patience
+            elif self.continues is None or now >= self.continues:
+                self.finish(now)  # what the other endpoint keeps for this connection is no longer needed
             return
         if self._tls is None or self.done:
             return
@@ -436,7 +448,7 @@ class Peer:
             self.spaces[ONE_RTT].queue.append(words.handshake_done())
         if self.spaces[ONE_RTT].keys.send.is_valid():
             self._reach("complete", now)
-        if not self.confirmed or (self.continues is not None and now < self.continues):
+        if not self.confirmed or self._ready_at is not None or (self.continues is not None and now < self.continues):
             return
         if self.is_client:
             self._act_as_client(now)
@@ -456,7 +468,9 @@ class Peer:
         if self._reach("confirmed", now):
             return
         if self.requested is None:
-            self.requested = next(each for each in range(0, 400, 4) if each not in self.offsets)
+            self.requested = next(iter(self.fresh(1)), None)
+            if self.requested is None:
+                return  # the other endpoint allows no more streams yet
             self.send_stream(self.requested, self.request(), fin=True)
         elif self.requested in self.streams and self.streams[self.requested].complete:
             if self._reach("answered", now):
@@ -564,6 +578,11 @@ class Peer:
             self.dcid = self.ids[0]
         return words.retire_connection_id(sequence)
 
+    def fresh(self, most: int) -> list[int]:
+        """IDs of up to `most` of this endpoint's bidirectional streams that it may open and has not used."""
+        allowed = (self.own(number) for number in range(min(self.most_streams, 1 << 16)))
+        return list(islice((each for each in allowed if each not in self.offsets), most))
+
     def pieces(self, stream: int, data: bytes, *, fin: bool = False) -> Series:
         """STREAM frames with the next data of a stream, for several datagrams."""
         cut = [data[at : at + 1000] for at in range(0, len(data), 1000)]
@@ -573,8 +592,8 @@ class Peer:
         """The honest HEADERS frame of this endpoint, with more field lines."""
         return words.headers(*(self._pseudo() if self.is_client else [(":status", "200")]), *pairs)
 
-    def _qpack_capacity(self) -> int | None:
-        """The other endpoint's limit of the dynamic table; None while its SETTINGS are unknown."""
+    def _setting(self, wanted: int) -> int | None:
+        """A setting of the other endpoint; 0 when it has none, None while its SETTINGS are unknown."""
         for stream, received in self.streams.items():
             if stream & 2 and received.data[:2] == b"\x00\x04":
                 buffer = Buffer(data=bytes(received.data[2:]))
@@ -583,7 +602,7 @@ class Peer:
                 while not body.eof():
                     kind = body.pull_uint_var()
                     pairs[kind] = body.pull_uint_var()
-                return pairs.get(1, 0)
+                return pairs.get(wanted, 0)
         return None
 
     def stream(self, stream: int, data: bytes = b"", offset: int = 0, **others: Any) -> bytes:
@@ -618,7 +637,11 @@ class Peer:
                 "retried": self.retried,
                 "early_keys": self.spaces[EARLY].keys.send.is_valid(),
                 "greases": self.theirs["grease_quic_bit"] != 0,
-                "theirs_qpack": self._qpack_capacity() != 0,
+                "theirs_qpack": self._setting(_TABLE_CAPACITY) != 0,
+                "theirs_blocked": self._setting(_BLOCKED_STREAMS),
+                "fresh": self.fresh,
+                "request": self.request() if self.is_client else b"",
+                "turn": self.turns - 1,
                 "peer": SimpleNamespace(**self.theirs),
                 "scid": self.scid,
                 "dcid": self.dcid,
@@ -642,7 +665,7 @@ class Peer:
             return False
         if "needs" in self.flight and state in ("initial", "handshake") and not self.learned:
             return False  # the other endpoint's parameters are still on their way
-        if "theirs_qpack" in self.flight.get("needs", "") and self._qpack_capacity() is None:
+        if "theirs_" in self.flight.get("needs", "") and self._setting(_TABLE_CAPACITY) is None:
             return True  # so are its SETTINGS: honest traffic waits for them
         if "ids" in self.flight.get("needs", "") and not self.ids:
             self._awaits_ids = self._awaits_ids or now + 2 * self._patience
@@ -672,6 +695,7 @@ class Peer:
 
     def _send_pending(self, now: float) -> None:
         while self._pending:
+            self.turns += 1
             value = self._value(self._pending.pop(0))
             if isinstance(value, Wait):
                 self._ready_at = now + value.seconds
@@ -685,10 +709,19 @@ class Peer:
             before = len(self.outbox)
             self.emit([Packet(space, part) if isinstance(part, bytes) else part for part in parts])
             self._log(now, before)
+            if "times" in self.flight and self._pending and self.turns % _BURST == 0:
+                self._ready_at = now + _PAUSE
+                return
 
     def _log(self, now: float, before: int) -> None:
-        """Note the datagrams after the first `before` as the flight."""
+        """Note the datagrams after the first `before` as the flight. Of a flood, the first and the last ones."""
         self.fired = now if self.fired is None else self.fired
+        elsewhere, added = self.outbox[-1][1], len(self.outbox) - before
+        if not self.sent:
+            self._emitted[elsewhere] = added
+        self.count = self._emitted[elsewhere]
+        if "times" in self.flight:
+            del self.sent[_BURST:]
         self.sent += [{"time": now, "bytes": data.hex(), "packets": self.sealed} for data, _ in self.outbox[before:]]
 
     # Sending
@@ -707,6 +740,7 @@ class Peer:
         elsewhere = any(isinstance(part, Raw) and part.elsewhere for part in parts)
         elsewhere |= any(isinstance(part, Packet) and part.changes.get("elsewhere") for part in parts)
         self.outbox.append((data, elsewhere))
+        self._emitted[elsewhere] += 1
         self._sealed, self.sealed = [], self._sealed
 
     def _seal(self, packet: Packet, *, at_least: int) -> bytes:
@@ -842,6 +876,7 @@ class Peer:
             "began": self.began,
             "fired": self.fired,
             "sent": self.sent,
+            "count": self.count,
             "confirmed": self.confirmed,
             "answered": self.answered,
             "closed": self.closed,

@@ -3,7 +3,8 @@
 import importlib
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import HandshakeCompleted, ProtocolNegotiated, QuicEvent, StreamDataReceived
 
-from runner.hostile.flight_verdicts import FlightResult, judge_flights
+from runner.hostile.flight_verdicts import FlightResult, Sample, judge_flights
 from runner.hostile.flights import LIST, load_flights
 from runner.inputs.inputs import certificates
 from runner.model.stack import Role
@@ -74,8 +75,9 @@ class Tested:
     def _http3(self, http: H3Connection, event: QuicEvent) -> None:
         for each in http.handle_event(event):
             if isinstance(each, HeadersReceived) and self.role is Role.SERVER:
-                http.send_headers(each.stream_id, [(b":status", b"200")])
-                http.send_data(each.stream_id, b"content", end_stream=True)
+                with suppress(RuntimeError):  # its client has stopped the stream
+                    http.send_headers(each.stream_id, [(b":status", b"200")])
+                    http.send_data(each.stream_id, b"content", end_stream=True)
             elif getattr(each, "stream_ended", False):
                 self._end(0x100)
 
@@ -100,10 +102,11 @@ def meet(
     connection: type[QuicConnection] = QuicConnection,
     earlier: bytes = b"",
     stopped: bool = False,
+    usage: Sequence[Sample] = (),
 ) -> list[FlightResult]:
     """Let aioquic in `role` meet a flight, and judge it. `lose`: datagrams of the peer that don't arrive. `earlier`: a
     datagram to the server of an earlier connection, from the same port. `stopped`: aioquic is stopped at the end, and
-    closes the connection."""
+    closes the connection. `usage`: memory and CPU time of aioquic, where its honest connection is from -2 to -1."""
     row, secrets = ROWS[name], list[str]()
     records = [_record(-60.0, earlier, from_client=True)] if earlier else []
     alpn = "h3" if row.get("case") == "http3" else "hq-interop"
@@ -141,12 +144,14 @@ def meet(
         tested.quic.close(2)
         records += [_record(now + 1, data, from_client=client) for data, _ in tested.quic.datagrams_to_send(now + 1)]
     assert not peer.done or peer.timer() > _LONGEST, "the peer would use a core when it has ended"
-    log: list[dict[str, Any]] = [peer.summary()]
+    log: list[dict[str, Any]] = [{**peer.summary(), "times": [0.0, now, now + 1]}]
     if client:
-        log.append({"flight": name, "exit": tested.exit_code, "ended": getattr(tested.quic, "left", None) or now})
+        ended = getattr(tested.quic, "left", None) or now
+        log.append({"flight": "", "exit": 0, "times": [-2.0, -1.0]})
+        log.append({"flight": name, "exit": tested.exit_code, "ended": ended, "times": [0.0, now]})
     (folder / "keys.log").write_text("".join(secrets))
     capture = write_pcap(folder / "end.pcap", records)
-    return judge_flights([FLIGHTS[name]], role, log=log, capture=capture, key_logs=[folder / "keys.log"])
+    return judge_flights([FLIGHTS[name]], role, log=log, capture=capture, key_logs=[folder / "keys.log"], usage=usage)
 
 
 def _record(now: float, data: bytes, *, from_client: bool, port: int = ADDRESS[1]) -> Record:

@@ -1,18 +1,31 @@
 """The hostile peer against aioquic in memory: flights arrive as they were meant, and verdicts follow from packets."""
 
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
+import pylsqpack
 import pytest
 from aioquic.h3.connection import H3Connection
-from aioquic.quic.connection import QuicConnection, QuicConnectionError
+from aioquic.quic.connection import QuicConnection, QuicConnectionError, QuicConnectionState
 from rich.console import Console
 
 from runner.decode.tables import decode_capture
 from runner.errors import UsageError
-from runner.hostile.flight_verdicts import ERROR, FAILED, NOTE, PASSED, UNSUPPORTED, FlightResult, judge_flights
+from runner.hostile.flight_verdicts import (
+    ERROR,
+    FAILED,
+    NOTE,
+    PASSED,
+    UNSUPPORTED,
+    FlightResult,
+    Sample,
+    judge_flights,
+    read_usage,
+)
 from runner.hostile.flights import PAGE, load_flights, page
-from runner.hostile.meeting import PEER, Batch, Meeting, exit_code, markdown, select_flights
+from runner.hostile.meeting import _WATCH, PEER, Batch, Meeting, batches, exit_code, markdown, select_flights
 from runner.model.run import Job
 from runner.model.stack import Role
 from runner.tests.hostile.in_memory import ADDRESS, FLIGHTS, ROWS, meet
@@ -323,6 +336,95 @@ def test_an_answer_to_a_small_probe_is_small(tmp_path: Path) -> None:
     assert (result.verdict, result.seen.endswith("bytes for 36")) == (FAILED, True), result
 
 
+_MIB = 1 << 20
+_HONEST = [(-2.0, 20 * _MIB, 0.0), (-1.0, 30 * _MIB, 0.5)]
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_flood_is_measured(tmp_path: Path, role: Role) -> None:
+    samples = [*_HONEST, (0.0, 25 * _MIB, 0.5), (0.1, 40 * _MIB, 1.5), (99.0, 32 * _MIB, 9.0)]
+    result = _one(meet("flood-pings", role, tmp_path, usage=samples))
+    assert result.verdict == PASSED and result.usage is not None, result
+    before, after = (30, ()) if role is Role.CLIENT else (25, (40 * _MIB, 40 * _MIB))
+    assert (result.usage.before, result.usage.most, result.usage.after) == (before * _MIB, 40 * _MIB, after)
+    assert result.usage.cpu_s == (0.5 if role is Role.CLIENT else 1.0) and result.usage.datagrams >= 100
+    assert 30_000 < result.usage.sent < 60_000
+    assert "CPU" in markdown(PEER, tmp_path, [result], FLIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("samples", "why"),
+    [
+        ([(0.0, 0, 0.0), (0.1, 100 * _MIB, 0.0)], "grew by 100 MiB"),
+        ([(0.0, 0, 0.0), (0.1, 0, 3.0)], "3.0 CPU seconds"),
+        ([(0.0, 0, 0.0), (0.1, 8 * _MIB, 0.0), (1.1, 30 * _MIB, 0.0)], "22 MiB more than the first"),
+    ],
+)
+def test_unusual_cost_of_a_flood_is_a_note(tmp_path: Path, samples: list[Sample], why: str) -> None:
+    result = _one(meet("flood-pings", Role.SERVER, tmp_path, usage=samples))
+    assert result.verdict == NOTE and why in result.why, result
+
+
+def test_a_flood_of_which_a_part_is_lost_has_no_verdict(tmp_path: Path) -> None:
+    sizes: list[int] = []
+
+    def lose(data: bytes) -> bool:
+        sizes.append(len(data))
+        return len(sizes) == 50
+
+    result = _one(meet("flood-pings", Role.SERVER, tmp_path, lose=lose))
+    assert result.verdict == ERROR and "datagrams of the flight" in result.why, result
+
+
+def test_floods_come_first_and_alone() -> None:
+    chosen = [FLIGHTS[name] for name in ("unknown-frame", "flood-pings", "no-frame", "flood-resets")]
+    (batch,) = batches(chosen, [Role.SERVER])
+    assert [flight.name for flight in batch.flights] == ["flood-pings", "flood-resets", "unknown-frame", "no-frame"]
+    meeting = _Ending()
+    job: Any = Job(server="tested", client="hostile", case="hostile-handshake", iteration=1)
+    meeting.deadly = frozenset({"flood-pings"})
+    verdicts = {each.flight: each.verdict for each in meeting._batch(None, job, batch)}  # type: ignore[arg-type]
+    assert [alone for alone, _ in meeting.jobs] == [["flood-pings", "flood-resets"], ["flood-resets"]]
+    assert verdicts == dict.fromkeys(("flood-resets", "unknown-frame", "no-frame"), PASSED) | {"flood-pings": FAILED}
+
+
+def test_samples_of_an_endpoint_are_read(tmp_path: Path) -> None:
+    """Of its processes, by the shell's own means; lines that another program wrote are left out."""
+    path = tmp_path / "usage"
+    script = f"{_WATCH.replace('/logs/usage', str(path))}watch & sleep 0.3; kill $!; echo 1 2 x >> {path}"
+    subprocess.run(["/bin/bash", "-c", script], check=True)
+    samples = read_usage(path)
+    assert len(samples) >= 2 and samples[-1][1] > _MIB and abs(samples[0][0] - time.time()) < 60
+
+
+def test_more_blocked_streams_than_allowed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _one(meet("qpack-too-many-blocked", Role.SERVER, tmp_path)).verdict == PASSED
+    init = H3Connection._init_connection
+
+    def generous(self: H3Connection) -> None:
+        self._decoder = pylsqpack.Decoder(self._max_table_capacity, 1000)
+        init(self)
+
+    monkeypatch.setattr(H3Connection, "_init_connection", generous)
+    assert _one(meet("qpack-too-many-blocked", Role.SERVER, tmp_path)).verdict == FAILED
+
+
+class _Trailing(QuicConnection):
+    """Goes on sending after CONNECTION_CLOSE."""
+
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]:
+        if self._close_event is not None and not self._close_pending:
+            self._close_event, self._state = None, QuicConnectionState.CONNECTED
+            self._close_at = None
+        return super().datagrams_to_send(now)
+
+
+def test_only_closes_follow_a_close(tmp_path: Path) -> None:
+    assert _one(meet("close-is-last", Role.SERVER, tmp_path)).verdict == PASSED
+    result = _one(meet("close-is-last", Role.SERVER, tmp_path, connection=_Trailing))
+    assert result.verdict == NOTE and "other packet" in result.seen, result
+
+
 def test_a_server_may_leave_the_rest_of_a_request_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(H3Connection, "_check_content_length", lambda *_: None)
     result = _one(meet("h3-content-length-too-large", Role.SERVER, tmp_path))
@@ -444,6 +546,7 @@ def test_flights_are_selected_by_the_beginning_of_their_names() -> None:
     [
         ('section = "x"\nmust = "y"\nthen = ["FINAL_SIZE"]\nsend = ["ping()"]', "'FINAL_SIZE' is no error code"),
         ('section = "x"\nmust = "y"\nthen = ["silent"]', "it sends nothing"),
+        ('section = "x"\nmust = "y"\nthen = ["silent"]\nsend = ["ping()"]\ntimes = 0', "times is 1 to"),
         ('section = "x"\nthen = ["silent"]\nsend = ["ping()"]', "write a value for must"),
         ('section = "x"\nmust = "y"\nthen = ["silent"]\nsends = ["ping()"]', "unknown key sends"),
         ('section = "x"\nmust = "y"\nthen = ["silent"]\nsend = ["ping()"]\nasks = "both"', "asks is client or server"),

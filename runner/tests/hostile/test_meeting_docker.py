@@ -15,11 +15,13 @@ from runner.plan.options import StackOptions
 @pytest.mark.docker
 def test_an_image_meets_flights_in_both_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "LOGS", tmp_path)
-    names = ("unknown-frame-in-handshake", "new-token-empty", "h3-goaway-higher")
+    names = ("flood-pings", "unknown-frame-in-handshake", "new-token-empty", "h3-goaway-higher")
     options = StackOptions(cases=names, lanes="1", yes=True)
     (met,) = meet_all(options, {"aioquic": tuple(Role)}, out=Console(quiet=True), err=Console(quiet=True))
     verdicts = {(result.flight, result.role): result.verdict for result in met.results}
     assert verdicts == {
+        ("flood-pings", "client"): PASSED,
+        ("flood-pings", "server"): PASSED,
         ("unknown-frame-in-handshake", "client"): PASSED,
         ("unknown-frame-in-handshake", "server"): PASSED,
         ("new-token-empty", "client"): FAILED,
@@ -27,4 +29,6 @@ def test_an_image_meets_flights_in_both_roles(tmp_path: Path, monkeypatch: pytes
         ("h3-goaway-higher", "server"): FAILED,
     }
     assert exit_code(met.results) == 1
+    floods = [result.usage for result in met.results if result.flight == "flood-pings"]
+    assert all(usage is not None and usage.before > 1 << 20 and usage.most >= max(usage.after) for usage in floods)
     assert (met.path / "hostile.json").is_file()

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from runner.hostile.flight_verdicts import FAILED, PASSED, UNSUPPORTED, FlightResult
+from runner.hostile.flight_verdicts import FAILED, PASSED, UNSUPPORTED, FlightResult, FloodCost
 from runner.site.site import newest_results, reports, robustness
 from runner.site.writer import _environment
 
@@ -46,6 +46,21 @@ def test_the_page_has_a_column_for_each_role_and_every_failure_with_its_packets(
     assert "H3_ID_ERROR &lt;b&gt;" in text and "one/a/b/1" in text and "✗" in text and "✓" in text
     assert 'href="#quick-client-h3-goaway-higher"' in text and 'id="quick-client-h3-goaway-higher"' in text
     assert "frame.number in {7}" in text and 'data-section="RFC 9114 §5.2"' in text
+
+
+def test_the_page_has_memory_and_cpu_time_of_floods(tmp_path: Path) -> None:
+    usage = FloodCost(before=5 << 20, most=9 << 20, after=(6 << 20, 7 << 20), cpu_s=0.5, datagrams=200, sent=90_000)
+    flood = FlightResult(flight="unknown-frame", role="server", verdict=PASSED, seen="closed", usage=usage)
+    _store(tmp_path / "one", "quick", flood)
+    damaged = json.loads((tmp_path / "one" / "hostile.json").read_text())
+    damaged["results"] += [{**damaged["results"][0], "usage": {"before": "x"}}, "no result"]
+    (tmp_path / "one" / "hostile.json").write_text(json.dumps(damaged))
+    context = robustness(newest_results(tmp_path))
+    assert context["measured"] == [("unknown-frame", "quick", "server", ["5", "9", "6 → 7", "0.50", "200", "90"])]
+    places = {"root": "", "base": "", "here": "", "folder": "run", "navigation": []}
+    run = SimpleNamespace(bentpipe_version="1")
+    text = _environment().get_template("robustness.html").render({**places, "run": run, **context})
+    assert "<td>6 → 7</td>" in text
 
 
 def test_the_newest_results_of_a_stack_count(tmp_path: Path) -> None:
