@@ -3,16 +3,14 @@
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from runner.campaign.stacks import chosen, needed_stacks, ready
-from runner.errors import BudgetError, InterruptedRunError, SetupError, UsageError
+from runner.errors import BudgetError, InterruptedRunError, SetupError
 from runner.images.pulling import SavedImages
 from runner.model.deployment import VIRTUAL, estimate
 from runner.model.result import Artifacts, Evidence, JobVerdict, Outcome, Result
@@ -21,7 +19,7 @@ from runner.paths import LOGS
 from runner.places.place import Place, place_of
 from runner.plan import jobs as runs
 from runner.plan.catalog import Catalog
-from runner.plan.jobs import extend_run, no_wider, remaining
+from runner.plan.jobs import opened, remaining
 from runner.plan.options import MatrixOptions
 from runner.store.runs import RunFolder, guest_pace, load_evidence, own_logs, run_path
 from runner.terminal.printing import RunWatch, markdown_matrix, print_matrix
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 
 # Takes over results of an earlier run into a new run, for jobs whose images, case and link have not changed.
 
-_OF_THE_WHOLE_RUN = frozenset(("seed", "host", "clock"))  # conditions that `_unchanged` does not compare job by job
-
 
 def take_over(folder: RunFolder, source: RunFolder) -> int:
     """Copy results of `source` into `folder`, for jobs without a result whose images, case and link are unchanged.
@@ -44,11 +40,9 @@ def take_over(folder: RunFolder, source: RunFolder) -> int:
     Files are hard links where the file system allows it; `result.json` is a new file that names the run in which the
     job ran.
     """
-    from runner.compare.conditions import differences  # noqa: PLC0415
+    from runner.compare.conditions import unchanged  # noqa: PLC0415
 
-    if not _OF_THE_WHOLE_RUN.isdisjoint(differences(source.run, folder.run)):
-        return 0
-    taken = list(_unchanged(folder.run, source, frozenset(folder.verdicts())))
+    taken = list(unchanged(folder.run, source, frozenset(folder.verdicts())))
     for job, result in taken:
         artifacts = folder.artifacts(job)
         shutil.rmtree(artifacts.folder, ignore_errors=True)  # the folder of a job that was interrupted
@@ -56,32 +50,6 @@ def take_over(folder: RunFolder, source: RunFolder) -> int:
         artifacts.result.unlink()
         folder.save_result(replace(result, reused_from=result.reused_from or source.name))
     return len(taken)
-
-
-def _unchanged(run: Run, source: RunFolder, done: frozenset[Job]) -> Iterator[tuple[Job, Result]]:
-    results = source.results()
-    for job in run.order:
-        result = results.get(job)
-        if job in done or result is None or result.outcome is Outcome.ERROR:
-            continue
-        images = _image_ids(run, job)
-        if not all(images) or images != _image_ids(source.run, job):
-            continue
-        case = source.run.cases[job.case_link]
-        if not case.asks_the_same(run.case(job)) or source.run.protocol(job) != run.protocol(job):
-            continue
-        try:
-            source.own(job)
-        except UsageError:  # the folder has a symbolic link or a device file; bentpipe makes neither
-            continue
-        yield job, result
-
-
-def _image_ids(run: Run, job: Job) -> tuple[str, ...]:
-    """Image ids of everything that takes part in a job; empty where unknown."""
-    names = [name for name in (job.server, job.client, job.via) if name]
-    known = [run.implementations.get(name) for name in names]
-    return tuple("" if stack is None else stack.image_id for stack in known)
 
 
 def _link(source: str, target: str) -> None:
@@ -92,32 +60,6 @@ def _link(source: str, target: str) -> None:
 
 
 # One call of `run`: it makes, resumes or extends a run folder, and runs its jobs.
-
-
-@contextmanager
-def opened(
-    path: Path, new_run: Run, *, stored: RunFolder | None = None, seed: int | None = None, widens: bool = True
-) -> Iterator[tuple[RunFolder, tuple[Job, ...]]]:
-    """Make, resume or extend the run folder `path`, and lock it meanwhile. Yields the folder, and the jobs of `new_run`
-    in the order of the run. Raises UsageError.
-
-    `stored`: the run that was read there. `seed`: the seed that the run must have. `widens`: a stored run gets the jobs
-    of `new_run` that it lacks.
-    """
-    with RunFolder(path, new_run).locked():
-        # Under the lock: another call may have made or extended the run meanwhile.
-        folder = RunFolder.stored(path) if stored is None else stored.refreshed()
-        if folder is None:
-            folder = RunFolder.create(path, new_run)
-        elif seed not in (None, folder.run.seed):
-            raise UsageError(f"--seed {seed}: {path} began with seed {folder.run.seed}, and keeps it.")
-        else:
-            new_run = new_run if widens else no_wider(folder.run, new_run)
-            extended = extend_run(folder, new_run)
-            if extended != folder.run:
-                folder.save_run(extended)
-        selected = set(new_run.order)
-        yield folder, tuple(job for job in folder.run.order if job in selected)
 
 
 def work_off(work: "Campaign") -> dict[Job, Result]:
@@ -224,11 +166,9 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     source = None if options.reuse is None else RunFolder.open(run_path(options.reuse))
     clock = runs.chosen_clock(options.clock, stored)
     charge = runs.charge_of_run(clock, options.cpu_model, stored)
-    if options.store and options.on is None:
-        raise UsageError("--store is only for workers: add --on, or leave out --store.")
-    saved = _saved(options, clock)
+    runs.refuse_contradictions(options, clock)
+    saved = None if options.rootless is None else SavedImages.open(options.rootless)
     selection = chosen(options, stored, saved)
-    needed = needed_stacks(selection)
     for sentence in selection.doubts:
         out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
 
@@ -243,7 +183,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     place = place_for(clock)
     place.refuse(selection)
     place.width(options.lanes)
-    images = ready(needed, options, clock=clock, console=err, saved=saved)
+    images = ready(needed_stacks(selection), options, clock=clock, console=err, saved=saved)
     load = "" if selection.real else runs.busy(clock)
     new_run = runs.new_run(
         path,
@@ -334,18 +274,3 @@ def _execute(
                 pause=pause,
             )
             work_off(campaign)
-
-
-def _saved(options: MatrixOptions, clock: str) -> SavedImages | None:
-    """The images of --rootless. Raises UsageError for options that exclude --rootless."""
-    if options.rootless is None:
-        return None
-    if clock != VIRTUAL:
-        raise UsageError(f"--rootless: only jobs in virtual time run without Docker; add --clock {VIRTUAL}.")
-    if options.on is not None:
-        raise UsageError("--on: workers use Docker; leave out --on or --rootless.")
-    if options.images:
-        raise UsageError(
-            "--image: with --rootless, images come only from the archives; leave out --image or --rootless."
-        )
-    return SavedImages.open(options.rootless)

@@ -10,7 +10,8 @@ from typing import Any
 from runner.errors import UsageError
 from runner.model.link import LinkParameters
 from runner.model.result import Outcome, Result
-from runner.model.run import CaseRecord, Run
+from runner.model.run import CaseRecord, Job, Run
+from runner.store.runs import RunFolder
 from runner.units import format_count
 
 # Conditions that must be the same in two runs. Otherwise a difference of their numbers may have other causes than the
@@ -39,6 +40,39 @@ def differences(before: Run, after: Run) -> dict[str, list[str]]:
         + list(_cell_clocks(before, after)),
     }
     return {topic: sentences for topic, sentences in differing.items() if sentences}
+
+
+_OF_THE_WHOLE_RUN = frozenset(("seed", "host", "clock"))  # conditions that `unchanged` does not compare job by job
+
+
+def unchanged(run: Run, source: RunFolder, done: frozenset[Job]) -> Iterator[tuple[Job, Result]]:
+    """The jobs of `run` outside of `done`, with their results in `source`, whose images, case and link are the same in
+    both runs. None when the runs differ in a condition such as host, clock or order."""
+    if not _OF_THE_WHOLE_RUN.isdisjoint(differences(source.run, run)):
+        return
+    results = source.results()
+    for job in run.order:
+        result = results.get(job)
+        if job in done or result is None or result.outcome is Outcome.ERROR:
+            continue
+        images = _image_ids(run, job)
+        if not all(images) or images != _image_ids(source.run, job):
+            continue
+        case = source.run.cases[job.case_link]
+        if not case.asks_the_same(run.case(job)) or source.run.protocol(job) != run.protocol(job):
+            continue
+        try:
+            source.own(job)
+        except UsageError:  # the folder has a symbolic link or a device file; bentpipe makes neither
+            continue
+        yield job, result
+
+
+def _image_ids(run: Run, job: Job) -> tuple[str, ...]:
+    """Image ids of everything that takes part in a job; empty where unknown."""
+    names = [name for name in (job.server, job.client, job.via) if name]
+    known = [run.implementations.get(name) for name in names]
+    return tuple("" if stack is None else stack.image_id for stack in known)
 
 
 def refuse(differing: Mapping[str, list[str]], despite: Set[str]) -> None:

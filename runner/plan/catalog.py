@@ -184,25 +184,12 @@ class Catalog:
 def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementation]:
     """The entries by name. Entries whose image is built come first. Raises UsageError with the file, the field and the
     expected value."""
-    entries = sorted(_read(path).implementations.items(), key=lambda item: item[1].build is None)
+    return _implementations(_read(path))
+
+
+def _implementations(file: _File) -> dict[str, Implementation]:
+    entries = sorted(file.implementations.items(), key=lambda item: item[1].build is None)
     return {name: _implementation(name, entry) for name, entry in entries}
-
-
-def load_middleboxes(path: Path = IMPLEMENTATIONS) -> dict[str, Middlebox]:
-    """The middleboxes by name. Raises UsageError as `load_implementations` does."""
-    return {
-        name: Middlebox(**(same_fields(Middlebox, entry) | {"name": name, "knobs": tuple(entry.knobs)}))
-        for name, entry in _read(path).middleboxes.items()
-    }
-
-
-def load_knobs(path: Path = IMPLEMENTATIONS) -> dict[str, dict[str, Knob]]:
-    """The values that a variant may set, by middlebox and variable. Raises UsageError as `load_implementations`
-    does."""
-    return {
-        name: {knob: Knob.parse(text) for knob, text in entry.knobs.items()}
-        for name, entry in _read(path).middleboxes.items()
-    }
 
 
 Document = TypeVar("Document", bound=BaseModel)
@@ -438,10 +425,15 @@ def load_cases() -> dict[str, Case]:
 
 
 def load_catalog(path: Path = IMPLEMENTATIONS) -> Catalog:
-    """The catalogue from implementations.json and from all cases."""
+    """The catalogue from implementations.json and from all cases. Raises UsageError as `load_implementations` does."""
+    file = _read(path)
+    boxes = file.middleboxes
     return Catalog(
-        implementations=load_implementations(path),
+        implementations=_implementations(file),
         cases=load_cases(),
-        middleboxes=load_middleboxes(path),
-        knobs=load_knobs(path),
+        middleboxes={
+            name: Middlebox(**(same_fields(Middlebox, entry) | {"name": name, "knobs": tuple(entry.knobs)}))
+            for name, entry in boxes.items()
+        },
+        knobs={name: {knob: Knob.parse(text) for knob, text in entry.knobs.items()} for name, entry in boxes.items()},
     )

@@ -29,7 +29,7 @@ from runner.plan.links import (
     load_links,
     parse_link,
     real_record,
-    select_links,
+    refuse_shared_ports,
     with_measurements,
 )
 from runner.plan.options import MatrixOptions
@@ -651,7 +651,9 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Selecti
         iterations[record.name] = iterations_of(record, options.iterations, stored.get(origin))
     _require_one_kind_of_link(list(records.values()))
     kinds = {case.client for case in cases.values()}
-    used = {record.real_link.name for record in records.values() if record.real_link is not None}
+    used = dict.fromkeys(record.real_link.name for record in records.values() if record.real_link is not None)
+    real = tuple(links.real[name] for name in used)
+    refuse_shared_ports(real)
     selection = Selection(
         catalog=catalog,
         servers=_stacks(
@@ -663,7 +665,7 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Selecti
         vias=named_vias(catalog, options.vias) if options.vias or run is None else run.vias,
         cases=records,
         iterations=iterations,
-        real=select_links(dict(links.real), tuple(used)) if used else (),
+        real=real,
         timeout_scale=_timeout_scale(options.timeout_scale, run),
     )
     stacks, boxes = requested_variants(options.variants, selection)

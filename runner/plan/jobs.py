@@ -6,6 +6,7 @@ import random
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +22,7 @@ from runner.model.stack import TRANSPORTS, Implementation, Middlebox, Role, same
 from runner.paths import LOGS, VERSION
 from runner.plan.catalog import Catalog
 from runner.plan.choice import Selection
-from runner.plan.options import AUTO, CALIBRATED, MEASURED, NO_CPU_MODEL
+from runner.plan.options import AUTO, CALIBRATED, MEASURED, NO_CPU_MODEL, MatrixOptions
 from runner.store.runs import RunFolder
 from runner.units import format_count, format_duration
 
@@ -206,6 +207,32 @@ def new_run(
         protocols=other_protocols(catalog, order),
     )
     return with_clock(run, clock, cpu_charge=cpu_charge, stacks=catalog.implementations, busy_host=busy_host)
+
+
+@contextmanager
+def opened(
+    path: Path, new_run: Run, *, stored: RunFolder | None = None, seed: int | None = None, widens: bool = True
+) -> Iterator[tuple[RunFolder, tuple[Job, ...]]]:
+    """Make, resume or extend the run folder `path`, and lock it meanwhile. Yields the folder, and the jobs of `new_run`
+    in the order of the run. Raises UsageError.
+
+    `stored`: the run that was read there. `seed`: the seed that the run must have. `widens`: a stored run gets the jobs
+    of `new_run` that it lacks.
+    """
+    with RunFolder(path, new_run).locked():
+        # Under the lock: another call may have made or extended the run meanwhile.
+        folder = RunFolder.stored(path) if stored is None else stored.refreshed()
+        if folder is None:
+            folder = RunFolder.create(path, new_run)
+        elif seed not in (None, folder.run.seed):
+            raise UsageError(f"--seed {seed}: {path} began with seed {folder.run.seed}, and keeps it.")
+        else:
+            new_run = new_run if widens else no_wider(folder.run, new_run)
+            extended = extend_run(folder, new_run)
+            if extended != folder.run:
+                folder.save_run(extended)
+        selected = set(new_run.order)
+        yield folder, tuple(job for job in folder.run.order if job in selected)
 
 
 def no_wider(stored: Run, selected: Run) -> Run:
@@ -442,6 +469,22 @@ def charge_of_run(clock: str, cpu_model: str | None, stored: RunFolder | None) -
     if cpu_model is None and stored is not None:
         return stored.run.guest.get("charge", "")
     return charge_of(cpu_model or NO_CPU_MODEL, CPU_MODEL)
+
+
+def refuse_contradictions(options: MatrixOptions, clock: str) -> None:
+    """Raise UsageError for options that exclude each other with this clock."""
+    if options.store and options.on is None:
+        raise UsageError("--store is only for workers: add --on, or leave out --store.")
+    if options.rootless is None:
+        return
+    if clock != VIRTUAL:
+        raise UsageError(f"--rootless: only jobs in virtual time run without Docker; add --clock {VIRTUAL}.")
+    if options.on is not None:
+        raise UsageError("--on: workers use Docker; leave out --on or --rootless.")
+    if options.images:
+        raise UsageError(
+            "--image: with --rootless, images come only from the archives; leave out --image or --rootless."
+        )
 
 
 def with_clock(

@@ -120,22 +120,7 @@ def load_links(path: Path = LINKS_FILE) -> dict[str, RealLink]:
     return {name: _link(f"{path}, link '{name}'", name, entry, hosts) for name, entry in file.links.items()}
 
 
-def select_links(links: dict[str, RealLink], names: tuple[str, ...]) -> tuple[RealLink, ...]:
-    """The named links, without repetition. Raises UsageError with the choices."""
-    requested = dict.fromkeys(part.strip() for name in names for part in name.split(",") if part.strip())
-    for name in requested:
-        if name not in links:
-            near = get_close_matches(name, links, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise UsageError(f"--link: there is no link '{name}' in links.json.{hint} Choices: {', '.join(links)}.")
-    if not requested:
-        raise UsageError(f"--link: name a link of links.json. Choices: {', '.join(links)}.")
-    chosen = tuple(links[name] for name in requested)
-    _refuse_shared_ports(chosen)
-    return chosen
-
-
-def _refuse_shared_ports(links: tuple[RealLink, ...]) -> None:
+def refuse_shared_ports(links: Iterable[RealLink]) -> None:
     """Raise UsageError when two links have the same UDP port on the same host, because jobs run over all links at the
     same time."""
     taken: dict[tuple[str, int], RealLink] = {}

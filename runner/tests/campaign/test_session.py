@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from runner.campaign.matrix import opened
 from runner.errors import UsageError
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, load_catalog
@@ -33,7 +32,7 @@ def _asked(path: Path, options: MatrixOptions, catalog: Catalog = CATALOG) -> se
     options = replace(options, seed=options.seed or 3)
     choice = choose(options, catalog, RunFolder.open(path).run if path.is_dir() else None)
     new_run = jobs.new_run(path, choice, seed=options.seed)
-    with opened(path, new_run, seed=options.seed, widens=options.selects) as (_, selected):
+    with jobs.opened(path, new_run, seed=options.seed, widens=options.selects) as (_, selected):
         return {(job.via, job.case_link, job.iteration) for job in selected}
 
 

@@ -9,7 +9,7 @@ from runner.errors import SetupError, UsageError
 from runner.model.run import ClientKind
 from runner.model.stack import KERNEL_CONTROLLERS, Knob, Role
 from runner.paths import ROOT
-from runner.plan.catalog import Catalog, load_cases, load_catalog, load_implementations, load_knobs, load_middleboxes
+from runner.plan.catalog import Catalog, load_cases, load_catalog, load_implementations
 from runner.plan.choice import named_implementations
 
 
@@ -160,7 +160,7 @@ def test_a_knob_says_what_it_takes_or_is_refused(tmp_path: Path, knobs: object, 
     entry = {"image": "i", "knobs": knobs}
     path.write_text(json.dumps({"schema": 1, "implementations": {"a": ENTRY}, "middleboxes": {"p": entry}}))
     with pytest.raises(UsageError) as caught:
-        load_knobs(path)
+        load_catalog(path)
     assert sentence in str(caught.value)
 
 
@@ -180,7 +180,7 @@ def test_a_knob_takes_what_it_says(form: str, read: dict[str, str], refused: lis
 
 
 def test_knobs_take_what_their_images_take() -> None:
-    knobs = load_knobs()
+    knobs = load_catalog().knobs
     go = (ROOT / "implementations/_carrier/source/options.go").read_text()
     rust = (ROOT / "implementations/middlebox-tcp-over-quic-quinn/source/src/transport.rs").read_text()
     text = dict(re.findall(r'^\t(\w+) += "?([\w ,]+?)"? +//', go, re.MULTILINE))
@@ -203,7 +203,7 @@ def test_no_middlebox_is_called_as_the_lack_of_one(tmp_path: Path) -> None:
     path = tmp_path / "implementations.json"
     path.write_text(json.dumps({"schema": 1, "implementations": {"a": ENTRY}, "middleboxes": {"none": {"image": "i"}}}))
     with pytest.raises(UsageError, match=r"middleboxes\.none: `--via none` means no middlebox"):
-        load_middleboxes(path)
+        load_catalog(path)
 
 
 def test_a_missing_catalogue_is_one_sentence(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from runner.errors import UsageError
 from runner.paths import ROOT
-from runner.plan.links import links_schema, load_links, select_links
+from runner.plan.links import links_schema, load_links, refuse_shared_ports
 from runner.tests.program import bentpipe
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIP3VOk5NGiuDOzE49FjV43ENMEkS4Cj3iLUlw4v3wYCd"
@@ -43,7 +43,6 @@ def test_a_file_becomes_links(tmp_path: Path) -> None:
     assert link.client.host_key == HOST_KEY
     assert (link.server, link.udp_port, link.families) == (None, 443, (4,))
     assert links["roof2"].client.port == 22
-    assert [link.name for link in select_links(links, ("roof2,astra", "roof2"))] == ["roof2", "astra"]
 
 
 def test_the_example_is_valid_but_for_its_keys(tmp_path: Path) -> None:
@@ -212,15 +211,7 @@ def test_keys_that_others_may_read_are_refused(tmp_path: Path) -> None:
         load_links(_file(tmp_path / "links.json", _host(key=str(public))))
 
 
-def test_selection_names_the_choices(tmp_path: Path) -> None:
-    links = load_links(_file(tmp_path / "links.json"))
-    with pytest.raises(UsageError, match=r"no link 'astre' in links\.json\. Did you mean astra\?"):
-        select_links(links, ("astre",))
-    with pytest.raises(UsageError, match=r"--link: name a link of links\.json\. Choices: astra, roof2"):
-        select_links(links, ("",))
-
-
 def test_links_that_run_at_once_need_ports_of_their_own(tmp_path: Path) -> None:
     links = load_links(_file(tmp_path / "links.json", lambda document: document["links"]["roof2"].update(udp_port=443)))
     with pytest.raises(UsageError, match="'astra' and 'roof2' both need UDP port 443 of this host"):
-        select_links(links, ("astra", "roof2"))
+        refuse_shared_ports(links.values())
