@@ -17,7 +17,17 @@ from runner.decode.capture import open_capture
 from runner.decode.columns import Integers, Trace, integers, named, words
 from runner.decode.http3 import DynamicTable, QpackError
 from runner.decode.tables import decode_capture
-from runner.hostile.flights import ALERTS, APPLICATION, GENERIC, TRANSPORT, VOLUMES, HostileFlight, code_name
+from runner.hostile.flights import (
+    ALERTS,
+    APPLICATION,
+    FRAMES,
+    GENERIC,
+    TRANSPORT,
+    VOLUMES,
+    HostileFlight,
+    answer_text,
+    code_name,
+)
 from runner.model.stack import Role
 from runner.units import MIB
 
@@ -370,6 +380,18 @@ class _Judgement:
         requested = self.line.get("requested")
         return requested is not None and self._finished(requested)
 
+    def _framed(self, name: str) -> bool:
+        """Whether the endpoint sent a frame of this name after the flight."""
+        frames = self.packets.trace.frames
+        rows = np.flatnonzero(self._of_tested(frames) & named(frames["name"], name))
+        packets = [
+            packet
+            for row in rows.tolist()
+            if self.packets.times[packet := frames["packet"][row].as_py()] > self._sent_at()
+        ]
+        self.answers += [int(self.packets.record_of[packet]) for packet in packets[:3]]
+        return bool(packets)
+
     def _finished(self, stream: int) -> bool:
         """Whether the endpoint ended its part of a stream."""
         frames = self.packets.trace.stream_frames
@@ -483,16 +505,15 @@ class _Judgement:
         seen = {f"stream {stream}": f"stream error {stream}" for stream in streams}
         if streams:
             seen["any-stream"] = f"stream error {', '.join(streams)}"
-        spoke = "silent" in then and self._spoke_on(acknowledged=acknowledged)
-        if "silent" in then and not spoke:
-            seen["silent"] = text or "nothing more"
+        spoke = not {"silent", "speaks"}.isdisjoint(then) and self._spoke_on(acknowledged=acknowledged)
+        seen |= {"speaks": "it sent more packets"} if spoke else {"silent": text or "nothing more"}
         seen |= self._on_its_paths()
         if status.startswith(("4", "5")) or ended:
             seen["refused"] = f"the client ended with exit code {self.exit_code}" if ended else f"status {status}"
         if status and streams and self._finished(0) and self.role is Role.SERVER:
             seen["unread"] = f"status {status}, and it stopped reading the request"
-        if "survives" in then and self.exit_code != _TIMED_OUT:
-            seen["survives"] = text or ("the connection continued" if self._continued() else "nothing more")
+        seen |= self._served(text)
+        seen |= {"acknowledged": "the packet was acknowledged"} if acknowledged else {}
         if continued := self._continued():
             seen["continues"] = "the connection continued"
             if not acknowledged:
@@ -527,6 +548,18 @@ class _Judgement:
         if self.role is Role.CLIENT and not continued:
             parts.append("the client hung" if self.exit_code == _TIMED_OUT else f"exit code {self.exit_code}")
         return self._wrong(parts, acknowledged=acknowledged, continued=continued)
+
+    def _served(self, text: str) -> dict[str, str]:
+        """The answers to a valid flight that it asks for and the endpoint gave, each with a sentence."""
+        then, seen = self.flight.then, dict[str, str]()
+        if "survives" in then and self.exit_code != _TIMED_OUT:
+            seen["survives"] = text or ("the connection continued" if self._continued() else "nothing more")
+        if "answered" in then and self._finished(0):
+            seen["answered"] = "it answered"
+        for answer in FRAMES & {*then}:
+            if self._framed(answer.removeprefix("frame ")):
+                seen[answer] = answer_text(answer)
+        return seen
 
     def _ended_soon(self) -> bool:
         """Whether the client's process ended so soon after the flight that it had noticed the violation."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import UsageError
-from runner.judge.rules.rule_table import BY_ID
+from runner.judge.rules.rule_table import BY_ID, RULES_OF_CODES
 from runner.model.stack import HTTP3, WIRE_NAMES, Role
 from runner.paths import ROOT
 
@@ -62,6 +62,9 @@ _WORKS = {
     "limited": "at most three times the bytes that came from that port",
     "smaller": "fewer bytes than came from that port",
     "unanswered": "no answer to that port",
+    "acknowledged": "the packet is acknowledged",
+    "answered": "a response on the stream of the flight",
+    "speaks": "it goes on sending",
     "survives": "it goes on serving, or ends by itself",
 }  # answers of an endpoint that does not close
 ANSWERS = {
@@ -75,6 +78,8 @@ ANSWERS = {
 }
 """Right answers other than an error code, with their texts (flights.toml explains them)."""
 _MOST_TIMES = 2000  # datagrams of a flood take a millisecond each, and all of them are decoded
+FRAMES = {"frame reset_stream", "frame max_streams_bidi"}
+"""Right answers that are a frame of this name (`runner.decode.wire`)."""
 LEVELS = ("MUST", "SHOULD", "MAY")
 
 _PEER_KEYS = {"when", "send", "parameters", "messages", "control", "needs", "alone", "retries", "resumes", "small"} | {
@@ -100,6 +105,8 @@ def answer_text(answer: str) -> str:
     """A right answer of a row, for people."""
     if answer.startswith("stream "):
         return f"stream error {answer.removeprefix('stream ')}"
+    if answer in FRAMES:
+        return f"a frame {answer.removeprefix('frame ').upper()}"
     return ANSWERS.get(answer, f"CONNECTION_CLOSE {answer}")
 
 
@@ -116,7 +123,7 @@ class HostileFlight:
     section: str
     must: str
     then: tuple[str, ...]
-    rule: str = ""  # id of the judge's rule that the flight makes visible
+    rule: str = ""  # id of the judge's rule that the flight breaks or makes visible
     asks: str = ""  # the role under test; empty: both
     case: str = "handshake"  # the wire name with which the endpoint under test is started
     level: str = LEVELS[0]
@@ -137,7 +144,7 @@ class HostileFlight:
     @property
     def tolerates(self) -> bool:
         """True when no right answer is an error."""
-        return _WORKS.keys() >= set(self.then)
+        return _WORKS.keys() | FRAMES >= set(self.then)
 
     @property
     def closes(self) -> bool:
@@ -176,9 +183,10 @@ def parse_flight(name: str, row: dict[str, Any], file: str = LIST.name) -> Hosti
         raise UsageError(f"{file}, [{name}]: it sends nothing; write `send`, `parameters`, `messages` or `control`.")
     sent = "; ".join(f"{key}: {row[key]}" for key in (*_SENT, "times") if key in row)
     read = {key: row[key] for key in row.keys() & known} | {"then": tuple(row["then"]), "sent": sent}
+    read.setdefault("rule", _rule_of_errors(row["then"]))
     flight = HostileFlight(name=name, **read)
     for answer in flight.then:
-        if not is_error_name(answer.removeprefix("stream ")) and answer not in ANSWERS:
+        if not is_error_name(answer.removeprefix("stream ")) and answer not in ANSWERS.keys() | FRAMES:
             raise UsageError(
                 f"{file}, [{name}]: then: '{answer}' is no error code and none of {', '.join(sorted(ANSWERS))}."
             )
@@ -191,6 +199,15 @@ def parse_flight(name: str, row: dict[str, Any], file: str = LIST.name) -> Hosti
     if flight.rule and flight.rule not in BY_ID:
         raise UsageError(f"{file}, [{name}]: docs/rules.md has no rule '{flight.rule}'.")
     return flight
+
+
+def _rule_of_errors(then: Iterable[str]) -> str:
+    """The rule about errors of a flight that names no other rule: about its first code, or about any error."""
+    for answer in then:
+        code = answer.removeprefix("stream ")
+        if code in TRANSPORT or code in ALERTS or code in APPLICATION:
+            return RULES_OF_CODES[0 if code in TRANSPORT else 1 if code in ALERTS else 2]
+    return RULES_OF_CODES[1] if "any-alert" in then else ""
 
 
 def h3spec_table(flights: Iterable[HostileFlight]) -> str:

@@ -453,7 +453,7 @@ def _entry(stack: Implementation, path: Path, result: FlightResult, flight: Host
         f"### {flight.name}, as {ends}",
         "",
         f"- tested: {' '.join(filter(None, (stack.name, stack.version)))} as {ends}, image {stack.image}",
-        f"- rule: {flight.must} ({flight.section}, {flight.level})",
+        f"- rule: {flight.must} ({', '.join(filter(None, (flight.section, flight.level, flight.rule)))})",
         f"- sent by the peer (in the words of bentpipe's flights.toml): `{flight.sent}`",
         f"- expected: {flight.expected}",
         f"- actual: {result.seen}",

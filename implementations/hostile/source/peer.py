@@ -432,11 +432,10 @@ class Peer:
 
     def _states(self, now: float) -> None:
         """Fires the flight when its state is reached, and goes on with the connection."""
-        if self._ends_after_flight and self.fired is not None and not self._pending:
-            if "times" not in self.flight:
-                self.done |= now >= self.fired + 2 * self._patience
-            elif self.continues is None or now >= self.continues:
+        if (end := self._end()) is not None:
+            if now >= end and "times" in self.flight:
                 self.finish(now)  # what the other endpoint keeps for this connection is no longer needed
+            self.done |= now >= end
             return
         if self._tls is None or self.done:
             return
@@ -548,6 +547,12 @@ class Peer:
         """Whether nothing honest follows the flight, which was sent."""
         return bool(self.flight.get("alone")) and self.fired is not None
 
+    def _end(self) -> float | None:
+        """When a connection ends after whose flight nothing honest follows; None while it goes on."""
+        if not self._ends_after_flight or self._pending or self.fired is None:
+            return None
+        return max(self.fired + 2 * self._patience, self.continues or 0.0)
+
     def own(self, number: int) -> int:
         """The ID of this endpoint's bidirectional stream with a number from 0."""
         return 4 * number + (0 if self.is_client else 1)
@@ -642,6 +647,7 @@ class Peer:
                 "fresh": self.fresh,
                 "request": self.request() if self.is_client else b"",
                 "turn": self.turns - 1,
+                "largest_received": max(self.spaces[INITIAL].received, default=0),
                 "peer": SimpleNamespace(**self.theirs),
                 "scid": self.scid,
                 "dcid": self.dcid,
@@ -843,8 +849,7 @@ class Peer:
     def timer(self) -> float:
         """The time at which `elapse` has work. It is never in the past after `elapse`: the caller would use a core."""
         times = [self.continues if self._ready_at is None else self._ready_at, self._deadline, self._awaits_ids]
-        if self.fired is not None and self._ends_after_flight and not self._pending:
-            times.append(self.fired + 2 * self._patience)
+        times.append(self._end())
         return min((each for each in times if each is not None and not self.done), default=math.inf)
 
     def elapse(self, now: float) -> None:

@@ -4,8 +4,10 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from runner.paths import ROOT
 from runner.plan.catalog import load_cases
@@ -90,6 +92,9 @@ _TABLE = tomllib.loads(Path(__file__).with_name("rules.toml").read_text())
 RULES: tuple[Rule, ...] = tuple(_rule(rfc, key, row) for rfc, rows in _TABLE.items() for key, row in rows.items())
 """All rules, ordered by RFC and section."""
 
+RULES_OF_CODES = ("rfc9000-11-wrong-error-code", "rfc9001-4.8-alert-level", "rfc9114-8-wrong-error-code")
+"""The rules about error codes of the transport, of TLS, and of HTTP/3."""
+
 BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
 
 
@@ -106,7 +111,8 @@ complete captures, and all packets of the connection must be readable. `./bentpi
 `result.json` (`violations`; the code is the rule's id) list broken rules, and matrices show them as §. A broken rule
 makes the job fail only when the purpose of the case depends on the rule: *red in* names these cases. For rules that are
 *unchecked* or *not visible*, the table gives the reason. An endpoint is judged by the packets that it sent and received
-at its own end of the link.
+at its own end of the link. *Provoked* are rules that no ordinary job makes visible, by flights of
+[the hostile peer](hostile.md).
 
 This page is generated from `runner/judge/rules/rules.toml` by `python -m runner.judge.rules.rule_table`.
 """
@@ -128,9 +134,10 @@ def _depends() -> dict[str, tuple[str, ...]]:
 
 def rules_page() -> str:
     """The page in Markdown."""
-    checked = sum(rule.checked for rule in RULES)
-    lines = [_HEAD, f"{checked} of {len(RULES)} rules are checked.", ""]
-    depends = _depends()
+    checked, depends = sum(rule.checked for rule in RULES), _depends()
+    provoked = sum(not rule.checked and "; provoked by" in _where(rule, depends) for rule in RULES)
+    count = f"{checked} of {len(RULES)} rules are checked, and the hostile peer provokes {provoked} of the others."
+    lines = [_HEAD, count, ""]
     for rfc, rules in groupby(RULES, key=lambda rule: rule.rfc):
         lines += [f"## RFC {rfc}", "", "| id | who | rule | checked |", "| --- | --- | --- | --- |"]
         lines += [f"| `{rule.id}` | {rule.who} | {rule.requirement} | {_where(rule, depends)} |" for rule in rules]
@@ -147,7 +154,17 @@ def _where(rule: Rule, depends: Mapping[str, tuple[str, ...]]) -> str:
         return "every connection, as a note"
     if rule.where is Where.CASE:
         return "case " + ", ".join(rule.cases)
-    return f"{'unchecked' if rule.where is Where.UNCHECKED else 'not visible'}: {rule.reason}"
+    flights = [name for name, flight in _flights().items() if flight.get("rule") == rule.id]
+    text = f"{'unchecked' if rule.where is Where.UNCHECKED else 'not visible'}: {rule.reason}"
+    if rule.id in (*RULES_OF_CODES, "rfc9000-11.1-error-not-signalled"):
+        flights = ["all flights with an error code"]
+    return text + (f"; provoked by {', '.join(flights)}" if flights else "")
+
+
+@cache
+def _flights() -> dict[str, dict[str, Any]]:
+    """The rows of the hostile peer's list."""
+    return tomllib.loads((ROOT / "implementations" / "hostile" / "source" / "flights.toml").read_text())
 
 
 if __name__ == "__main__":

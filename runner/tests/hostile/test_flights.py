@@ -26,6 +26,7 @@ from runner.hostile.flight_verdicts import (
 )
 from runner.hostile.flights import PAGE, load_flights, page
 from runner.hostile.meeting import _WATCH, PEER, Batch, Meeting, batches, exit_code, markdown, select_flights
+from runner.judge.rules.rule_table import BY_ID
 from runner.model.run import Job
 from runner.model.stack import Role
 from runner.tests.hostile.in_memory import ADDRESS, FLIGHTS, ROWS, meet
@@ -391,10 +392,10 @@ def test_floods_come_first_and_alone() -> None:
 def test_samples_of_an_endpoint_are_read(tmp_path: Path) -> None:
     """Of its processes, by the shell's own means; lines that another program wrote are left out."""
     path = tmp_path / "usage"
-    script = f"{_WATCH.replace('/logs/usage', str(path))}watch & sleep 0.3; kill $!; echo 1 2 x >> {path}"
+    script = f"{_WATCH.replace('/logs/usage', str(path))}watch & until read; do sleep 0.1; done < {path}; sleep 0.1; kill $!; echo 1 2 x >> {path}"
     subprocess.run(["/bin/bash", "-c", script], check=True)
     samples = read_usage(path)
-    assert len(samples) >= 2 and samples[-1][1] > _MIB and abs(samples[0][0] - time.time()) < 60
+    assert samples and samples[-1][1] > _MIB and abs(samples[0][0] - time.time()) < 60
 
 
 def test_more_blocked_streams_than_allowed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,6 +424,83 @@ def test_only_closes_follow_a_close(tmp_path: Path) -> None:
     assert _one(meet("close-is-last", Role.SERVER, tmp_path)).verdict == PASSED
     result = _one(meet("close-is-last", Role.SERVER, tmp_path, connection=_Trailing))
     assert result.verdict == NOTE and "other packet" in result.seen, result
+
+
+class _Sleepless(QuicConnection):
+    """Knows no idle timeout."""
+
+    def _idle_timeout(self) -> float:
+        return 60.0
+
+
+class _Orderly(QuicConnection):
+    """Closes when CRYPTO data arrives out of order."""
+
+    def _handle_crypto_frame(self, context: Any, frame_type: int, buf: Any) -> None:
+        at = buf.tell()
+        if buf.pull_uint_var() > self._crypto_streams[context.epoch].receiver.starting_offset():
+            raise QuicConnectionError(error_code=0x0D, frame_type=frame_type, reason_phrase="")
+        buf.seek(at)
+        super()._handle_crypto_frame(context, frame_type, buf)
+
+
+class _Constant(QuicConnection):
+    """Accepts only its first connection ID, and grants no more streams."""
+
+    def receive_datagram(self, data: bytes, *args: Any) -> None:
+        if data[0] & 0x80 or data[1:9] == self._host_cids[0].cid:
+            super().receive_datagram(data, *args)
+
+    def _write_connection_limits(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+class _Stubborn(QuicConnection):
+    """Ignores STOP_SENDING, and reads only the first part of a stream."""
+
+    def _handle_stop_sending_frame(self, _: Any, __: int, buf: Any) -> None:
+        buf.pull_uint_var(), buf.pull_uint_var()
+
+    def _handle_stream_frame(self, context: Any, frame_type: int, buf: Any) -> None:
+        at = buf.tell()
+        if buf.pull_uint_var() == 0 and buf.pull_uint_var() > 0:
+            buf.pull_bytes(buf.pull_uint_var())
+        else:
+            buf.seek(at)
+            super()._handle_stream_frame(context, frame_type, buf)
+
+
+class _Hopeless(QuicConnection):
+    """Sends no probes."""
+
+    def get_timer(self) -> float | None:
+        return 8.0
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "wrong"),
+    [
+        ("idle-timeout", Role.SERVER, _Sleepless),
+        ("crypto-out-of-order", Role.SERVER, _Orderly),
+        ("any-active-id", Role.SERVER, _Constant),
+        ("streams-without-blocked", Role.SERVER, _Constant),
+        ("stop-sending-unanswered", Role.SERVER, _Stubborn),
+        ("request-out-of-order", Role.SERVER, _Stubborn),
+        ("client-without-keys", Role.CLIENT, _Hopeless),
+    ],
+)
+def test_a_rule_that_only_a_peer_makes_visible(
+    tmp_path: Path, name: str, role: Role, wrong: type[QuicConnection]
+) -> None:
+    assert _one(meet(name, role, tmp_path)).verdict == PASSED
+    result = _one(meet(name, role, tmp_path, connection=wrong))
+    assert result.verdict == FAILED, result
+    assert FLIGHTS[name].rule and not BY_ID[FLIGHTS[name].rule].checked
+
+
+def test_a_flight_without_a_rule_of_its_own_is_about_error_codes() -> None:
+    rules = {"unknown-message": "rfc9001-4.8-alert-level", "h3-host-differs": "rfc9114-8-wrong-error-code"}
+    assert {name: FLIGHTS[name].rule for name in rules} == rules
 
 
 def test_a_server_may_leave_the_rest_of_a_request_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
