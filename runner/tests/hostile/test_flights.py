@@ -392,7 +392,8 @@ def test_floods_come_first_and_alone() -> None:
 def test_samples_of_an_endpoint_are_read(tmp_path: Path) -> None:
     """Of its processes, by the shell's own means; lines that another program wrote are left out."""
     path = tmp_path / "usage"
-    script = f"{_WATCH.replace('/logs/usage', str(path))}watch & until read; do sleep 0.1; done < {path}; sleep 0.1; kill $!; echo 1 2 x >> {path}"
+    until = f"until read < {path}; do sleep 0.1; done; kill $!; echo 1 2 x >> {path}"
+    script = f"{_WATCH.replace('/logs/usage', str(path))}touch {path}; watch & {until}"
     subprocess.run(["/bin/bash", "-c", script], check=True)
     samples = read_usage(path)
     assert samples and samples[-1][1] > _MIB and abs(samples[0][0] - time.time()) < 60
