@@ -12,10 +12,11 @@ from rich.console import Console
 from runner.campaign.stacks import chosen, needed_stacks, ready
 from runner.errors import BudgetError, InterruptedRunError, SetupError
 from runner.images.pulling import SavedImages
+from runner.images.setup import consent
 from runner.model.deployment import VIRTUAL, estimate
 from runner.model.result import Artifacts, Evidence, JobVerdict, Outcome, Result
 from runner.model.run import Job, Pause, Retention, Run
-from runner.paths import LOGS
+from runner.paths import HOME, LOGS
 from runner.places.place import Place, place_of
 from runner.plan import jobs as runs
 from runner.plan.catalog import Catalog
@@ -93,7 +94,7 @@ class Repeat:
 
 def again(options: MatrixOptions, run: Run) -> MatrixOptions:
     """The options for a second run with the jobs and the seed of `run`."""
-    options = replace(options, name=f"{options.name}-again", seed=run.seed, clock=run.clock)
+    options = replace(options, name=f"{options.name}-again", seed=run.seed, clock=run.clock, yes=True)
     if options.selects:
         return options
     most = max(job.iteration for job in run.order)
@@ -183,9 +184,9 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     place = place_for(clock)
     place.refuse(selection)
     place.width(options.lanes)
-    images = ready(needed_stacks(selection), options, clock=clock, console=err, saved=saved)
     load = "" if selection.real else runs.busy(clock)
-    new_run = runs.new_run(
+    make_run = partial(
+        runs.new_run,
         path,
         selection,
         clock=clock,
@@ -193,9 +194,13 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         busy_host=bool(load),
         seed=source.run.seed if source is not None and options.seed is None else options.seed,
         shuffled=options.shuffle,
-        image_ids=images.ids,
-        image_digests=images.digests,
     )
+    if size := _large(make_run(), stored, selection.catalog, options):
+        say(f"{size}\n{_FEWER}")
+        if not consent(err, options.yes)("Start them?"):
+            raise InterruptedRunError("Nothing was started.")
+    images = ready(needed_stacks(selection), options, clock=clock, console=err, saved=saved)
+    new_run = make_run(image_ids=images.ids, image_digests=images.digests)
     with opened(path, new_run, stored=stored, seed=options.seed, widens=options.selects) as (folder, jobs):
         if source is not None:
             reused = take_over(folder, source)
@@ -232,14 +237,45 @@ def _announcement(folder: RunFolder, jobs: Sequence[Job], todo: Sequence[Job], k
     path, run = folder.path, folder.run
     if not todo:
         return f"Nothing is left to run: {len(jobs)} jobs of {path} are done."
-    cost, seconds = estimate(todo, run.cases), 0.0
-    for clock, those in runs.parts_by_clock(run, todo):
-        part = estimate(those, run.cases, guest_pace(LOGS) if clock == VIRTUAL else {})
-        seconds += part.guest_seconds if clock == VIRTUAL else part.seconds
-    disk = cost.disk(keep_captures) + own_logs(LOGS, todo, run.cases)
+    seconds, disk = _cost(run, todo, keep_captures)
     return (
         f"{format_count(len(todo), 'job')} into {path}, seed {run.seed}, about {format_duration(seconds)} one after "
         f"the other, {format_size(disk)} on disk."
+    )
+
+
+def _cost(run: Run, todo: Sequence[Job], keep_captures: str) -> tuple[float, int]:
+    """The estimated seconds of the jobs, one after the other, and their bytes on disk."""
+    seconds = 0.0
+    for clock, jobs in runs.parts_by_clock(run, todo):
+        part = estimate(jobs, run.cases, guest_pace(LOGS) if clock == VIRTUAL else {})
+        seconds += part.guest_seconds if clock == VIRTUAL else part.seconds
+    return seconds, estimate(todo, run.cases).disk(keep_captures) + own_logs(LOGS, todo, run.cases)
+
+
+_LONG = 8 * 3600.0  # seconds; a night
+_FEWER = (
+    "Missing images are built or pulled first. --server, --client, --case and --iterations select fewer jobs; "
+    "./bentpipe plan with the same options shows the time of each case."
+)
+
+
+def _large(run: Run, stored: RunFolder | None, catalog: Catalog, options: MatrixOptions) -> str:
+    """A sentence with the size of what the call adds to the stored run, when that takes longer than a night, or when
+    the call names no stacks; else empty."""
+    known = frozenset() if stored is None else frozenset(stored.run.order)
+    added = tuple(job for job in run.order if job not in known)
+    unsupported = runs.verdicts_without_run(catalog, added, {})
+    todo = tuple(job for job in added if job not in unsupported)
+    times = options.repeat_runs or 1
+    seconds, disk = _cost(run, todo, options.keep_captures)
+    if not todo or (seconds * times < _LONG and options.servers and options.clients):
+        return ""
+    servers, clients = ({getattr(job, role) for job in todo} for role in ("server", "client"))
+    stacks = f"{format_count(len(clients), 'client')} and {format_count(len(servers), 'server')}"
+    return (
+        f"This adds {format_count(len(todo) * times, 'job')} of {stacks}: about {format_duration(seconds * times)} one "
+        f"after the other, {format_size(disk * times)} on disk ({format_size(shutil.disk_usage(HOME).free)} are free)."
     )
 
 

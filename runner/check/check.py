@@ -110,13 +110,6 @@ def local_build(command: str, *, root: Path = Path("/"), folder: Path | None = N
 
 # The result of a check: verdict, the entry to submit, and the report as Markdown and JUnit.
 
-_SIGNS = {
-    Outcome.SUCCEEDED: "✓",
-    Outcome.FAILED: "✗",
-    Outcome.UNSUPPORTED: "–",
-    Outcome.ERROR: "!",
-    Outcome.SKIPPED: "·",
-}
 _BY_THE_PEER = "Failed by the fault of the peer: this does not count against the image"
 _RULES = "Broken MUSTs (§)"
 _TOLERATED = f"Failed in some iterations, but in fewer than {HELD} of {MOST}: this does not count against the image"
@@ -312,7 +305,7 @@ class Report:
             lines.append(f"| {case} | " + " | ".join(cells) + " |")
         lines += [
             "",
-            "✓ succeeded · ✗ failed · ≈ failed in some iterations · – not supported · ! not decided · · not run · "
+            "✓ succeeded · ✗ failed · ≈ failed in some iterations · – not supported · ? not decided · ⊘ not run · "
             "§ the image broke a MUST of an RFC on which the case does not depend · ° judged without keys",
         ]
         for title, places in self.groups():
@@ -402,7 +395,7 @@ def findings_text(findings: Iterable[Finding], fix_of_code: Callable[[Finding], 
 
 def cell_text(cell: CheckedCell) -> str:
     """The sign of a cell with its goodput, its code or its rate of success."""
-    sign, result = _SIGNS[cell.outcome] + ("°" if cell.shown.without_keys else ""), cell.shown
+    sign, result = cell.outcome.sign + ("°" if cell.shown.without_keys else ""), cell.shown
     tried = f"{count(cell.decided)}" if cell.rate else ""
     if cell.tolerated:
         return f"≈ {tried}"
@@ -665,7 +658,7 @@ def _style(report: Report, place: CellPlace) -> str:
     cell = report.cells.get(place)
     if cell is None or cell.tolerated or report.says_nothing(place):
         return "yellow"
-    return STYLES[cell.outcome][1]
+    return STYLES[cell.outcome]
 
 
 def _show_rule(console: Console, report: Report, places: Mapping[CellPlace, Finding]) -> None:

@@ -36,7 +36,7 @@ def entry() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(2)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, EOFError, KeyboardInterrupt):
         # Python now waits for threads. Another Ctrl-C ends the process, and a watchdog removes what is left.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _print("interrupted.")

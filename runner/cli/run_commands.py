@@ -44,7 +44,12 @@ def repetitions(options: MatrixOptions) -> list[MatrixOptions]:
         return [options]
     name = options.name or run_path(None).name
     return [
-        replace(options, name=f"{name}-{number}", seed=None if options.seed is None else options.seed + number - 1)
+        replace(
+            options,
+            name=f"{name}-{number}",
+            seed=None if options.seed is None else options.seed + number - 1,
+            yes=options.yes or number > 1,  # the first run asks for all
+        )
         for number in range(1, options.repeat_runs + 1)
     ]
 

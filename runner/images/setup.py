@@ -334,7 +334,7 @@ def prepare(
 
 def connect(*, assume_yes: bool, console: Console) -> docker.DockerClient:
     """The engine of this host. When necessary, it is installed and started. Raises SetupError."""
-    return engine.connect(progress=_line(console), consent=_consent(console, assume_yes))
+    return engine.connect(progress=_line(console), consent=consent(console, assume_yes))
 
 
 def pull(stacks: Sequence[Implementation], *, assume_yes: bool, console: Console) -> None:
@@ -360,8 +360,8 @@ def require_tool(tool: str, *, purpose: str, assume_yes: bool, console: Console)
     """Install the program `tool` when it is missing; its package has the same name. `purpose`: a sentence. Raises
     SetupError."""
     if shutil.which(tool) is None:
-        consent, progress = _consent(console, assume_yes), _line(console)
-        engine.install_packages([tool], consent=consent, progress=progress, purpose=purpose)
+        agree, progress = consent(console, assume_yes), _line(console)
+        engine.install_packages([tool], consent=agree, progress=progress, purpose=purpose)
 
 
 def require(checks: Sequence[Check]) -> None:
@@ -375,7 +375,9 @@ def _line(console: Console) -> engine.Progress:
     return lambda sentence: console.print(sentence, soft_wrap=True, markup=False)
 
 
-def _consent(console: Console, assume_yes: bool) -> engine.Consent:
+def consent(console: Console, assume_yes: bool) -> engine.Consent:
+    """A function that asks the person at the terminal. It agrees without a question when `assume_yes`, or when the
+    standard input is no terminal."""
     if assume_yes or not sys.stdin.isatty():
         return lambda _: True
     return lambda question: Confirm.ask(question, console=console, default=True)

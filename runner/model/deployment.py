@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,14 +133,14 @@ def estimate(
     """The sums over the jobs. The time is for average stacks; a job with a slow server may take its whole time-out.
     `pace`: how many times longer guests take, by case; under an empty name, that of the other cases."""
     seconds, guests, records, captures, median_captures = 0.0, 0.0, 0.0, 0.0, 0.0
-    for job in order:
-        case = cases[job.case_link]
+    for name, count in Counter(job.case_link for job in order).items():
+        case = cases[name]
         size = sum(case.file_sizes)
-        seconds += _transfer(case) + (_REAL_OVERHEAD if case.forward.is_real else _OVERHEAD)
-        guests += _whole_in_guest(case) * pace.get(job.case_link, pace.get("", 1.0))
-        records += _RECORDS + size * _RECORDS_PER_BYTE + len(case.file_sizes) * _RECORDS_PER_FILE
+        seconds += count * (_transfer(case) + (_REAL_OVERHEAD if case.forward.is_real else _OVERHEAD))
+        guests += count * _whole_in_guest(case) * pace.get(name, pace.get("", 1.0))
+        records += count * (_RECORDS + size * _RECORDS_PER_BYTE + len(case.file_sizes) * _RECORDS_PER_FILE)
         opened = _connections(case) * _CAPTURES_PER_CONNECTION + len(case.file_sizes) * _CAPTURES_PER_FILE
-        both = size * _CAPTURES_PER_BYTE + opened
+        both = count * (size * _CAPTURES_PER_BYTE + opened)
         captures += both
         median_captures += both / max(1, case.iterations)
     return Estimate(

@@ -76,6 +76,11 @@ class Outcome(StrEnum):
     ERROR = "error"  # the harness or the set-up is responsible, evidence is missing, or the job was disturbed
     SKIPPED = "skipped"  # a precondition did not hold
 
+    @property
+    def sign(self) -> str:
+        """The character that stands for the outcome in tables; no text uses it as a separator."""
+        return {"succeeded": "✓", "failed": "✗", "unsupported": "–", "error": "?", "skipped": "⊘"}[self]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:

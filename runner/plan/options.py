@@ -51,7 +51,9 @@ class JobOptions:
 
     implementations: Path = IMPLEMENTATIONS
     lanes: str = option(default="1", **_LANES)
-    yes: bool = option("--yes", "-y", default=False, help="Install and start missing programs without a question.")
+    yes: bool = option(
+        "--yes", "-y", default=False, help="Ask nothing: install and start missing programs, begin a large run."
+    )
     extra_cas: Path | None = option(
         folder=True,
         exists=True,

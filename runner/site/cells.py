@@ -36,13 +36,6 @@ def value(numbers: Sample | PageLoad | None, key: str) -> float | None:
 
 # Results grouped into matrix cells: one cell per pair and case, with its summaries.
 
-SIGNS = {
-    Outcome.SUCCEEDED: "✓",
-    Outcome.FAILED: "✗",
-    Outcome.ERROR: "?",
-    Outcome.UNSUPPORTED: "–",
-    Outcome.SKIPPED: "·",
-}
 # A cell shows the first outcome in this list that at least one of its iterations had.
 _PRECEDENCE = (Outcome.FAILED, Outcome.ERROR, Outcome.SUCCEEDED, Outcome.UNSUPPORTED, Outcome.SKIPPED)
 _LONG = 1_000_000  # files of at least this size in bytes count as long
@@ -163,7 +156,7 @@ class Cell:
     def sign(self) -> str:
         if self.mixed:
             return "≈"
-        return "" if self.outcome is None else SIGNS[self.outcome]
+        return "" if self.outcome is None else self.outcome.sign
 
     @cached_property
     def finding(self) -> Finding | None:
@@ -188,7 +181,7 @@ class Cell:
 
     @property
     def public_sign(self) -> str:
-        return SIGNS[self.public.outcome] if self.public is not None else ""
+        return self.public.outcome.sign if self.public is not None else ""
 
     @cached_property
     def errors(self) -> int:

@@ -259,7 +259,7 @@ def _key(view: RunView, name: str) -> Key:
 
 # The page *Robustness*: what stacks accept from the hostile peer (docs/hostile.md), from the files `hostile.json`.
 
-SIGNS = {"passed": "✓", "failed": "✗", "note": "≈", "error": "?", "inapplicable": "·", "unsupported": "–"}
+SIGNS = {"passed": "✓", "failed": "✗", "note": "≈", "error": "?", "inapplicable": "⊘", "unsupported": "–"}
 STYLES = {"passed": "succeeded", "failed": "failed", "error": "error"}
 """Verdict → class of the style sheet; the others are drawn as unsupported."""
 _RESULTS = "*/hostile.json"

@@ -21,11 +21,12 @@ from markupsafe import Markup
 from runner.files import remove_tree
 from runner.model.link import real_link_sentences
 from runner.model.numbers import BY_KEY
+from runner.model.result import Outcome
 from runner.model.run import Run
 from runner.model.stack import carried
 from runner.paths import ROOT
 from runner.site import charts
-from runner.site.cells import SIGNS, STEPS, amount, host_text, moment, step_of, subscript
+from runner.site.cells import STEPS, amount, host_text, moment, step_of, subscript
 from runner.site.charts import limit_class
 from runner.site.pages import navigation
 from runner.site.view import MARKER, RunView, case_href, stack_href
@@ -89,7 +90,7 @@ def _environment() -> Environment:
     }
     environment.globals |= {
         "real_link_sentences": real_link_sentences,
-        "signs": SIGNS,
+        "signs": {outcome: outcome.sign for outcome in Outcome},
         "by_key": BY_KEY,
         "steps": STEPS,
         "amount": amount,

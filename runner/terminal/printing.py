@@ -100,18 +100,18 @@ def emulated_links_table(links: Mapping[str, LinkRecord]) -> Table:
 # Prints results to a terminal: tables, the line of a job, progress. All output goes through the given console.
 
 STYLES = {
-    Outcome.SUCCEEDED: ("✓", "green"),
-    Outcome.FAILED: ("✗", "red"),
-    Outcome.UNSUPPORTED: ("–", "dim"),
-    Outcome.ERROR: ("!", "yellow"),
-    Outcome.SKIPPED: ("·", "dim"),
+    Outcome.SUCCEEDED: "green",
+    Outcome.FAILED: "red",
+    Outcome.UNSUPPORTED: "dim",
+    Outcome.ERROR: "yellow",
+    Outcome.SKIPPED: "dim",
 }
 
 
 def outcome_text(outcome: Outcome) -> str:
     """The outcome with its sign, in colour where the terminal supports it."""
-    sign, style = STYLES[outcome]
-    return f"[{style}]{sign} {outcome.value}[/{style}]"
+    style = STYLES[outcome]
+    return f"[{style}]{outcome.sign} {outcome.value}[/{style}]"
 
 
 def result_line(result: Result, kind: Kind) -> str:
@@ -525,7 +525,7 @@ class _Grid:
         chosen = {job.case_link for job in results}
         names = ", ".join(f"{run.cases[name].abbreviation} {name}" for name in run.cases if name in chosen)
         beside = any(run.cases[name].beside for name in chosen)
-        signs = " · ".join(f"{sign} {outcome.value}" for outcome, (sign, _) in STYLES.items())
+        signs = " · ".join(f"{outcome.sign} {outcome.value}" for outcome in Outcome)
         fairness = "; J: Jain's fairness index beside another flow" if beside else ""
         marks = "§ an endpoint broke a MUST · ° judged without keys"
         self.legend = f"{signs} · {marks}; time: median delivery time{fairness}. {names}"
@@ -533,17 +533,17 @@ class _Grid:
     def styled(self, client: str, server: str) -> Iterator[str]:
         """Lines of one matrix cell for a terminal."""
         for outcome, cases in self._by_outcome(client, server):
-            sign, style = STYLES[outcome]
+            style = STYLES[outcome]
             named = outcome in _NAMED and outcome not in _SHORT
             marked = sum("§" in case for case in cases)
             count = f"{len(cases)}, {marked} §" if marked else f"{len(cases)}"
-            yield f"[{style}]{sign} {' '.join(cases) if named else count}[/{style}]"
+            yield f"[{style}]{outcome.sign} {' '.join(cases) if named else count}[/{style}]"
         yield from self._numbers(client, server)
 
     def lines(self, client: str, server: str) -> Iterator[str]:
         """Lines of one matrix cell for Markdown, with the names of all cases."""
         for outcome, cases in self._by_outcome(client, server):
-            yield f"{STYLES[outcome][0]} {', '.join(cases)}"
+            yield f"{outcome.sign} {', '.join(cases)}"
         yield from self._numbers(client, server)
 
     def _by_outcome(self, client: str, server: str) -> Iterator[tuple[Outcome, list[str]]]:
@@ -586,8 +586,7 @@ def _reason_lines(results: Mapping[Job, JobVerdict], run: Run) -> Iterator[str]:
     for reason in reasons[:_LISTED]:
         first, *others = reason.jobs
         more = f" and {len(others)} more" if others else ""
-        sign = STYLES[reason.outcome][0]
-        yield f"{sign} {reason.case.name}  {first.ends} #{first.iteration}{more}: {reason.text}"
+        yield f"{reason.outcome.sign} {reason.case.name}  {first.ends} #{first.iteration}{more}: {reason.text}"
     if len(reasons) > _LISTED:
         count = format_count(len(reasons) - _LISTED, "more reason")
         yield f"{count}: ./bentpipe show {run.name}/{reasons[_LISTED].jobs[0]}"

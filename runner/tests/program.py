@@ -2,6 +2,7 @@
 
 import io
 import os
+import pty
 import subprocess
 import sys
 import tempfile
@@ -17,15 +18,26 @@ LOADED = decoding, host_commands, read_commands, run_commands
 
 
 def bentpipe(
-    *arguments: str | Path, full: str = "", encoding: str = "utf-8", errors: str = "strict", **environment: str
+    *arguments: str | Path,
+    full: str = "",
+    typed: str = "",
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `./bentpipe` with these arguments. `full`: what goes to a full disk, `out` or `err` or both. `encoding`,
-    `errors`: those of both streams."""
+    """Run `./bentpipe` with these arguments. `full`: what goes to a full disk, `out` or `err` or both. `typed`: what a
+    person types at the terminal; without it the standard input is empty. `encoding`, `errors`: those of both streams.
+    """
+    terminal, keyboard = pty.openpty()
+    os.write(terminal, typed.encode())
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path("/dev/full").open("wb") as disk:
         streams = (disk if "out" in full else out).fileno(), (disk if "err" in full else err).fileno()
         if (pid := os.fork()) == 0:
+            os.dup2(keyboard if typed else os.open(os.devnull, os.O_RDONLY), 0)
             _child(tuple(map(str, arguments)), streams, encoding, errors, environment)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os.close(terminal)
+        os.close(keyboard)
         texts = []
         for file in (out, err):
             file.seek(0)
@@ -38,7 +50,7 @@ def _child(
 ) -> NoReturn:
     code = 1
     try:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
         for number, stream in enumerate(streams, 1):
             os.dup2(stream, number)
         sys.stdout, sys.stderr = (

@@ -10,12 +10,12 @@ from markupsafe import Markup
 
 from runner.compare import report
 from runner.model.numbers import BY_KEY, PAIR_NUMBERS
-from runner.model.result import Finding
+from runner.model.result import Finding, Outcome
 from runner.model.run import CaseRecord, ClientKind, Kind
 from runner.model.stack import NO_VIA
 from runner.site import cells as words
 from runner.site import headlines
-from runner.site.cells import COLOURED, SIGNS, STATISTICS, SWITCHABLE, Cell, ordered_cases, step_of
+from runner.site.cells import COLOURED, STATISTICS, SWITCHABLE, Cell, ordered_cases, step_of
 from runner.site.front_data import stack_names
 from runner.site.pages import Page, Pages, has_stacks
 from runner.site.pages.vias import ViaRow, findings, rows_of, sentences, visibility
@@ -333,7 +333,7 @@ def _counts(case: CaseRecord, table: Iterable[Cell]) -> list[tuple[str, str, int
     results = [result for cell in table if cell.case.name == case.name for result in cell.results]
     outcomes = Counter(result.outcome for result in results)
     broken = sum(bool(result.violations) for result in results)
-    return [*((outcome.value, SIGNS[outcome], outcomes[outcome]) for outcome in SIGNS), ("broken", "§", broken)]
+    return [*((outcome.value, outcome.sign, outcomes[outcome]) for outcome in Outcome), ("broken", "§", broken)]
 
 
 def news(view: RunView) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Output that can't be written or encoded: at most one sentence, never a traceback."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,3 +55,11 @@ def test_any_encoding_prints_everything(name: str, encoding: str, errors: str) -
     assert "Traceback" not in done.stderr
     assert done.returncode in ((2,) if name == "wrong" else (0, 1)), done.stderr
     assert name == "wrong" or done.stdout
+
+
+@pytest.mark.parametrize("typed", ["n\n", "\x04"], ids=["no", "Ctrl-D"])
+def test_a_run_that_names_no_stacks_says_its_size_and_asks(typed: str) -> None:
+    done = bentpipe("run", "--case", "handshake", "--run", "/nonexistent/run", typed=typed, **ELSEWHERE)
+    assert (done.returncode, done.stderr.count("Start them?"), "Traceback" in done.stderr) == (3, 1, False)
+    assert re.search(r"^This adds \d{3} jobs of \d+ clients and \d+ servers: about ", done.stdout)
+    assert "--client, --case and --iterations select fewer jobs" in done.stdout

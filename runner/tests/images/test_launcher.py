@@ -97,6 +97,7 @@ def test_runs_its_own_program_from_any_folder_and_through_a_link(made: Path, tmp
 
 
 def test_test_command_installs_what_tests_need_once(made: Path) -> None:
+    assert launch(made / "bentpipe", "test", "--help").stderr == ""  # help needs no more than a run
     first = launch(made / "bentpipe", "test")
     assert "runner/tests/requirements.txt" in first.stderr
     assert has_module(made, "second")
