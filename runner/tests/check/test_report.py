@@ -293,7 +293,7 @@ def test_what_was_not_decided_has_a_group_of_its_own_and_says_what_to_do(tmp_pat
     assert "fix: The image has no problem" in shown
     assert "inconclusive in" in shown
     assert "## Not decided\n\n### transferloss as client with quinn" in markdown
-    assert "| transferloss | ! impairment-missed |" in markdown
+    assert "| transferloss | ? impairment-missed |" in markdown
     beside = report(tmp_path, *asked(*[Outcome.ERROR] * TRIES), *asked(Outcome.SUCCEEDED, peer="quic-go"))
     assert beside.verdict is Verdict.PASSED, "the case was decided with another peer"
     assert "Not decided" in terminal(beside)
