@@ -1,20 +1,25 @@
-"""Files in untrusted folders: safe reads and removals, compressed logs, and the lock of a folder."""
+"""Files in untrusted folders: safe reads and removals, compressed logs, the lock of a folder, mistakes in JSON."""
 
 import fcntl
 import gc
 import io
+import json
 import os
 import shutil
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from runner.errors import InUseError, SetupError, UsageError
 from runner.units import MIB
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 # Reads and removes files in untrusted folders: only up to a limit, never through a link, and never outside the folder.
 #
@@ -309,3 +314,109 @@ def without_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+# The words for mistakes in files of JSON, instead of the words that libraries have for programmers.
+
+_LONGEST_VALUE = 80  # characters of a wrong value that a message shows
+_RENAMED = {"alpn": "speaks"}
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_FORMS = {
+    "object": "write an object, { … }",
+    "array": "write a list, [ … ]",
+    "integer": "write a whole number, without quotes",
+    "number": "write a number, without quotes",
+    "boolean": "write true or false, without quotes",
+    "string": 'write text, in quotes, "…"',
+}
+"""Type of JSON Schema → what a person is told to write."""
+_MISTAKES = {
+    **dict.fromkeys(("model_type", "dataclass_type", "dataclass_exact_type", "dict_type"), _FORMS["object"]),
+    **dict.fromkeys(("list_type", "tuple_type"), _FORMS["array"]),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), _FORMS["integer"]),
+    **dict.fromkeys(("float_type", "float_parsing"), _FORMS["number"]),
+    "bool_type": _FORMS["boolean"],
+    "string_type": _FORMS["string"],
+    **dict.fromkeys(("literal_error", "enum"), "write %(expected)s"),
+    "greater_than": "write a number above %(gt)s",
+    "greater_than_equal": "write a number of at least %(ge)s",
+    "less_than": "write a number below %(lt)s",
+    "less_than_equal": "write a number of at most %(le)s",
+    "too_short": "write at least %(min_length)s of them",
+    "too_long": "write at most %(max_length)s of them",
+}
+"""Kind of a mistake, as pydantic calls it → what a person is told to write."""
+_SYNTAX = {
+    "Expecting ',' delimiter": "write a comma, or close the list or the object",
+    "Expecting ':' delimiter": "write a colon",
+    "Expecting property name": 'write a name in double quotes, or remove the comma before "}"',
+    "Expecting value": 'write a value: "text", a number, true, false, null, a list or an object',
+    "Illegal trailing comma": "remove the comma",
+    "Extra data": "remove what follows the end of the document",
+    "Unterminated string": "the text that begins there has no end: close it by a double quote",
+    "Invalid control character": "write \\n for a line break in a text, and \\t for a tab",
+    "Invalid \\": "write two backslashes for one",
+}
+"""Beginning of a message of `json` → what a person is told to write."""
+
+
+def not_json(error: Exception) -> str:
+    """Why a text is not JSON: the place and what to write there. `error`: of `json`, or a ValueError with a sentence of
+    bentpipe."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not a text in UTF-8"
+    if not isinstance(error, json.JSONDecodeError):
+        return str(error)
+    if not error.doc.strip():
+        return "it is empty"
+    if error.pos >= len(error.doc.rstrip()):
+        return f"it ends too early, in line {error.lineno}"
+    hint = next((hint for beginning, hint in _SYNTAX.items() if error.msg.startswith(beginning)), "correct the text")
+    return f"line {error.lineno}, column {error.colno}: {hint}"
+
+
+def field_name(place: Sequence[str | int]) -> str:
+    """What a message calls a place of a file: `field 'runs[0].name'`, or the file itself."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place if part != "[key]")
+    return f"field '{''.join(parts).removeprefix('.')}'" if place else "the file"
+
+
+def shown_value(value: Any) -> str:
+    """A wrong value as it is in the file; the beginning of a long value."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def wrong_field(error: "ValidationError", form: Mapping[str, Any]) -> str:
+    """One mistake of a file: the field, its value and the expected value. An unknown field is reported first, because
+    it may be a misspelling of a missing field. `form`: the JSON Schema of the file."""
+    first = min(error.errors(), key=lambda problem: problem["type"] not in _UNKNOWN)
+    kind, place, value = first["type"], first["loc"], first["input"]
+    field = field_name(place)
+    around = _properties(form, [str(part) for part in place[:-1]])
+    if kind in _UNKNOWN:
+        name, known = str(place[-1]), list(around)
+        near = _RENAMED.get(name) or next(iter(get_close_matches(name, known, n=1)), None)
+        return f"{field} is not known: " + (f"did you mean {near}?" if near else f"there are {', '.join(known)}.")
+    about = around.get(str(place[-1]), {}) if place else {}
+    if kind == "missing":
+        actual, expected = " is missing", _FORMS.get(about.get("type", ""), "add it")
+    else:
+        actual = "" if isinstance(value, dict | list) else f" is {shown_value(value)}"
+        expected = _MISTAKES.get(kind, "") % first.get("ctx", {}) or first["msg"].removeprefix("Value error, ")
+    unit = about.get("description")
+    return f"{field}{actual}: {expected}{f' ({unit})' if unit else ''}."
+
+
+def _properties(form: Mapping[str, Any], place: Iterable[str]) -> dict[str, Any]:
+    """The JSON Schema of each field of the object at `place` of a file."""
+    node = dict(form)
+    for part in place:
+        choices = (node.get("properties", {}).get(part), node.get("items"), node.get("additionalProperties"))
+        node = next((choice for choice in choices if choice and isinstance(choice, dict)), {})
+        node = node.get("anyOf", [node])[0]  # the second choice is null
+        if reference := node.get("$ref"):
+            node = form["$defs"][reference.rpartition("/")[2]]
+    return dict(node.get("properties", {}))

@@ -8,6 +8,7 @@ files of a run folder.
 import lzma
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -137,12 +138,13 @@ def _merged_run(old: Run, new: Run, path: Path) -> Run:
 def _lines(path: Path) -> Iterator[bytes]:
     """The lines of a compressed file. Raises UsageError when it is not such a file, is damaged, or has a line that is
     longer than any of bentpipe's."""
-    try:
-        file = os.fdopen(open_regular(path), "rb")
-    except OSError as error:
-        raise UsageError(f"{path} can't be read: {error.strerror}.") from error
-    with file:
-        if (head := file.peek(len(_XZ))[: len(_XZ)]) == b"" or not _XZ.startswith(head):
+    with ExitStack() as opened:
+        try:
+            file = opened.enter_context(os.fdopen(open_regular(path), "rb"))
+            head = file.peek(len(_XZ))[: len(_XZ)]
+        except OSError as error:
+            raise UsageError(f"{path} can't be read: {error.strerror}.") from error
+        if not head or not _XZ.startswith(head):
             raise UsageError(_NO_RESULTS.format(path))
         line = bytearray()
         for block in _unpacked(file, path):
@@ -167,5 +169,7 @@ def _unpacked(file: BinaryIO, path: Path) -> Iterator[bytes]:
             if decompressor.needs_input and not packed:
                 raise UsageError(f"{path} is cut off: copy it again.")
             yield decompressor.decompress(packed, _BLOCK)
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.") from error
     except (lzma.LZMAError, EOFError) as error:
-        raise UsageError(_NO_RESULTS.format(path)) from error
+        raise UsageError(f"{path} is damaged: export the run again, and copy the file.") from error

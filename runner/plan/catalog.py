@@ -6,9 +6,8 @@ import math
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 import testcases
 from runner.errors import UsageError
+from runner.files import field_name, not_json, shown_value, wrong_field
 from runner.model.run import ClientKind, Kind, name_problem
 from runner.model.stack import (
     BOXES,
@@ -41,7 +41,6 @@ _OWN_VARIABLES = re.compile(
     r"LD_\w+|PATH|ROLE|SSLKEYLOGFILE|QLOGDIR|LINK_PORT|(TERMINAL|GATEWAY|CLIENT|SERVER)_\w+|DOCKER_\w+"
 )
 _LARGEST_FILE = 4 << 20  # bytes
-_LONGEST = 80  # characters of a wrong value that a message shows
 # A name of an image (distribution/reference): registry and folders, then a tag or a digest.
 _IMAGE = re.compile(
     r"(?P<name>[a-zA-Z0-9][a-zA-Z0-9.-]*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)"
@@ -193,33 +192,6 @@ def _implementations(file: _File) -> dict[str, Implementation]:
 
 
 Document = TypeVar("Document", bound=BaseModel)
-_RENAMED = {"alpn": "speaks"}
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
-_FORMS = {
-    "object": "write an object, { … }",
-    "array": "write a list, [ … ]",
-    "integer": "write a whole number, without quotes",
-    "number": "write a number, without quotes",
-    "boolean": "write true or false, without quotes",
-    "string": 'write text, in quotes, "…"',
-}
-"""Type of JSON Schema → what a person is told to write."""
-_MISTAKES = {
-    **dict.fromkeys(("model_type", "dataclass_type", "dataclass_exact_type", "dict_type"), _FORMS["object"]),
-    **dict.fromkeys(("list_type", "tuple_type"), _FORMS["array"]),
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), _FORMS["integer"]),
-    **dict.fromkeys(("float_type", "float_parsing"), _FORMS["number"]),
-    "bool_type": _FORMS["boolean"],
-    "string_type": _FORMS["string"],
-    **dict.fromkeys(("literal_error", "enum"), "write %(expected)s"),
-    "greater_than": "write a number above %(gt)s",
-    "greater_than_equal": "write a number of at least %(ge)s",
-    "less_than": "write a number below %(lt)s",
-    "less_than_equal": "write a number of at most %(le)s",
-    "too_short": "write at least %(min_length)s of them",
-    "too_long": "write at most %(max_length)s of them",
-}
-"""Kind of a mistake, as pydantic calls it → what a person is told to write."""
 
 
 def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read: no such file") -> Document:
@@ -252,81 +224,33 @@ def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.") from error
     except ValidationError as error:
-        raise UsageError(f"{path}, {_mistake(error, schema)}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not a text file in UTF-8: save it as UTF-8.") from error
+        raise UsageError(f"{path}, {wrong_field(error, schema.model_json_schema(by_alias=True))}") from error
     except (ValueError, RecursionError) as error:
-        reason = str(error) if content.strip() else "it is empty"
-        raise UsageError(f"{path} is not JSON: {reason}.") from error
+        raise UsageError(f"{path} is not JSON: {not_json(error)}.") from error
 
 
 def _require_plain(path: Path, value: Any, place: tuple[str | int, ...] = ()) -> None:
     """Raise UsageError for a text or a name that a terminal or a page would not show as it is: with control characters,
     with characters that reverse the direction of text, or with half a character; and for a number without a value."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"{path}, {_field(place)} is {json.dumps(value)}: write a finite number.")
+        raise UsageError(f"{path}, {field_name(place)} is {json.dumps(value)}: write a finite number.")
     if isinstance(value, int) and abs(value) >= 1 << 63:
-        raise UsageError(f"{path}, {_field(place)} is {_shown(value)}: write a number with at most 18 digits.")
+        raise UsageError(f"{path}, {field_name(place)} is {shown_value(value)}: write a number with at most 18 digits.")
     if isinstance(value, str) and (match := UNPRINTABLE.search(value)):
         raise UsageError(
-            f"{path}, {_field(place)} has the character U+{ord(match[0]):04X}, which is not shown: remove it."
+            f"{path}, {field_name(place)} has the character U+{ord(match[0]):04X}, which is not shown: remove it."
         )
     if isinstance(value, dict):
         for name, part in value.items():
             if match := UNPRINTABLE.search(name):
                 raise UsageError(
-                    f"{path}, {_field(place)}: a name has the character U+{ord(match[0]):04X}, which is not shown: "
+                    f"{path}, {field_name(place)}: a name has the character U+{ord(match[0]):04X}, which is not shown: "
                     "remove it."
                 )
             _require_plain(path, part, (*place, name))
     elif isinstance(value, list):
         for index, part in enumerate(value):
             _require_plain(path, part, (*place, index))
-
-
-def _field(place: Sequence[str | int]) -> str:
-    """What a message calls a place of a file: `field 'runs[0].name'`, or the file itself."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place if part != "[key]")
-    return f"field '{''.join(parts).removeprefix('.')}'" if place else "the file"
-
-
-def _shown(value: Any) -> str:
-    """A wrong value as it is in the file; the beginning of a long value."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-def _mistake(error: ValidationError, schema: type[BaseModel]) -> str:
-    """One mistake of a file: the field, its value and the expected value. An unknown field is reported first, because
-    it may be a misspelling of a missing field."""
-    first = min(error.errors(), key=lambda problem: problem["type"] not in _UNKNOWN)
-    kind, place, value = first["type"], first["loc"], first["input"]
-    field = _field(place)
-    around = _properties(schema, [str(part) for part in place[:-1]])
-    if kind in _UNKNOWN:
-        name, known = str(place[-1]), list(around)
-        near = _RENAMED.get(name) or next(iter(get_close_matches(name, known, n=1)), None)
-        return f"{field} is not known: " + (f"did you mean {near}?" if near else f"there are {', '.join(known)}.")
-    form = around.get(str(place[-1]), {}) if place else {}
-    if kind == "missing":
-        actual, expected = " is missing", _FORMS.get(form.get("type", ""), "add it")
-    else:
-        actual = "" if isinstance(value, dict | list) else f" is {_shown(value)}"
-        expected = _MISTAKES.get(kind, "") % first.get("ctx", {}) or first["msg"].removeprefix("Value error, ")
-    unit = form.get("description")
-    return f"{field}{actual}: {expected}{f' ({unit})' if unit else ''}."
-
-
-def _properties(schema: type[BaseModel], place: Iterable[str]) -> dict[str, Any]:
-    """The JSON Schema of each field of the object at `place` of a file."""
-    form = schema.model_json_schema(by_alias=True)
-    node: dict[str, Any] = form
-    for part in place:
-        node = node.get("properties", {}).get(part) or node.get("items") or node.get("additionalProperties") or {}
-        node = node.get("anyOf", [node])[0]  # the second choice is null
-        if reference := node.get("$ref"):
-            node = form["$defs"][reference.rpartition("/")[2]]
-    return dict(node.get("properties", {}))
 
 
 def _read(path: Path) -> _File:

@@ -15,6 +15,7 @@ from statistics import fmean, median
 from typing import Any
 
 from runner.errors import UsageError
+from runner.files import not_json
 from runner.model.link import LARGEST_DELAY, LARGEST_RATE, Direction, LinkChange
 
 # Traces of links: how delay, data rate and loss of a link change with time, read from files and made into links.
@@ -557,4 +558,4 @@ def _json(path: Path) -> Any:
     try:
         return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} can't be read as JSON: {str(error).rstrip('.')}.") from error
+        raise UsageError(f"{path} is not JSON: {not_json(error)}.") from error

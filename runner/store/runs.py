@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from runner.errors import UsageError
-from runner.files import beneath, foreign_entry, locked_folder, read_regular, without_collection
+from runner.files import beneath, foreign_entry, locked_folder, not_json, read_regular, without_collection, wrong_field
 from runner.model.deployment import VIRTUAL, estimate
 from runner.model.numbers import DEFINITIONS
 from runner.model.result import RESULT_SCHEMA, Artifacts, Evidence, JobVerdict, Result, Sample
@@ -265,11 +266,14 @@ def _load(path: Path | str, kind: str, adapter: TypeAdapter[Any], steps: Migrati
         raise
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.") from error
-    return _read_document(text, str(path), kind, adapter, steps)
+    fix = "choose another --run" if kind == "run" else "delete it and run again"
+    return _read_document(text, str(path), kind, adapter, steps, fix=f"Restore it, or {fix}.")
 
 
-def _read_document(text: bytes, path: str, kind: str, adapter: TypeAdapter[Any], steps: Migrations) -> Any:
-    """The value in a JSON document. `path` names the document in errors. Raises UsageError."""
+def _read_document(
+    text: bytes, path: str, kind: str, adapter: TypeAdapter[Any], steps: Migrations, *, fix: str
+) -> Any:
+    """The value in a JSON document. `path` names the document in errors, which end with `fix`. Raises UsageError."""
     try:
         # The usual file: `to_json` wrote it, and its numbers are plain.
         if f'\n "schema": {_CURRENT[kind]},\n'.encode() in text and not _odd_number(text):
@@ -277,28 +281,31 @@ def _read_document(text: bytes, path: str, kind: str, adapter: TypeAdapter[Any],
                 return adapter.validate_json(text)  # takes a third of the time
         document = _parse_all(text)
     except ValueError as error:
-        fix = "choose another --run" if kind == "run" else "delete it and run again"
-        raise UsageError(f"{path} can't be read as JSON ({error}): restore it, or {fix}.") from error
+        raise UsageError(f"{path} is not JSON: {not_json(error)}. {fix}") from error
     if not isinstance(document, dict) or type(document.get("schema")) is not int:
-        raise UsageError(f"{path} has no schema number: it isn't a {kind} file of bentpipe.")
+        raise UsageError(f"{path} has no schema number: it isn't a {kind} file of bentpipe. {fix}")
     schema, current = document["schema"], _CURRENT[kind]
     if schema > current:
         raise UsageError(f"{path} has schema {schema}, this bentpipe reads up to {current}: use a newer bentpipe.")
     while (number := document["schema"]) < current:
         if number not in steps:
-            raise UsageError(f"{path} has schema {number}, this bentpipe reads schema {min(steps)} and later.")
+            raise UsageError(f"{path} has schema {number}, this bentpipe reads schema {min(steps, default=current)} and later.")
         try:
             document = steps[number](document)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
+            field = f"the field {error}" if isinstance(error, KeyError) else "a field"
             raise UsageError(
-                f"{path} has schema {number}, but a field of this schema is missing or wrong: {error}."
+                f"{path} has schema {number}, but {field} of this schema is missing or has another form. {fix}"
             ) from error
     try:
         return adapter.validate_python(document)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UsageError(f"{path}, field '{where}': {first['msg']}.") from error
+        raise UsageError(f"{path}, {wrong_field(error, _form(adapter))} {fix}") from error
+
+
+@cache
+def _form(adapter: TypeAdapter[Any]) -> dict[str, Any]:
+    return adapter.json_schema()  # takes half a second; a run may have thousands of damaged results
 
 
 def _parse_all(text: bytes) -> Any:
@@ -368,16 +375,19 @@ def result_line(result: Result) -> bytes:
     return json.dumps(_RESULT.dump_python(result, mode="json"), sort_keys=True, allow_nan=False).encode()
 
 
+_COPY = "Export the run again, and copy the file."
+
+
 def read_run(text: bytes, where: str) -> Run:
     """The run in one line of a file of results. `where` names the line in errors. Raises UsageError."""
-    run: Run = _read_document(text, where, "run", _RUN, {})
+    run: Run = _read_document(text, where, "run", _RUN, {}, fix=_COPY)
     _check_run(where, run)
     return run
 
 
 def read_result(text: bytes, where: str) -> Result:
     """The result in one line of a file of results. `where` names the line in errors. Raises UsageError."""
-    result: Result = _read_document(text, where, "result", _RESULT, {})
+    result: Result = _read_document(text, where, "result", _RESULT, {}, fix=_COPY)
     _check_result(where, result)
     return result
 

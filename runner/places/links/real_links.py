@@ -119,7 +119,8 @@ class Ledger:
             return {}
         except (ValueError, TypeError, AttributeError) as error:
             raise UsageError(
-                f"{self._path} can't be read as the record of data volumes ({error}): fix it, or remove it."
+                f"{self._path} is no record of data volumes, such as "
+                '{"astra": {"2026-11-26": 1000000}} (bytes): correct it, or remove it.'
             ) from error
 
     @contextmanager

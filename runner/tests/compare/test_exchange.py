@@ -112,11 +112,12 @@ def _field(number: int, name: str, value: object) -> Callable[[list[bytes]], lis
         (_field(1, "outcome", "great"), "line 2, field 'outcome'"),
         (_field(0, "servers", ["a/b"]), "line 1, field 'servers"),
         (_field(0, "schema", 99), "line 1 has schema 99"),
+        (_field(1, "schema", 1), "line 2 has schema 1, this bentpipe reads schema 4 and later"),
         (lambda lines: [*lines, lines[-1]], "has a second result"),
         (lambda lines: [*lines, b"{}"], "ends within a line"),
-        (lambda lines: [*lines, b"x\n"], "can't be read as JSON"),
+        (lambda lines: [*lines, b"x\n"], "is not JSON: line 1, column 1: write a value"),
         (lambda _: [b" " * (65 << 20)], "a line of more than"),
-        (lambda _: [], "line 1 can't be read"),
+        (lambda _: [], "line 1 is not JSON: it is empty"),
     ],
 )
 def test_a_hostile_file_is_refused_with_its_line_and_leaves_nothing(
@@ -134,7 +135,13 @@ def test_a_cut_or_foreign_file_is_one_sentence_and_exit_code_2(tmp_path: Path) -
     folder(tmp_path / "a", same, iterations=1)
     file = tmp_path / "a.xz"
     assert bentpipe("export", str(tmp_path / "a"), "--results", str(file)).returncode == 0
-    file.write_bytes(file.read_bytes()[:-40])
+    whole = file.read_bytes()
+    file.write_bytes(whole[:200] + bytes(20) + whole[220:])
+    with pytest.raises(UsageError, match="is damaged: export the run again, and copy the file"):
+        import_results(file, tmp_path / "b")
+    with pytest.raises(UsageError, match=r"^/proc/self/mem can't be read: Input/output error\.$"):
+        import_results(Path("/proc/self/mem"), tmp_path / "b")
+    file.write_bytes(whole[:-40])
     cut = bentpipe("import", str(file), "--run", str(tmp_path / "b"))
     assert (cut.returncode, cut.stderr) == (2, f"bentpipe: {file} is cut off: copy it again.\n")
     for foreign in (b"PK\3\4" * 100, b"null", b""):

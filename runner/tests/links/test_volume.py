@@ -41,7 +41,7 @@ def test_two_runners_at_once_lose_no_byte(tmp_path: Path) -> None:
 def test_a_file_that_is_none_of_ours_is_told(tmp_path: Path, text: str) -> None:
     path = tmp_path / "volume.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match=r"volume\.json can't be read as the record of data volumes"):
+    with pytest.raises(UsageError, match=r"volume\.json is no record of data volumes"):
         Ledger(path)
 
 

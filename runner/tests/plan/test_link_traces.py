@@ -337,7 +337,7 @@ def test_the_probes_of_a_real_link_are_replayed(tmp_path: Path) -> None:
             _pings(set()) + "\n[1700009999.0] 64 bytes: icmp_seq=1001 ttl=64 time=1.0 ms",
             "there is a gap of",
         ),
-        (importers.add_irtt, "{", "can't be read as JSON"),
+        (importers.add_irtt, "{", "is not JSON: it ends too early"),
         (importers.add_irtt, "{}", "is no JSON of irtt: 'round_trips'"),
         (importers.add_irtt, '{"round_trips": []}', "has no answered probe"),
         (importers.add_iperf3, '{"start": {}, "intervals": []}', "is no output of `iperf3 --json`"),
