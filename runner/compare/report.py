@@ -253,15 +253,15 @@ def _stack_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def version_text(stack: StackChange) -> str:
-    """`0.11.11 4be1c2a0d9ff → 0.11.12 c083ff95e0fa`."""
-    before, after = (
-        f"{version or 'unknown version'} {image_id.removeprefix('sha256:')[:12] or 'image id unknown'}"
-        for version, image_id in (
-            (stack.version_before, stack.image_id_before),
-            (stack.version_after, stack.image_id_after),
-        )
-    )
-    return f"{before} → {after}"
+    """`image 4be1c2a0d9ff → 0.11.12 (image c083ff95e0fa)`: an image of the user has no version."""
+    before = image_text(stack.version_before, stack.image_id_before)
+    return f"{before} → {image_text(stack.version_after, stack.image_id_after)}"
+
+
+def image_text(version: str, image_id: str) -> str:
+    """The version of a stack, if it is known, with the beginning of its image id."""
+    image = f"image {image_id.removeprefix('sha256:')[:12]}" if image_id else "image not recorded"
+    return f"{version} ({image})" if version else image
 
 
 def markdown(comparison: Comparison, *, everything: bool) -> str:

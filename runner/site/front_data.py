@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TypedDict
 
 from runner.compare.conditions import trust
-from runner.compare.report import ChangeLine, change_lines
+from runner.compare.report import ChangeLine, change_lines, image_text
 from runner.model.numbers import BY_KEY
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, ClientKind, Kind
@@ -280,11 +280,7 @@ def _new(view: RunView) -> Iterator[str]:
         if known is None:
             yield f"stack {name} {stack.version}"
         elif (known.image_id, known.version) != (stack.image_id, stack.version):
-            versions = dict.fromkeys(record.version or "unknown version" for record in (known, stack))
-            version = " → ".join(versions)
-            ids = (record.image_id.removeprefix("sha256:") for record in (known, stack))
-            digests = " → ".join(image_id[:12] or "unknown" for image_id in ids)
-            yield f"image of {name}: {version}, {digests}"
+            yield f"{name}: {' → '.join(image_text(record.version, record.image_id) for record in (known, stack))}"
     cases = [case for case in new.cases if case not in old.cases]
     if cases:
         yield f"cases {', '.join(cases)}"

@@ -265,7 +265,8 @@ def test_another_image_is_what_is_compared_and_is_listed(tmp_path: Path) -> None
 
     comparison = compare(folder(tmp_path / "a", same), folder(tmp_path / "bb", same, change=newer))
     assert [stack.name for stack in comparison.stacks if stack.changed] == ["kwik"]
-    assert "kwik: 1.0 image id unknown → 1.1 feed" in report.markdown(comparison, everything=False)
+    assert "kwik: 1.0 (image not recorded) → 1.1 (image feed)" in report.markdown(comparison, everything=False)
+    assert report.image_text("", "sha256:feed") == "image feed"
 
 
 def test_the_reports_agree(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_what_changed_is_grouped_and_has_cause_and_packets(site: Path) -> None:
     assert (
         "▼ worse quinn as server, sat, 3 cells aioquic → quinn: delivery time 2.030 s → 9.030 s (+345 %) "
         "window-after-loss: The window stayed small (1.00 to 8.00 s; packets 70, 71); "
-        "new image of quinn: 0.1 01aaaaaaaaaa → 0.2 02aaaaaaaaaa"
+        "new image of quinn: 0.1 (image 01aaaaaaaaaa) → 0.2 (image 02aaaaaaaaaa)"
     ) in text
     assert "▼ worse aioquic → quic-go, hs outcome succeeded → failed timeout: no end; packet 12 at 0.031 s" in text
 
@@ -255,7 +255,7 @@ def test_tonight_says_what_changed_is_new_was_disturbed_and_can_be_trusted(tmp_p
     assert "✗ build failed: exit code 1: no space" in text
     assert "✗ is doubtful lab-all-b begun 2027-01-16 08:00 UTC 54 of 54 jobs done, 3 ended as errors (engine 3)" in text
     assert "▼ worse quinn as server, sat, 3 cells" in text
-    assert "image of quinn: 0.1 → 0.2, 01aaaaaaaaaa → 02aaaaaaaaaa" in text
+    assert "quinn: 0.1 (image 01aaaaaaaaaa) → 0.2 (image 02aaaaaaaaaa)" in text
     assert "cause engine, in 3 cells" in text
     assert "3 jobs ended as error engine, first aioquic → aioquic, hs: the engine was away" in text
     assert 'href="tonight.html"' in (tmp_path / "site/index.html").read_text()
