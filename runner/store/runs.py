@@ -270,9 +270,7 @@ def _load(path: Path | str, kind: str, adapter: TypeAdapter[Any], steps: Migrati
     return _read_document(text, str(path), kind, adapter, steps, fix=f"Restore it, or {fix}.")
 
 
-def _read_document(
-    text: bytes, path: str, kind: str, adapter: TypeAdapter[Any], steps: Migrations, *, fix: str
-) -> Any:
+def _read_document(text: bytes, path: str, kind: str, adapter: TypeAdapter[Any], steps: Migrations, *, fix: str) -> Any:
     """The value in a JSON document. `path` names the document in errors, which end with `fix`. Raises UsageError."""
     try:
         # The usual file: `to_json` wrote it, and its numbers are plain.
@@ -289,7 +287,9 @@ def _read_document(
         raise UsageError(f"{path} has schema {schema}, this bentpipe reads up to {current}: use a newer bentpipe.")
     while (number := document["schema"]) < current:
         if number not in steps:
-            raise UsageError(f"{path} has schema {number}, this bentpipe reads schema {min(steps, default=current)} and later.")
+            raise UsageError(
+                f"{path} has schema {number}, this bentpipe reads schema {min(steps, default=current)} and later."
+            )
         try:
             document = steps[number](document)
         except (KeyError, TypeError, ValueError, AttributeError) as error:

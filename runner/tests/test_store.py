@@ -92,7 +92,7 @@ def test_a_second_runner_on_the_folder_is_refused(tmp_path: Path) -> None:
     [
         ("{", "is not JSON: it ends too early, in line 1. Restore it, or delete it and run again."),
         ('{"schema": 4,\n "server" 1}', "is not JSON: line 2, column 11: write a colon."),
-        ('{"schema": 4, "server": 1}', "result.json, field 'server' is 1: write text, in quotes, \"…\". Restore it, or"),
+        ('{"schema": 4, "server": 1}', "field 'server' is 1: write text, in quotes, \"…\". Restore it"),
         ('{"schema": 2, "findings": [1]}', "has schema 2, but a field of this schema is missing or has another form."),
         ("[]", "has no schema number"),
         ('{"schema": 99}', "use a newer bentpipe"),
