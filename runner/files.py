@@ -13,13 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from runner.errors import InUseError, SetupError, UsageError
 from runner.units import MIB
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 # Reads and removes files in untrusted folders: only up to a limit, never through a link, and never outside the folder.
 #
@@ -389,10 +386,11 @@ def shown_value(value: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
 
 
-def wrong_field(error: "ValidationError", form: Mapping[str, Any]) -> str:
+def wrong_field(mistakes: Iterable[Mapping[str, Any]], form: Mapping[str, Any]) -> str:
     """One mistake of a file: the field, its value and the expected value. An unknown field is reported first, because
-    it may be a misspelling of a missing field. `form`: the JSON Schema of the file."""
-    first = min(error.errors(), key=lambda problem: problem["type"] not in _UNKNOWN)
+    it may be a misspelling of a missing field. `mistakes`: of pydantic.
+    `form`: the JSON Schema of the file."""
+    first = min(mistakes, key=lambda mistake: mistake["type"] not in _UNKNOWN)
     kind, place, value = first["type"], first["loc"], first["input"]
     field = field_name(place)
     around = _properties(form, [str(part) for part in place[:-1]])

@@ -224,7 +224,7 @@ def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.") from error
     except ValidationError as error:
-        raise UsageError(f"{path}, {wrong_field(error, schema.model_json_schema(by_alias=True))}") from error
+        raise UsageError(f"{path}, {wrong_field(error.errors(), schema.model_json_schema(by_alias=True))}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {not_json(error)}.") from error
 

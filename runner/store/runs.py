@@ -300,7 +300,7 @@ def _read_document(text: bytes, path: str, kind: str, adapter: TypeAdapter[Any],
     try:
         return adapter.validate_python(document)
     except ValidationError as error:
-        raise UsageError(f"{path}, {wrong_field(error, _form(adapter))} {fix}") from error
+        raise UsageError(f"{path}, {wrong_field(error.errors(), _form(adapter))} {fix}") from error
 
 
 @cache
