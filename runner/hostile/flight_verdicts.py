@@ -530,7 +530,8 @@ class _Judgement:
             # All of the request had arrived, so no STOP_SENDING is due from a server that reads no further.
             return self._ending(NOTE, f"status {status}", "perhaps it left the rest of the request unread")
         wants_error = not self.flight.tolerates
-        noticed = wants_error and not self.flight.closes and ended and (bool(streams) or self._ended_soon())
+        told = wants_error and not self.flight.closes and not self.flight.times  # our close ends a flood
+        noticed = told and ended and (bool(streams) or self._ended_soon())
         if (streams and wants_stream and not self._finished(0)) or ((text or streams) and noticed):
             # It noticed the violation, and told so with another code.
             return self._ending(
