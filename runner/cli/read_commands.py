@@ -48,7 +48,7 @@ from runner.plan.options import JobOptions
 from runner.store import runs as store
 from runner.store.runs import RunFolder, find_runs, load_evidence, run_path, stored_result
 from runner.terminal import printing
-from runner.units import format_count, format_duration, printable
+from runner.units import format_count, format_data_rate, format_duration, printable
 
 if TYPE_CHECKING:
     from runner.judge.process import Judges
@@ -430,6 +430,13 @@ _TRACE_OPTIONS = {
 _IMPORTERS = {"ping": add_pings, "irtt": add_irtt, "iperf3": add_iperf3, "probes": add_probes}
 
 
+_WITH_UNIT = {
+    "delay": lambda seconds: f"{seconds * 1000:.4g} ms",
+    "data_rate": format_data_rate,
+    "loss": lambda fraction: f"{fraction * 100:.3g} %",
+}
+
+
 def _trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for name, about in reversed(_TRACE_OPTIONS.items()):
         several = name == "iperf3"
@@ -449,11 +456,12 @@ def link_trace(table: Path | None, save: Path | None, **files: Any) -> None:
     trace = _trace_of(table, {name: value for name, value in files.items() if value})
     out.print(f"{trace.name}: {format_duration(trace.length)}, {format_count(len(trace.times), 'line')}")
     for name, column in trace.columns.items():
-        low, mean, high = (f"{value:,.6g}" for value in (min(column), trace.mean(name), max(column)))
+        shown = next((text for end, text in _WITH_UNIT.items() if name.endswith(end)), "{:.3g}".format)
+        low, mean, high = map(shown, (min(column), trace.mean(name), max(column)))
         out.print(f"  {name:<18} {low} to {high}, mean {mean}")
     if save is not None:
         write_trace(trace, save)
-        out.print(f"{save}: --link trace={save} replays it.")
+        out.print(f"{save}: --link trace={save} replays it.", soft_wrap=True)
 
 
 def _trace_of(table: Path | None, files: dict[str, Any]) -> LinkTrace:

@@ -23,7 +23,7 @@ from runner.errors import UsageError
 from runner.model.deployment import REAL, VIRTUAL, estimate
 from runner.model.result import JobVerdict, Outcome
 from runner.model.run import Job, Run
-from runner.model.stack import HTTP09, Implementation, Role
+from runner.model.stack import HTTP09, Role
 from runner.paths import LEDGER, LOGS
 from runner.plan import jobs
 from runner.plan.choice import split
@@ -73,16 +73,19 @@ def plan_(options: MatrixOptions) -> None:
     unsupported = jobs.verdicts_without_run(selection.catalog, run.order, {})
     todo = tuple(job for job in run.order if job not in unsupported)
     pace = guest_pace(LOGS)
-    out.print(printing.plan_table(run, todo, pace))
+    busy = not selection.real and bool(jobs.busy(AUTO))
+    auto = jobs.with_clock(run, AUTO, stacks=selection.catalog.implementations, busy_host=busy)
+    out.print(printing.plan_table(auto, todo, pace))
     total, logs = estimate(todo, run.cases), own_logs(LOGS, todo, run.cases)
     out.print(
         f"\n{format_count(len(todo), 'job')}, about {format_duration(total.seconds)} with one lane; "
         f"{format_size(total.disk('median') + logs)} on disk with --keep-captures median, "
-        f"{format_size(total.disk('all') + logs)} with all. "
-        f"{len(unsupported)} more are declared as unsupported."
+        f"{format_size(total.disk('all') + logs)} with all."
+        + (f" {len(unsupported)} more are declared as unsupported." if unsupported else ""),
+        soft_wrap=True,
     )
     if not selection.real:
-        out.print(_clock_sentence(run, todo, options.clock, selection.catalog.implementations, pace), soft_wrap=True)
+        out.print(_clock_sentence(auto, todo, options.clock, pace), soft_wrap=True)
     for sentence in (*_other_protocols(run, todo), *selection.doubts):
         out.print(sentence, soft_wrap=True)
     if selection.real:
@@ -95,21 +98,17 @@ def plan_(options: MatrixOptions) -> None:
                 out.print(sentence, soft_wrap=True)
 
 
-def _clock_sentence(
-    run: Run, todo: tuple[Job, ...], clock: str | None, stacks: Mapping[str, Implementation], pace: Mapping[str, float]
-) -> str:
-    """A sentence with the time that the jobs take with each clock; the selected clock comes first."""
+def _clock_sentence(auto: Run, todo: tuple[Job, ...], clock: str | None, pace: Mapping[str, float]) -> str:
+    """A sentence with the time that the jobs take with each clock; the selected clock comes first. `auto`: the run with
+    `--clock auto`."""
     cores = len(os.sched_getaffinity(0))
-    guests = estimate(todo, run.cases, pace).guest_seconds / cores
-    auto = jobs.with_clock(run, AUTO, stacks=stacks, busy_host=bool(jobs.busy(AUTO)))
+    guests = estimate(todo, auto.cases, pace).guest_seconds / cores
     parts = dict(jobs.parts_by_clock(auto, todo))
-    waiting, binding = (estimate(parts.get(name, ()), run.cases, pace) for name in (VIRTUAL, REAL))
-    mixed = waiting.guest_seconds / cores + binding.seconds
-    times = {
-        VIRTUAL: f"--clock virtual: about {format_duration(guests)} on {cores} cores",
-        AUTO: f"--clock auto: about {format_duration(mixed)}, {format_duration(binding.seconds)} of it for "
-        f"{format_count(len(parts.get(REAL, ())), 'job')} with one lane",
-    }
+    waiting, binding = (estimate(parts.get(name, ()), auto.cases, pace) for name in (VIRTUAL, REAL))
+    mixed = f"--clock auto: about {format_duration(waiting.guest_seconds / cores + binding.seconds)}"
+    if real := parts.get(REAL):
+        mixed += f", {format_duration(binding.seconds)} of it for {format_count(len(real), 'job')} with one lane"
+    times = {VIRTUAL: f"--clock virtual: about {format_duration(guests)} on {cores} cores", AUTO: mixed}
     first = [times.pop(clock)] if clock in times else []
     return f"{'; '.join([*first, *times.values()])}."
 

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Column, Table
 
-from runner.model.deployment import REAL, best_clock, estimate
+from runner.model.deployment import REAL, estimate
 from runner.model.deployment import Progress as Event
 from runner.model.link import LinkParameters, LinkPlan, LinkRecord, real_link_sentences
 from runner.model.numbers import PAIR_NUMBERS, is_current
@@ -231,7 +231,7 @@ def readings_table(readings: Iterable[Reading]) -> Table:
 
 
 def plan_table(run: Run, todo: tuple[Job, ...], pace: Mapping[str, float]) -> Table:
-    """The jobs that will run, by case. `pace`: as in `estimate`."""
+    """The jobs that will run, by case. `run`: with `--clock auto`. `pace`: as in `estimate`."""
     table = Table("case", "pairs", "iterations", "jobs", "one lane", "one guest", "auto", box=None)
     for name, case in run.cases.items():
         planned = [job for job in run.order if job.case_link == name]
@@ -240,7 +240,8 @@ def plan_table(run: Run, todo: tuple[Job, ...], pace: Mapping[str, float]) -> Ta
         times = [format_duration(seconds) for seconds in (cost.seconds, cost.guest_seconds)]
         pairs, iterations = len({job.pair for job in jobs}), len({job.iteration for job in planned})
         counts = (str(pairs), str(iterations), str(len(jobs)))
-        table.add_row(f"{case.abbreviation} {name}", *counts, *times, best_clock(case))
+        label = name if name == case.abbreviation else f"{case.abbreviation} {name}"
+        table.add_row(label, *counts, *times, run.clock_of(name))
     return table
 
 

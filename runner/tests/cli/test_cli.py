@@ -1,6 +1,8 @@
 """Bad input at the command line: one clear sentence with the fix, exit code 2, never a traceback."""
 
 import json
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -66,12 +68,16 @@ def test_a_file_that_is_no_capture_is_refused(tmp_path: Path) -> None:
     assert "Traceback" not in process.stderr
 
 
-def test_the_plan_says_jobs_time_and_disk() -> None:
+def test_the_plan_says_jobs_time_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (1e6, 1e6, 1e6))
     stacks = "quic-go,quinn,aioquic"
     process = bentpipe("plan", "--case", "sat", "--iterations", "5", "--server", stacks, "--client", stacks)
     assert process.returncode == 0
     assert "45 jobs, about" in process.stdout
     assert "with one lane" in process.stdout
+    assert re.search(r" SAT sat +9 +5 +45 .* virtual", process.stdout), "what --clock auto does on a busy host"
+    assert "0 jobs" not in process.stdout
+    assert "0 more" not in process.stdout
 
 
 def test_the_plan_says_which_cases_a_middlebox_carries() -> None:

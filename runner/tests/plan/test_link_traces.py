@@ -322,6 +322,7 @@ def test_the_probes_of_a_real_link_are_replayed(tmp_path: Path) -> None:
         catch_exceptions=False,
     )
     assert done.exit_code == 0, done.output
+    assert " forward_delay      300.5 ms to 397.5 ms, mean 348.4 ms" in done.output
     trace = read_trace(tmp_path / "sky.csv")
     assert trace.columns["return_delay"][0] == pytest.approx(trace.columns["forward_delay"][0])
     assert trace.columns["forward_delay"][-1] - trace.columns["forward_delay"][0] == pytest.approx(0.097)
