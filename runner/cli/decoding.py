@@ -44,6 +44,8 @@ def _printable(text: object) -> str:
 
 def _unread(document: dict[str, Any], *, with_keys: bool) -> Iterator[str]:
     """Sentences about what was not read, and why."""
+    from runner.decode.keys import VERSIONS
+
     for why, count in document["skipped_udp"].items():
         yield f"{format_count(count, 'UDP packet')} not read: {why}."
     for content, count in document["not_udp"].items():
@@ -52,7 +54,17 @@ def _unread(document: dict[str, Any], *, with_keys: bool) -> Iterator[str]:
     if not document["datagrams"]:
         records = format_count(document["records"], "record")
         yield f"No QUIC packet was found in the {records} of {document['file_name']}."
-    if document["undecrypted"] and not with_keys and not any(row["secrets"] for row in document["connections"]):
+    if document["snapped"]:
+        yield f"{format_count(document['snapped'], 'record')} cut off by the snap length: capture whole packets."
+    if document["truncated"]:
+        yield "The file ends within a record, because it was cut or not closed. All records before were read."
+    if not document["connections"] and not document["packets_by_type"].keys() <= {"unknown"}:
+        yield "The capture has no handshake of these packets: start it before the client, and give --keys FILE."
+    # Keys help with versions that are read, and with drafts from 29 on, whose 1-RTT packets differ little.
+    versions = {row[name] for row in document["connections"] for name in ("version", "original_version")}
+    readable = not versions.isdisjoint((*VERSIONS, *range(0xFF00001D, 0xFF000023)))
+    secrets = with_keys or any(row["secrets"] for row in document["connections"])
+    if document["undecrypted"] and readable and not secrets:
         yield "Without a key log (--keys FILE), only Initial packets can be decrypted."
 
 
@@ -83,8 +95,10 @@ def _connection(row: dict[str, Any]) -> Iterator[str]:
     yield f"connection {row['connection']}: {client} → {server}"
     version = row["version"] if row["version"] is not None else row["original_version"]
     if version is not None:
-        note = "" if version in VERSIONS else ", which bentpipe does not read"
-        yield f"  QUIC version {version_name(version)}{note}"
+        name = version_name(version)
+        yield f"  QUIC version {name}" if version in VERSIONS else f"  QUIC: {name}, which bentpipe does not read"
+    if row["negotiated_versions"]:
+        yield f"  Version Negotiation lists {', '.join(map(version_name, row['negotiated_versions']))}"
     if row["odcid"] is not None:
         yield f"  first destination connection ID {row['odcid'] or '(empty)'}"
     named = {"ALPN": row["alpn"], "suite": row["suite"], "SNI": row["sni"]}

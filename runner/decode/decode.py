@@ -40,7 +40,15 @@ from runner.decode.keys import (
     read_key_logs,
 )
 from runner.decode.link_layers import LINK_TYPES, link_name
-from runner.decode.wire import KNOWN_VERSIONS, NAMES_OF_FRAMES, NONE, PacketType, Rows, frame_names
+from runner.decode.wire import (
+    KNOWN_VERSIONS,
+    NAMES_OF_FRAMES,
+    NONE,
+    PacketType,
+    Rows,
+    frame_names,
+    version_name,
+)
 from runner.errors import CaptureError
 from runner.files import without_collection
 from runner.units import format_count
@@ -397,10 +405,18 @@ def describe(decoded: DecodedCapture, *, details: bool) -> dict[str, Any]:
     """The counts of a capture, its connections and its checks as one JSON object. Bytes become hexadecimal strings.
     `details`: the connections have their TLS messages and HTTP/3 frames, too."""
     rows, meta, connections = decoded.decoder.rows, decoded.meta, []
+    owner = rows.packets.column("connection")
     for connection in decoded.connections:
         row = connection.fields()
         if details:
             row |= {"messages": connection.proven_messages(), "http3": http3_streams(rows, connection)}
+        listed = {
+            version
+            for at, versions in rows.supported_versions.items()
+            if owner[at] == connection.number
+            for version in versions
+        }
+        row["negotiated_versions"] = sorted(listed)
         connections.append({name: value.hex() if isinstance(value, bytes) else value for name, value in row.items()})
     frames, types, packets = rows.frames.streams, rows.packets.column("type"), rows.packets
     packet, *columns = (frames.column(name) for name in ("packet", "stream_id", "offset", "length"))
@@ -412,6 +428,7 @@ def describe(decoded: DecodedCapture, *, details: bool) -> dict[str, Any]:
     frame_counts = _frame_counts(rows)
     return {
         **asdict(meta),
+        "remarks": [*meta.remarks, *_one_way(decoded.connections, rows), *_unknown_versions(rows)],
         "datagrams": len(decoded.selected),
         "packets": len(rows),
         "records": meta.packets,
@@ -425,6 +442,27 @@ def describe(decoded: DecodedCapture, *, details: bool) -> dict[str, Any]:
         "connections": connections,
         "invariants": [asdict(each) for each in decoded.checks],
     }
+
+
+def _one_way(connections: Sequence[Connection], rows: Rows) -> Iterator[str]:
+    """Sentences about connections of which only one direction is in the capture."""
+    owner, sender = (rows.packets.column(name) for name in ("connection", "sender"))
+    for number, role in enumerate(("client", "server")):
+        heard = set(np.unique(owner[sender == number]).tolist())
+        silent = [each for each in connections if each.number not in heard]
+        if silent:
+            of = format_count(len(silent), "connection")
+            why = "it did not answer, or " if role == "server" else ""
+            yield f"The capture has no packet of the {role} of {of}: {why}one direction was not captured."
+
+
+def _unknown_versions(rows: Rows) -> Iterator[str]:
+    """A sentence about long headers of unknown versions that belong to no connection."""
+    owner, version, kind = (rows.packets.column(name) for name in ("connection", "version", "type"))
+    versions = version[(owner == NONE) & (kind == PacketType.UNKNOWN) & ~np.isin(version, (*VERSIONS, NONE))]
+    if len(versions):
+        names = ", ".join(map(version_name, np.unique(versions)[:3].tolist()))
+        yield f"{format_count(len(versions), 'packet')} of an unknown QUIC version: {names}."
 
 
 def _frame_counts(rows: Rows) -> dict[str, int]:

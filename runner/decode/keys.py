@@ -340,7 +340,8 @@ def _pieces(path: Path, limit: int, log: KeyLog) -> Iterator[str]:
 
 def _merge(pieces: Iterable[str], sessions: dict[bytes, Session], log: KeyLog, *, most: int = MOST_SECRETS) -> None:
     counts: dict[tuple[bytes, str], int] = {}
-    for line in (line for piece in pieces for line in piece.splitlines()):
+    # Two writers of one file can leave a hole of NUL bytes between two lines.
+    for line in (line for piece in pieces for line in piece.replace("\0", "\n").splitlines()):
         words = line.split()
         log.lines += bool(words)
         if len(words) != 3 or words[0].removeprefix("QUIC_") not in _LABELS:  # the prefix of early drafts

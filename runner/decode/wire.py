@@ -452,7 +452,7 @@ def version_name(version: int) -> str:
         if first <= version <= last:
             name = known.format(version & 0xFF if version >= 0xFF000000 else version.to_bytes(4).decode("latin-1"))
     if version & 0x0F0F0F0F == 0x0A0A0A0A:
-        name = "a version that forces Version Negotiation"  # RFC 9000 §15
+        name = "reserved to force Version Negotiation"  # RFC 9000 §15
     return f"{name} (0x{version:08x})" if name else f"0x{version:08x}"
 
 

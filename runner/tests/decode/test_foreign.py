@@ -214,6 +214,7 @@ def test_key_logs_of_any_size_and_encoding_are_read(tmp_path: Path) -> None:
     assert len(filler) > LARGEST_KEY_LOG
     assert undecrypted(_with_key_log(tmp_path, filler + secrets)) == []
     assert undecrypted(_with_key_log(tmp_path, b"\xef\xbb\xbf" + secrets)) == []
+    assert undecrypted(_with_key_log(tmp_path, secrets.replace(b"\n", b"\n" + bytes(40), 1))) == []
     for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
         trace = _with_key_log(tmp_path, secrets.decode().encode(encoding))
         assert undecrypted(trace) == []
@@ -273,3 +274,59 @@ def test_decode_cuts_no_text(width: str) -> None:
     assert "…" not in shown
     assert f"{row['client_ip']}:{row['client_port']} → {row['server_ip']}:{row['server_port']}" in shown
     assert row["odcid"].hex() in shown
+
+
+def _shown(tmp_path: Path, content: list[Record] | bytes, *options: str) -> str:
+    path = tmp_path / "a.pcap"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        write_pcap(path, content)
+    return CliRunner().invoke(main, ["decode", str(path), *options]).output
+
+
+def _from(*, client: bool) -> list[Record]:
+    return [record for record in read(CAPTURE) if record.from_client() == client]
+
+
+_UNKNOWN = b"\xc0" + 0x10010000.to_bytes(4) + b"\x01\0\0" + bytes(40)
+_WITHOUT_KEYS = "Without a key log"
+
+
+@pytest.mark.parametrize(
+    ("records", "sentence", "never"),
+    [
+        (_from(client=True), "The capture has no packet of the server of 1 connection", "of the client"),
+        (read(CAPTURE)[12:], "The capture has no handshake of these packets", _WITHOUT_KEYS),
+        ([_as_version(each, 0x51303530) for each in read(CAPTURE)], "QUIC: gQUIC Q050", _WITHOUT_KEYS),
+        ([_as_version(each, 0xFF00001D) for each in read(CAPTURE)], _WITHOUT_KEYS, "no handshake"),
+        (
+            [replace(read(CAPTURE)[0].with_payload(_UNKNOWN), wire_length=-1)],
+            "1 packet of an unknown QUIC version: 0x10010000.",
+            _WITHOUT_KEYS,
+        ),
+        ([replace(each, frame=each.frame[:96]) for each in read(CAPTURE)[:1]], "1 record cut off", "within a record"),
+        (CAPTURE.read_bytes()[:-5], "The file ends within a record", "cut off"),
+    ],
+)
+def test_sentences_about_incomplete_captures(
+    tmp_path: Path, records: list[Record] | bytes, sentence: str, never: str
+) -> None:
+    shown = _shown(tmp_path, records)
+    assert sentence in shown
+    assert never not in shown
+
+
+def test_only_the_server_was_captured(tmp_path: Path) -> None:
+    shown = _shown(tmp_path, _from(client=False), *(f"--keys={log}" for log in key_logs(CAPTURE)))
+    assert "The capture has no packet of the client of 1 connection: one direction was not captured." in shown
+
+
+def test_listed_versions_are_shown(tmp_path: Path) -> None:
+    first = _as_version(read(CAPTURE)[0], 0x0A0A0A0A)
+    header = first.payload
+    dcid, scid = header[6 : 6 + header[5]], header[7 + header[5] : 7 + header[5] + header[6 + header[5]]]
+    ids = bytes((len(scid),)) + scid + bytes((len(dcid),)) + dcid
+    answer = next(iter(_from(client=False))).with_payload(b"\x80" + bytes(4) + ids + bytes.fromhex("00000001ff00001d"))
+    shown = _shown(tmp_path, [first, answer])
+    assert "Version Negotiation lists 1 (0x00000001), draft-29 (0xff00001d)" in shown
