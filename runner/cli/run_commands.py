@@ -186,8 +186,8 @@ def _meet_selected(options: MatrixOptions) -> NoReturn:
 
 def _meet(options: StackOptions, stacks: Mapping[str, tuple[Role, ...]]) -> NoReturn:
     """Let stacks meet the hostile peer, print the results, and exit."""
-    from runner.hostile.flights import load_flights
-    from runner.hostile.meeting import exit_code, meet_all, show_meeting
+    from runner.check.flights import load_flights
+    from runner.check.meeting import exit_code, meet_all, show_meeting
 
     results = []
     for meeting in meet_all(options, stacks, out=out, err=err):
@@ -209,8 +209,7 @@ def check(options: CheckOptions) -> None:
     (§) · 2 bad input · 3 this host lacks something, no peer could decide a case, or Ctrl-C ended the check: the report
     then covers the jobs before.
     """
-    from runner import check as checking
-    from runner.check.check import show_report
+    from runner.check import check as checking
 
     if (options.image is None) is not bool(options.commands):
         raise UsageError("check takes either IMAGE, or at least one of --client COMMAND and --server COMMAND.")
@@ -219,7 +218,7 @@ def check(options: CheckOptions) -> None:
             raise UsageError("check --hostile needs an IMAGE: a local build can't be run once for each flight.")
         _meet(options, {options.image: tuple(Role)})
     report = checking.check(options, out=out, err=err)
-    show_report(out, report)
+    checking.show_report(out, report)
     sys.exit(report.verdict.value)
 
 

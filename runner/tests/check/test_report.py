@@ -9,9 +9,8 @@ from xml.etree import ElementTree as Xml
 import pytest
 from rich.console import Console
 
-from runner.check import Report, Verdict
 from runner.check.candidate import FIXES, TRIES, Problem, by_the_peer, of_image, of_output, of_probe
-from runner.check.check import got_through, show_report
+from runner.check.check import Report, Verdict, got_through, show_report
 from runner.images.images import CONTRACT_FILES, ImageFacts
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Job

@@ -14,8 +14,8 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import HandshakeCompleted, ProtocolNegotiated, QuicEvent, StreamDataReceived
 
-from runner.hostile.flight_verdicts import FlightResult, Sample, judge_flights
-from runner.hostile.flights import LIST, load_flights
+from runner.check.flight_verdicts import FlightResult, Sample, judge_flights
+from runner.check.flights import LIST, load_flights
 from runner.inputs.inputs import certificates
 from runner.model.stack import Role
 from runner.tests.decode.rewrite import Record, write_pcap

@@ -11,9 +11,7 @@ from aioquic.h3.connection import H3Connection
 from aioquic.quic.connection import QuicConnection, QuicConnectionError, QuicConnectionState
 from rich.console import Console
 
-from runner.decode.tables import decode_capture
-from runner.errors import UsageError
-from runner.hostile.flight_verdicts import (
+from runner.check.flight_verdicts import (
     ERROR,
     FAILED,
     NOTE,
@@ -24,8 +22,10 @@ from runner.hostile.flight_verdicts import (
     judge_flights,
     read_usage,
 )
-from runner.hostile.flights import PAGE, load_flights, page
-from runner.hostile.meeting import _WATCH, PEER, Batch, Meeting, batches, exit_code, markdown, select_flights
+from runner.check.flights import PAGE, load_flights, page
+from runner.check.meeting import _WATCH, PEER, Batch, Meeting, batches, exit_code, markdown, select_flights
+from runner.decode.tables import decode_capture
+from runner.errors import UsageError
 from runner.judge.rules.rule_table import BY_ID
 from runner.model.run import Job
 from runner.model.stack import Role

@@ -7,8 +7,8 @@ from typing import Any
 
 from aioquic.quic.connection import QuicConnection
 
-from runner.hostile.flights import load_rows, parse_flight
-from runner.hostile.fuzzer import Answers, Found, fuzz, mutate, row_text
+from runner.check.flights import load_rows, parse_flight
+from runner.check.fuzzer import Answers, Found, fuzz, mutate, row_text
 from runner.model.stack import Role
 from runner.tests.hostile import in_memory
 from runner.tests.hostile.test_flights import Careless

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runner.hostile import meeting
-from runner.hostile.flight_verdicts import FAILED, PASSED
-from runner.hostile.meeting import exit_code, meet_all
+from runner.check import meeting
+from runner.check.flight_verdicts import FAILED, PASSED
+from runner.check.meeting import exit_code, meet_all
 from runner.model.stack import Role
 from runner.plan.options import StackOptions
 

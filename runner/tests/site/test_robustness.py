@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from runner.hostile.flight_verdicts import FAILED, PASSED, UNSUPPORTED, FlightResult, FloodCost
+from runner.check.flight_verdicts import FAILED, PASSED, UNSUPPORTED, FlightResult, FloodCost
 from runner.site.site import newest_results, reports, robustness
 from runner.site.writer import _environment
 

@@ -13,11 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from runner.decode.capture import open_capture
-from runner.decode.columns import Integers, Trace, integers, named, words
-from runner.decode.http3 import DynamicTable, QpackError
-from runner.decode.tables import decode_capture
-from runner.hostile.flights import (
+from runner.check.flights import (
     ALERTS,
     APPLICATION,
     FRAMES,
@@ -28,6 +24,10 @@ from runner.hostile.flights import (
     answer_text,
     code_name,
 )
+from runner.decode.capture import open_capture
+from runner.decode.columns import Integers, Trace, integers, named, words
+from runner.decode.http3 import DynamicTable, QpackError
+from runner.decode.tables import decode_capture
 from runner.model.stack import Role
 from runner.units import MIB
 

@@ -1,6 +1,6 @@
 """Mutates flights, and keeps those that make an endpoint crash, hang, or answer unlike most stacks (docs/hostile.md).
 
-    .venv/bin/python -m runner.hostile.fuzzer quinn,quic-go,aioquic --role server --flights 200 --seed 7
+    .venv/bin/python -m runner.check.fuzzer quinn,quic-go,aioquic --role server --flights 200 --seed 7
 
 Guided by states and answers: a mutant after which a stack answers as it did to no flight of this state joins the
 flights that are mutated. The same seed and the same answers give the same mutants.
@@ -17,10 +17,10 @@ from typing import Any
 
 from rich.console import Console
 
+from runner.check.flight_verdicts import ERROR, INAPPLICABLE, UNSUPPORTED, FlightResult
+from runner.check.flights import LIST, load_rows, parse_flight
+from runner.check.meeting import meet_all
 from runner.errors import UsageError
-from runner.hostile.flight_verdicts import ERROR, INAPPLICABLE, UNSUPPORTED, FlightResult
-from runner.hostile.flights import LIST, load_rows, parse_flight
-from runner.hostile.meeting import meet_all
 from runner.model.stack import Role
 from runner.plan.choice import split
 from runner.plan.options import StackOptions
@@ -239,7 +239,7 @@ def row_text(found: Found, name: str) -> str:
 
 def main() -> None:
     """Fuzz the stacks that the command line names, and print the findings."""
-    parser = argparse.ArgumentParser(prog="python -m runner.hostile.fuzzer", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m runner.check.fuzzer", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("stacks", help="names or images, divided by commas; three or more are needed for a majority")
     parser.add_argument("--role", choices=[role.value for role in Role], default="server", help="the role under test")
     parser.add_argument("--flights", type=int, default=200, help="the number of mutants [200]")

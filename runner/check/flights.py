@@ -1,6 +1,6 @@
 """The list of flights (implementations/hostile/source/flights.toml), and the names of error codes.
 
-`python -m runner.hostile.flights` writes the table of h3spec's cases into docs/hostile.md.
+`python -m runner.check.flights` writes the table of h3spec's cases into docs/hostile.md.
 """
 
 import tomllib

@@ -17,10 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from runner.campaign.stacks import ready
-from runner.decode.capture import embed_secrets
-from runner.engine import engine
-from runner.errors import LaneError, UsageError
-from runner.hostile.flight_verdicts import (
+from runner.check.flight_verdicts import (
     ERROR,
     FAILED,
     NOTE,
@@ -33,7 +30,10 @@ from runner.hostile.flight_verdicts import (
     read_usage,
     unsupported,
 )
-from runner.hostile.flights import LIST, HostileFlight, load_flights, parse_flight
+from runner.check.flights import LIST, HostileFlight, load_flights, parse_flight
+from runner.decode.capture import embed_secrets
+from runner.engine import engine
+from runner.errors import LaneError, UsageError
 from runner.images.images import image_facts
 from runner.model.deployment import VIRTUAL
 from runner.model.link import Direction, LinkRecord, Queue
