@@ -17,15 +17,15 @@ from runner.compare.stats import count, rate_text
 from runner.errors import InterruptedRunError, UsageError
 from runner.images.images import ImageFacts
 from runner.images.setup import Ready
-from runner.model.deployment import Observer
+from runner.model.deployment import Observer, Silent
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import Job, Kind, Retention
+from runner.model.run import CaseRecord, Job, Kind, Retention
 from runner.model.stack import OVER_QUIC, Implementation, Role
 from runner.places.lane_job import Specs
 from runner.places.place import Concurrency, Place
 from runner.plan.catalog import Catalog
 from runner.plan.choice import Selection, named, named_cases, split
-from runner.plan.jobs import declared_unsupported, new_run, other_protocols
+from runner.plan.jobs import FIRST_CASE, declared_unsupported, new_run, other_protocols
 from runner.store.runs import RunFolder
 from runner.units import format_count
 from testcases.hits import MISSED
@@ -274,7 +274,8 @@ def of_output(role: Role, output: str) -> Iterator[Problem]:
         )
 
 
-# Candidates and their jobs with reference peers: `check` has one candidate, `ci` has one for each of two builds.
+# Candidates and their jobs with peers: `check` and a meeting with the hostile peer have one candidate, `ci` has one for
+# each of two builds.
 
 
 @dataclass(kw_only=True)
@@ -291,7 +292,7 @@ class Candidate:
     facts: ImageFacts | None
     specs: Specs
     folder: RunFolder
-    observer: Observer
+    observer: Observer = field(default_factory=Silent)
     results: dict[Job, Result] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
@@ -303,32 +304,37 @@ class Candidate:
         *,
         catalog: Catalog,
         peers: tuple[str, ...],
-        cases: tuple[str, ...],
-        most: int,
+        cases: tuple[str, ...] = (FIRST_CASE,),
+        most: int = 0,
+        own: Mapping[Job, CaseRecord] | None = None,
         facts: ImageFacts | None,
         specs: Specs = MappingProxyType({}),
         clock: str,
         seed: int | None = None,
         images: Ready,
-        observer: Observer,
+        observer: Observer = Silent(),  # noqa: B008 - it has no state
     ) -> "Candidate":
-        """Make the run folder `path` with the first iteration of every case with `most` peers. `entry`: the build as a
-        stack. `images`: those of the peers. Raises UsageError when the folder already has a run."""
+        """Make the run folder `path` with the first iteration of each case with `most` peers, or with the jobs of `own`
+        and their cases. `entry`: the build as a stack. `images`: those of the peers. Raises UsageError when the folder
+        already has a run."""
         known = with_stack(catalog, entry)
         stacks = (entry.name, *peers)
         selection = Selection.of(known, servers=stacks, clients=stacks, cases=cases, iterations=1)
         ids = images.ids | ({entry.name: facts.image_id} if facts else {})
         run = new_run(path, selection, clock=clock, seed=seed, image_ids=ids, image_digests=images.digests)
-        order = jobs_with_peers(known, entry.name, cases, peers, most=most)
-        if not order:
-            raise UsageError("No job is left: no peer supports any of the selected cases in the selected roles.")
+        if own is not None:
+            run = replace(run, cases={job.case: record for job, record in own.items()}, order=tuple(own))
+        else:
+            run = replace(run, order=jobs_with_peers(known, entry.name, cases, peers, most=most))
+            if not run.order:
+                raise UsageError("No job is left: no peer supports any of the selected cases in the selected roles.")
         return cls(
             name=entry.name,
             catalog=known,
             peers=peers,
             facts=facts,
             specs=specs,
-            folder=RunFolder.create(path, replace(run, order=order)),
+            folder=RunFolder.create(path, run),
             observer=observer,
             problems=list(of_image(facts)) if facts else [],
         )

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from runner.campaign.stacks import ready
+from runner.check.candidate import Candidate, Trial, with_stack
 from runner.check.flight_verdicts import (
     ERROR,
     FAILED,
@@ -42,12 +43,11 @@ from runner.model.run import CaseRecord, Job
 from runner.model.stack import Implementation, Role
 from runner.paths import LOGS
 from runner.places.lane_job import EndpointSpec
-from runner.places.place import Concurrency, Place, place_of
+from runner.places.place import place_of
 from runner.plan.catalog import Catalog, load_catalog
-from runner.plan.choice import Selection, split
-from runner.plan.jobs import new_run
+from runner.plan.choice import split
 from runner.plan.options import StackOptions
-from runner.store.runs import RunFolder, write_atomically
+from runner.store.runs import write_atomically
 
 PEER = Implementation(
     name="hostile",
@@ -198,21 +198,41 @@ def meet_all(
     own = [*(stack for stack, _ in stacks if stack.build is not None), PEER]
     images = ready(own, options, clock=options.clock, console=err)
     started = time.strftime("%Y-%m-%dT%H%M%S")
+    record = catalog.cases["handshake"].record()
     for stack, roles in stacks:
+        todo = {_job(stack, batch, number): batch for number, batch in enumerate(batches(flights, roles), start=1)}
         facts = image_facts(engine.connect(), stack.image)
-        folder = f"{options.run or f'hostile-{started}'}-{stack.name}"
-        meeting = Meeting(
+        candidate = Candidate.create(
+            LOGS / "checks" / f"{options.run or f'hostile-{started}'}-{stack.name}",
             stack,
-            catalog,
-            path=LOGS / "checks" / folder,
+            catalog=with_stack(catalog, PEER),
+            peers=(PEER.name,),
+            own={job: _case(record, job.case, batch.case) for job, batch in todo.items()},
+            facts=facts,
             clock=options.clock,
-            command=facts.command,
-            image_ids={stack.name: facts.image_id, PEER.name: images.ids[PEER.name]},
-            rows=rows,
-            out=out,
+            seed=1,
+            images=images,
         )
-        meeting.meet(flights, roles, place, width)
+        trial = Trial(candidates=(candidate,), place=place, width=width, path=candidate.folder.path)
+        meeting = Meeting(trial, flights, command=facts.command, rows=rows, out=out)
+        meeting.meet(todo)
         yield meeting
+
+
+def _job(stack: Implementation, batch: Batch, number: int) -> Job:
+    server, client = (stack.name, PEER.name) if batch.role is Role.SERVER else (PEER.name, stack.name)
+    return Job(server=server, client=client, case=f"hostile-{batch.case}", iteration=number)
+
+
+def _case(handshake: CaseRecord, name: str, wire_name: str) -> CaseRecord:
+    return replace(
+        handshake,
+        name=name,
+        case=name,
+        wire_names=dict.fromkeys(handshake.wire_names, wire_name),
+        link=_LINK,
+        timeout=60 + _FLIGHT_SECONDS * _CHUNK,
+    )
 
 
 def _stack(catalog: Catalog, named: str) -> Implementation:
@@ -229,57 +249,36 @@ class Meeting:
 
     def __init__(
         self,
-        stack: Implementation,
-        catalog: Catalog,
+        trial: Trial,
+        flights: Sequence[HostileFlight],
         *,
-        path: Path,
-        clock: str,
         command: Sequence[str],
-        image_ids: Mapping[str, str],
         rows: Mapping[str, dict[str, Any]] = MappingProxyType({}),
         out: Console,
     ) -> None:
-        """`command`: the first process of the stack's image. `path`: the folder of the run. `rows`: flights that the
-        image of the peer doesn't have."""
-        self.stack, self.path = stack, path
+        """`trial`: of the stack. `command`: the first process of its image. `rows`: flights that the image of the peer
+        doesn't have."""
+        (candidate,) = trial.candidates
+        self.stack, self.path = candidate.entry, trial.path
+        self._trial, self._run, self._flights = trial, candidate.folder.run, flights
         self._own = {"ROWS": json.dumps(dict(rows))} if rows else {}
         self._command, self._out = tuple(command), out
-        names = (stack.name, PEER.name)
-        known = Catalog(
-            implementations={**catalog.implementations, stack.name: stack, PEER.name: PEER}, cases=catalog.cases
-        )
-        selection = Selection.of(known, servers=names, clients=names, cases=("handshake",), iterations=1)
-        run = new_run(path, selection, clock=clock, seed=1, image_ids=image_ids)
-        self._record = catalog.cases["handshake"].record()
-        self._run = replace(run, order=())
-        self._flights: list[HostileFlight] = []
-        self._lanes = BoundedSemaphore()
+        self._lanes = BoundedSemaphore(trial.width.all)
         self.together: list[tuple[str, ...]] = []  # flights during which a server ended that none of them ends alone
         self.results: list[FlightResult] = []
 
-    def meet(
-        self, flights: Iterable[HostileFlight], roles: Sequence[Role], place: Place, width: Concurrency
-    ) -> list[FlightResult]:
-        """Run all flights, several jobs at the same time. Returns the results in the order of the list."""
-        self._flights = list(flights)
-        todo = list(batches(self._flights, roles))
-        planned = sum(len(batch.flights) for batch in todo)
-        jobs = [self._job(batch, number) for number, batch in enumerate(todo, start=1)]
-        cases = {job.case: self._case(job.case, batch.case) for job, batch in zip(jobs, todo, strict=True)}
-        self._run = replace(self._run, cases=cases, order=tuple(jobs))
-        folder = RunFolder.create(self.path, self._run)
-        self._lanes = BoundedSemaphore(width.all)
+    def meet(self, todo: Mapping[Job, Batch]) -> None:
+        """Run all flights, several jobs at the same time."""
+        planned = sum(len(batch.flights) for batch in todo.values())
         with (
-            folder.locked(),
-            place.open(self._run, width),
-            ThreadPoolExecutor(width.all + 1, thread_name_prefix="flights") as pool,  # one more judges meanwhile
+            self._trial.open(),
+            ThreadPoolExecutor(self._trial.width.all + 1, thread_name_prefix="flights") as pool,  # one judges meanwhile
         ):
-            for part in pool.map(lambda pair: self._batch(place, *pair), zip(jobs, todo, strict=True)):
+            for part in pool.map(self._batch, todo.keys(), todo.values()):
                 self.results += part
                 done = f"{self.stack.name}: {len(self.results)} of {planned} flights done"
                 self._out.print(done, soft_wrap=True, markup=False)
                 write_atomically(self.path / RESULTS, self.text().encode())
-        return self.results
 
     def text(self) -> str:
         """The content of `hostile.json`."""
@@ -297,21 +296,7 @@ class Meeting:
             indent=1,
         )
 
-    def _job(self, batch: Batch, number: int) -> Job:
-        server, client = (self.stack.name, PEER.name) if batch.role is Role.SERVER else (PEER.name, self.stack.name)
-        return Job(server=server, client=client, case=f"hostile-{batch.case}", iteration=number)
-
-    def _case(self, name: str, wire_name: str) -> CaseRecord:
-        return replace(
-            self._record,
-            name=name,
-            case=name,
-            wire_names=dict.fromkeys(self._record.wire_names, wire_name),
-            link=_LINK,
-            timeout=60 + _FLIGHT_SECONDS * _CHUNK,
-        )
-
-    def _batch(self, place: Place, job: Job, batch: Batch) -> list[FlightResult]:
+    def _batch(self, job: Job, batch: Batch) -> list[FlightResult]:
         """Run a batch. When the server ends, another one goes on; the flights that were under way come first, alone."""
         order, results = [flight.name for flight in batch.flights], list[FlightResult]()
         left, suspects = batch.flights, set[str]()
@@ -319,7 +304,7 @@ class Meeting:
             alone = tuple(flight for flight in left if flight.times or flight.name in suspects)
             batch = replace(batch, alone=alone, flights=tuple(flight for flight in left if flight not in alone))
             part = replace(job, iteration=job.iteration + 1000 * restart)
-            new, under_way = self._run_flights(place, part, batch)
+            new, under_way = self._run_flights(part, batch)
             results += new
             done = {result.flight for result in new}
             if suspects <= done and not any(result.crashed for result in new if result.flight in suspects):
@@ -334,7 +319,7 @@ class Meeting:
         )
         return sorted(results, key=lambda result: order.index(result.flight))
 
-    def _run_flights(self, place: Place, job: Job, batch: Batch) -> tuple[list[FlightResult], set[str]]:
+    def _run_flights(self, job: Job, batch: Batch) -> tuple[list[FlightResult], set[str]]:
         """Run one job. Returns its results, and the flights one of which may have ended the server."""
         folder = self.path / job.path
         names = {
@@ -355,7 +340,7 @@ class Meeting:
             )
         try:
             with self._lanes:
-                evidence = place.deployment(self._run, specs).run(job, folder, attempt=1)
+                evidence = self._trial.place.deployment(self._run, specs).run(job, folder, attempt=1)
         except LaneError as error:
             self._out.print(f"{job}: {error}", soft_wrap=True, markup=False)
             return [], set()

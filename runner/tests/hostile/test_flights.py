@@ -161,7 +161,7 @@ class _Ending(Meeting):
         self.stack, self.together, self._out = PEER, [], Console(quiet=True)
         self.jobs: list[tuple[list[str], list[str]]] = []
 
-    def _run_flights(self, _: Any, __: Any, batch: Batch) -> tuple[list[FlightResult], set[str]]:
+    def _run_flights(self, _: Any, batch: Batch) -> tuple[list[FlightResult], set[str]]:
         alone, beside = ([each.name for each in part] for part in (batch.alone, batch.flights))
         self.jobs.append((alone, beside))
         results = []
@@ -183,7 +183,7 @@ def _ends(meeting: _Ending) -> list[tuple[str, bool]]:
     flights = tuple(FLIGHTS[name] for name in ("unknown-frame", "no-frame", "key-update", "new-token-empty"))
     job: Any = Job(server="tested", client="hostile", case="hostile-handshake", iteration=1)
     batch = Batch(Role.SERVER, "handshake", flights)
-    return [(result.flight, result.crashed) for result in meeting._batch(None, job, batch)]  # type: ignore[arg-type]
+    return [(result.flight, result.crashed) for result in meeting._batch(job, batch)]
 
 
 def test_of_several_flights_the_one_that_ends_a_server_is_found() -> None:
