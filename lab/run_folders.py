@@ -7,8 +7,7 @@ from pathlib import Path
 
 from runner.judge.judges import analyse
 from runner.model.link import LinkParameters, LinkRecord
-from runner.model.numbers import DEFINITIONS
-from runner.model.result import Finding, Invariant, Outcome, Result, Sample
+from runner.model.result import DEFINITIONS, Finding, Invariant, Outcome, Result, Sample
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Kind, Run
 from runner.model.stack import Crossing, PageLoad, Sight
 from runner.paths import ROOT

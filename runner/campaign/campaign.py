@@ -14,10 +14,9 @@ from types import FrameType
 
 from runner.compare.stats import median_iteration
 from runner.errors import BentpipeError, BudgetError, HostRefusedError, LaneError, SetupError
-from runner.files import beneath, compress_logs, remove_tree
+from runner.files import compress_logs, remove_tree
 from runner.judge.execution import transient
-from runner.judge.judges import judge_job
-from runner.judge.process import AnalysisLimitError, JudgeLimits, Judges, StoppedError, over_the_limit
+from runner.judge.process import Judges
 from runner.model.deployment import VIRTUAL, Deployment, Observer, Progress, Silent, estimate, waits
 from runner.model.result import Artifacts, EndpointRecord, Evidence, Finding, Outcome, Result
 from runner.model.run import Job, Kind, Pause, Retention, Run
@@ -325,15 +324,12 @@ def apply_retention(folder: RunFolder, job: Job, policy: Retention) -> None:
     if policy is Retention.MEDIAN and len(results) < len(cell):
         return  # the median is not known before the last iteration
     median = median_iteration(list(results.values())) if policy is Retention.MEDIAN else None
-    for other, result in results.items():
+    for result in results.values():
         failed = result.outcome in (Outcome.FAILED, Outcome.ERROR)
         keep = policy is not Retention.NONE and (failed or result.iteration == median)
         if keep or not result.captures_kept:
             continue
-        artifacts = folder.artifacts(other)
-        folder.save_result(replace(result, captures_kept=False))
-        for capture in artifacts.captures:
-            beneath(artifacts.folder, capture.relative_to(artifacts.folder)).unlink(missing_ok=True)
+        folder.remove_captures(result)
 
 
 # One job from its start to its stored result: attempts in a lane, the verdict, retention.
@@ -446,18 +442,12 @@ class Execution:
     def _judge_attempt(self, job: Job) -> Result | None:
         """The verdict on the job's folder. None when the campaign was stopped meanwhile."""
         artifacts, case = self.folder.artifacts(job), self.cases.get(job.case)
-        limits = JudgeLimits.of(artifacts)
         try:
-            result: Result = self.judges.call(limits, judge_job, job, artifacts, case, self.folder.run.case(job))
-        except StoppedError:
-            return None
-        except AnalysisLimitError as error:
-            return over_the_limit(job, artifacts, limits, error)
+            return self.judges.judged(job, artifacts, case, self.folder.run.case(job))
         except (BentpipeError, OSError):
             raise
         except Exception as error:  # a bug of bentpipe must end only one job, not the whole campaign
             return _judge_failed(job, error)
-        return result
 
 
 def _lost(error: LaneError, started: float, wall: float) -> Evidence:

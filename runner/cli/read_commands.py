@@ -118,8 +118,7 @@ def _all_judged_again(
 
 def _judged_again(judges: "Judges", folder: RunFolder, catalog: Catalog, job: Job, before: Result) -> Result | None:
     """The new result of `job`; None when its captures are gone or its case is unknown."""
-    from runner.judge.judges import can_judge, judge_job
-    from runner.judge.process import AnalysisLimitError, JudgeLimits, StoppedError, over_the_limit
+    from runner.judge.judges import can_judge
 
     artifacts, record = folder.own(job), folder.run.cases.get(job.case_link)
     if record is None:
@@ -127,14 +126,8 @@ def _judged_again(judges: "Judges", folder: RunFolder, catalog: Catalog, job: Jo
     case = declaration(catalog.cases, record)
     if not can_judge(artifacts, case, record):
         return None
-    limits = JudgeLimits.of(artifacts)
-    try:
-        judged = judges.call(limits, judge_job, job, artifacts, case, record)
-    except AnalysisLimitError as error:
-        judged = over_the_limit(job, artifacts, limits, error)
-    except StoppedError:
-        return None
-    return jobs.rejudged(before, judged)
+    judged = judges.judged(job, artifacts, case, record)
+    return None if judged is None else jobs.rejudged(before, judged)
 
 
 @main.command()

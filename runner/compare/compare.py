@@ -23,8 +23,7 @@ from runner.compare.stats import (
     student_tail,
 )
 from runner.errors import UsageError
-from runner.model.numbers import is_current
-from runner.model.result import Outcome, Result
+from runner.model.result import Outcome, Result, is_current
 from runner.model.run import CaseRecord, Job, Kind, Run
 from runner.store.runs import RunFolder
 

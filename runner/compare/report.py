@@ -27,8 +27,7 @@ from runner.compare.compare import (
 from runner.compare.history import History, Trend, least_runs
 from runner.compare.rankings import Versus, versus
 from runner.errors import UsageError
-from runner.model.numbers import BY_KEY
-from runner.model.result import Outcome, Result
+from runner.model.result import BY_KEY, Outcome, Result
 from runner.model.stack import NO_VIA
 from runner.store.runs import RunFolder
 from runner.units import format_count, format_data_rate

@@ -12,8 +12,7 @@ from runner.inputs.inputs import served
 from runner.judge.crossing import Exchange, exchange
 from runner.judge.execution import client_end, disturbed, harness, load_truth, with_record
 from runner.judge.readback import BESIDE, addresses, applied_lines
-from runner.model.numbers import DEFINITIONS
-from runner.model.result import Artifacts, Evidence, Finding, Invariant, Outcome, Result, Sample
+from runner.model.result import DEFINITIONS, Artifacts, Evidence, Finding, Invariant, Outcome, Result, Sample
 from runner.model.run import CaseRecord
 from runner.model.stack import BOXES, PageLoad, transport_of
 from runner.store import runs
@@ -191,7 +190,7 @@ def _incomplete(page: PageLoad | None, evidence: Evidence) -> Iterator[Finding]:
 
 
 # Measures how a job's flow and the second flow shared the satellite segment, in the capture at its client's end.
-# Addresses and ports distinguish the flows. `runner.model.numbers` defines the numbers.
+# Addresses and ports distinguish the flows. `runner/model/numbers.toml` defines the numbers.
 
 _LEAST_SHARED = 1.0  # seconds: in a shorter time, slow start decides the shares
 

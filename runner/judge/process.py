@@ -20,13 +20,13 @@ from runner.decode.columns import Trace
 from runner.decode.tables import cached_decode, load_tables
 from runner.errors import BentpipeError, CaptureError
 from runner.judge.child import HEADER, message
-from runner.model.numbers import DEFINITIONS
-from runner.model.result import Artifacts, Finding, Outcome, Result
-from runner.model.run import Job
+from runner.model.result import DEFINITIONS, Artifacts, Finding, Outcome, Result
+from runner.model.run import CaseRecord, Job
 from runner.store import runs
 from runner.store.runs import RunFolder
 from runner.trace.measure import renewed
 from runner.units import MIB, format_size
+from testcases.base import Case
 
 # The time and memory that the judge may use for one job. A hostile capture must not harm other jobs of the run.
 
@@ -137,6 +137,20 @@ class Judges:
         for process in idle:
             process.end()
             process.close()
+
+    def judged(self, job: Job, artifacts: Artifacts, case: Case | None, record: CaseRecord) -> Result | None:
+        """The verdict of `judge_job` in one of the processes; an error when it exceeds its limits. None when the caller
+        must end."""
+        from runner.judge.judges import judge_job  # noqa: PLC0415 - slow to import, and comparisons don't need it
+
+        limits = JudgeLimits.of(artifacts)
+        try:
+            result: Result = self.call(limits, judge_job, job, artifacts, case, record)
+        except StoppedError:
+            return None
+        except AnalysisLimitError as error:
+            return over_the_limit(job, artifacts, limits, error)
+        return result
 
     def call(self, limits: JudgeLimits, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run `function(*arguments)` in one of the processes; both must be picklable.

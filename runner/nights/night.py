@@ -28,7 +28,7 @@ from runner.compare.compare import run_means
 from runner.compare.conditions import trust
 from runner.compare.report import change_lines
 from runner.errors import BentpipeError, InUseError, SetupError, UsageError, first_line
-from runner.files import beneath, locked_folder, read_regular, remove_tree
+from runner.files import locked_folder, read_regular, remove_tree
 from runner.model.run import Job, NightRecord, NightState, Stage, name_problem, run_name, run_stage
 from runner.paths import COMMAND, HOME, SOURCE
 from runner.plan.catalog import read_as
@@ -522,11 +522,8 @@ def _jobs(folder: RunFolder) -> Iterator[Job]:
 def _remove_captures(folder: RunFolder) -> None:
     for job in _jobs(folder):
         result = folder.result(job)
-        if result is not None and result.captures_kept:
-            folder.save_result(replace(result, captures_kept=False))
-        artifacts = folder.artifacts(job)
-        for capture in artifacts.captures:
-            beneath(artifacts.folder, capture.relative_to(artifacts.folder)).unlink(missing_ok=True)
+        if result is not None:
+            folder.remove_captures(result)
 
 
 def _remove_evidence(folder: RunFolder) -> None:

@@ -12,8 +12,17 @@ from markupsafe import Markup, escape
 
 from runner.compare.rankings import Modes, two_modes
 from runner.compare.stats import Attempts, Summary, count, median_iteration, rate_text, summarise
-from runner.model.numbers import BY_KEY, DEFINITIONS, PAIR_NUMBERS
-from runner.model.result import Finding, Outcome, PublicVerdict, Reading, Result, Sample
+from runner.model.result import (
+    BY_KEY,
+    DEFINITIONS,
+    PAIR_NUMBERS,
+    Finding,
+    Outcome,
+    PublicVerdict,
+    Reading,
+    Result,
+    Sample,
+)
 from runner.model.run import CaseRecord, Job, Kind, Run
 from runner.model.stack import PageLoad
 from runner.units import NARROW, format_duration, format_size

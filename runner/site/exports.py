@@ -17,8 +17,7 @@ from pydantic import TypeAdapter
 
 from runner.compare import report
 from runner.compare.rankings import Modes, RankedStack
-from runner.model.numbers import BY_KEY, PAIR_NUMBERS
-from runner.model.result import DROPS, Outcome, Result, Sample
+from runner.model.result import BY_KEY, DROPS, PAIR_NUMBERS, Outcome, Result, Sample
 from runner.model.run import RUN_SCHEMA, Kind, Run
 from runner.site.cells import Cell, moment, run_sentence
 from runner.site.view import RunView

@@ -5,8 +5,7 @@ from typing import TypedDict
 
 from runner.compare.conditions import trust
 from runner.compare.report import ChangeLine, change_lines, image_text
-from runner.model.numbers import BY_KEY
-from runner.model.result import Outcome, Result
+from runner.model.result import BY_KEY, Outcome, Result
 from runner.model.run import CaseRecord, ClientKind, Kind
 from runner.site.cells import COLOURED, Cell, ordered_cases, step_of
 from runner.site.view import RunView

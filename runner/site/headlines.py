@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from runner.compare.stats import Attempts
-from runner.model.numbers import BY_KEY
-from runner.model.result import Outcome
+from runner.model.result import BY_KEY, Outcome
 from runner.model.run import Kind
 from runner.model.stack import NO_VIA
 from runner.site.cells import Cell, amount, run_sentence

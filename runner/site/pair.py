@@ -10,8 +10,18 @@ from typing import Any
 from markupsafe import Markup
 
 from runner.compare.stats import Summary, summarise
-from runner.model.numbers import BY_KEY, DOWNLOAD_NUMBERS, PAGE_NUMBERS, PAIR_NUMBERS, Number
-from runner.model.result import Finding, Invariant, Outcome, Result, Sample
+from runner.model.result import (
+    BY_KEY,
+    DOWNLOAD_NUMBERS,
+    PAGE_NUMBERS,
+    PAIR_NUMBERS,
+    Finding,
+    Invariant,
+    Number,
+    Outcome,
+    Result,
+    Sample,
+)
 from runner.model.run import ClientKind, Run
 from runner.model.stack import PageLoad
 from runner.site import cells, charts

@@ -22,8 +22,7 @@ from runner.compare.conditions import differences
 from runner.compare.rankings import Correlation, RankedStack, Share, Shares, groups, ranking, shares, spearman
 from runner.compare.stats import Summary
 from runner.errors import UsageError
-from runner.model.numbers import BY_KEY
-from runner.model.result import Outcome, Result
+from runner.model.result import BY_KEY, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Kind, Run
 from runner.site.cells import Cell, Cells, cells, names, ordered_cases, tells_rates
 from runner.store.runs import RunFolder

@@ -20,8 +20,7 @@ from markupsafe import Markup
 
 from runner.files import remove_tree
 from runner.model.link import real_link_sentences
-from runner.model.numbers import BY_KEY
-from runner.model.result import Outcome
+from runner.model.result import BY_KEY, Outcome
 from runner.model.run import Run
 from runner.model.stack import carried
 from runner.paths import ROOT

@@ -22,8 +22,7 @@ from pydantic_core import from_json
 from runner.errors import UsageError
 from runner.files import beneath, foreign_entry, locked_folder, not_json, read_regular, without_collection, wrong_field
 from runner.model.deployment import VIRTUAL, estimate
-from runner.model.numbers import DEFINITIONS
-from runner.model.result import RESULT_SCHEMA, Artifacts, Evidence, JobVerdict, Result, Sample
+from runner.model.result import DEFINITIONS, RESULT_SCHEMA, Artifacts, Evidence, JobVerdict, Result, Sample
 from runner.model.run import (
     RUN_SCHEMA,
     CaseRecord,
@@ -567,6 +566,14 @@ class RunFolder:
         if problem := _job_problem(job):
             raise UsageError(f"{self.path}: {problem}.")
         write_atomically(beneath(self.path, self.run.folder(job) / "result.json"), to_json(result, _RESULT))
+
+    def remove_captures(self, result: Result) -> None:
+        """Remove the captures of a job; its result says that they are not kept."""
+        if result.captures_kept:
+            self.save_result(replace(result, captures_kept=False))
+        artifacts = self.artifacts(result.job)
+        for capture in artifacts.captures:
+            beneath(artifacts.folder, capture.relative_to(artifacts.folder)).unlink(missing_ok=True)
 
     def own(self, job: Job) -> Artifacts:
         """Like `artifacts`. Raises UsageError when the job's folder contains anything but files and folders."""

@@ -14,9 +14,9 @@ from rich.table import Column, Table
 from runner.model.deployment import REAL, estimate
 from runner.model.deployment import Progress as Event
 from runner.model.link import LinkParameters, LinkPlan, LinkRecord, real_link_sentences
-from runner.model.numbers import PAIR_NUMBERS, is_current
 from runner.model.result import (
     IMPAIRED,
+    PAIR_NUMBERS,
     Artifacts,
     Evidence,
     Finding,
@@ -26,6 +26,7 @@ from runner.model.result import (
     Reading,
     Result,
     Sample,
+    is_current,
 )
 from runner.model.run import CaseRecord, Check, Job, Kind, Run
 from runner.model.stack import HTTP09, Knob, Middlebox, PageLoad, carried

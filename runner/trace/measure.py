@@ -1,4 +1,4 @@
-"""Computes the numbers of one iteration from its recording, by the formulas of `runner.model.numbers`."""
+"""Computes the numbers of one iteration from its recording, by the formulas of `runner/model/numbers.toml`."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from runner.decode.columns import CLIENT, NULL, SERVER, Trace
 from runner.model.facts import FirstFlight, TraceFacts
 from runner.model.link import LinkParameters
-from runner.model.numbers import DEFINITIONS
-from runner.model.result import Sample
+from runner.model.result import DEFINITIONS, Sample
 from runner.trace.recording import APPLICATION, Bools, Ints, Recording, Vantage, find, packet_key
 from runner.trace.streams import Transfer, first_acknowledged
 

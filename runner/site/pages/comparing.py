@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from runner.compare import report
 from runner.compare.rankings import spearman
-from runner.model.numbers import BY_KEY
+from runner.model.result import BY_KEY
 from runner.model.run import Kind
 from runner.site.cells import Cell
 from runner.site.charts import Axis, Mark, scatter

@@ -7,8 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from runner.model.deployment import REAL
-from runner.model.numbers import BY_KEY
-from runner.model.result import Outcome, Result
+from runner.model.result import BY_KEY, Outcome, Result
 from runner.model.run import Kind
 from runner.site import charts, exports, headlines
 from runner.site.cells import Cell

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from runner.compare.rankings import RankedStack
 from runner.compare.stats import Attempts, Summary, summarise
-from runner.model.numbers import BY_KEY
+from runner.model.result import BY_KEY
 from runner.model.run import Kind
 from runner.site import headlines
 from runner.site.cells import Cell, ordered_cases

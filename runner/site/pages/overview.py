@@ -9,8 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from runner.compare import report
-from runner.model.numbers import BY_KEY, PAIR_NUMBERS
-from runner.model.result import Finding, Outcome
+from runner.model.result import BY_KEY, PAIR_NUMBERS, Finding, Outcome
 from runner.model.run import CaseRecord, ClientKind, Kind
 from runner.model.stack import NO_VIA
 from runner.site import cells as words

@@ -8,8 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from runner.compare.stats import Summary, summarise
-from runner.model.numbers import BY_KEY
-from runner.model.result import DROPS, DirectionTruth, LinkTruth, Outcome
+from runner.model.result import BY_KEY, DROPS, DirectionTruth, LinkTruth, Outcome
 from runner.model.run import CaseRecord, Kind
 from runner.site import headlines
 from runner.site.cells import Cell, tells_rates, transfer_facts

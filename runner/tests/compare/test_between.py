@@ -9,8 +9,7 @@ import pytest
 
 from runner.compare import compare, run_means
 from runner.compare.compare import BetweenRuns, ChangeState, RunMeans, between_runs, cell_mean
-from runner.model.numbers import DEFINITIONS
-from runner.model.result import Result
+from runner.model.result import DEFINITIONS, Result
 from runner.model.run import Job, Run
 from runner.store.runs import RunFolder
 from runner.tests.compare.test_compare import Fill, folder

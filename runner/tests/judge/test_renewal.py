@@ -10,8 +10,7 @@ import pytest
 from lab.run_folders import recorded_run
 from runner.compare import compare
 from runner.judge.process import RenewedRun
-from runner.model.numbers import DEFINITIONS
-from runner.model.result import Result
+from runner.model.result import DEFINITIONS, Result
 from runner.model.run import Job
 from runner.site import render
 from runner.store.runs import RunFolder

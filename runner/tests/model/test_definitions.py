@@ -8,8 +8,7 @@ from dataclasses import fields
 
 import pytest
 
-from runner.model.numbers import DOWNLOAD_NUMBERS, PAGE_NUMBERS, PAIR_NUMBERS, UNITS, Number
-from runner.model.result import Sample
+from runner.model.result import DOWNLOAD_NUMBERS, PAGE_NUMBERS, PAIR_NUMBERS, UNITS, Number, Sample
 from runner.model.stack import PageLoad
 from runner.paths import ROOT
 

@@ -3,8 +3,7 @@ from dataclasses import fields
 
 import pytest
 
-from runner.model.numbers import BY_KEY, PAIR_NUMBERS
-from runner.model.result import Sample
+from runner.model.result import BY_KEY, PAIR_NUMBERS, Sample
 from runner.paths import ROOT
 from runner.site import cells
 from runner.site.cells import SWITCHABLE, value

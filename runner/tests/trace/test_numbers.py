@@ -10,8 +10,7 @@ import pytest
 from runner.decode.columns import CLIENT, SERVER
 from runner.decode.tables import TABLES
 from runner.model.link import LinkParameters
-from runner.model.numbers import DEFINITIONS
-from runner.model.result import Sample
+from runner.model.result import DEFINITIONS, Sample
 from runner.tests.trace.tables import Ack, Frame, Packet, Stream, connection, empty, trace
 from runner.tests.trace.transfer import FILE, FORWARD, ONE_WAY, RETURN, captures, draw, measure
 from runner.trace.establish import facts
