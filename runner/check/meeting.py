@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from runner.campaign.stacks import ready
-from runner.check.candidate import Candidate, Trial, with_stack
+from runner.check.candidate import Candidate, Trial, subject_name, with_stack
 from runner.check.flight_verdicts import (
     ERROR,
     FAILED,
@@ -240,8 +239,7 @@ def _stack(catalog: Catalog, named: str) -> Implementation:
     for stack in catalog.implementations.values():
         if named in (stack.name, stack.image):
             return stack
-    name = re.sub(r"[^\w.-]+", "-", named.partition("@")[0].rpartition("/")[2].partition(":")[0]).strip("-.")
-    return Implementation(name=name or "image", image=named, url="", version="")
+    return Implementation(name=subject_name(None, named, ()), image=named, url="", version="")
 
 
 class Meeting:

@@ -384,7 +384,7 @@ def test_floods_come_first_and_alone() -> None:
     meeting = _Ending()
     job: Any = Job(server="tested", client="hostile", case="hostile-handshake", iteration=1)
     meeting.deadly = frozenset({"flood-pings"})
-    verdicts = {each.flight: each.verdict for each in meeting._batch(None, job, batch)}  # type: ignore[arg-type]
+    verdicts = {each.flight: each.verdict for each in meeting._batch(job, batch)}
     assert [alone for alone, _ in meeting.jobs] == [["flood-pings", "flood-resets"], ["flood-resets"]]
     assert verdicts == dict.fromkeys(("flood-resets", "unknown-frame", "no-frame"), PASSED) | {"flood-pings": FAILED}
 
