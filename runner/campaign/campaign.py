@@ -28,8 +28,6 @@ from runner.store.runs import RunFolder
 from runner.units import MIB, format_size
 from testcases.base import Case
 
-# Decides which job starts next and which jobs may run beside it, when lanes pause, and how long the rest takes.
-
 # Estimates how long the rest of a run takes: the planned seconds of the jobs left, divided by the rate so far.
 
 _PRIOR = 20.0  # seconds: weight of the first guess of a group's rate against the measured rate
@@ -308,9 +306,6 @@ class Schedule:
         lanes = self.width.waiting if group == _WAITING else self.width.of(Kind(group))
         return max(1.0, lanes / 2) if self.width.adaptive else lanes
 
-
-# The loop over the jobs without a result: run each job in a lane, judge it, store it, decide which captures are
-# kept.
 
 # Decides which captures are kept. Captures are 96 % of a job's bytes. Tables, series and logs are always kept.
 

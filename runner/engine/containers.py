@@ -38,8 +38,6 @@ from runner.units import MIB, format_size
 
 # Docker clients that limit answers in size, form and time: the engine of another host is not trusted.
 
-# Docker clients that limit answers in size and time: the engine of another host is not trusted.
-
 LARGEST_ANSWER = 16 * MIB  # most bytes of an answer that is not a stream; a list of 1000 containers has 5 MiB
 LONGEST_ANSWER = 60.0  # most seconds from the first byte of such an answer to its last byte
 _BLOCK = 1 << 16
@@ -224,8 +222,6 @@ def unix(text: str) -> float | None:
     moment = datetime.fromisoformat(text)
     return moment.timestamp() if moment.year > 1 else None
 
-
-# The engine calls that lanes need, and the output of containers. Thread-safe; every failure is a LaneError.
 
 # A container's output, read while it runs. Its beginning and its end are kept, and all bytes are counted.
 

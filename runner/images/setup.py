@@ -106,8 +106,6 @@ def _trial() -> dict[str, str]:
     return {"veth": _try(_veth), "packet sockets": _try(_packet_sockets), "IPv6": _try(_ipv6)}
 
 
-# Set-up of a new host, and `doctor`: checks what this host lacks to run jobs, and names the fixes.
-
 # Checks what this host lacks to run jobs, and names the fixes: one line for each check. Changes nothing.
 
 GIB = 1024**3

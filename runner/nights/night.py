@@ -35,8 +35,6 @@ from runner.plan.catalog import read_as
 from runner.store.runs import RunFolder, parse, to_json, write_atomically
 from runner.units import format_count, format_size
 
-# Reads night.json, installs the timer of the night, publishes the site, and sends the news.
-
 # Reads and validates night.json.
 
 NIGHT = HOME / "night.json"

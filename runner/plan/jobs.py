@@ -26,8 +26,6 @@ from runner.plan.options import AUTO, CALIBRATED, MEASURED, NO_CPU_MODEL, Matrix
 from runner.store.runs import RunFolder
 from runner.units import format_count, format_duration
 
-# Makes the plan of a new, resumed or extended run, and the jobs that are left. It does not use the Docker Engine.
-
 # Makes the jobs of a selection in their order, and finds the jobs that are left. Pure.
 
 # The first case of every pair. When it fails, the other cases would fail for the same reason.
