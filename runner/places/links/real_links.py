@@ -204,16 +204,16 @@ class _Open:
 class RealLinks(Deployment):
     """A deployment over real links: one job per link at a time. Construct with `open`."""
 
-    def __init__(self, run: Run, ledger: Ledger, now: Callable[[], datetime]) -> None:
+    def __init__(self, run: Run, ledger: Ledger, say: Say, report: Report, now: Callable[[], datetime]) -> None:
         self._run = run
         self._ledger = ledger
+        self._say, self._report = say, report
         self._now = now
         self._prefix, self._labels = labels_of(run.name)
         self._stop = threading.Event()
         self._numbers = itertools.count(1)
         self._links: dict[str, _Open] = {}
         self._collected = Collected()
-        self._say: Say = lambda _: None
         self._box_keys = path_keys() if any(run.vias) else {}
 
     @classmethod
@@ -231,50 +231,40 @@ class RealLinks(Deployment):
         """Connect to the hosts, remove leftovers of killed runners there, send missing images, find addresses. Raises
         SetupError with the problem of a host and the fix. Removes everything at the end.
         """
-        opened = cls(run, Ledger(ledger), now)
-        opened._say = say
+        opened = cls(run, Ledger(ledger), say, report, now)
         local = connect()
         with ExitStack() as stack:
             engines: dict[str, Engine] = {}
             for link in links:
-                opened._links[link.name] = opened._open(link, local, engines, stack, say=say, report=report)
+                opened._links[link.name] = opened._open(link, local, engines, stack)
             try:
                 yield opened
             finally:
                 opened._stop.set()
 
-    def _open(
-        self,
-        link: RealLink,
-        local: docker.DockerClient,
-        engines: dict[str, Engine],
-        stack: ExitStack,
-        *,
-        say: Say,
-        report: Report,
-    ) -> _Open:
+    def _open(self, link: RealLink, local: docker.DockerClient, engines: dict[str, Engine], stack: ExitStack) -> _Open:
         by_role = {}
         for role, host in ((Role.CLIENT, link.client), (Role.SERVER, link.server)):
             name = host.name if host is not None else ""
             if name not in engines:
                 if host is not None:
-                    say(f"{link.name}: connecting to {host.name}")
+                    self._say(f"{link.name}: connecting to {host.name}")
                 engine = RemoteEngine.open(host, self._labels) if host is not None else Engine(local, self._labels)
-                stack.callback(self._close, engine, name, say)
+                stack.callback(self._close, engine, name)
                 removed = sweep(engine)
                 if removed:
-                    say(f"{name or 'this host'}: {removed} containers and volumes of dead runners removed")
+                    self._say(f"{name or 'this host'}: {removed} containers and volumes of dead runners removed")
                 engines[name] = engine
             by_role[role] = engines[name]
             if isinstance(engine := engines[name], RemoteEngine):
-                self._ship(engine, local, link, role, say=say, report=report)
-        reached = self._find(link, by_role, say)
+                self._ship(engine, local, link, role)
+        reached = self._find(link, by_role)
         served = Served(by_role[Role.SERVER], f"{self._prefix}-{link.name}")
         return _Open(link=link, engines=by_role, served=served, reach=reached)
 
-    def _find(self, link: RealLink, engines: dict[Role, Engine], say: Say) -> reach.Reach:
+    def _find(self, link: RealLink, engines: dict[Role, Engine]) -> reach.Reach:
         """The addresses of the server for a link's jobs. Raises SetupError when the client's host reaches none."""
-        say(f"{link.name}: looking for an address of the server that {link.client.name} reaches")
+        self._say(f"{link.name}: looking for an address of the server that {link.client.name} reaches")
         client, server = engines[Role.CLIENT], engines[Role.SERVER]
         # The address according to SSH may be a public address that no interface of the server's host has.
         if isinstance(server, RemoteEngine):
@@ -291,27 +281,20 @@ class RealLinks(Deployment):
             problem = candidate.problem(link)
             rtt = f"RTT {candidate.rtt * 1e3:.0f} ms" if candidate.rtt is not None else ""
             chosen = "chosen" if reached.chosen.get(candidate.family) == candidate else "works"
-            say(f"  {candidate.address} over {candidate.interface or 'nothing'}: {problem or f'{chosen}, {rtt}'}")
+            where = f"{candidate.address} over {candidate.interface or 'nothing'}"
+            self._say(f"  {where}: {problem or f'{chosen}, {rtt}'}")
         return reached
 
-    def _close(self, engine: Engine, name: str, say: Say) -> None:
+    def _close(self, engine: Engine, name: str) -> None:
         try:
             remove_own(engine, {LABEL_LANES: self._prefix})
         except LaneError as error:  # results are stored already, so this error must not end the run
-            say(f"{name or 'this host'} could not be cleaned up; its watchdogs will remove the rest. {error}")
+            where = name or "this host"
+            self._say(f"{where} could not be cleaned up; its watchdogs will remove the rest. {error}")
         finally:
             engine.close()
 
-    def _ship(
-        self,
-        engine: RemoteEngine,
-        local: docker.DockerClient,
-        link: RealLink,
-        role: Role,
-        *,
-        say: Say,
-        report: Report,
-    ) -> None:
+    def _ship(self, engine: RemoteEngine, local: docker.DockerClient, link: RealLink, role: Role) -> None:
         """Bring the image of the tools, and the images of stacks and boxes for this role on this link, to the host."""
         jobs = [job for job in self._run.order if self._link_of(job) == link.name]
         names = {job.client if role is Role.CLIENT else job.server for job in jobs}
@@ -329,8 +312,8 @@ class RealLinks(Deployment):
         pulling.bring(
             local,
             [WantedImage.of(local, name) for name in names_of_images],
-            LinkHost(engine, report),
-            say=lambda text: say(f"{engine.name}: {text}"),
+            LinkHost(engine, self._report),
+            say=lambda text: self._say(f"{engine.name}: {text}"),
             # A client's host without another connection would pull over the link, and the bytes could not be counted.
             may_pull=not (link.ssh_over_link and role is Role.CLIENT),
             sending=charged,
