@@ -47,7 +47,7 @@ def test_a_job_that_takes_the_judge_too_long_is_an_error_of_its_own(
 ) -> None:
     folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog, iterations=2))
     limits = iter([JudgeLimits(cpu_s=0.0, wall_s=60.0), JudgeLimits()])
-    monkeypatch.setattr("runner.campaign.campaign.JudgeLimits.of", lambda _: next(limits))
+    monkeypatch.setattr("runner.judge.process.JudgeLimits.of", lambda _: next(limits))
     results, _ = execute(folder, catalog, lanes="1")
     first, second = results.values()
     assert (first.outcome, first.findings[0].code, first.attempts) == (Outcome.ERROR, "analysis-limit", 1)
