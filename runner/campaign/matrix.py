@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -185,8 +186,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     place.refuse(selection)
     place.width(options.lanes)
     load = "" if selection.real else runs.busy(clock)
-    make_run = partial(
-        runs.new_run,
+    new_run = runs.new_run(
         path,
         selection,
         clock=clock,
@@ -195,12 +195,12 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         seed=source.run.seed if source is not None and options.seed is None else options.seed,
         shuffled=options.shuffle,
     )
-    if size := _large(make_run(), stored, selection.catalog, options):
+    if size := _large(new_run, stored, selection.catalog, options):
         say(f"{size}\n{_FEWER}")
         if not consent(err, options.yes)("Start them?"):
             raise InterruptedRunError("Nothing was started.")
     images = ready(needed_stacks(selection), options, clock=clock, console=err, saved=saved)
-    new_run = make_run(image_ids=images.ids, image_digests=images.digests)
+    new_run = replace(new_run.with_images(images.ids, images.digests), started_unix_s=time.time())
     with opened(path, new_run, stored=stored, seed=options.seed, widens=options.selects) as (folder, jobs):
         if source is not None:
             reused = take_over(folder, source)

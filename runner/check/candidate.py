@@ -321,7 +321,7 @@ class Candidate:
         stacks = (entry.name, *peers)
         selection = Selection.of(known, servers=stacks, clients=stacks, cases=cases, iterations=1)
         ids = images.ids | ({entry.name: facts.image_id} if facts else {})
-        run = new_run(path, selection, clock=clock, seed=seed, image_ids=ids, image_digests=images.digests)
+        run = new_run(path, selection, clock=clock, seed=seed).with_images(ids, images.digests)
         if own is not None:
             run = replace(run, cases={job.case: record for job, record in own.items()}, order=tuple(own))
         else:

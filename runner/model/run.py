@@ -5,12 +5,13 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 from functools import cached_property, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 from runner.errors import UsageError
 from runner.model.link import LinkParameters, LinkRecord, PathImpairments, RealLinkRecord
@@ -247,6 +248,21 @@ class Run:
         for job in self.order:
             cells.setdefault(job.cell, []).append(job)
         return {cell: tuple(jobs) for cell, jobs in cells.items()}
+
+    def with_images(self, ids: Mapping[str, str], digests: Mapping[str, str] = MappingProxyType({})) -> "Run":
+        """The run with the ids of images, and the digests of published ones, both by stack. The variants of a stack
+        have the same image."""
+        return replace(
+            self,
+            implementations={
+                name: replace(
+                    entry,
+                    image_id=ids.get(entry.variant_of or name, ""),
+                    image_digest=digests.get(entry.variant_of or name, ""),
+                )
+                for name, entry in self.implementations.items()
+            },
+        )
 
     def case(self, job: Job) -> CaseRecord:
         """The case of a job over the job's link. Raises KeyError when the run has no such case."""

@@ -165,14 +165,9 @@ def new_run(
     busy_host: bool = False,
     seed: int | None = None,
     shuffled: bool = False,
-    image_ids: Mapping[str, str] = MappingProxyType({}),
-    image_digests: Mapping[str, str] = MappingProxyType({}),
 ) -> Run:
-    """The record of a run that begins now. Without `seed`, the seed is random. `clock`, `cpu_charge`, `busy_host`: as
-    in `with_clock`.
-
-    `image_ids`, and `image_digests` of published images, are by stack. The variants of a stack have the same image.
-    """
+    """The record of a run that begins now, without the ids of its images. Without `seed`, the seed is random. `clock`,
+    `cpu_charge`, `busy_host`: as in `with_clock`."""
     seed = secrets.randbits(31) if seed is None else seed
     catalog, scale = selection.catalog, selection.timeout_scale
     order = jobs(selection, shuffle_seed=seed if shuffled else None)
@@ -192,12 +187,7 @@ def new_run(
         vias=selection.vias,
         cases={name: replace(case, timeout=case.timeout * scale) for name, case in selection.cases.items()},
         implementations={  # qpep is a stack and a middlebox: the stack's entry stays
-            entry.name: ImplementationRecord(
-                **same_fields(ImplementationRecord, entry),
-                image_id=image_ids.get(entry.variant_of or entry.name, ""),
-                image_digest=image_digests.get(entry.variant_of or entry.name, ""),
-            )
-            for entry in entries
+            entry.name: ImplementationRecord(**same_fields(ImplementationRecord, entry)) for entry in entries
         },
         middleboxes={name: catalog.middleboxes[name] for name in selection.vias if name},
         order=order,

@@ -22,7 +22,7 @@ def new(path: Path, cases: tuple[str, ...] = ("handshake",), **images: str) -> R
     catalog = load_catalog()
     selection = select(catalog, servers=("quinn",), clients=("aioquic",), cases=cases, iterations=2)
     ids = {"quinn": "sha256:1", "aioquic": "sha256:2", **images}
-    return jobs.new_run(path, selection, seed=7, image_ids=ids)
+    return jobs.new_run(path, selection, seed=7).with_images(ids)
 
 
 def result(iteration: int = 1) -> Result:

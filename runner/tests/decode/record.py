@@ -54,7 +54,7 @@ def main() -> None:
     jobs = tuple(Job(server=stack, client=stack, case=case, iteration=1) for stack, case in pairs)
     selection = select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
-    run = runs.new_run(Path("recordings"), selection, seed=3, image_ids=images)
+    run = runs.new_run(Path("recordings"), selection, seed=3).with_images(images)
     run = replace(run, cases=cases, order=jobs)
     with tempfile.TemporaryDirectory() as scratch, LanePlace().open(run, Concurrency.fixed(1)) as place:
         for job in jobs:

@@ -64,13 +64,8 @@ def test_absent_without_an_engine_are_all_published_images(monkeypatch: pytest.M
 def test_run_records_under_which_digest_a_registry_has_an_image(tmp_path: Path) -> None:
     catalog = load_catalog()
     selection = Selection.of(catalog, servers=("mvfst", "quinn"), clients=("quinn",), cases=("handshake",))
-    run = jobs.new_run(
-        tmp_path / "run",
-        selection,
-        seed=1,
-        image_ids={"mvfst": "sha256:1", "quinn": "sha256:2"},
-        image_digests={"mvfst": "ghcr.io/x@sha256:3"},
-    )
+    run = jobs.new_run(tmp_path / "run", selection, seed=1)
+    run = run.with_images({"mvfst": "sha256:1", "quinn": "sha256:2"}, {"mvfst": "ghcr.io/x@sha256:3"})
     RunFolder.create(tmp_path / "run", run)
     stored = RunFolder.open(tmp_path / "run").run.implementations
     assert {name: (record.image_id, record.image_digest) for name, record in stored.items()} == {

@@ -67,7 +67,7 @@ def planned(
     selection = replace(select(catalog, servers=(stack,), clients=(stack,)), cases=records, iterations=iterations)
     local = docker.from_env()
     ids = {stack: str(local.images.get(catalog.implementations[stack].image).id)}
-    run = jobs.new_run(Path("real"), selection, seed=7, image_ids=ids)
+    run = jobs.new_run(Path("real"), selection, seed=7).with_images(ids)
     return catalog, run
 
 

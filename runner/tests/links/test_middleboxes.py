@@ -54,7 +54,7 @@ def test_downloads_cross_as_each_middlebox_carries_them(remote_host: Host, catal
         catalog,
         None,
     )
-    run = new_run(tmp_path / "run", choice, seed=3, image_ids=dict.fromkeys(("origin", "downloader"), ids[WORKLOAD]))
+    run = new_run(tmp_path / "run", choice, seed=3).with_images(dict.fromkeys(("origin", "downloader"), ids[WORKLOAD]))
     results = {}
     with RealLinks.open(run, choice.real, ledger=tmp_path / "volume.json", say=print, report=lambda *_: None) as opened:
         for job in run.order:

@@ -133,7 +133,7 @@ def test_a_warm_case_has_a_name_and_time_of_its_own() -> None:
 def test_loads_of_two_browsers_do_not_share_a_run(tmp_path: Path) -> None:
     choice = _choose(cases=("page",))
     first, second = (
-        jobs.new_run(tmp_path / "run", choice, seed=1, image_ids={"browser": browser})
+        jobs.new_run(tmp_path / "run", choice, seed=1).with_images({"browser": browser})
         for browser in ("sha256:1", "sha256:2")
     )
     folder = RunFolder.create(tmp_path / "run", first)

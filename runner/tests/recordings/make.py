@@ -127,7 +127,7 @@ def _run() -> Run:
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
     variants = dict.fromkeys((*VARIANTS, *(variant for bad in BAD for variant in _sinners(bad).values())))
     selection = with_requested(selection, variants, {})
-    run = jobs.new_run(Path("recordings"), selection, seed=2, image_ids=images)
+    run = jobs.new_run(Path("recordings"), selection, seed=2).with_images(images)
     return replace(run, cases=_cases() | _conformance(), order=_jobs())
 
 
