@@ -568,6 +568,16 @@ _BEAT_SECONDS = 20.0
 _PROBES = 16 * MIB  # most bytes of the file with the probes' times
 
 
+@dataclass(kw_only=True)
+class OpenLink:
+    """A link whose hosts are ready."""
+
+    link: RealLink
+    engines: dict[Role, Engine]
+    served: Served
+    reach: Reach
+
+
 class RealExperiment(TimedExperiment):
     """A job while it runs. `run` is called once; `discard` removes everything that is left on the hosts."""
 
@@ -576,11 +586,8 @@ class RealExperiment(TimedExperiment):
     def __init__(
         self,
         job: LaneJob,
-        link: RealLink,
+        opened: OpenLink,
         *,
-        reach: Reach,
-        engines: Mapping[Role, Engine],
-        served: Served,
         certificates: Certificates,
         box_keys: Mapping[str, bytes],
         collected: CollectedOfJob,
@@ -591,20 +598,21 @@ class RealExperiment(TimedExperiment):
         """`box_keys`: the files of the boxes' /keys, by name. `host`: the host name of the server in the case's
         URLs."""
         pool = ThreadPoolExecutor(8, thread_name_prefix="real")
-        super().__init__(job, served=served, pool=pool, notifier=notifier)
-        self._link, self._certificates = link, certificates
+        super().__init__(job, served=opened.served, pool=pool, notifier=notifier)
+        self._link = link = opened.link
+        self._certificates = certificates
         self._fingerprints = certificates.fingerprints
         self._box_keys = {f"/keys/{name}": content for name, content in box_keys.items()}
         routed = is_routed(job)
-        self._to = reach.of("server4" if routed else host)
-        self._hosts = reach.hosts()
+        self._to = opened.reach.of("server4" if routed else host)
+        self._hosts = opened.reach.hosts()
         if routed and self._to.family != 4:
             raise LaneError("no-address", f"{link.name} has no IPv4, over which middleboxes and TCP cross a real link.")
         name = f"{prefix}-{secrets.token_hex(3)}"
 
         def end(endpoint: Endpoint, at: RemoteHost | None, box: Box) -> LinkEnd:
             return LinkEnd(
-                engines[Role(endpoint.role.value)],
+                opened.engines[Role(endpoint.role.value)],
                 at,
                 notifier,
                 endpoint=endpoint,

@@ -29,7 +29,14 @@ from runner.model.stack import Box, Role
 from runner.places.lane_job import lane_job
 from runner.places.links import reach
 from runner.places.links.hosts import RemoteEngine
-from runner.places.links.link_experiment import BASELINE_SECONDS, CLIENT_START, Collected, RealExperiment, url_port
+from runner.places.links.link_experiment import (
+    BASELINE_SECONDS,
+    CLIENT_START,
+    Collected,
+    OpenLink,
+    RealExperiment,
+    url_port,
+)
 from runner.places.links.reach import PROBE_BYTES, probe_period
 from runner.places.supervised import TOOLS, Notifier, Served
 from runner.store.runs import save_evidence, write_atomically
@@ -191,16 +198,6 @@ _COPIES_OVER_SSH = 2  # copies of a job's bytes: client's capture and downloads;
 _LOGS_OVER_SSH = 2_000_000  # bytes of logs and of calls to the engine
 
 
-@dataclass(kw_only=True)
-class _Open:
-    """A link whose hosts are ready."""
-
-    link: RealLink
-    engines: dict[Role, Engine]
-    served: Served
-    reach: reach.Reach
-
-
 class RealLinks(Deployment):
     """A deployment over real links: one job per link at a time. Construct with `open`."""
 
@@ -212,7 +209,7 @@ class RealLinks(Deployment):
         self._prefix, self._labels = labels_of(run.name)
         self._stop = threading.Event()
         self._numbers = itertools.count(1)
-        self._links: dict[str, _Open] = {}
+        self._links: dict[str, OpenLink] = {}
         self._collected = Collected()
         self._box_keys = path_keys() if any(run.vias) else {}
 
@@ -242,7 +239,9 @@ class RealLinks(Deployment):
             finally:
                 opened._stop.set()
 
-    def _open(self, link: RealLink, local: docker.DockerClient, engines: dict[str, Engine], stack: ExitStack) -> _Open:
+    def _open(
+        self, link: RealLink, local: docker.DockerClient, engines: dict[str, Engine], stack: ExitStack
+    ) -> OpenLink:
         by_role = {}
         for role, host in ((Role.CLIENT, link.client), (Role.SERVER, link.server)):
             name = host.name if host is not None else ""
@@ -260,7 +259,7 @@ class RealLinks(Deployment):
                 self._ship(engine, local, link, role)
         reached = self._find(link, by_role)
         served = Served(by_role[Role.SERVER], f"{self._prefix}-{link.name}")
-        return _Open(link=link, engines=by_role, served=served, reach=reached)
+        return OpenLink(link=link, engines=by_role, served=served, reach=reached)
 
     def _find(self, link: RealLink, engines: dict[Role, Engine]) -> reach.Reach:
         """The addresses of the server for a link's jobs. Raises SetupError when the client's host reaches none."""
@@ -357,17 +356,14 @@ class RealLinks(Deployment):
             save_evidence(Artifacts(folder), evidence)
         return evidence
 
-    def _measured(self, opened: _Open, job: Job, folder: Path) -> Evidence:
+    def _measured(self, opened: OpenLink, job: Job, folder: Path) -> Evidence:
         """Run a job without checking the budget, and remove its containers and volumes from its hosts."""
         case = self._run.case(job)
         port = url_port(lane_job(self._run, job, folder), opened.link)
         spec = lane_job(self._run, job, folder, port=port)
         experiment = RealExperiment(
             spec,
-            opened.link,
-            reach=opened.reach,
-            engines=opened.engines,
-            served=opened.served,
+            opened,
             certificates=certificates(chain_length=case.chain_length),
             box_keys=self._box_keys,
             collected=self._collected.job(),
