@@ -214,7 +214,7 @@ def test_a_run_with_an_error_can_be_trusted_except_for_that_job(tmp_path: Path) 
     text = words(tmp_path / "site/index.html")
     told = "can be trusted except for 1 job"
     assert f"Trust : this run {told}: 54 of 54 jobs done, 1 ended as an error (engine 1)" in text
-    assert f"✓ {told} n-0" in text
+    assert f"n-0 ✓ {told}" in text
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_tonight_says_what_changed_is_new_was_disturbed_and_can_be_trusted(tmp_p
     assert "Tonight: lab ✗ is doubtful" in text
     assert "Run more has no result." in text
     assert "✗ build failed: exit code 1: no space" in text
-    assert "✗ is doubtful lab-all-b begun 2027-01-16 08:00 UTC 54 of 54 jobs done, 3 ended as errors (engine 3)" in text
+    assert "lab-all-b ✗ is doubtful begun 2027-01-16 08:00 UTC 54 of 54 jobs done, 3 ended as errors (engine 3)" in text
     assert "▼ worse quinn as server, sat, 3 cells" in text
     assert "quinn: 0.1 (image 01aaaaaaaaaa) → 0.2 (image 02aaaaaaaaaa)" in text
     assert "cause engine, in 3 cells" in text
