@@ -480,7 +480,7 @@ class _Judgement:
         frames = self.packets.trace.frames
         closing = named(frames["name"], "connection_close") | named(frames["name"], "application_close")
         own = integers(frames["packet"])[closing & self._of_tested(frames)]
-        if own.size and not acknowledged:
+        if own.size and not acknowledged and "speaks" not in self.flight.then:
             since = max(since, int(times[own].min()))
         counts = self._of_tested(packets) & (times > since)
         if self.role is Role.SERVER:  # later it is being stopped

@@ -499,6 +499,19 @@ def test_a_rule_that_only_a_peer_makes_visible(
     assert FLIGHTS[name].rule and not BY_ID[FLIGHTS[name].rule].checked
 
 
+class _Polite(QuicConnection):
+    """Answers a CONNECTION_CLOSE with one of its own."""
+
+    def _handle_connection_close_frame(self, _: Any, __: int, buf: Any) -> None:
+        buf.pull_bytes(buf.capacity - buf.tell())
+        self.close(0)
+
+
+def test_a_client_that_sends_probes_may_close_after_them(tmp_path: Path) -> None:
+    result = _one(meet("client-without-keys", Role.CLIENT, tmp_path, connection=_Polite))
+    assert (result.verdict, result.seen) == (PASSED, "it sent more packets"), result
+
+
 def test_a_flight_without_a_rule_of_its_own_is_about_error_codes() -> None:
     rules = {"unknown-message": "rfc9001-4.8-alert-level", "h3-host-differs": "rfc9114-8-wrong-error-code"}
     assert {name: FLIGHTS[name].rule for name in rules} == rules
