@@ -594,6 +594,7 @@ class _Judgement:
         is_alert = name in ALERTS or name.startswith("alert ")
         right = name in then or not {"any-error", "survives"}.isdisjoint(then)
         right |= ("any-alert" in then and is_alert) or ("closed" in then and not late)
+        right |= "speaks" in then and self._spoke_on(acknowledged=None)
         errors = [each for each in then if each in TRANSPORT or each in ALERTS or each in APPLICATION or "any-" in each]
         errors += [each for each in then if each.startswith("stream ")]
         if right or (errors and name in GENERIC):

@@ -509,7 +509,7 @@ class _Polite(QuicConnection):
 
 def test_a_client_that_sends_probes_may_close_after_them(tmp_path: Path) -> None:
     result = _one(meet("client-without-keys", Role.CLIENT, tmp_path, connection=_Polite))
-    assert (result.verdict, result.seen) == (PASSED, "it sent more packets"), result
+    assert result.verdict == PASSED, result
 
 
 def test_a_flight_without_a_rule_of_its_own_is_about_error_codes() -> None:
