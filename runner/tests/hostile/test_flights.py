@@ -495,7 +495,7 @@ def test_a_rule_that_only_a_peer_makes_visible(
 ) -> None:
     assert _one(meet(name, role, tmp_path)).verdict == PASSED
     result = _one(meet(name, role, tmp_path, connection=wrong))
-    assert result.verdict == FAILED, result
+    assert result.verdict == (FAILED if FLIGHTS[name].level == "MUST" else NOTE), result
     assert FLIGHTS[name].rule and not BY_ID[FLIGHTS[name].rule].checked
 
 
