@@ -46,6 +46,7 @@ _ALIKE = (
     {"initial", "handshake", "one_rtt"},
 )
 """Words with the same arguments."""
+_NOT_SENT = {"parent", "level", "then", "rule", "h3spec", "needs"}  # keys that a mutant does not keep
 _APART = {"resumes", "times"}  # keys of rows that are not mutated: tickets are few, floods are long
 _SIZES = {"bytes", "padding", "random", "range", "wait", "pieces"}  # integers in them are amounts, which stay bounded
 
@@ -106,9 +107,7 @@ def fuzz(rows: Mapping[str, Row], ask: Ask, role: Role, *, seed: int, most: int)
 
 def _asking(row: Row, role: Role) -> Row:
     """A row that the peer and the judge understand: any answer is told apart, none is a failure."""
-    kept = {
-        key: value for key, value in row.items() if key not in ("parent", "level", "then", "rule", "h3spec", "needs")
-    }
+    kept = {key: value for key, value in row.items() if key not in _NOT_SENT}
     return {**kept, "asks": role.value, "level": "MAY", "then": ["any-error"]}
 
 
@@ -223,9 +222,7 @@ def _replaced(text: str, node: ast.AST, other: ast.expr) -> str:
 
 def row_text(found: Found, name: str) -> str:
     """A row for flights.toml."""
-    row = {
-        key: value for key, value in found.row.items() if key in ("section", "case", "when", "send", "alone", "control")
-    }
+    row = {key: value for key, value in found.row.items() if key not in _NOT_SENT}
     most = f"do as most stacks: {found.others}" if found.others else f"not answer with a {found.answer}"
     right = _RIGHT.get(found.others) or [answer for each in _RIGHT.values() for answer in each] + ["refused"]
     row |= {
@@ -233,8 +230,13 @@ def row_text(found: Found, name: str) -> str:
         "level": "SHOULD",
         "then": right,
     }
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in row.items()]
-    return "\n".join(["", f'["{name}"]', *lines, ""])
+    return "\n".join(["", f'["{name}"]', *(f"{key} = {_toml(value)}" for key, value in row.items()), ""])
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def main() -> None:
