@@ -14,18 +14,17 @@ from runner.campaign.stacks import chosen, needed_stacks, ready
 from runner.errors import BudgetError, InterruptedRunError, SetupError
 from runner.images.pulling import SavedImages
 from runner.images.setup import consent
-from runner.model.deployment import VIRTUAL, estimate
 from runner.model.result import Artifacts, Evidence, JobVerdict, Outcome, Result
 from runner.model.run import Job, Pause, Retention, Run
-from runner.paths import HOME, LOGS
+from runner.paths import LOGS
 from runner.places.place import Place, place_of
 from runner.plan import jobs as runs
 from runner.plan.catalog import Catalog
 from runner.plan.jobs import opened, remaining
 from runner.plan.options import MatrixOptions
-from runner.store.runs import RunFolder, guest_pace, load_evidence, own_logs, run_path
+from runner.store.runs import RunFolder, load_evidence, run_path
 from runner.terminal.printing import RunWatch, markdown_matrix, print_matrix
-from runner.units import format_count, format_duration, format_size
+from runner.units import format_count
 
 if TYPE_CHECKING:
     from runner.campaign.campaign import Campaign
@@ -195,11 +194,12 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         seed=source.run.seed if source is not None and options.seed is None else options.seed,
         shuffled=options.shuffle,
     )
-    if size := _large(new_run, stored, selection.catalog, options):
-        say(f"{size}\n{_FEWER}")
+    if size := runs.large(new_run, stored, selection.catalog, options):
+        say(size)
         if not consent(err, options.yes)("Start them?"):
             raise InterruptedRunError("Nothing was started.")
-    images = ready(needed_stacks(selection), options, clock=clock, console=err, saved=saved)
+    needed = needed_stacks(selection)
+    images = ready(needed, options, clock=clock, console=err, saved=saved)
     new_run = replace(new_run.with_images(images.ids, images.digests), started_unix_s=time.time())
     with opened(path, new_run, stored=stored, seed=options.seed, widens=options.selects) as (folder, jobs):
         if source is not None:
@@ -207,7 +207,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
             say(f"{reused} results of {options.reuse} are taken over, because nothing changed for them.")
         verdicts = folder.verdicts()
         todo = remaining(jobs, verdicts, frozenset(map(Outcome, options.retry)))
-        say(_announcement(folder, jobs, todo, options.keep_captures))
+        say(runs.announcement(folder, jobs, todo, options.keep_captures))
         if load:
             say(load)
         for name, part in runs.parts_by_clock(folder.run, todo):
@@ -230,53 +230,6 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     else:
         print_matrix(out, verdicts, folder.run)
     return verdicts
-
-
-def _announcement(folder: RunFolder, jobs: Sequence[Job], todo: Sequence[Job], keep_captures: str) -> str:
-    """How many jobs are left, how long they take and how much disk they need."""
-    path, run = folder.path, folder.run
-    if not todo:
-        return f"Nothing is left to run: {len(jobs)} jobs of {path} are done."
-    seconds, disk = _cost(run, todo, keep_captures)
-    return (
-        f"{format_count(len(todo), 'job')} into {path}, seed {run.seed}, about {format_duration(seconds)} one after "
-        f"the other, {format_size(disk)} on disk."
-    )
-
-
-def _cost(run: Run, todo: Sequence[Job], keep_captures: str) -> tuple[float, int]:
-    """The estimated seconds of the jobs, one after the other, and their bytes on disk."""
-    seconds = 0.0
-    for clock, jobs in runs.parts_by_clock(run, todo):
-        part = estimate(jobs, run.cases, guest_pace(LOGS) if clock == VIRTUAL else {})
-        seconds += part.guest_seconds if clock == VIRTUAL else part.seconds
-    return seconds, estimate(todo, run.cases).disk(keep_captures) + own_logs(LOGS, todo, run.cases)
-
-
-_LONG = 8 * 3600.0  # seconds; a night
-_FEWER = (
-    "Missing images are built or pulled first. --server, --client, --case and --iterations select fewer jobs; "
-    "./bentpipe plan with the same options shows the time of each case."
-)
-
-
-def _large(run: Run, stored: RunFolder | None, catalog: Catalog, options: MatrixOptions) -> str:
-    """A sentence with the size of what the call adds to the stored run, when that takes longer than a night, or when
-    the call names no stacks; else empty."""
-    known = frozenset() if stored is None else frozenset(stored.run.order)
-    added = tuple(job for job in run.order if job not in known)
-    unsupported = runs.verdicts_without_run(catalog, added, {})
-    todo = tuple(job for job in added if job not in unsupported)
-    times = options.repeat_runs or 1
-    seconds, disk = _cost(run, todo, options.keep_captures)
-    if not todo or (seconds * times < _LONG and options.servers and options.clients):
-        return ""
-    servers, clients = ({getattr(job, role) for job in todo} for role in ("server", "client"))
-    stacks = f"{format_count(len(clients), 'client')} and {format_count(len(servers), 'server')}"
-    return (
-        f"This adds {format_count(len(todo) * times, 'job')} of {stacks}: about {format_duration(seconds * times)} one "
-        f"after the other, {format_size(disk * times)} on disk ({format_size(shutil.disk_usage(HOME).free)} are free)."
-    )
 
 
 def _execute(

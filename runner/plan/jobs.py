@@ -4,6 +4,7 @@ import json
 import os
 import random
 import secrets
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,16 +16,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from runner.errors import UsageError
 from runner.files import read_regular
-from runner.model.deployment import REAL, VIRTUAL, best_clock
+from runner.model.deployment import REAL, VIRTUAL, best_clock, estimate
 from runner.model.result import Finding, JobVerdict, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
 from runner.model.stack import TRANSPORTS, Implementation, Middlebox, Role, same_fields, transport_of
-from runner.paths import LOGS, VERSION
+from runner.paths import HOME, LOGS, VERSION
 from runner.plan.catalog import Catalog
 from runner.plan.choice import Selection
 from runner.plan.options import AUTO, CALIBRATED, MEASURED, NO_CPU_MODEL, MatrixOptions
-from runner.store.runs import RunFolder
-from runner.units import format_count, format_duration
+from runner.store.runs import RunFolder, guest_pace, own_logs
+from runner.units import format_count, format_duration, format_size
 
 # Makes the jobs of a selection in their order, and finds the jobs that are left. Pure.
 
@@ -529,3 +530,51 @@ def parts_by_clock(run: Run, todo: Sequence[Job]) -> Iterator[tuple[str, tuple[J
     for clock in (VIRTUAL, REAL):
         if jobs := tuple(job for job in todo if run.clock_of(job.case_link, job.cell) == clock):
             yield clock, jobs
+
+
+# How long the jobs take, and how much disk they need.
+
+_LONG = 8 * 3600.0  # seconds; a night
+
+
+def cost(run: Run, todo: Sequence[Job], keep_captures: str) -> tuple[float, int]:
+    """The estimated seconds of the jobs, one after the other, and their bytes on disk."""
+    seconds = 0.0
+    for clock, jobs_of_clock in parts_by_clock(run, todo):
+        part = estimate(jobs_of_clock, run.cases, guest_pace(LOGS) if clock == VIRTUAL else {})
+        seconds += part.guest_seconds if clock == VIRTUAL else part.seconds
+    return seconds, estimate(todo, run.cases).disk(keep_captures) + own_logs(LOGS, todo, run.cases)
+
+
+def announcement(folder: RunFolder, selected: Sequence[Job], todo: Sequence[Job], keep_captures: str) -> str:
+    """How many jobs are left, how long they take and how much disk they need."""
+    path, run = folder.path, folder.run
+    if not todo:
+        return f"Nothing is left to run: {len(selected)} jobs of {path} are done."
+    seconds, disk = cost(run, todo, keep_captures)
+    return (
+        f"{format_count(len(todo), 'job')} into {path}, seed {run.seed}, about {format_duration(seconds)} one after "
+        f"the other, {format_size(disk)} on disk."
+    )
+
+
+def large(run: Run, stored: RunFolder | None, catalog: Catalog, options: MatrixOptions) -> str:
+    """Sentences with the size of what the call adds to the stored run, when that takes longer than a night, or when
+    the call names no stacks; else empty."""
+    known = frozenset() if stored is None else frozenset(stored.run.order)
+    added = tuple(job for job in run.order if job not in known)
+    unsupported = verdicts_without_run(catalog, added, {})
+    todo = tuple(job for job in added if job not in unsupported)
+    times = options.repeat_runs or 1
+    seconds, disk = cost(run, todo, options.keep_captures)
+    if not todo or (seconds * times < _LONG and options.servers and options.clients):
+        return ""
+    servers, clients = ({getattr(job, role) for job in todo} for role in ("server", "client"))
+    free = shutil.disk_usage(HOME).free
+    stacks = f"{format_count(len(clients), 'client')} and {format_count(len(servers), 'server')}"
+    return (
+        f"This adds {format_count(len(todo) * times, 'job')} of {stacks}: about {format_duration(seconds * times)} "
+        f"one after the other, {format_size(disk * times)} on disk ({format_size(free)} are free).\n"
+        "Missing images are built or pulled first. --server, --client, --case and --iterations select fewer jobs; "
+        "./bentpipe plan with the same options shows the time of each case."
+    )
