@@ -54,6 +54,13 @@ def _unread(document: dict[str, Any], *, with_keys: bool) -> Iterator[str]:
     if not document["datagrams"]:
         records = format_count(document["records"], "record")
         yield f"No QUIC packet was found in the {records} of {document['file_name']}."
+    above = next(each["actual"] for each in document["invariants"] if each["name"] == "datagrams_above_mtu")
+    if above:
+        why = "offloading joined several (GSO, GRO: ethtool -K IFACE gso off gro off), or the link has a larger MTU"
+        yield f"{format_count(above, 'datagram')} above 1500 B: {why}."
+    if document["backwards_ns"] >= 1e8:
+        step = document["backwards_ns"] / 1e9
+        yield f"Times step back by up to {step:.1f} s: the clock was set, or files were joined."
     if document["snapped"]:
         yield f"{format_count(document['snapped'], 'record')} cut off by the snap length: capture whole packets."
     if document["truncated"]:
@@ -73,9 +80,8 @@ def decoded_lines(document: dict[str, Any]) -> Iterator[str]:
     layers = [document["link_type"], *(f"{name} ({count})" for name, count in document["headers"].items())]
     yield f"link layer     {', '.join(layers)}"
     for name in ("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"):
-        more = ""
-        if name == "packets" and document["packets"]:
-            more = f" ({', '.join(f'{kind} {count}' for kind, count in document['packets_by_type'].items())})"
+        kinds = ", ".join(f"{kind} {count}" for kind, count in document.get(f"{name}_by_type", {}).items())
+        more = f" ({kinds})" if kinds else ""
         yield f"{name.replace('_', ' '):<14} {document[name]}{more}"
     for row in document["connections"]:
         yield ""

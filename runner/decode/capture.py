@@ -101,6 +101,23 @@ class _Interface:
         return max(-_FARTHEST_NS, min(time_ns, _FARTHEST_NS))
 
 
+_OTHER_FILES = (
+    (b"\x28\xb5\x2f\xfd", "data compressed by zstd: decompress it"),
+    (b"\x04\x22\x4d\x18", "data compressed by lz4: decompress it"),
+    (b"\xfd7zXZ", "data compressed by xz: decompress it"),
+    (b"BZh", "data compressed by bzip2: decompress it"),
+    (b"PK\x03\x04", "a zip archive: unpack it"),
+    (b"snoop", "a snoop file: convert it (editcap -F pcapng)"),
+    (b"\x34\xcd\xb2\xa1", "an old pcap variant: convert it (editcap -F pcapng)"),
+    (b"{", "JSON, such as qlog"),
+    (b"\x1e", "JSON, such as qlog"),
+    (b"CLIENT_", "a key log: give it with --keys"),
+    (b"SERVER_", "a key log: give it with --keys"),
+    (b"#", "text, such as a key log: give it with --keys"),
+)
+"""First bytes of other files that are given as captures, and what they are."""
+
+
 def open_capture(path: Path) -> tuple[CaptureFile, Data]:
     """The capture at `path`, and the stored bytes of the file. Raises CaptureError when the file can't be read or is no
     capture."""
@@ -123,7 +140,8 @@ def capture_of(stored: Data, path: Path) -> CaptureFile:
         return CaptureFile(data, _pcap_records)
     if magic == _PCAPNG_MAGIC and len(data) >= 12 and data[8:12] in (b"\x4d\x3c\x2b\x1a", b"\x1a\x2b\x3c\x4d"):
         return CaptureFile(data, _pcapng_records)
-    raise CaptureError(f"{path} is no capture: expected a pcap or pcapng file, found {data[:4].hex(' ') or 'nothing'}.")
+    found = next((what for first, what in _OTHER_FILES if data[: len(first)] == first), data[:4].hex(" ") or "nothing")
+    raise CaptureError(f"{path} is no capture: expected a pcap or pcapng file, found {found}.")
 
 
 def _gunzip(stored: Data) -> bytes:

@@ -391,6 +391,9 @@ def _undecrypted(rows: Rows) -> int:
 
 # What `bentpipe decode` prints.
 
+_MULTIPATH = ('"0x3e"', '"0xf739bbc1b666d')
+"""Transport parameters of draft-ietf-quic-multipath. The second number ends with two digits of the draft."""
+
 
 def describe_capture(capture: Path, key_logs: Sequence[Path] = (), *, details: bool) -> dict[str, Any]:
     """What is in a foreign capture, like `describe`. Raises CaptureError like `read_capture`."""
@@ -425,10 +428,10 @@ def describe(decoded: DecodedCapture, *, details: bool) -> dict[str, Any]:
         {"connection": connection, "sender": sender, "stream_id": stream, "bytes": size}
         for (connection, sender, stream), size in distinct_bytes(*owners, *columns).items()
     ]
-    frame_counts = _frame_counts(rows)
+    frame_counts, closed = _frame_counts(rows), packets.column("decrypted") == 0
     return {
         **asdict(meta),
-        "remarks": [*meta.remarks, *_one_way(decoded.connections, rows), *_unknown_versions(rows)],
+        "remarks": [*meta.remarks, *_one_way(decoded.connections, rows), *_unusual(rows, connections)],
         "datagrams": len(decoded.selected),
         "packets": len(rows),
         "records": meta.packets,
@@ -438,7 +441,8 @@ def describe(decoded: DecodedCapture, *, details: bool) -> dict[str, Any]:
         "stream_frames": len(frames),
         "stream_bytes": sum(stream["bytes"] for stream in streams),
         "streams": streams,
-        "undecrypted": int((packets.column("decrypted") == 0).sum()),
+        "undecrypted": int(closed.sum()),
+        "undecrypted_by_type": _counts(types[closed], PACKET_TYPES),
         "connections": connections,
         "invariants": [asdict(each) for each in decoded.checks],
     }
@@ -456,13 +460,24 @@ def _one_way(connections: Sequence[Connection], rows: Rows) -> Iterator[str]:
             yield f"The capture has no packet of the {role} of {of}: {why}one direction was not captured."
 
 
-def _unknown_versions(rows: Rows) -> Iterator[str]:
-    """A sentence about long headers of unknown versions that belong to no connection."""
-    owner, version, kind = (rows.packets.column(name) for name in ("connection", "version", "type"))
+def _unusual(rows: Rows, connections: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Sentences about unknown versions outside of connections, repeated packets and multipath."""
+    names = ("connection", "sender", "type", "packet_number", "decrypted", "version")
+    owner, sender, kind, number, decrypted, version = map(rows.packets.column, names)
     versions = version[(owner == NONE) & (kind == PacketType.UNKNOWN) & ~np.isin(version, (*VERSIONS, NONE))]
     if len(versions):
-        names = ", ".join(map(version_name, np.unique(versions)[:3].tolist()))
-        yield f"{format_count(len(versions), 'packet')} of an unknown QUIC version: {names}."
+        listed = ", ".join(map(version_name, np.unique(versions)[:3].tolist()))
+        yield f"{format_count(len(versions), 'packet')} of an unknown QUIC version: {listed}."
+    numbered = np.column_stack((owner, sender, kind, number))[(decrypted != 0) & (number >= 0)]
+    again = len(numbered) - len(np.unique(numbered, axis=0))
+    if again:
+        why = "several interfaces (-i any), a mirror port, or a network that duplicates"
+        yield f"{format_count(again, 'packet')} repeated in the capture: {why}."
+    ends = [(row["client_transport_parameters"] or "", row["server_transport_parameters"] or "") for row in connections]
+    multipath = sum(all(any(name in end for name in _MULTIPATH) for end in both) for both in ends)
+    if multipath:
+        of = format_count(multipath, "connection")
+        yield f"{of} with multipath, which bentpipe does not read: only packets of the first path can be decrypted."
 
 
 def _frame_counts(rows: Rows) -> dict[str, int]:

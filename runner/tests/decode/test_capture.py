@@ -201,6 +201,9 @@ def test_empty_capture(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"hello, this is no capture at all", "is no capture: expected a pcap or pcapng file, found 68 65 6c 6c"),
         (b"\xd4\xc3\xb2\xa1", "is no capture"),
+        (b"\x28\xb5\x2f\xfd" + bytes(90), "found data compressed by zstd: decompress it"),
+        (b"CLIENT_TRAFFIC_SECRET_0 00 00", "found a key log: give it with --keys"),
+        (b'{"qlog_version": "0.3"}', "found JSON, such as qlog"),
         (b"\x1f\x8b\x08\x00garbage", "is no capture"),
         (
             struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 147) + bytes(15) + b"\x01" + bytes(15),

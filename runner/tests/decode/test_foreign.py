@@ -7,6 +7,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from aioquic.buffer import encode_uint_var
+from aioquic.quic.connection import QuicConnection
 from click.testing import CliRunner
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -17,7 +19,7 @@ from runner.decode.keys import AES_128, LARGEST_KEY_LOG, VERSION_1, Protection, 
 from runner.decode.tables import decode_capture
 from runner.decode.wire import FRAME_NAMES, FrameRows, parse_frames
 from runner.tests.decode.decoded import own, undecrypted
-from runner.tests.decode.pairs import datagram
+from runner.tests.decode.pairs import Pair, datagram
 from runner.tests.decode.rewrite import Interface, Record, read, write_pcap, write_pcapng
 from runner.tests.decode.test_oracle_tshark import key_logs
 
@@ -306,6 +308,13 @@ _WITHOUT_KEYS = "Without a key log"
             _WITHOUT_KEYS,
         ),
         ([replace(each, frame=each.frame[:96]) for each in read(CAPTURE)[:1]], "1 record cut off", "within a record"),
+        ([each for each in read(CAPTURE)[:2] for _ in range(2)], "2 packets repeated in the capture", "step back"),
+        ([read(CAPTURE)[0].with_payload(bytes(1600))], "1 datagram above 1500 B: offloading", "repeated"),
+        (
+            [replace(each, time_ns=each.time_ns - 10**10 * (at > 5)) for at, each in enumerate(read(CAPTURE))],
+            "Times step back by up to 10.0 s",
+            "repeated",
+        ),
         (CAPTURE.read_bytes()[:-5], "The file ends within a record", "cut off"),
     ],
 )
@@ -330,3 +339,15 @@ def test_listed_versions_are_shown(tmp_path: Path) -> None:
     answer = next(iter(_from(client=False))).with_payload(b"\x80" + bytes(4) + ids + bytes.fromhex("00000001ff00001d"))
     shown = _shown(tmp_path, [first, answer])
     assert "Version Negotiation lists 1 (0x00000001), draft-29 (0xff00001d)" in shown
+    assert "undecrypted    1 (unknown 1)" in shown
+
+
+@pytest.mark.parametrize("number", [0x3E, 0x0F739BBC1B666D11])
+def test_multipath_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    usual = QuicConnection._serialize_transport_parameters
+    added = encode_uint_var(number) + b"\x01\x02"
+    monkeypatch.setattr(QuicConnection, "_serialize_transport_parameters", lambda end: usual(end) + added)
+    pair = Pair().connect()
+    (tmp_path / "keys").write_bytes(pair.key_log)
+    shown = _shown(tmp_path, pair.records, f"--keys={tmp_path / 'keys'}")
+    assert "1 connection with multipath, which bentpipe does not read" in shown
