@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from io import TextIOWrapper
+from pathlib import Path
 
 import click
 
@@ -19,12 +20,17 @@ if not os.environ.get("DOCKER_HOST", "").startswith("ssh:"):
     # docker-py can do without this module, whose import takes longer than that of all others of a command.
     sys.modules.setdefault("docker.transport.sshconn", None)  # type: ignore[arg-type]
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_BROKEN = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ESTALE)
+_REFUSED = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.EISDIR)
 _ENGINE_PACKAGES = ("docker", "requests", "urllib3")  # which only the engine's client uses
 
 
 def entry() -> None:
     """Run the command line; a BentpipeError becomes one sentence and its exit code."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # the shell closed it, as with `>&-`; the next file would take its number
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal's encoding may lack a character
@@ -36,7 +42,7 @@ def entry() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(2)
-    except (click.Abort, EOFError, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt):
         # Python now waits for threads. Another Ctrl-C ends the process, and a watchdog removes what is left.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _print("interrupted.")
@@ -45,27 +51,38 @@ def entry() -> None:
         _print(str(error))
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        sys.stderr.close()
+        _drop_output()
         sys.exit(3)
     except Exception as error:
-        if (sentence := _outside(error)) is None:
+        sentence, code = _outside(error)
+        if not sentence:
             raise
         _print(sentence)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left of the output at its end
-        sys.exit(3)
+        _drop_output()
+        sys.exit(code)
 
 
-def _outside(error: Exception) -> str | None:
-    """The sentence for an error outside of this program; None for an unexpected error."""
+def _drop_output() -> None:
+    """Python writes what is left of the output at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _outside(error: Exception) -> tuple[str, int]:
+    """The sentence and the exit code for an error outside of this program; no sentence for an unexpected error."""
     if type(error).__module__.partition(".")[0] in _ENGINE_PACKAGES:
-        return f"The Docker Engine failed ({error}): `./bentpipe doctor` tells what is wrong."
-    if isinstance(error, OSError) and error.errno in _FULL:
-        return f"{error.filename or 'The output'} can't be written: {os.strerror(error.errno)}."
-    return None
+        return f"The Docker Engine failed ({error}): `./bentpipe doctor` tells what is wrong.", 3
+    if not isinstance(error, OSError) or error.errno is None:
+        return "", 1
+    why = os.strerror(error.errno)
+    if error.errno in _FULL:
+        return f"{error.filename or 'The output'} can't be written: {why}.", 3
+    if error.errno in _BROKEN or (error.errno in _REFUSED and error.filename is not None):
+        return f"{error.filename or 'A file'} can't be used: {why}.", 3 if error.errno in _BROKEN else 2
+    return "", 1
 
 
 def _print(sentence: str) -> None:
     from runner.cli.base import err
 
     with contextlib.suppress(OSError):
-        err.print(f"bentpipe: {sentence}", soft_wrap=True, markup=False)
+        err.print(f"bentpipe: {sentence}", markup=False)

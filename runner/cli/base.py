@@ -35,7 +35,13 @@ def _commands(text: str) -> str:
 
 class SafeConsole(Console):
     """Prints text from untrusted files without the text's control characters. The console's own colours stay. Sentences
-    name the command of a checkout, `./bentpipe`; an installed program has no dot in front."""
+    name the command of a checkout, `./bentpipe`; an installed program has no dot in front. Sentences are not wrapped: a
+    terminal does that, and a path or a command in two lines can't be copied."""
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **how: Any) -> None:
+        """Print as `Console` does; texts with soft wrap."""
+        texts = all(isinstance(each, str) for each in objects)
+        super().print(*objects, soft_wrap=texts if soft_wrap is None else soft_wrap, **how)
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
         shown = (
@@ -128,7 +134,7 @@ class Skipped:
             if len(self._printed) > _MOST_SENTENCES
             else f"left out: {sentence}"
         )
-        err.print(f"bentpipe: {text}", soft_wrap=True, markup=False)
+        err.print(f"bentpipe: {text}", markup=False)
 
 
 def draw_site(folders: "list[RunFolder]", target: Path, skip: Callable[[str], None] | None = None) -> Path:

@@ -1,6 +1,7 @@
 """The group of all commands. A command's module is imported only when the command is called, so that `--help` is
 fast."""
 
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -54,6 +55,13 @@ class LazyGroup(click.Group):
         if cmd_name in COMMANDS and cmd_name not in self.commands:
             import_module(f"runner.cli.{COMMANDS[cmd_name][0]}")
         return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Call the command. click ends with 1 when nobody reads the output, and in `compare` this has a meaning."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            sys.exit(3)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the list of commands from `COMMANDS`."""

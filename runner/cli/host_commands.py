@@ -115,7 +115,7 @@ def test(options: JobOptions, everything: bool, arguments: tuple[str, ...]) -> N
             raise
         # Debian's mirror may lack the source of the guests' kernel. Other causes are raised again.
         prepare(stacks, assume_yes=options.yes, extra_cas=None, console=err)
-        err.print(f"{error}\nThe tests of virtual time are skipped.", soft_wrap=True, markup=False)
+        err.print(f"{error}\nThe tests of virtual time are skipped.", markup=False)
     marks: tuple[str, ...] = () if everything else ("-m", "not slow")
     # One process for the tests with containers, one for the others.
     if not arguments and len(os.sched_getaffinity(0)) > 1:
@@ -167,8 +167,8 @@ def invite(host: str | None, port: int, days: float, new: bool) -> None:
             f"Workers may take part in {address} until {invitation.until:%Y-%m-%d %H:%M}. On each of them:\n",
             soft_wrap=True,
         )
-        out.print(f"    echo {invitation.token} | ./bentpipe worker {address}\n", soft_wrap=True, markup=False)
-        out.print(f"Then, on this host: ./bentpipe run --on {address} …", soft_wrap=True)
+        out.print(f"    echo {invitation.token} | ./bentpipe worker {address}\n", markup=False)
+        out.print(f"Then, on this host: ./bentpipe run --on {address} …")
 
     try:
         asyncio.run(schedule(address, invitation, ready=ready))
@@ -209,7 +209,7 @@ def join(options: JobOptions, address: str, lanes: int | None) -> None:
     setup.connect(assume_yes=options.yes, console=out)
 
     def say(sentence: str) -> None:
-        out.print(escape(sentence), soft_wrap=True)
+        out.print(escape(sentence))
 
     scratch = LOGS / ".workers" / "guests"  # disks of guests; only one process may use this folder
 
@@ -296,7 +296,7 @@ def run(path: Path) -> None:
     work = NightWork(night=_load_night(path), logs=LOGS, site=SITE, say=lambda text: out.print(escape(text)))
     record = work.run()
     for line in record.news:
-        out.print(escape(line), soft_wrap=True)
+        out.print(escape(line))
     sys.exit(0 if all(stage.state is NightState.DONE for stage in record.stages) else 3)
 
 
@@ -316,14 +316,14 @@ def status(path: Path) -> None:
     else:
         out.print(_table(records[:_SHOWN]))
         for line in records[0].news:
-            out.print(escape(line), soft_wrap=True)
+            out.print(escape(line))
     installed = (SYSTEMD / unit_names(loaded)[1]).is_file()
     if installed:
         begins = f"The next night begins at {loaded.at:%H:%M}."
     else:
         begins = "No timer is installed: ./bentpipe night install writes one."
     free = shutil.disk_usage(LOGS if LOGS.is_dir() else LOGS.parent).free
-    out.print(f"{begins} {free / 1e9:.1f} GB are free below {LOGS}.", soft_wrap=True)
+    out.print(f"{begins} {free / 1e9:.1f} GB are free below {LOGS}.", markup=False)
 
 
 def _table(records: list[NightRecord]) -> Table:
@@ -362,8 +362,8 @@ def install_(path: Path, folder: Path, cron: bool) -> None:
         click.echo(cron_line(loaded, path))
         return
     for unit in install(loaded, path, folder):
-        out.print(f"{unit}")
-    out.print(f"Next: systemctl daemon-reload && systemctl enable --now {unit_names(loaded)[1]}", soft_wrap=True)
+        out.print(f"{unit}", markup=False)
+    out.print(f"Next: systemctl daemon-reload && systemctl enable --now {unit_names(loaded)[1]}")
 
 
 # The command `ci`: compares two builds of a stack.
@@ -390,5 +390,5 @@ def ci(options: BuildOptions) -> None:
         with options.summary.open("a", encoding="utf-8") as file:
             file.write(report.markdown())
     for text in (report.markdown(), *map(str, paths)):
-        out.print(text, soft_wrap=True, markup=False)
+        out.print(text, markup=False)
     sys.exit(report.verdict.value)

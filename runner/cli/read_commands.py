@@ -190,7 +190,7 @@ def show(name: str) -> None:
     folder, result = stored_result(name)
     case, artifacts = folder.run.cases.get(result.job.case_link), folder.artifacts(result.job)
     printing.show_result(out, result, case, load_evidence(artifacts), artifacts)
-    out.print(f"files: {artifacts.folder}")
+    out.print(f"files: {artifacts.folder}", markup=False)
 
 
 @main.command("packets")
@@ -216,7 +216,7 @@ def packets_(options: JobOptions, name: str, display_filter: str, vantage: str, 
         click.echo(printable(line.decode(errors="replace").rstrip("\n")))
     if not found:
         matching = f" match '{printable(display_filter)}'" if display_filter else ""
-        err.print(f"No packets at the {vantage}{matching}.", markup=False, soft_wrap=True)
+        err.print(f"No packets at the {vantage}{matching}.", markup=False)
 
 
 @main.command("rules")
@@ -334,7 +334,7 @@ def compare_(
 def _show_clocks(first: RunFolder, second: RunFolder) -> None:
     comparison = clocks.across_clocks(first, second)
     for sentence in clocks.sentences(comparison):
-        out.print(sentence, soft_wrap=True, markup=False)
+        out.print(sentence, markup=False)
     out.print(clocks.table(comparison))
 
 
@@ -392,7 +392,9 @@ def export_(name: str, target: Path) -> None:
     """Write all results of a run, without packets, into one compressed file."""
     count = export_results(RunFolder.open(run_path(name)), target)
     size = target.stat().st_size
-    out.print(f"{target}: {format_count(count, 'result')}, {size:,} B. `./bentpipe import {target}` reads it.")
+    out.print(
+        f"{target}: {format_count(count, 'result')}, {size:,} B. `./bentpipe import {target}` reads it.", markup=False
+    )
 
 
 @main.command("import")
@@ -454,7 +456,7 @@ def link_trace(table: Path | None, save: Path | None, **files: Any) -> None:
         out.print(f"  {name:<18} {low} to {high}, mean {mean}")
     if save is not None:
         write_trace(trace, save)
-        out.print(f"{save}: --link trace={save} replays it.", soft_wrap=True)
+        out.print(f"{save}: --link trace={save} replays it.", markup=False)
 
 
 def _trace_of(table: Path | None, files: dict[str, Any]) -> LinkTrace:

@@ -85,9 +85,9 @@ def plan_(options: MatrixOptions) -> None:
         soft_wrap=True,
     )
     if not selection.real:
-        out.print(_clock_sentence(auto, todo, options.clock, pace), soft_wrap=True)
+        out.print(_clock_sentence(auto, todo, options.clock, pace))
     for sentence in (*_other_protocols(run, todo), *selection.doubts):
-        out.print(sentence, soft_wrap=True)
+        out.print(sentence)
     if selection.real:
         from runner.places.links.real_links import Ledger, link_plans
 
@@ -95,7 +95,7 @@ def plan_(options: MatrixOptions) -> None:
         out.print("", printing.links_table(plans), sep="\n")
         for plan in plans:
             for sentence in plan.sentences:
-                out.print(sentence, soft_wrap=True)
+                out.print(sentence)
 
 
 def _clock_sentence(auto: Run, todo: tuple[Job, ...], clock: str | None, pace: Mapping[str, float]) -> str:
@@ -137,7 +137,7 @@ def run(options: MatrixOptions) -> None:
         from runner.cli.read_commands import between_sentences
 
         for sentence in between_sentences([run_path(repetition.name) for repetition in repeated]):
-            out.print(sentence, soft_wrap=True)
+            out.print(sentence)
     failed = any(result.outcome is Outcome.FAILED or result.violations for result in results)
     undecided = any(result.outcome is Outcome.ERROR for result in results)
     sys.exit((1 if failed else 3 if undecided else 0) if options.strict else 0)
@@ -160,7 +160,7 @@ def _run_twice(options: MatrixOptions) -> bool:
     matrix.run_matrix(matrix.again(options, first.run), out=out, err=err)
     comparisons = list(matrix.compare_packets(first, RunFolder.open(run_path(f"{options.name}-again"))))
     for sentence in matrix.sentences(comparisons):
-        out.print(sentence, soft_wrap=True, markup=False)
+        out.print(sentence, markup=False)
     return all(comparison.same is not False for comparison in comparisons)
 
 
@@ -245,4 +245,4 @@ def demo(options: MatrixOptions) -> None:
     results = run_matrix(options, out=out, err=err)
     page = draw_site([RunFolder.open(run_path(options.name))], SITE)
     good = sum(result.outcome is Outcome.SUCCEEDED for result in results.values())
-    out.print(f"\n{good} of {len(results)} jobs succeeded. The matrix: {page} (or: ./bentpipe serve)")
+    out.print(f"\n{good} of {len(results)} jobs succeeded. The matrix: {page} (or: ./bentpipe serve)", markup=False)

@@ -1,9 +1,11 @@
 """Traces of links: reads them, and makes them of measurements."""
 
 import csv
+import errno
 import gzip
 import io
 import json
+import os
 import re
 import zlib
 from bisect import bisect_left, bisect_right
@@ -166,7 +168,7 @@ def write_trace(trace: LinkTrace, path: Path) -> None:
             writer.writerow(table)
             writer.writerows([f"{value:.9g}" for value in row] for row in zip(*table.values(), strict=True))
     except OSError as error:
-        raise UsageError(f"{path} can't be written: {error.strerror}.") from error
+        raise UsageError(f"{path} can't be written: {os.strerror(error.errno or errno.EIO)}.") from error
 
 
 def checked(path: Path, trace: LinkTrace) -> LinkTrace:

@@ -62,7 +62,7 @@ def render(
     try:
         _draw([StoredRun.of(folder) for folder in ordered], target, nights or {}, progress or (lambda _: None))
     except OSError as error:
-        reason = "not all files could be copied" if isinstance(error, shutil.Error) else error.strerror or error
+        reason = error.args[0][0][2].partition("] ")[2] if isinstance(error, shutil.Error) else error.strerror or error
         raise UsageError(f"The site can't be written to {target}: {reason}.") from error
 
 

@@ -63,3 +63,30 @@ def test_a_run_that_names_no_stacks_says_its_size_and_asks(typed: str) -> None:
     assert (done.returncode, done.stderr.count("Start them?"), "Traceback" in done.stderr) == (3, 1, False)
     assert re.search(r"^This adds \d{3} jobs of \d+ clients and \d+ servers: about ", done.stdout)
     assert "--client, --case and --iterations select fewer jobs" in done.stdout
+
+
+def test_a_closed_output_and_a_reader_that_ends_leave_no_traceback() -> None:
+    program = f"{sys.executable} -m runner"
+    script = f"{program} --help <&- >&-; echo $?; {program} rules | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("0\n3\n", "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("show", f"{'x' * 300}/a/b/1"),
+        ("analyse", "x" * 300),
+        ("import", "x" * 300),
+        ("export", RUN, "--results", f"/tmp/{'x' * 250}"),
+        ("render", RUN, "--out", "x" * 300),
+        ("serve", "--site", "x" * 300),
+        ("plan", "--links", "x" * 300, "--link", "astra"),
+    ],
+    ids=lambda arguments: str(arguments[0]),
+)
+def test_a_name_that_is_too_long_is_one_sentence(arguments: tuple[str, ...]) -> None:
+    done = bentpipe(*arguments, **ELSEWHERE)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "xxx" in done.stderr
+    assert "File name too long." in done.stderr
