@@ -342,7 +342,7 @@ def _merge(pieces: Iterable[str], sessions: dict[bytes, Session], log: KeyLog, *
     counts: dict[tuple[bytes, str], int] = {}
     # Two writers of one file can leave a hole of NUL bytes between two lines.
     for line in (line for piece in pieces for line in piece.replace("\0", "\n").splitlines()):
-        words = line.split()
+        words = line.split()[-3:]  # a program's log has words before them
         log.lines += bool(words)
         if len(words) != 3 or words[0].removeprefix("QUIC_") not in _LABELS:  # the prefix of early drafts
             log.of_tls12 += len(words) == 3 and words[0] == "CLIENT_RANDOM"

@@ -122,7 +122,15 @@ class _FrameReader:
             raise _Other(f"more than {_MOST_HEADERS} headers before IP")
 
     def _ethernet(self, at: int) -> int:
-        return self._ethertype(self._number(at + 12, 2), at + ETHERNET_HEADER)
+        try:
+            return self._ethertype(self._number(at + 12, 2), at + ETHERNET_HEADER)
+        except _Other:
+            # Drivers of mobile modems deliver IP packets without the Ethernet header that they announce.
+            length = {4: self._number(at + 2, 2), 6: 40 + self._number(at + 4, 2)}.get(self._number(at, 1) >> 4)
+            if not self._tunnels or length != self._end - at:
+                raise
+        self._enter("no Ethernet header")
+        return self._ip(at)
 
     def _ethertype(self, ethertype: int, at: int) -> int:
         """Position of the IP header when a header before `at` has this EtherType or IEEE 802.3 length."""

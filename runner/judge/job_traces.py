@@ -35,6 +35,7 @@ from runner.trace.establish import facts
 from runner.trace.plots import series
 from runner.trace.recording import Ints, Recording, Vantage
 from runner.trace.streams import Transfer
+from runner.units import format_count
 
 # Decides whether the evidence suffices for a verdict. An unreadable packet proves nothing for or against an
 # endpoint.
@@ -284,14 +285,14 @@ def _against_the_truth(
         elif held > carried and (twice := _twice(vantage, sender)):
             yield (
                 f"the capture at the {vantage.role} has {held} packets of the {vantage.role if own else other}, but "
-                f"the link carried {carried}: {twice} QUIC packets are recorded twice"
+                f"the link carried {carried}: {format_count(twice, 'QUIC packet')} recorded twice"
             )
 
 
 def _without_a_truth(recording: Recording, vantage: Vantage, end: int, evidence: Evidence) -> str:
     """What a capture lacks, or holds twice, by its own contents, by the other capture, and by the received files."""
     if twice := _recorded_twice(recording, vantage, end):
-        whose = f"{twice} QUIC packets of the {vantage.role} twice"
+        whose = f"{format_count(twice, 'QUIC packet')} of the {vantage.role} twice"
         return f"the capture at the {vantage.role} has {whose}, which arrived once"
     for row in (row.client if end == CLIENT else row.server for row in recording.connections):
         if row is not None and not row["client_hello_count"]:

@@ -8,6 +8,7 @@ from runner.decode.columns import MTU, NULL
 from runner.decode.wire import FRAME_NAMES, varint
 from runner.judge.rules.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, SPACE_NAMES, Broken, Capture, Side
 from runner.trace.recording import APPLICATION, Bools, Ints, find
+from runner.units import format_count
 
 # Packets: their numbers, headers and sizes, and the frames that they may contain (RFC 9000 §12, §14, §17).
 
@@ -37,7 +38,8 @@ def numbers(side: Side) -> Iterator[Broken]:
                 first = part[np.flatnonzero(number == number[again[0]])[:2]]
                 yield Broken(
                     rule="rfc9000-12.3-number-reused",
-                    actual=f"{len(again)} numbers are used twice, the first is {name} packet {number[again[0]]}",
+                    actual=f"{format_count(len(again), 'number')} used twice, "
+                    f"the first is {name} packet {number[again[0]]}",
                     packets=shown(first),
                 )
                 continue
@@ -46,7 +48,7 @@ def numbers(side: Side) -> Iterator[Broken]:
                 yield Broken(
                     rule="rfc9000-12.3-number-not-increasing",
                     actual=f"{name} packet {number[back[0] + 1]} was sent after packet {number[back[0]]}; "
-                    f"{len(back)} packets have a lower number than the packet before",
+                    f"{format_count(len(back), 'packet')} with a lower number than the packet before",
                     packets=shown(part[back[0] : back[0] + 2]),
                 )
 
@@ -90,7 +92,9 @@ def payloads(side: Side) -> Iterator[Broken]:
     empty = numbered[~capture.framed[numbered]]
     if len(empty):
         yield Broken(
-            rule="rfc9000-12.4-empty-payload", actual=f"{len(empty)} packets without a frame", packets=shown(empty)
+            rule="rfc9000-12.4-empty-payload",
+            actual=f"{format_count(len(empty), 'packet')} without a frame",
+            packets=shown(empty),
         )
     found: dict[str, Broken] = {}
     for row in side.frames("unknown"):
@@ -186,7 +190,7 @@ def headers(side: Side) -> Iterator[Broken]:
         if len(wrong):
             yield Broken(
                 rule=f"rfc9000-{rule}",
-                actual=f"{len(wrong)} packets with reserved bits that are not 0",
+                actual=f"{format_count(len(wrong), 'packet')} with reserved bits that are not 0",
                 packets=shown(wrong),
             )
     yield from _fixed_bits(side, rows[first_byte & 0x40 == 0])

@@ -87,6 +87,7 @@ HEADERS = {
     "IPv4 in IPv6 with options": (1, _in_ip(6, 60, "0400 0401040100 00"), {"IP in IP"}),
     "VLAN in cooked": (113, _framed("0000 0000 8100 0001 0800", after=12), {"VLAN"}),
     "PPP on a serial line": (50, lambda record: bytes.fromhex("0f000800") + record.ip, set()),
+    "IP without Ethernet": (1, lambda record: record.ip, {"no Ethernet header"}),
     "PPPoE without Ethernet": (51, lambda record: bytes.fromhex("1100 0001 0500 0021") + record.ip, set()),
 }
 
@@ -217,6 +218,7 @@ def test_key_logs_of_any_size_and_encoding_are_read(tmp_path: Path) -> None:
     assert undecrypted(_with_key_log(tmp_path, filler + secrets)) == []
     assert undecrypted(_with_key_log(tmp_path, b"\xef\xbb\xbf" + secrets)) == []
     assert undecrypted(_with_key_log(tmp_path, secrets.replace(b"\n", b"\n" + bytes(40), 1))) == []
+    assert undecrypted(_with_key_log(tmp_path, b"DEBUG rustls: " + secrets.replace(b"\n", b"\n10:59 "))) == []
     for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
         trace = _with_key_log(tmp_path, secrets.decode().encode(encoding))
         assert undecrypted(trace) == []
