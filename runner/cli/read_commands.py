@@ -30,7 +30,7 @@ from runner.nights.night import night_schema
 from runner.paths import LOGS
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, implementations_schema, load_catalog
-from runner.plan.choice import split
+from runner.plan.choice import declaration, split
 from runner.plan.link_traces import (
     LinkTrace,
     Measurement,
@@ -43,7 +43,7 @@ from runner.plan.link_traces import (
     read_trace,
     write_trace,
 )
-from runner.plan.links import declaration, emulated_links_schema, links_schema
+from runner.plan.links import emulated_links_schema, links_schema
 from runner.plan.options import JobOptions
 from runner.store import runs as store
 from runner.store.runs import RunFolder, find_runs, load_evidence, run_path, stored_result

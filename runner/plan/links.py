@@ -30,14 +30,12 @@ from runner.model.link import (
     RemoteHost,
     SegmentRecord,
 )
-from runner.model.run import CaseRecord, Pause
+from runner.model.run import Pause
 from runner.model.stack import Role, same_fields
 from runner.paths import HOME, LINKS_FILE
-from runner.plan.catalog import Catalog, read_as
+from runner.plan.catalog import read_as
 from runner.plan.link_traces import LinkTrace, read_mahimahi, read_trace, with_trace
-from testcases.base import Case
 from testcases.links import LINKS
-from testcases.measurements import measurement
 
 # Reads and validates links.json: hosts that are reached over SSH, and the real links to these hosts.
 
@@ -575,63 +573,6 @@ _KEYS: dict[str, Parser] = {
     **dict.fromkeys((*_FILES, "loop"), str),
     **{name: _PARSERS[unit] for name, unit in _UNITS.items() if name != "delay"},
 }
-
-
-# Makes a measurement for each real link. Pure.
-
-
-def with_measurements(catalog: Catalog, links: Iterable[RealLink]) -> Catalog:
-    """The catalogue with a measurement for each link. A measurement that is declared with the link's name is kept. For
-    other links a measurement is made from links.json."""
-    cases = dict(catalog.cases)
-    for link in links:
-        if link.name in catalog.cases:
-            if not catalog.cases[link.name].is_real:
-                raise UsageError(
-                    f"links.json, link '{link.name}': that is the name of a test case: give the link another name."
-                )
-            continue
-        case = measurement_of(link)
-        taken = {known.abbreviation.lower(): known.name for known in cases.values()}
-        if other := taken.get(case.abbreviation.lower()):
-            raise UsageError(
-                f"links.json, link '{link.name}': its abbreviation {case.abbreviation} is also that of {other}: "
-                "give the link another `abbreviation`."
-            )
-        cases[link.name] = case
-    return replace(catalog, cases=cases)
-
-
-def measurement_of(link: RealLink) -> Case:
-    """A measurement of 10 MiB over this link, with the number of iterations in links.json."""
-    access = " ".join(filter(None, (link.provider, link.tariff))) or link.name
-    return measurement(
-        name=link.name,
-        abbreviation=link.abbreviation or link.name.replace("-", "")[:4].upper(),
-        description=f"10 MiB over {access}, a real link.",
-        link=LinkRecord.advertised(link.name.upper(), link.forward_rate, link.return_rate, source="links.json"),
-        timeout=link.timeout,
-        iterations=link.iterations,
-    )
-
-
-def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
-    """The declaration of a recorded case, which is needed to judge a job again; None when the declaration was deleted.
-    A measurement of a real link is made from the record, because this host's links.json may not have the link.
-    """
-    case = cases.get(record.declared or record.case)
-    if case is not None:
-        return replace(case, name=record.case, files=record.file_sizes)
-    if record.real_link is None:
-        return None
-    return measurement(
-        name=record.case,
-        abbreviation=record.abbreviation,
-        description=record.description,
-        link=replace(record.link, real=None),
-        timeout=record.timeout,
-        iterations=record.iterations,
-    )
 
 
 def real_record(link: RealLink) -> LinkRecord:

@@ -30,5 +30,6 @@ def test_an_image_meets_flights_in_both_roles(tmp_path: Path, monkeypatch: pytes
     }
     assert exit_code(met.results) == 1
     floods = [result.usage for result in met.results if result.flight == "flood-pings"]
-    assert all(usage is not None and usage.before > 1 << 20 and usage.most >= max(usage.after) for usage in floods)
+    for usage in floods:
+        assert usage is not None and usage.before > 1 << 20 and usage.most >= max(usage.after, default=0)
     assert (met.path / "hostile.json").is_file()

@@ -15,8 +15,7 @@ from runner.model.run import Job, Run
 from runner.places.links.real_links import RealLinks
 from runner.plan import jobs
 from runner.plan.catalog import Catalog
-from runner.plan.choice import iterations_of
-from runner.plan.links import with_measurements
+from runner.plan.choice import iterations_of, with_measurements
 from runner.store.runs import load_evidence
 from runner.tests.records import over_real, select
 

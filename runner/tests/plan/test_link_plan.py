@@ -12,7 +12,7 @@ from runner.model.link import LinkPlan, RealLink
 from runner.places.links.real_links import FIND_BYTES, Ledger, expected_volume, link_plans
 from runner.plan import jobs
 from runner.plan.catalog import Catalog
-from runner.plan.links import with_measurements
+from runner.plan.choice import with_measurements
 from runner.tests.links.test_volume import LINK
 from runner.tests.plan.test_links import GOOD
 from runner.tests.program import bentpipe
