@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from runner.compare.history import history
 from runner.compare.report import compare_vias
 from runner.errors import UsageError
 from runner.images.setup import require_tool
-from runner.model.result import Result
+from runner.model.result import Outcome, Result
 from runner.model.run import Job
 from runner.nights.night import night_schema
 from runner.paths import LOGS
@@ -190,6 +191,10 @@ def show(name: str) -> None:
     folder, result = stored_result(name)
     case, artifacts = folder.run.cases.get(result.job.case_link), folder.artifacts(result.job)
     printing.show_result(out, result, case, load_evidence(artifacts), artifacts)
+    if result.outcome is Outcome.ERROR:
+        run = folder.path.absolute()
+        again = shlex.quote(str(run.relative_to(LOGS) if run.is_relative_to(LOGS) else run))
+        out.print(f"run it again: ./bentpipe run --run {again} --retry error", markup=False, soft_wrap=True)
     out.print(f"files: {artifacts.folder}", markup=False)
 
 

@@ -1,6 +1,8 @@
 """Output that can't be written or encoded: at most one sentence, never a traceback."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +57,15 @@ def test_any_encoding_prints_everything(name: str, encoding: str, errors: str) -
     assert "Traceback" not in done.stderr
     assert done.returncode in ((2,) if name == "wrong" else (0, 1)), done.stderr
     assert name == "wrong" or done.stdout
+
+
+def test_show_tells_how_to_run_an_error_again(tmp_path: Path) -> None:
+    run = tmp_path / "a run"
+    shutil.copytree(RECORDINGS / "pairs", run)
+    path = run / "quic-go_quinn/handshake/1/result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "outcome": "error"}))
+    assert f"./bentpipe run --run '{run}' --retry error" in bentpipe("show", str(path.parent)).stdout
+    assert "--retry" not in bentpipe(*COMMANDS["show"]).stdout
 
 
 @pytest.mark.parametrize("typed", ["n\n", "\x04"], ids=["no", "Ctrl-D"])
