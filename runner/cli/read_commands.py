@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -398,7 +399,8 @@ def export_(name: str, target: Path) -> None:
     count = export_results(RunFolder.open(run_path(name)), target)
     size = target.stat().st_size
     out.print(
-        f"{target}: {format_count(count, 'result')}, {size:,} B. `./bentpipe import {target}` reads it.", markup=False
+        f"{target}: {format_count(count, 'result')}, {size:,} B. `./bentpipe import {quote(str(target))}` reads it.",
+        markup=False,
     )
 
 
@@ -461,7 +463,7 @@ def link_trace(table: Path | None, save: Path | None, **files: Any) -> None:
         out.print(f"  {name:<18} {low} to {high}, mean {mean}")
     if save is not None:
         write_trace(trace, save)
-        out.print(f"{save}: --link trace={save} replays it.", markup=False)
+        out.print(f"{save}: --link {quote(f'trace={save}')} replays it.", markup=False)
 
 
 def _trace_of(table: Path | None, files: dict[str, Any]) -> LinkTrace:
