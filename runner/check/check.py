@@ -525,16 +525,17 @@ def _run(trial: Trial, candidate: Candidate, cases: tuple[str, ...]) -> None:
     first = candidate.jobs([case for case in cases if case in FIRST_CASES], most=1)
     if candidate.facts is not None and trial.place.unprobed:
         say(trial.place.unprobed)
-    trial.probe(first)
-    trial.run(first)
-    passed = _passed(candidate)
-    for role in candidate.entry.roles:
-        if role not in passed:
-            say(f"As {role.value} it supports neither {' nor '.join(FIRST_CASES)}, so no case runs in this role.")
-        elif not passed[role]:
-            say(f"As {role.value} it {_ending(candidate, role)} its first case, so its other cases don't run.")
-    only_http3 = (WIRE_NAMES[HTTP3],)
-    candidate.limit({role: only_http3 if names == {"http3"} else () for role, names in passed.items() if names})
+    trial.probe(first or candidate.jobs(cases, most=1))
+    if first:
+        trial.run(first)
+        passed = _passed(candidate)
+        for role in candidate.entry.roles:
+            if role not in passed:
+                say(f"As {role.value} it supports neither {' nor '.join(FIRST_CASES)}, so no case runs in this role.")
+            elif not passed[role]:
+                say(f"As {role.value} it {_ending(candidate, role)} its first case, so its other cases don't run.")
+        only_http3 = (WIRE_NAMES[HTTP3],)
+        candidate.limit({role: only_http3 if names == {"http3"} else () for role, names in passed.items() if names})
     # The longest jobs start first: otherwise they would still run when other lanes are already idle.
     # Measurements come last, because fewer lanes may be open during measurements.
     jobs = candidate.jobs(cases, most=PEERS_A_CASE)
