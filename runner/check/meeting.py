@@ -202,7 +202,7 @@ def meet_all(
         todo = {_job(stack, batch, number): batch for number, batch in enumerate(batches(flights, roles), start=1)}
         facts = image_facts(engine.connect(), stack.image)
         candidate = Candidate.create(
-            LOGS / "checks" / f"{options.run or f'hostile-{started}'}-{stack.name}",
+            folder_of(options.run or f"hostile-{started}", stack.name, alone=len(stacks) == 1),
             stack,
             catalog=with_stack(catalog, PEER),
             peers=(PEER.name,),
@@ -216,6 +216,12 @@ def meet_all(
         meeting = Meeting(trial, flights, command=facts.command, rows=rows, out=out)
         meeting.meet(todo)
         yield meeting
+
+
+def folder_of(run: str, stack: str, *, alone: bool) -> Path:
+    """The folder of a stack's meeting: in logs/checks, or the folder that `run` names. `alone`: no other stack meets
+    the peer."""
+    return Path(run) if alone and "/" in run else LOGS / "checks" / f"{run}-{stack}"
 
 
 def _job(stack: Implementation, batch: Batch, number: int) -> Job:

@@ -23,7 +23,7 @@ from runner.check.flight_verdicts import (
     read_usage,
 )
 from runner.check.flights import PAGE, load_flights, page
-from runner.check.meeting import _WATCH, PEER, Batch, Meeting, batches, exit_code, markdown, select_flights
+from runner.check.meeting import _WATCH, PEER, Batch, Meeting, batches, exit_code, folder_of, markdown, select_flights
 from runner.decode.tables import decode_capture
 from runner.errors import UsageError
 from runner.judge.rules.rule_table import BY_ID
@@ -658,3 +658,9 @@ def test_a_client_that_fails_with_an_honest_peer_meets_no_flight(tmp_path: Path,
     log = [{"flight": "", "exit": code}]
     results = judge_flights([FLIGHTS["no-frame"]], Role.CLIENT, log=log, capture=tmp_path, key_logs=[])
     assert _one(results).verdict == verdict
+
+
+def test_one_stack_meets_the_peer_in_the_folder_that_run_names() -> None:
+    assert folder_of("/tmp/report", "quinn", alone=True) == Path("/tmp/report")
+    assert folder_of("night", "quinn", alone=True).parts[-3:] == ("logs", "checks", "night-quinn")
+    assert folder_of("/tmp/report", "quinn", alone=False) == Path("/tmp/report-quinn")
