@@ -24,7 +24,8 @@ def test_this_host_can_run_jobs() -> None:
     setup.require(doctor.examine_host())
 
 
-def test_every_check_has_a_name_of_its_own_and_a_fix() -> None:
+def test_every_check_has_a_name_of_its_own_and_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_TRIAL_SECONDS", 600.0)  # on a busy host the kernel is not tried, in one check
     checks = doctor.examine_host()
     assert len({check.name for check in checks}) == len(checks)
     assert all(check.fix.endswith(".") for check in checks)
