@@ -38,7 +38,7 @@ def test_names_in_a_capture_are_printed() -> None:
         **dict.fromkeys(("client_ip", "server_ip"), "192.0.2.1"),
         **dict.fromkeys(("client_port", "server_port"), 443),
         **{"version": 1, "alpn": HOSTILE, "suite": None, "sni": HOSTILE, "retry": False, "resumed": False},
-        **{"connection": 0, "original_version": 1, "odcid": None},
+        **{"connection": 0, "original_version": 1, "odcid": None, "negotiated_versions": []},
     }
     counts = dict.fromkeys(("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"), 0)
     document = {**counts, "connections": [connection], "invariants": [], "link_type": "RAW", "headers": {}}
