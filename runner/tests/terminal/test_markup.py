@@ -34,7 +34,7 @@ def test_a_crossing_prints_its_texts(console: Console) -> None:
 
 
 def test_names_in_a_capture_are_printed() -> None:
-    connection = {
+    connection: dict[str, object] = {
         **dict.fromkeys(("client_ip", "server_ip"), "192.0.2.1"),
         **dict.fromkeys(("client_port", "server_port"), 443),
         **{"version": 1, "alpn": HOSTILE, "suite": None, "sni": HOSTILE, "retry": False, "resumed": False},
