@@ -161,6 +161,8 @@ def judge_flights(
     tested endpoint. `usage`: memory and CPU time of the endpoint. Flights that are not in the log are left out."""
     sent = [line for line in log if line.get("odcid")]
     ends = {line["flight"]: line for line in log if "exit" in line}
+    honest = [line for line in log if "exit" in line and not line["flight"]]
+    ends |= {"": line for line in honest if not line["exit"]}  # the last that succeeded
     if code := ends.get("", {}).get("exit"):
         return [_not_met(flight, role, code) for flight in flights]
     packets = _Packets(capture, key_logs) if sent else None

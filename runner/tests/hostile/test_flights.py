@@ -658,6 +658,9 @@ def test_a_client_that_fails_with_an_honest_peer_meets_no_flight(tmp_path: Path,
     log = [{"flight": "", "exit": code}]
     results = judge_flights([FLIGHTS["no-frame"]], Role.CLIENT, log=log, capture=tmp_path, key_logs=[])
     assert _one(results).verdict == verdict
+    log = [{"flight": "", "exit": 0}, *log, {"flight": "no-frame", "exit": 3}]
+    results = judge_flights([FLIGHTS["no-frame"]], Role.CLIENT, log=log, capture=tmp_path, key_logs=[])
+    assert _one(results).why == "the client made no connection"
 
 
 def test_one_stack_meets_the_peer_in_the_folder_that_run_names() -> None:
