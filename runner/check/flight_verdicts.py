@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ _PAGE, _TICKS = 4096, 100  # bytes of a page, clock ticks of a second (proc(5))
 _MOST_SAMPLES = 100_000
 # No RFC names a limit of memory or CPU time, so more than this is a note, never a failure.
 _GROWTH, _GROWTH_PER_BYTE = 64 * MIB, 64
-_KEPT = 16 * MIB  # that the second flood adds to what the first one left
+_KEPT = 32 * MIB  # that the second flood adds to what the first one left
 _MOST_CPU = 1.0  # seconds
 
 
@@ -70,7 +71,7 @@ class FloodCost:
     before: int
     most: int
     after: tuple[int, ...]  # after each of two meetings; nothing for a client, which ends
-    cpu_s: float | None  # of the first meeting; None in virtual time, where CPU work takes no time
+    cpu_s: float | None  # of the cheaper meeting; None in virtual time, where CPU work takes no time
     datagrams: int  # that came from the port of the flood, from its first one to its last one
     sent: int  # their bytes
 
@@ -139,13 +140,13 @@ def read_usage(path: Path) -> list[Sample]:
 
 
 def _spent(samples: Sequence[Sample], times: Sequence[float]) -> tuple[int, list[int], float] | None:
-    """The most memory between the first and the last of `times`, the memory at each of them, the CPU time between the
-    first two. None without samples."""
+    """The most memory between the first and the last of `times`, the memory at each of them, the least CPU time between
+    two of them: a JVM compiles in the first meeting. None without samples."""
     within = [memory for at, memory, _ in samples if times[0] <= at <= times[-1]]
     if not within:
         return None
     last = [max((each for each in samples if each[0] <= at), default=samples[0]) for at in times]
-    return max(within), [memory for _, memory, _ in last], last[1][2] - last[0][2]
+    return max(within), [memory for _, memory, _ in last], min(b[2] - a[2] for a, b in pairwise(last))
 
 
 def judge_flights(
@@ -161,8 +162,8 @@ def judge_flights(
     tested endpoint. `usage`: memory and CPU time of the endpoint. Flights that are not in the log are left out."""
     sent = [line for line in log if line.get("odcid")]
     ends = {line["flight"]: line for line in log if "exit" in line}
-    honest = [line for line in log if "exit" in line and not line["flight"]]
-    ends |= {"": line for line in honest if not line["exit"]}  # the last that succeeded
+    honest = [line for line in log if "exit" in line and not line["flight"] and not line["exit"]]
+    ends |= {"": honest[-1]} if honest else {}  # a floods' second honest client may fail
     if code := ends.get("", {}).get("exit"):
         return [_not_met(flight, role, code) for flight in flights]
     packets = _Packets(capture, key_logs) if sent else None

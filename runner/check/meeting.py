@@ -133,7 +133,7 @@ LIMIT=40
 watch & watcher=$!
 meet honest 1 "$@" && [[ $answer == + ]] || { SLOTS=0 SECONDS=0; meet honest 0 "$@"; } || exit $code
 LIMIT=$((LIMIT_EACH + SECONDS * (SLOTS ? SLOTS : 1) + 20))
-[[ $ALONE ]] && meet honest $((SLOTS > 0)) "$@"  # with which floods are compared: a JVM's first process keeps its classes
+[[ $ALONE ]] && meet honest $((SLOTS > 0)) "$@" # for comparison; the first process of a JVM has stored its classes
 for flight in $ALONE; do meet $flight $((SLOTS > 0)) "$@"; done
 kill $watcher
 ((LIMIT -= 20))
