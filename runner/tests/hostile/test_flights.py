@@ -358,7 +358,7 @@ def test_a_flood_is_measured(tmp_path: Path, role: Role) -> None:
     [
         ([(0.0, 0, 0.0), (0.1, 100 * _MIB, 0.0)], "grew by 100 MiB"),
         ([(0.0, 0, 0.0), (0.1, 0, 4.0), (1.2, 0, 7.0)], "3.0 CPU seconds"),
-        ([(0.0, 0, 0.0), (0.1, 8 * _MIB, 0.0), (1.1, 30 * _MIB, 0.0)], "22 MiB more than the first"),
+        ([(0.0, 0, 0.0), (0.1, 8 * _MIB, 0.0), (1.1, 50 * _MIB, 0.0)], "42 MiB more than the first"),
     ],
 )
 def test_unusual_cost_of_a_flood_is_a_note(tmp_path: Path, samples: list[Sample], why: str) -> None:
