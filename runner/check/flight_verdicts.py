@@ -162,8 +162,8 @@ def judge_flights(
     tested endpoint. `usage`: memory and CPU time of the endpoint. Flights that are not in the log are left out."""
     sent = [line for line in log if line.get("odcid")]
     ends = {line["flight"]: line for line in log if "exit" in line}
-    honest = [line for line in log if "exit" in line and not line["flight"] and not line["exit"]]
-    ends |= {"": honest[-1]} if honest else {}  # a floods' second honest client may fail
+    succeeded = [line for line in log if "exit" in line and not line["flight"] and not line["exit"]]
+    ends |= {"": succeeded[-1]} if succeeded else {}  # the second honest client may fail
     if code := ends.get("", {}).get("exit"):
         return [_not_met(flight, role, code) for flight in flights]
     packets = _Packets(capture, key_logs) if sent else None
