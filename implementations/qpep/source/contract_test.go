@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"bentpipe/carrier"
+	"bentpipe/carrier/harness"
 )
 
 // environment has the variables that the runner sets by the contract of endpoints, and those of the test.
@@ -37,10 +37,7 @@ func TestEndpointContract(t *testing.T) {
 			for _, name := range []string{"one", "two"} {
 				must(t, os.WriteFile(filepath.Join(www, name), content, 0o600))
 			}
-			socket, err := net.ListenPacket("udp", "127.0.0.1:0")
-			must(t, err)
-			address := socket.LocalAddr().String()
-			must(t, socket.Close())
+			address := harness.Address()
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan int, 1)
 			go func() {

@@ -38,13 +38,7 @@ type middlebox struct {
 
 func newMiddlebox(t testing.TB) *middlebox {
 	t.Helper()
-	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
-	must(t, err)
-	defer udp.Close()
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer tcp.Close()
-	return &middlebox{keys: keys(t), gateway: udp.LocalAddr().String(), terminal: tcp.Addr().String()}
+	return &middlebox{keys: keys(t), gateway: harness.Address(), terminal: harness.Address()}
 }
 
 // Every side has an idle time-out that a test can wait for.
@@ -69,6 +63,7 @@ func spawn(t testing.TB, arguments []string) *exec.Cmd {
 	self, err := os.Executable()
 	must(t, err)
 	side := exec.Command(self)
+	side.Stderr = os.Stderr
 	side.Env = append(os.Environ(), commandVariable+"="+strings.Join(append(arguments, "-ready", ready), "\n"))
 	must(t, side.Start())
 	t.Cleanup(func() { _ = side.Process.Kill(); _ = side.Wait() })

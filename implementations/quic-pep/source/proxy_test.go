@@ -37,10 +37,7 @@ func chain(t *testing.T, folder, server string, extra ...string) string {
 // start runs a hop and returns its address.
 func start(t *testing.T, arguments []string) string {
 	t.Helper()
-	socket, err := net.ListenPacket("udp", "127.0.0.1:0")
-	must(t, err)
-	address := socket.LocalAddr().String()
-	must(t, socket.Close())
+	address := harness.Address()
 	harness.Start(t, program, append(arguments, "-listen", address))
 	return address
 }

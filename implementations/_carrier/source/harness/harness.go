@@ -10,10 +10,12 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,6 +42,15 @@ func Keys(t testing.TB) string {
 		certificate(t, folder, name, ca, caKey)
 	}
 	return folder
+}
+
+var addresses atomic.Uint32
+
+// Address returns an address that nobody else uses: a loopback address of its own, and a port below those that the kernel
+// gives to sockets. A port that was only free a moment ago can be taken by a parallel test.
+func Address() string {
+	n := addresses.Add(1)
+	return fmt.Sprintf("127.1.%d.%d:4433", n>>8&0xff, n&0xff)
 }
 
 func certificate(t testing.TB, folder, name string, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
