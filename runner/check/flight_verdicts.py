@@ -5,6 +5,7 @@ followed. What the endpoint did is read from its packets.
 """
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -52,7 +53,8 @@ _TIMED_OUT = 124  # exit code of `timeout`
 UNSUPPORTED_CODE = 127
 """Exit code of an endpoint that does not support its test case."""
 _HEADERS = 1  # type of the HTTP/3 frame
-_PAGE, _TICKS = 4096, 100  # bytes of a page, clock ticks of a second (proc(5))
+# Bytes of a page, clock ticks of a second (proc(5)); the tested endpoint runs on this host.
+_PAGE, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 _MOST_SAMPLES = 100_000
 # No RFC names a limit of memory or CPU time, so more than this is a note, never a failure.
 _GROWTH, _GROWTH_PER_BYTE = 64 * MIB, 64

@@ -31,8 +31,8 @@ from runner.model.run import Job
 from runner.nights.night import night_schema
 from runner.paths import LOGS
 from runner.plan import jobs
-from runner.plan.catalog import Catalog, implementations_schema, load_catalog
-from runner.plan.choice import declaration, split
+from runner.plan.catalog import Catalog, declaration, implementations_schema, load_catalog
+from runner.plan.choice import split
 from runner.plan.link_traces import (
     LinkTrace,
     Measurement,

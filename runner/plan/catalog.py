@@ -6,8 +6,8 @@ import math
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,7 +16,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 import testcases
 from runner.errors import UsageError
 from runner.files import field_name, not_json, shown_value, wrong_field
-from runner.model.run import ClientKind, Kind, name_problem
+from runner.model.link import LinkRecord, RealLink
+from runner.model.run import CaseRecord, ClientKind, Kind, name_problem
 from runner.model.stack import (
     BOXES,
     FORMS,
@@ -31,6 +32,7 @@ from runner.model.stack import (
 from runner.paths import IMPLEMENTATIONS, ROOT
 from runner.units import UNPRINTABLE
 from testcases.base import Case
+from testcases.measurements import measurement
 
 CATALOG_SCHEMA = 1
 
@@ -360,4 +362,61 @@ def load_catalog(path: Path = IMPLEMENTATIONS) -> Catalog:
             for name, entry in boxes.items()
         },
         knobs={name: {knob: Knob.parse(text) for knob, text in entry.knobs.items()} for name, entry in boxes.items()},
+    )
+
+
+# Makes a measurement for each real link. Pure.
+
+
+def with_measurements(catalog: Catalog, links: Iterable[RealLink]) -> Catalog:
+    """The catalogue with a measurement for each link. A measurement that is declared with the link's name is kept. For
+    other links a measurement is made from links.json."""
+    cases = dict(catalog.cases)
+    for link in links:
+        if link.name in catalog.cases:
+            if not catalog.cases[link.name].is_real:
+                raise UsageError(
+                    f"links.json, link '{link.name}': that is the name of a test case: give the link another name."
+                )
+            continue
+        case = measurement_of(link)
+        taken = {known.abbreviation.lower(): known.name for known in cases.values()}
+        if other := taken.get(case.abbreviation.lower()):
+            raise UsageError(
+                f"links.json, link '{link.name}': its abbreviation {case.abbreviation} is also that of {other}: "
+                "give the link another `abbreviation`."
+            )
+        cases[link.name] = case
+    return replace(catalog, cases=cases)
+
+
+def measurement_of(link: RealLink) -> Case:
+    """A measurement of 10 MiB over this link, with the number of iterations in links.json."""
+    access = " ".join(filter(None, (link.provider, link.tariff))) or link.name
+    return measurement(
+        name=link.name,
+        abbreviation=link.abbreviation or link.name.replace("-", "")[:4].upper(),
+        description=f"10 MiB over {access}, a real link.",
+        link=LinkRecord.advertised(link.name.upper(), link.forward_rate, link.return_rate, source="links.json"),
+        timeout=link.timeout,
+        iterations=link.iterations,
+    )
+
+
+def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
+    """The declaration of a recorded case, which is needed to judge a job again; None when the declaration was deleted.
+    A measurement of a real link is made from the record, because this host's links.json may not have the link.
+    """
+    case = cases.get(record.declared or record.case)
+    if case is not None:
+        return replace(case, name=record.case, files=record.file_sizes)
+    if record.real_link is None:
+        return None
+    return measurement(
+        name=record.case,
+        abbreviation=record.abbreviation,
+        description=record.description,
+        link=replace(record.link, real=None),
+        timeout=record.timeout,
+        iterations=record.iterations,
     )

@@ -21,7 +21,7 @@ from runner.model.stack import (
     Variant,
     transport_of,
 )
-from runner.plan.catalog import Catalog
+from runner.plan.catalog import Catalog, with_measurements
 from runner.plan.links import (
     EMULATED_LINKS,
     declared_links,
@@ -35,7 +35,6 @@ from runner.plan.options import MatrixOptions
 from runner.units import KIB, format_data_rate, format_duration, format_size
 from testcases.base import Case
 from testcases.links import LOSS_SWEEP
-from testcases.measurements import measurement
 
 # Resolves names and values of options. Error messages list the choices.
 
@@ -625,63 +624,6 @@ def number(text: str, *, option: str, top: float, example: str) -> float:
     if not 0 <= value <= top:
         raise UsageError(f"{option}: '{text}' is not a number from 0 to {top:g}: write {option} {example}.")
     return value
-
-
-# Makes a measurement for each real link. Pure.
-
-
-def with_measurements(catalog: Catalog, links: Iterable[RealLink]) -> Catalog:
-    """The catalogue with a measurement for each link. A measurement that is declared with the link's name is kept. For
-    other links a measurement is made from links.json."""
-    cases = dict(catalog.cases)
-    for link in links:
-        if link.name in catalog.cases:
-            if not catalog.cases[link.name].is_real:
-                raise UsageError(
-                    f"links.json, link '{link.name}': that is the name of a test case: give the link another name."
-                )
-            continue
-        case = measurement_of(link)
-        taken = {known.abbreviation.lower(): known.name for known in cases.values()}
-        if other := taken.get(case.abbreviation.lower()):
-            raise UsageError(
-                f"links.json, link '{link.name}': its abbreviation {case.abbreviation} is also that of {other}: "
-                "give the link another `abbreviation`."
-            )
-        cases[link.name] = case
-    return replace(catalog, cases=cases)
-
-
-def measurement_of(link: RealLink) -> Case:
-    """A measurement of 10 MiB over this link, with the number of iterations in links.json."""
-    access = " ".join(filter(None, (link.provider, link.tariff))) or link.name
-    return measurement(
-        name=link.name,
-        abbreviation=link.abbreviation or link.name.replace("-", "")[:4].upper(),
-        description=f"10 MiB over {access}, a real link.",
-        link=LinkRecord.advertised(link.name.upper(), link.forward_rate, link.return_rate, source="links.json"),
-        timeout=link.timeout,
-        iterations=link.iterations,
-    )
-
-
-def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
-    """The declaration of a recorded case, which is needed to judge a job again; None when the declaration was deleted.
-    A measurement of a real link is made from the record, because this host's links.json may not have the link.
-    """
-    case = cases.get(record.declared or record.case)
-    if case is not None:
-        return replace(case, name=record.case, files=record.file_sizes)
-    if record.real_link is None:
-        return None
-    return measurement(
-        name=record.case,
-        abbreviation=record.abbreviation,
-        description=record.description,
-        link=replace(record.link, real=None),
-        timeout=record.timeout,
-        iterations=record.iterations,
-    )
 
 
 # Makes a selection from the options and from the run that they extend, and a catalogue that contains everything in the

@@ -12,8 +12,7 @@ from runner.compare.history import history
 from runner.judge.judges import judge_job
 from runner.model.result import Outcome
 from runner.model.run import Job
-from runner.plan.catalog import load_catalog
-from runner.plan.choice import declaration
+from runner.plan.catalog import declaration, load_catalog
 from runner.site import render
 from runner.store.runs import RunFolder, load_evidence
 from runner.tests.records import RECORDINGS

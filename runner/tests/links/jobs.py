@@ -14,8 +14,8 @@ from runner.model.result import Artifacts, Evidence, Result
 from runner.model.run import Job, Run
 from runner.places.links.real_links import RealLinks
 from runner.plan import jobs
-from runner.plan.catalog import Catalog
-from runner.plan.choice import iterations_of, with_measurements
+from runner.plan.catalog import Catalog, with_measurements
+from runner.plan.choice import iterations_of
 from runner.store.runs import load_evidence
 from runner.tests.records import over_real, select
 

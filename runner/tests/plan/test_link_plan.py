@@ -11,8 +11,7 @@ import pytest
 from runner.model.link import LinkPlan, RealLink
 from runner.places.links.real_links import FIND_BYTES, Ledger, expected_volume, link_plans
 from runner.plan import jobs
-from runner.plan.catalog import Catalog
-from runner.plan.choice import with_measurements
+from runner.plan.catalog import Catalog, with_measurements
 from runner.tests.links.test_volume import LINK
 from runner.tests.plan.test_links import GOOD
 from runner.tests.program import bentpipe

@@ -6,8 +6,8 @@ import pytest
 
 from runner.errors import UsageError
 from runner.model.link import RealLink
-from runner.plan.catalog import Catalog
-from runner.plan.choice import declaration, named_cases, with_measurements
+from runner.plan.catalog import Catalog, declaration, with_measurements
+from runner.plan.choice import named_cases
 from runner.tests.links.test_volume import LINK
 from runner.tests.records import over_real
 
