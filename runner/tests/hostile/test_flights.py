@@ -304,7 +304,8 @@ class _Draining(QuicConnection):
     """Knows its peer's stateless reset."""
 
     def receive_datagram(self, data: bytes, addr: Any, now: float) -> None:
-        self.drained = getattr(self, "drained", False) or data.endswith(self._peer_cid.stateless_reset_token or b"-")
+        token = self._peer_cid.stateless_reset_token
+        self.drained = getattr(self, "drained", False) or (bool(token) and data.endswith(token))
         if not self.drained:
             super().receive_datagram(data, addr, now)
 
