@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import socket
 import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -252,7 +251,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
         _held.add(place)
     try:
         file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.write(f"process {os.getpid()} on {os.uname().nodename}")
         file.flush()
         yield
     finally:

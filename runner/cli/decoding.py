@@ -1,7 +1,9 @@
 """The command `decode`. It imports neither rich, nor the catalogue, nor pyarrow: their import takes longer than
 decoding a small capture."""
 
+import gc
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import click
 
 from runner.cli.group import main
+from runner.files import without_collection
 from runner.units import format_count, printable
 
 
@@ -26,16 +29,15 @@ def decode(capture: Path, keys: tuple[Path, ...], as_json: bool) -> None:
 
     docs/decode.md lists the file formats, link layers and QUIC versions that are read.
     """
-    from runner.decode.decode import describe_capture
-
+    # NumPy's OpenBLAS starts a thread for each CPU, which waits busily and has nothing to do here.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with without_collection():
+        from runner.decode.decode import describe_capture
     document = describe_capture(capture, keys, details=as_json)
     for sentence in _unread(document, with_keys=bool(keys)):
         click.echo(_printable(sentence), err=True)
-    if as_json:
-        click.echo(json.dumps(document, indent=1))
-        return
-    for line in decoded_lines(document):
-        click.echo(line)
+    click.echo(json.dumps(document, indent=1) if as_json else "\n".join(decoded_lines(document)))
+    gc.freeze()  # Python's end then searches no objects for unused cycles
 
 
 def _printable(text: object) -> str:

@@ -11,6 +11,7 @@ from runner.cli.base import options_of
 from runner.cli.group import COMMANDS, main
 from runner.paths import IMPLEMENTATIONS, ROOT
 from runner.plan.options import JobOptions
+from runner.tests.records import RECORDINGS
 
 
 def test_the_table_of_commands_is_that_of_the_modules() -> None:
@@ -44,3 +45,17 @@ def test_help_imports_nothing_that_is_slow() -> None:
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "click" in loaded
     assert not loaded & {"numpy", "pyarrow", "docker", "pydantic", "rich", "jinja2", "paramiko"}
+
+
+def test_decode_imports_nothing_that_it_does_not_need_and_starts_no_thread() -> None:
+    """NumPy's OpenBLAS would start a thread for each further CPU; its waiting takes more CPU time than decoding."""
+    capture = RECORDINGS / "quinn_quinn/amplificationlimit/1/sim/left.pcap"
+    code = (
+        "import os, sys; from runner.cli.group import main; main(sys.argv[1:], standalone_mode=False); "
+        "print(len(os.listdir('/proc/self/task')), *sys.modules)"
+    )
+    command = [sys.executable, "-c", code, "decode", str(capture)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    threads, *loaded = done.stdout.splitlines()[-1].split()
+    assert threads == "1"
+    assert not set(loaded) & {"pyarrow", "pydantic", "rich", "docker", "jinja2", "paramiko", "socket"}
