@@ -145,18 +145,6 @@ def kills(count: int, seed: int, seconds: float, *, scratch: Path, clock: str, o
     finish(family, tally, state)
 
 
-@main.command()
-@click.option("--only", default="", metavar="TEXT", help="Only behaviours whose names contain this text.")
-@state_option
-def hosts(only: str, state: Path) -> None:
-    """Connect to hostile remote hosts on the loopback interface."""
-    from lab.attack.hosts import attack_hosts, behaviours  # noqa: PLC0415 - docker is slow to import
-
-    tally = Tally()
-    attack_hosts(tally, only=only, progress=Progress("hosts", state, len(behaviours())))
-    finish("hosts", tally, state)
-
-
 @main.command("table")
 @state_option
 def table_(state: Path) -> None:
