@@ -185,7 +185,7 @@ def rows_of(view: RunView) -> list[ViaRow]:
         if name in view.run.cases:
             rows.append(ViaRow(server, client, view.run.cases[name], cells))
     rows.sort(key=_place)
-    best = winners([(row.times, True) for row in rows])
+    best = winners([row.times for row in rows])
     return [replace(row, winner=winner) for row, winner in zip(rows, best, strict=True)]
 
 
@@ -398,9 +398,9 @@ def findings(rows: Sequence[ViaRow], looked: dict[str, tuple[int, int]]) -> list
     return [*_leaders(rows), *_clearest(rows), *_visible(looked)]
 
 
-def _decided(rows: Sequence[ViaRow]) -> list[tuple[ViaRow, Winner]]:
-    """The rows in which at least two middleboxes were measured."""
-    return [(row, row.winner) for row in rows if row.winner is not None and row.winner.second]
+def _decided(rows: Sequence[ViaRow]) -> list[tuple[ViaRow, Winner, Versus]]:
+    """The rows in which at least two middleboxes were measured, with the winner and its lead."""
+    return [(row, row.winner, row.winner.lead) for row in rows if row.winner is not None and row.winner.lead]
 
 
 def _leaders(rows: Sequence[ViaRow]) -> Iterator[str]:
@@ -409,12 +409,12 @@ def _leaders(rows: Sequence[ViaRow]) -> Iterator[str]:
     if not decided:
         return
     parts = []
-    for link in dict.fromkeys(row.case.link.base_name for row, _ in decided):
-        ahead = Counter(best.name for row, best in decided if row.case.link.base_name == link)
+    for link in dict.fromkeys(row.case.link.base_name for row, *_ in decided):
+        ahead = Counter(best.name for row, best, _ in decided if row.case.link.base_name == link)
         named = [f"{via} in {times}" for via, times in ahead.most_common(_MOST_NAMED)]
         parts.append(f"over {link}, {listed(named)} of {amount(ahead.total(), 'row')}")
-    sure = sum(best.certain for _, best in decided)
-    able = sum(best.q is not None for _, best in decided)
+    sure = sum(lead.certain for *_, lead in decided)
+    able = any(lead.q is not None for *_, lead in decided)
     chance = (
         f"{sure} of {amount(len(decided), 'lead')} {'is' if sure == 1 else 'are'} more than chance"
         if able
@@ -425,29 +425,16 @@ def _leaders(rows: Sequence[ViaRow]) -> Iterator[str]:
 
 def _clearest(rows: Sequence[ViaRow]) -> Iterator[str]:
     """A sentence about the greatest margin that is statistically significant."""
-    sure = [(row, best) for row, best in _decided(rows) if best.certain and best.margin is not None]
+    sure = [(row, best, lead) for row, best, lead in _decided(rows) if lead.certain and lead.change is not None]
     if not sure:
         return
-    row, best = max(sure, key=lambda pair: pair[1].margin or 0.0)
-    margin = best.margin or 0.0
-    span = (
-        ""
-        if best.low is None or best.high is None
-        else f", 95 % interval {_percent(best.low)} to {_percent(best.high)}"
-    )
+    row, best, lead = min(sure, key=lambda decided: decided[2].change or 0.0)
+    less, most, least = (f"{-100 * (share or 0.0):.0f}" for share in (lead.change, lead.low, lead.high))
+    span = "" if lead.low is None else f", 95 % interval {least} to {most}"
     yield (
-        f"The greatest margin that is more than chance: {best.name} in {row.case.name}, {value(best)}, "
-        f"{_percent(margin)}{NARROW}% less time than {best.second}{span}."
+        f"The greatest margin that is more than chance: {best.name} in {row.case.name}, "
+        f"{format_digits(best.value)}{NARROW}s, {less}{NARROW}% less time than {best.second}{span}."
     )
-
-
-def value(best: Winner) -> str:
-    """The winner's median with its unit."""
-    return f"{format_digits(best.value)}{NARROW}s"
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.0f}"
 
 
 def _visible(looked: dict[str, tuple[int, int]]) -> Iterator[str]:
