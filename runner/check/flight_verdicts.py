@@ -18,13 +18,13 @@ import numpy as np
 from runner.check.flights import (
     ALERTS,
     APPLICATION,
-    FRAMES,
     GENERIC,
     TRANSPORT,
     VOLUMES,
     HostileFlight,
     answer_text,
     code_name,
+    is_frame,
 )
 from runner.decode.capture import open_capture
 from runner.decode.columns import Integers, Trace, integers, named, words
@@ -183,7 +183,8 @@ def judge_flights(
             met = lines[::-1] if flight.times and role is Role.SERVER else lines
             first = next((line for line in met if line["sent"]), met[0])
             line = next(line for line in reversed(lines) if line["odcid"] == first["odcid"])
-            judgement = _Judgement(flight, role, line, packets, exit_code, ended=end.get("ended"))
+            right = tuple(each for each in flight.then if each != "continues" or not line.get("knows"))
+            judgement = _Judgement(replace(flight, then=right), role, line, packets, exit_code, ended=end.get("ended"))
             result = judgement.result()
             if flight.times and result.sent:
                 times = (end if role is Role.CLIENT else line).get("times", ())
@@ -254,8 +255,10 @@ class _Judgement:
 
     def result(self) -> FlightResult:
         """The verdict."""
+        if mistake := self.line.get("mistake"):
+            return self._ending(ERROR, "the flight was not sent", f"its row has a mistake: {mistake}")
         if not self.line.get("applies", True):
-            return self._ending(INAPPLICABLE, "the flight was not sent", "it needs what this endpoint doesn't offer")
+            return self._ending(INAPPLICABLE, "the flight was not sent", f"not true for it: {self.flight.needs}")
         odcid = bytes.fromhex(self.line["odcid"])
         if odcid not in self.packets.odcids:
             return self._ending(ERROR, "no connection", "the connection is not in the capture")
@@ -385,10 +388,11 @@ class _Judgement:
         requested = self.line.get("requested")
         return requested is not None and self._finished(requested)
 
-    def _framed(self, name: str) -> bool:
-        """Whether the endpoint sent a frame of this name after the flight."""
+    def _framed(self, name: str, value: str = "") -> bool:
+        """Whether the endpoint sent a frame of this name after the flight. `value`: the limit or number in it."""
         frames = self.packets.trace.frames
         rows = np.flatnonzero(self._of_tested(frames) & named(frames["name"], name))
+        rows = rows[integers(frames["value"])[rows] == int(value)] if value else rows
         packets = [
             packet
             for row in rows.tolist()
@@ -562,8 +566,8 @@ class _Judgement:
             seen["survives"] = text or ("the connection continued" if self._continued() else "nothing more")
         if "answered" in then and self._finished(0):
             seen["answered"] = "it answered"
-        for answer in FRAMES & {*then}:
-            if self._framed(answer.removeprefix("frame ")):
+        for answer in filter(is_frame, then):
+            if self._framed(*answer.split()[1:]):
                 seen[answer] = answer_text(answer)
         return seen
 

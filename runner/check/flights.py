@@ -3,12 +3,14 @@
 `python -m runner.check.flights` writes the table of h3spec's cases into docs/hostile.md.
 """
 
+import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from runner.decode.wire import NAMES_OF_FRAMES
 from runner.errors import UsageError
 from runner.judge.rules.rule_table import BY_ID, RULES_OF_CODES
 from runner.model.stack import HTTP3, WIRE_NAMES, Role
@@ -78,16 +80,23 @@ ANSWERS = {
 }
 """Right answers other than an error code, with their texts (flights.toml explains them)."""
 _MOST_TIMES = 2000  # datagrams of a flood take a millisecond each, and all of them are decoded
-FRAMES = {"frame reset_stream", "frame max_streams_bidi"}
-"""Right answers that are a frame of this name (`runner.decode.wire`)."""
 LEVELS = ("MUST", "SHOULD", "MAY")
 
-_PEER_KEYS = {"when", "send", "parameters", "messages", "control", "needs", "alone", "retries", "resumes", "small"} | {
-    "token",
-    "retry_token",
+_STATES = ("first", "initial-sent", "initial", "handshake", "complete", "confirmed", "answered")
+_CASES = ("handshake", "http3", "retry", "zerortt")
+_MESSAGES = ("client_hello", "server_hello", "encrypted_extensions", "certificate", "certificate_verify", "finished")
+_SWITCHES = {
+    "alone",
     "deaf",
+    "retries",
+    "resumes",
+    "replays",
+    "small",
     "asks_certificate",
-}
+}  # keys whose value is `true`
+_PEER_KEYS = (
+    _SWITCHES | {"when", "send", "parameters", "messages", "control", "knows", "token", "retry_token"} | {"id_length"}
+)
 """Keys of a row that only the peer reads."""
 _SENT = ("send", "parameters", "messages", "control", "small", "token", "retry_token", "asks_certificate")
 """Keys that change what is sent; a row has at least one."""
@@ -105,9 +114,15 @@ def answer_text(answer: str) -> str:
     """A right answer of a row, for people."""
     if answer.startswith("stream "):
         return f"stream error {answer.removeprefix('stream ')}"
-    if answer in FRAMES:
+    if is_frame(answer):
         return f"a frame {answer.removeprefix('frame ').upper()}"
     return ANSWERS.get(answer, f"CONNECTION_CLOSE {answer}")
+
+
+def is_frame(answer: str) -> bool:
+    """True for `frame NAME` and `frame NAME VALUE`: the endpoint sends such a frame, with this limit or number."""
+    found = re.fullmatch(r"frame (\w+)( \d+)?", answer)
+    return found is not None and found[1] in NAMES_OF_FRAMES
 
 
 def is_error_name(text: str) -> bool:
@@ -129,6 +144,7 @@ class HostileFlight:
     level: str = LEVELS[0]
     h3spec: str = ""
     times: int = 0  # how often `send` is sent; above 0, memory and CPU time of the endpoint are measured
+    needs: str = ""  # the flight applies only if this expression of the peer is true
     sent: str = ""  # what the peer sends, as it stands in the list
 
     @property
@@ -144,7 +160,7 @@ class HostileFlight:
     @property
     def tolerates(self) -> bool:
         """True when no right answer is an error."""
-        return _WORKS.keys() | FRAMES >= set(self.then)
+        return all(answer in _WORKS or is_frame(answer) for answer in self.then)
 
     @property
     def closes(self) -> bool:
@@ -172,33 +188,54 @@ def load_flights(path: Path = LIST) -> dict[str, HostileFlight]:
 
 def parse_flight(name: str, row: dict[str, Any], file: str = LIST.name) -> HostileFlight:
     """The flight of a row. Raises UsageError, which names the row and the key."""
-    known = {field.name for field in fields(HostileFlight)} - {"name", "sent"}
-    if unknown := row.keys() - known - _PEER_KEYS:
-        raise UsageError(
-            f"{file}, [{name}]: unknown key {min(unknown)}; known: {', '.join(sorted(known | _PEER_KEYS))}."
-        )
-    if missing := {"section", "must", "then"} - row.keys():
-        raise UsageError(f"{file}, [{name}]: write a value for {min(missing)}.")
-    if row.keys().isdisjoint(_SENT):
-        raise UsageError(f"{file}, [{name}]: it sends nothing; write `send`, `parameters`, `messages` or `control`.")
+    if mistake := next(_mistakes(row), ""):
+        raise UsageError(f"{file}, [{name}]: {mistake}.")
     sent = "; ".join(f"{key}: {row[key]}" for key in (*_SENT, "times") if key in row)
-    read = {key: row[key] for key in row.keys() & known} | {"then": tuple(row["then"]), "sent": sent}
+    read = {key: row[key] for key in row.keys() & _KEYS} | {"then": tuple(row["then"]), "sent": sent}
     read.setdefault("rule", _rule_of_errors(row["then"]))
-    flight = HostileFlight(name=name, **read)
-    for answer in flight.then:
-        if not is_error_name(answer.removeprefix("stream ")) and answer not in ANSWERS.keys() | FRAMES:
-            raise UsageError(
-                f"{file}, [{name}]: then: '{answer}' is no error code and none of {', '.join(sorted(ANSWERS))}."
-            )
-    if flight.level not in LEVELS:
-        raise UsageError(f"{file}, [{name}]: level is {', '.join(LEVELS)}, not '{flight.level}'.")
-    if "times" in row and ("send" not in row or flight.times not in range(1, _MOST_TIMES + 1)):
-        raise UsageError(f"{file}, [{name}]: times is 1 to {_MOST_TIMES}, and needs `send`.")
-    if not flight.roles:
-        raise UsageError(f"{file}, [{name}]: asks is client or server, not '{flight.asks}'.")
-    if flight.rule and flight.rule not in BY_ID:
-        raise UsageError(f"{file}, [{name}]: docs/rules.md has no rule '{flight.rule}'.")
-    return flight
+    return HostileFlight(name=name, **read)
+
+
+_KEYS = {field.name for field in fields(HostileFlight)} - {"name", "sent"}
+
+
+def _mistakes(row: dict[str, Any]) -> Iterator[str]:
+    """What can't be right in a row, each with what to write instead. The peer finds the mistakes in expressions."""
+    if unknown := row.keys() - _KEYS - _PEER_KEYS:
+        yield f"unknown key {min(unknown)}; known: {', '.join(sorted(_KEYS | _PEER_KEYS))}"
+    if missing := {"section", "must", "then"} - row.keys():
+        yield f"write a value for {min(missing)}"
+    if row.keys().isdisjoint(_SENT):
+        yield "it sends nothing; write `send`, `parameters`, `messages` or `control`"
+    yield from _wrong_values(row)
+    if "times" in row and ("send" not in row or row["times"] not in range(1, _MOST_TIMES + 1)):
+        yield f"times is 1 to {_MOST_TIMES}, and needs `send`"
+    if "needs" in row and "send" not in row:
+        yield "needs goes with `send`: what it asks for is not known when parameters and messages are sent"
+    if "control" in row and row.get("case") != WIRE_NAMES[HTTP3]:
+        yield 'control needs case = "http3"'
+
+
+def _wrong_values(row: dict[str, Any]) -> Iterator[str]:
+    if not re.fullmatch(r"RFC \d+ §\d+(\.\d+)*", row["section"]):
+        yield f"section is like 'RFC 9000 §19.11', not '{row['section']}'"
+    for key in ("then", "send"):
+        if not isinstance(row.get(key, []), list):
+            yield f"{key} is a list: write [ ] around its value"
+    for answer in row["then"]:
+        if not (is_error_name(answer.removeprefix("stream ")) or answer in ANSWERS or is_frame(answer)):
+            words = f"{', '.join(sorted(ANSWERS))}, stream CODE, frame NAME, frame NAME VALUE"
+            yield f"then: '{answer}' is no error code and none of {words}"
+    for key, values in {"level": LEVELS, "when": _STATES, "case": _CASES, "asks": tuple(Role)}.items():
+        if key in row and row[key] not in values:
+            yield f"{key} is {', '.join(values)}, not '{row[key]}'"
+    for key in sorted(row.keys() & _SWITCHES):
+        if row[key] is not True:
+            yield f"{key} is true, or left out"
+    if unknown := row.get("messages", {}).keys() - set(_MESSAGES):
+        yield f"messages: '{min(unknown)}' is none of {', '.join(_MESSAGES)}"
+    if row.get("rule", "") not in {"", *BY_ID}:
+        yield f"docs/rules.md has no rule '{row['rule']}'"
 
 
 def _rule_of_errors(then: Iterable[str]) -> str:

@@ -46,7 +46,7 @@ _ALIKE = (
     {"initial", "handshake", "one_rtt"},
 )
 """Words with the same arguments."""
-_NOT_SENT = {"parent", "level", "then", "rule", "h3spec", "needs"}  # keys that a mutant does not keep
+_NOT_SENT = {"parent", "level", "then", "rule", "h3spec", "needs", "knows"}  # keys that a mutant does not keep
 _APART = {"resumes", "times"}  # keys of rows that are not mutated: tickets are few, floods are long
 _SIZES = {"bytes", "padding", "random", "range", "wait", "pieces"}  # integers in them are amounts, which stay bounded
 

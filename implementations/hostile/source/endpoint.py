@@ -83,15 +83,16 @@ class Client(Endpoint):
             self.connect({})
         return None
 
-    def connect(self, flight: dict[str, Any], longer: float = 0.0) -> Peer:
+    def connect(self, flight: dict[str, Any], longer: float = 0.0, ticket: Any = None) -> Peer:
         """One connection, to its end. `longer`: seconds that it may take beyond the usual time."""
-        ticket = self.ticket() if flight.get("resumes") else None
+        ticket = self.ticket() if flight.get("resumes") else ticket
+        replayed = self.connect({}, ticket=ticket) if flight.get("replays") else None
         with self.lock:
             began = time.monotonic()
             until = began + self.longest + longer
             peer = Peer(
                 flight, is_client=True, alpn=self.alpn, now=began, patience=PATIENCE, target=self.target,
-                host=self.host, ticket=ticket, key_log=self.key_log,
+                host=self.host, ticket=ticket, replayed=replayed, key_log=self.key_log,
             )  # fmt: skip
         with (
             socket.socket(self.address[0], socket.SOCK_DGRAM) as main,

@@ -4,6 +4,7 @@ It has no sockets and no clock: the caller gives it datagrams and times, and sen
 is small (one request, one file), so there is no congestion control, and all limits are given at the start.
 """
 
+import copy
 import hashlib
 import math
 import os
@@ -75,6 +76,11 @@ class _KeySchedule(tls.KeySchedule):  # type: ignore[misc]
         super().__init__(cipher_suite)
         self.hash.update(_transcript)
 
+    def __deepcopy__(self, _: Any) -> "_KeySchedule":
+        copied = copy.copy(self)
+        copied.hash = self.hash.copy()
+        return copied
+
 
 @contextmanager
 def _push_message(key_schedule: Any, buffer: Buffer) -> Iterator[None]:
@@ -95,7 +101,7 @@ class Peer:
     """One connection, honest but for its flight.
 
     `flight`: a row of flights.toml, {} for an honest connection. `content`: the file that a server serves. `outbox`:
-    datagrams to send, with True for those from another port.
+    datagrams to send, with True for those from another port. `replayed`: the client whose ClientHello is sent again.
     """
 
     def __init__(
@@ -112,12 +118,13 @@ class Peer:
         host: str = "server4",
         ticket: tls.SessionTicket | None = None,
         tickets: dict[bytes, tls.SessionTicket] | None = None,
+        replayed: "Peer | None" = None,
         key_log: Callable[[str], None] = lambda _: None,
         rng: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.flight, self.is_client, self.alpn = flight, is_client, alpn
         self.outbox: list[tuple[bytes, bool]] = []
-        self.scid, self.dcid, self.odcid = rng(_ID), rng(_ID), b""
+        self.scid, self.dcid, self.odcid = rng(flight.get("id_length", _ID)), rng(_ID), b""
         self.token = b""
         self.retried = b""  # the connection ID of our Retry
         self.spaces = {space: Space() for space in (INITIAL, EARLY, HANDSHAKE, ONE_RTT)}
@@ -129,7 +136,7 @@ class Peer:
         self.count = 0  # of all datagrams from their port, from the first to the last of the flight
         self._emitted = {False: 0, True: 0}  # all datagrams, by whether they left from the other port
         self.closed: dict[str, Any] | None = None  # what the other endpoint closed the connection with
-        self.trouble = ""
+        self.trouble = self.mistake = ""  # why the connection can't go on; what is wrong in the row
         self.confirmed = self.answered = self.done = False
         self.taken: set[int] = set()  # streams on which honest traffic sends no more
         self.requested: int | None = None  # the stream of the honest request
@@ -155,13 +162,13 @@ class Peer:
         self._tls: tls.Context | None = None
         self._hello = self._retry_transcript = b""
         if "token" in flight:
-            self.token = self._value(flight["token"])
+            self.token = self._value(flight["token"], b"")
         if is_client:
             self.odcid = self.dcid
             self.spaces[INITIAL].keys.setup_initial(self.dcid, True, 1)
             self._reach("first", now)
             self._start_tls()
-            self._advance(b"")
+            self._say_hello(replayed)
             self._reach("initial-sent", now)
             self.flush(now)
 
@@ -190,6 +197,22 @@ class Peer:
                 context.new_session_ticket_cb = lambda new: self._tickets.__setitem__(new.ticket, new)
         context.handshake_extensions = [(_TRANSPORT_PARAMETERS, self._parameters())]
 
+    def _say_hello(self, replayed: "Peer | None") -> None:
+        """Queue the ClientHello. That of another connection comes with its state of TLS, its 0-RTT keys and the source
+        connection ID that it names."""
+        initial = self.spaces[INITIAL]
+        if replayed is None:
+            self._advance(b"")
+            kept = copy.copy(self._tls)
+            kept._key_schedule_proxy = copy.deepcopy(kept._key_schedule_proxy)
+            kept._key_schedule_psk = copy.deepcopy(kept._key_schedule_psk)
+            self.hello = kept, list(initial.queue)
+            return
+        self._tls, initial.queue = replayed.hello
+        self._tls.update_traffic_key_cb = self._set_keys
+        self.scid, initial.sent = replayed.scid, replayed.spaces[INITIAL].sent
+        self.spaces[EARLY].keys = replayed.spaces[EARLY].keys
+
     def _parameters(self) -> bytes:
         """This endpoint's transport parameters, with the flight's changes. None leaves a parameter out; a list sends
         it several times."""
@@ -214,14 +237,14 @@ class Peer:
             values[name] = self._value(text)
         encoded = b""
         for name, value in values.items():
-            kind = PARAMETERS[name] if name in PARAMETERS else int(name, 0)
+            kind = PARAMETERS[name] if name in PARAMETERS else self._value(name, 0)
             for each in value if isinstance(value, list) else [] if value is None else [value]:
                 encoded += words.varint(kind) + words.block(each if isinstance(each, bytes) else words.varint(each))
         return encoded
 
     def _edit(self, message: bytes) -> bytes:
         text = self.flight.get("messages", {}).get(_MESSAGES.get(message[0], ""))
-        edited: bytes = message if text is None else self._value(text, message=message)
+        edited: bytes = message if text is None else self._value(text, message, message=message)
         if text is not None and message[0] == 1 and edited == words.without(message, _ALPN):
             assert self._tls is not None
             self._tls._alpn_protocols = None  # else TLS breaks off the handshake that the server has to end
@@ -300,7 +323,7 @@ class Peer:
         while not buffer.eof() and not self.done:
             start = buffer.tell()
             try:
-                header = pull_quic_header(buffer, host_cid_length=_ID)
+                header = pull_quic_header(buffer, host_cid_length=len(self.scid))
             except (ValueError, BufferReadError):
                 break  # some stacks fill datagrams after the last packet
             end = start + header.packet_length
@@ -322,7 +345,7 @@ class Peer:
         space = self.spaces[INITIAL]
         self.dcid, self.token = scid, token
         if "retry_token" in self.flight:
-            self.token = self._value(self.flight["retry_token"])
+            self.token = self._value(self.flight["retry_token"], b"")
         space.keys.setup_initial(scid, True, 1)
         space.queue = [each for frames in space.unacked.values() for each in frames] + space.queue
         space.unacked = {}
@@ -495,7 +518,9 @@ class Peer:
     def _open_control(self, now: float) -> bool:
         """Open the control stream. `control`: the flight's bytes for it. Returns whether the flight begins with it."""
         text = self.flight.get("control")
-        data = words.varint(0) + words.settings((1, 0), (7, 0)) if text is None else self._value(text)
+        data = words.varint(0) + words.settings((1, 0), (7, 0)) if text is None else self._value(text, b"")
+        if self.mistake:
+            return True
         self.flush(now)
         before = len(self.outbox)
         self.send_stream(self.own_uni(0), data)
@@ -622,8 +647,9 @@ class Peer:
         self.taken.add(stream)
         return words.reset_stream(stream, code, final_size)
 
-    def _value(self, text: str, **others: Any) -> Any:
-        """The value of an expression of a flight, in the vocabulary and with the state of this connection."""
+    def _value(self, text: str, default: Any = None, **others: Any) -> Any:
+        """The value of an expression of a flight, in the vocabulary and with the state of this connection. An
+        expression without a value ends the connection."""
         names = (
             words.WORDS
             | {
@@ -642,6 +668,7 @@ class Peer:
                 "retried": self.retried,
                 "early_keys": self.spaces[EARLY].keys.send.is_valid(),
                 "greases": self.theirs["grease_quic_bit"] != 0,
+                "setting": self._setting,
                 "theirs_qpack": self._setting(_TABLE_CAPACITY) != 0,
                 "theirs_blocked": self._setting(_BLOCKED_STREAMS),
                 "fresh": self.fresh,
@@ -663,7 +690,11 @@ class Peer:
             }
             | others
         )
-        return eval(text, {"__builtins__": {}, **names})  # the rows are a part of this program
+        try:
+            return eval(text, {"__builtins__": {}, **names})  # the rows are a part of this program
+        except Exception as error:  # an expression can raise anything
+            self.mistake, self.done = f"`{text}`: {error}", True
+            return default
 
     def _reach(self, state: str, now: float) -> bool:
         """Begin the flight when it waits for `state`. Returns whether it did."""
@@ -693,7 +724,7 @@ class Peer:
         """Send the flight up to its next pause. A flight that can't be made ends, with its trouble in the log."""
         try:
             self._send_pending(now)
-        except Exception as error:  # a flight is an expression, which can raise anything
+        except Exception as error:  # a packet of a flight may be one that can't be sealed
             self.trouble, self._pending = f"{type(error).__name__}: {error}", []
         if not self._pending:
             self._ready_at = None
@@ -711,6 +742,10 @@ class Peer:
                 continue
             default = {"initial": INITIAL, "initial-sent": INITIAL, "handshake": HANDSHAKE}
             parts = value if isinstance(value, list) else [value]
+            if wrong := [part for part in parts if not isinstance(part, bytes | Packet | Raw)]:
+                self.mistake = self.mistake or f"{wrong[0]!r} is no frames, no packet and no raw datagram"
+                self._pending, self.done = [], True
+                return
             space = default.get(self.flight.get("when", "confirmed"), ONE_RTT)
             before = len(self.outbox)
             self.emit([Packet(space, part) if isinstance(part, bytes) else part for part in parts])
@@ -887,5 +922,7 @@ class Peer:
             "closed": self.closed,
             "trouble": self.trouble,
             "applies": self.applies,
+            "knows": bool(self._value(self.flight.get("knows", "False"))),
+            "mistake": self.mistake,
             "requested": self.requested,
         }

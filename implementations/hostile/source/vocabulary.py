@@ -131,18 +131,28 @@ def datagram(data: bytes) -> bytes:
     return frame(0x31, block(data))
 
 
+_CHANGES = (
+    *("reserved", "fixed", "version", "dcid", "scid", "token", "number", "number_size", "forged", "longer", "update"),
+    *("old", "elsewhere"),
+)
+
+
 @dataclass(frozen=True)
 class Packet:
     """A packet that is to be sealed. `changes`: fields that differ from those of a correct packet.
 
     reserved: added to the reserved bits · fixed: the fixed bit · version, dcid, scid, token, number: the fields ·
-    number_size: bytes of the number · phase: the key phase bit · forged: a wrong AEAD tag · longer: added to the length
-    field · update: number of key updates before this packet · old: the keys before the last update
+    number_size: bytes of the number · forged: a wrong AEAD tag · longer: added to the length field · update: number of
+    key updates before this packet · old: the keys before the last update · elsewhere: from another port
     """
 
     space: str
     payload: bytes
     changes: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if unknown := self.changes.keys() - set(_CHANGES):
+            raise ValueError(f"a packet has no {min(unknown)}; its fields are {', '.join(_CHANGES)}")
 
 
 @dataclass(frozen=True)

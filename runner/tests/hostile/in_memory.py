@@ -1,9 +1,14 @@
-"""The hostile peer against aioquic, without sockets: time is calculated, packets go into a capture as in a lane."""
+"""The hostile peer against aioquic, without sockets: time is calculated, packets go into a capture as in a lane.
+
+`python -m runner.tests.hostile.in_memory NAME [OPTION=VALUE …]` prints how aioquic meets a flight, in both roles. The
+options are aioquic's: `max_datagram_frame_size=1200`, `connection_id_length=0`.
+"""
 
 import importlib
 import struct
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +21,9 @@ from aioquic.quic.events import HandshakeCompleted, ProtocolNegotiated, QuicEven
 
 from runner.check.flight_verdicts import FlightResult, Sample, judge_flights
 from runner.check.flights import LIST, load_flights
+from runner.check.meeting import select_flights
+from runner.decode.tables import decode_capture
+from runner.errors import UsageError
 from runner.inputs.inputs import certificates
 from runner.model.stack import Role
 from runner.tests.decode.rewrite import Record, write_pcap
@@ -23,8 +31,11 @@ from runner.tests.decode.rewrite import Record, write_pcap
 sys.path.insert(0, str(LIST.parent))
 _peer: Any = importlib.import_module("peer")
 
+try:
+    FLIGHTS = load_flights()
+except UsageError as error:
+    raise (SystemExit(str(error)) if __name__ == "__main__" else error) from None
 ROWS: dict[str, dict[str, Any]] = importlib.import_module("endpoint").rows()
-FLIGHTS = load_flights()
 _STEP = 0.001  # seconds from one endpoint to the other
 _LONGEST = 12.0
 _STOP = 2.0
@@ -32,18 +43,36 @@ ADDRESS = ("10.0.0.2", 40000)
 _FILES = certificates().files()
 
 Lose = Callable[[bytes], bool]
+Take = Callable[[dict[bytes, Any], bytes], Any]
 
 
 class Tested:
     """aioquic as the endpoint under test, with HTTP/0.9 or HTTP/3."""
 
-    def __init__(self, role: Role, alpn: str, folder: Path, odcid: bytes, connection: type[QuicConnection]) -> None:
-        configuration = QuicConfiguration(is_client=role is Role.CLIENT, alpn_protocols=[alpn], server_name="server4")
+    def __init__(
+        self,
+        role: Role,
+        alpn: str,
+        folder: Path,
+        odcid: bytes,
+        connection: type[QuicConnection],
+        tickets: dict[bytes, Any],
+        take: Take,
+        **options: Any,
+    ) -> None:
+        configuration = QuicConfiguration(
+            is_client=role is Role.CLIENT, alpn_protocols=[alpn], server_name="server4", **options
+        )
         if role is Role.SERVER:
             for name, content in _FILES.items():
                 (folder / name).write_bytes(content)
             configuration.load_cert_chain(folder / "cert.pem", folder / "priv.key")
-            self.quic = connection(configuration=configuration, original_destination_connection_id=odcid)
+            self.quic = connection(
+                configuration=configuration,
+                original_destination_connection_id=odcid,
+                session_ticket_fetcher=lambda label: take(tickets, label),
+                session_ticket_handler=lambda new: tickets.__setitem__(new.ticket, new),
+            )
         else:
             configuration.verify_mode = 0
             self.quic = connection(configuration=configuration)
@@ -103,52 +132,68 @@ def meet(
     earlier: bytes = b"",
     stopped: bool = False,
     usage: Sequence[Sample] = (),
+    take: Take = dict.get,
+    **options: Any,
 ) -> list[FlightResult]:
     """Let aioquic in `role` meet a flight, and judge it. `lose`: datagrams of the peer that don't arrive. `earlier`: a
     datagram to the server of an earlier connection, from the same port. `stopped`: aioquic is stopped at the end, and
-    closes the connection. `usage`: memory and CPU time of aioquic, where its honest connection is from -2 to -1."""
-    row, secrets = ROWS[name], list[str]()
+    closes the connection. `usage`: memory and CPU time of aioquic, where its honest connection is from -2 to -1.
+    `take`: how the server takes a ticket from those that it gave. `options`: of QuicConfiguration."""
+    row, secrets, tickets = ROWS[name], list[str](), dict[bytes, Any]()
     records = [_record(-60.0, earlier, from_client=True)] if earlier else []
     alpn = "h3" if row.get("case") == "http3" else "hq-interop"
     identity = _peer.Identity(_FILES["cert.pem"], _FILES["priv.key"])
-    peer = _peer.Peer(
-        row, is_client=role is Role.SERVER, alpn=alpn, now=0.0, patience=0.25, identity=identity, content=b"content",
-        target="/file", key_log=secrets.append,
-    )  # fmt: skip
-    tested = Tested(role, alpn, folder, peer.odcid, connection)
-    now, client, longest = 0.0, role is Role.CLIENT, _STOP if stopped else _LONGEST
-    while now < longest:
-        tested.work()
-        if client or tested.quic._network_paths:
-            for data, to in tested.quic.datagrams_to_send(now):
-                records.append(_record(now, data, from_client=client, port=ADDRESS[1] if client else to[1]))
-                peer.receive(data, now + _STEP)
-        moved, peer.outbox = peer.outbox, []
-        now += _STEP
-        for data, elsewhere in moved:
-            if not lose(data):
-                port = ADDRESS[1] + elsewhere
-                records.append(_record(now, data, from_client=not client, port=port))
-                if not elsewhere or tested.quic._network_paths:
-                    tested.quic.receive_datagram(data, (ADDRESS[0], port), now)
-        if not moved:
-            if peer.done:
-                break
-            timer = tested.quic.get_timer()
-            now = max(now, min(peer.timer(), longest if timer is None else timer, longest))
-            peer.elapse(now)
-            assert peer.outbox or peer.timer() > now, "the peer would use a core while it waits"
-            if timer is not None and now >= timer:
-                tested.quic.handle_timer(now)
+    client = role is Role.CLIENT
+
+    def exchange(flight: dict[str, Any], now: float, **others: Any) -> tuple[Any, Tested, float]:
+        """A connection from `now` on: the peer, aioquic, and the time of its end."""
+        peer = _peer.Peer(
+            flight, is_client=not client, alpn=alpn, now=now, patience=0.25, identity=identity, content=b"content",
+            target="/file", key_log=secrets.append, **others,
+        )  # fmt: skip
+        tested = Tested(role, alpn, folder, peer.odcid, connection, tickets, take, **options)
+        longest = now + (_STOP if stopped else _LONGEST)
+        while now < longest:
+            tested.work()
+            if client or tested.quic._network_paths:
+                for data, to in tested.quic.datagrams_to_send(now):
+                    records.append(_record(now, data, from_client=client, port=ADDRESS[1] if client else to[1]))
+                    peer.receive(data, now + _STEP)
+            moved, peer.outbox = peer.outbox, []
+            now += _STEP
+            for data, elsewhere in moved:
+                if not lose(data):
+                    port = ADDRESS[1] + elsewhere
+                    records.append(_record(now, data, from_client=not client, port=port))
+                    if not elsewhere or tested.quic._network_paths:
+                        tested.quic.receive_datagram(data, (ADDRESS[0], port), now)
+            if not moved:
+                if peer.done:
+                    break
+                timer = tested.quic.get_timer()
+                now = max(now, min(peer.timer(), longest if timer is None else timer, longest))
+                peer.elapse(now)
+                assert peer.outbox or peer.timer() > now, "the peer would use a core while it waits"
+                if timer is not None and now >= timer:
+                    tested.quic.handle_timer(now)
+        assert not peer.done or peer.timer() > longest, "the peer would use a core when it has ended"
+        return peer, tested, now
+
+    began, others = 0.0, dict[str, Any]()
+    if row.get("resumes"):
+        honest, _, began = exchange({}, 0.0)
+        others["ticket"] = honest.new_tickets[-1]
+    if row.get("replays"):
+        others["replayed"], _, began = exchange({}, began, **others)
+    peer, tested, now = exchange(row, began, **others)
     if stopped:
         tested.quic.close(2)
         records += [_record(now + 1, data, from_client=client) for data, _ in tested.quic.datagrams_to_send(now + 1)]
-    assert not peer.done or peer.timer() > _LONGEST, "the peer would use a core when it has ended"
-    log: list[dict[str, Any]] = [{**peer.summary(), "times": [0.0, now, now + 1]}]
+    log: list[dict[str, Any]] = [{**peer.summary(), "times": [began, now, now + 1]}]
     if client:
         ended = getattr(tested.quic, "left", None) or now
         log.append({"flight": "", "exit": 0, "times": [-2.0, -1.0]})
-        log.append({"flight": name, "exit": tested.exit_code, "ended": ended, "times": [0.0, now]})
+        log.append({"flight": name, "exit": tested.exit_code, "ended": ended, "times": [began, now]})
     (folder / "keys.log").write_text("".join(secrets))
     capture = write_pcap(folder / "end.pcap", records)
     return judge_flights([FLIGHTS[name]], role, log=log, capture=capture, key_logs=[folder / "keys.log"], usage=usage)
@@ -161,3 +206,23 @@ def _record(now: float, data: bytes, *, from_client: bool, port: int = ADDRESS[1
     udp = struct.pack(">HHHH", source_port, target_port, 8 + len(data), 0) + data
     ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0) + source + target
     return Record(round((1_700_000_000 + now) * 1e9), bytes(12) + b"\x08\x00" + ip + udp)
+
+
+def _packets(folder: Path, sent: Sequence[int]) -> Iterator[str]:
+    """A line for each packet. An arrow marks the datagrams `sent`, which are those of the flight."""
+    trace = decode_capture(folder / "end.pcap", [folder / "keys.log"])
+    records, frames = trace.datagrams["record"].to_pylist(), trace.frames.to_pylist()
+    for number, packet in enumerate(trace.packets.to_pylist()):
+        record, names = records[packet["datagram"]], [row["name"] for row in frames if row["packet"] == number]
+        sender = "server" if packet["sender"] else "client"
+        yield f"  {'→' if record in sent else ' '} {record} {sender} {packet['type']}: {', '.join(names)}"
+
+
+if __name__ == "__main__":
+    _options: dict[str, Any] = {key: int(value) for key, _, value in (each.partition("=") for each in sys.argv[2:])}
+    for _flight in select_flights(FLIGHTS, [sys.argv[1]]):
+        for _role in _flight.roles:
+            with tempfile.TemporaryDirectory() as _folder:
+                for _result in meet(_flight.name, _role, Path(_folder), **_options):
+                    print(f"{_flight.name}, {_role.value}: {_result.verdict}: {_result.seen}. {_result.why}")
+                    print("\n".join(_packets(Path(_folder), _result.sent)))
