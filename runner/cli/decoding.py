@@ -53,7 +53,9 @@ def _unread(document: dict[str, Any], *, with_keys: bool) -> Iterator[str]:
     for content, count in document["not_udp"].items():
         yield f"{format_count(count, 'record')} without a UDP packet that can be read: {content}."
     yield from document["remarks"]
-    if not document["datagrams"]:
+    if not document["records"]:
+        yield f"{document['file_name']} has no packets: no packet came, or the capture filter let none through."
+    elif not document["datagrams"]:
         records = format_count(document["records"], "record")
         yield f"No QUIC packet was found in the {records} of {document['file_name']}."
     above = next(each["actual"] for each in document["invariants"] if each["name"] == "datagrams_above_mtu")
@@ -65,8 +67,6 @@ def _unread(document: dict[str, Any], *, with_keys: bool) -> Iterator[str]:
         yield f"Times step back by up to {step:.1f} s: the clock was set, or files were joined."
     if document["snapped"]:
         yield f"{format_count(document['snapped'], 'record')} cut off by the snap length: capture whole packets."
-    if document["truncated"]:
-        yield "The file ends within a record, because it was cut or not closed. All records before were read."
     if not document["connections"] and not document["packets_by_type"].keys() <= {"unknown"}:
         yield "The capture has no handshake of these packets: start it before the client, and give --keys FILE."
     # Keys help with versions that are read, and with drafts from 29 on, whose 1-RTT packets differ little.

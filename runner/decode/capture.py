@@ -20,6 +20,7 @@ from runner.decode.keys import LARGEST_KEY_LOG, MOST_SECRETS
 from runner.decode.link_layers import DESTINATION_OPTIONS, ETHERNET, ETHERNET_HEADER, TUNNELS, find_ip
 from runner.errors import CaptureError
 from runner.files import read_head
+from runner.units import format_count
 
 # Reads records from capture files: pcap (µs and ns, both byte orders) and pcapng, plain or gzipped.
 #
@@ -28,8 +29,10 @@ from runner.files import read_head
 
 # No capture tool writes longer records (libpcap's MAXIMUM_SNAPLEN); a longer record means that the file is damaged.
 MAX_RECORD = 262_144
+_LARGEST_BLOCK = 1 << 24  # bytes of a pcapng block; Wireshark reads no larger ones, either
 LARGEST_UNPACKED = 1 << 30  # bytes of an unpacked gzip file; the captures of the runner are not larger
 _PIECE = 1 << 24  # bytes; after each piece, the memory of the file is released
+_GZIP_PIECE = 1 << 12  # bytes; in a damaged gzip file, everything before the damaged piece is read
 _ROWS = 1 << 13  # records whose headers are read at once
 
 # A damaged time stamp or resolution can give any time, but times in tables have 64 bits.
@@ -44,9 +47,13 @@ PCAP_MAGIC = {
     b"\xa1\xb2\x3c\x4d": (">", 1),
 }
 _PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
+_BYTE_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _SECTION = 0x0A0D0D0A  # the same number in both byte orders
 _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _ENHANCED_PACKET, _SECRETS = 1, 2, 3, 5, 6, 10
+_LAST_KIND = 10  # of the usual kinds of blocks
 TLS_KEY_LOG = 0x544C534B
+
+_COPY = "copy the file again as binary data, or capture again"
 
 Record = tuple[int, int, int, int, int]
 """time_ns, link type, first byte of the frame in the file, first byte after it, length on the wire"""
@@ -76,8 +83,16 @@ class CaptureFile:
     """Function that reads all complete records."""
     secrets: list[bytes] = field(default_factory=list)
     """Key logs embedded in a pcapng file."""
-    truncated: bool = False
+    end: str = ""
+    """A sentence about why no record can be found from some byte on; empty: the last record ends with the file."""
+    left_out: list[str] = field(default_factory=list)
+    """Sentences about records before that byte that can't be read."""
     kernel_drops: int | None = None
+
+    @property
+    def truncated(self) -> bool:
+        """True when the file ends within a record, or is damaged."""
+        return bool(self.end)
 
     def records(self) -> Iterator[Record]:
         """The whole records in file order."""
@@ -114,6 +129,11 @@ _OTHER_FILES = (
     (b"CLIENT_", "a key log: give it with --keys"),
     (b"SERVER_", "a key log: give it with --keys"),
     (b"#", "text, such as a key log: give it with --keys"),
+    (b"<", "HTML or XML"),
+    (b"\x1f\x8b", "gzip data in gzip data: decompress it"),
+    (b"\n\r\n", "a pcapng file with changed line ends: copy it as binary data"),
+    (b"\r\n\r\r", "a pcapng file with changed line ends: copy it as binary data"),
+    (b"\n\n\n", "a pcapng file with changed line ends: copy it as binary data"),
 )
 """First bytes of other files that are given as captures, and what they are."""
 
@@ -134,27 +154,54 @@ def capture_of(stored: Data, path: Path) -> CaptureFile:
     """The capture in `stored`, the bytes of the file at `path`. Raises CaptureError when they are no capture."""
     if not stored:
         raise CaptureError(f"{path} is empty: the capture was never started, or stopped before it wrote its header.")
-    data = _gunzip(stored) if stored[:2] == b"\x1f\x8b" else stored
-    magic = data[:4]
-    if magic in PCAP_MAGIC and len(data) >= 24:
-        return CaptureFile(data, _pcap_records)
-    if magic == _PCAPNG_MAGIC and len(data) >= 12 and data[8:12] in (b"\x4d\x3c\x2b\x1a", b"\x1a\x2b\x3c\x4d"):
-        return CaptureFile(data, _pcapng_records)
-    found = next((what for first, what in _OTHER_FILES if data[: len(first)] == first), data[:4].hex(" ") or "nothing")
+    data, whole = _gunzip(stored) if stored[:2] == b"\x1f\x8b" else (stored, True)
+    end = "" if whole else f"The gzip data is cut off or damaged. The rest was not read: {_COPY}."
+    magic, found = data[:4], ""
+    if magic in PCAP_MAGIC:
+        if len(data) >= 24:
+            return CaptureFile(data, _pcap_records, end=end)
+        found = f"{len(data)} of the 24 bytes of its header"
+    elif magic == _PCAPNG_MAGIC:
+        found = _damaged_section(data, 0)
+        if not found:
+            return CaptureFile(data, _pcapng_records, end=end)
+    if found:
+        raise CaptureError(f"{path} is a damaged capture: found {found}. Nothing can be read: {_COPY}.")
+    found = next((what for first, what in _OTHER_FILES if data[: len(first)] == first), data[:4].hex(" "))
+    found = found or f"gzip data {'without content' if whole else 'that is cut off or damaged'}"
     raise CaptureError(f"{path} is no capture: expected a pcap or pcapng file, found {found}.")
 
 
-def _gunzip(stored: Data) -> bytes:
-    """The unpacked content of a gzip file, at most LARGEST_UNPACKED bytes. The file may be cut off or damaged."""
-    unpacked = bytearray()
-    while stored and len(unpacked) < LARGEST_UNPACKED:
-        unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+def _gunzip(stored: Data) -> tuple[bytes, bool]:
+    """The unpacked content of a gzip file, at most LARGEST_UNPACKED bytes, and whether the file is whole."""
+    unpacked, whole = bytearray(), False
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    at = 0
+    while at < len(stored) and len(unpacked) < LARGEST_UNPACKED:
+        piece = stored[at : at + _GZIP_PIECE]
+        at += len(piece)
         try:
-            unpacked += unpacker.decompress(stored, LARGEST_UNPACKED - len(unpacked))
+            unpacked += unpacker.decompress(piece, LARGEST_UNPACKED - len(unpacked))
         except zlib.error:
             break
-        stored = unpacker.unused_data if unpacker.eof else b""
-    return bytes(unpacked)
+        whole = unpacker.eof
+        if whole:  # another member may follow
+            at -= len(unpacker.unused_data)
+            unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    return bytes(unpacked), whole
+
+
+def _damaged_section(data: Data, position: int) -> str:
+    """What is wrong with the Section Header Block of a pcapng file at this position; an empty text when it is whole."""
+    mark = data[position + 8 : position + 12]
+    if len(data) - position < 28:
+        return f"{len(data) - position} of the 28 bytes of a section header"
+    if mark not in _BYTE_ORDERS:
+        return f"the byte-order mark {mark.hex(' ')} in a section header, expected 4d 3c 2b 1a or 1a 2b 3c 4d"
+    length = int(struct.unpack_from(_BYTE_ORDERS[mark] + "I", data, position + 4)[0])
+    if 28 <= length <= len(data) - position and length % 4 == 0:
+        return ""
+    return f"a section header of {length} B, expected a multiple of 4 from 28 to {len(data) - position}"
 
 
 def _pcap_records(file: CaptureFile) -> Records:
@@ -167,20 +214,29 @@ def _pcap_records(file: CaptureFile) -> Records:
     while position + 16 <= size:
         after = position + 16 + captured_at(data, position + 8)[0]
         if after > size or after - position > 16 + MAX_RECORD:
-            file.truncated = True
             break
         headers.append(position)
         position = after
         if position > piece:
             piece = position + _PIECE
             release(data)
-    else:
-        file.truncated = position != size
+    if position != size:
+        too_long = position + 16 <= size and after - position > 16 + MAX_RECORD
+        damage = f"a record of {after - position - 16} B, expected at most {MAX_RECORD}" if too_long else ""
+        file.end = file.end or _end(position, size, damage)
     places = np.frombuffer(headers, dtype=np.int64)
     seconds, fraction, captured, length = _words(data, places, order, 4)
     start = places + 16
     link_types = np.full(len(places), link_type, dtype=np.int64)
     return Records(seconds * 1_000_000_000 + fraction * tick_ns, link_types, start, start + captured, length)
+
+
+def _end(position: int, size: int, damage: str) -> str:
+    """Why no record can be read from `position` on. `damage`: what was found there; empty: the file is cut."""
+    if not damage:
+        return "The file ends within a record, because it was cut or not closed. Only whole records were read."
+    found = f"The file is damaged at byte {position} of {size}: found {damage}"
+    return f"{found}. The rest was not read: {_COPY}; join files with mergecap, not with cat."
 
 
 def _words(data: Data, places: Integers, order: str, count: int) -> list[Integers]:
@@ -198,16 +254,21 @@ def _pcapng_records(file: CaptureFile) -> Records:
     data, position, size, piece = file.data, 0, len(file.data), _PIECE
     section = _Section(data)
     sections = [section]
-    head_at = struct.Struct("<II").unpack_from
+    head_at, damage = struct.Struct("<II").unpack_from, ""
     while position + 12 <= size:
         kind, length = head_at(data, position)
         if kind == _SECTION:
-            section = _Section(data, "<" if data[position + 8 : position + 12] == b"\x4d\x3c\x2b\x1a" else ">")
+            damage = _damaged_section(data, position)
+            if damage:
+                break
+            section = _Section(data, _BYTE_ORDERS[data[position + 8 : position + 12]])
             sections.append(section)
             head_at = struct.Struct(section.order + "II").unpack_from
             kind, length = head_at(data, position)
         end = position + length
         if length < 12 or length % 4 or end > size:
+            if length < 12 or length % 4 or length > _LARGEST_BLOCK or kind > _LAST_KIND:
+                damage = f"a block of {length} B, expected a multiple of 4 from 12 to {_LARGEST_BLOCK}"
             break
         body, stop = position + 8, end - 4
         if kind in (_ENHANCED_PACKET, _OLD_PACKET, _SIMPLE_PACKET):
@@ -226,9 +287,23 @@ def _pcapng_records(file: CaptureFile) -> Records:
         if position > piece:
             piece = position + _PIECE
             release(data)
-    file.truncated = position != size
+    if position != size:
+        file.end = file.end or _end(position, size, damage)
     parts = [section.records() for section in sections if section.packets]
+    file.left_out = _left_out(sections)
     return Records(*map(np.concatenate, zip(*parts, strict=True))) if parts else Records.of([])
+
+
+def _left_out(sections: Sequence["_Section"]) -> list[str]:
+    """Sentences about packet blocks that can't be read."""
+    reasons = {
+        "no Interface Description Block before describes the interface, so the link layer is unknown. Join and cut "
+        "pcapng files with mergecap and editcap": sum(section.undescribed for section in sections),
+        f"a packet is longer than its block, so the file is damaged: {_COPY}": sum(
+            section.damaged for section in sections
+        ),
+    }
+    return [f"{format_count(count, 'packet')} not read: {why}." for why, count in reasons.items() if count]
 
 
 @dataclass(slots=True)
@@ -241,12 +316,17 @@ class _Section:
     packets: "array[int]" = field(default_factory=lambda: array("q"))
     """Four numbers for each packet block: kind, number of interfaces described before it, first byte of its body, first
     byte after its body."""
+    undescribed: int = 0
+    """Number of packets on interfaces that are not described before them. This and `damaged` are set by `records`."""
+    damaged: int = 0
+    """Number of packet blocks that are too short for their packet."""
 
     def records(self) -> Records:
         """The records in the packet blocks. Damaged blocks and blocks of undescribed interfaces are left out."""
         kind, described, body, stop = np.frombuffer(self.packets, dtype=np.int64).reshape(-1, 4).T
         simple, old = kind == _SIMPLE_PACKET, kind == _OLD_PACKET
-        whole = (stop - body >= np.where(simple, 4, 20)) & (described > 0)
+        long_enough = stop - body >= np.where(simple, 4, 20)
+        whole = long_enough & (described > 0)
         simple, old, described, body, stop = (column[whole] for column in (simple, old, described, body, stop))
         # A Simple Packet Block may have only one word between its head and its tail. So the five words of such a block
         # begin before its body, and its packet length is the fourth word.
@@ -258,6 +338,8 @@ class _Section:
         captured = np.where(simple, np.minimum(simple_length, snap or simple_length), captured)
         start = body + np.where(simple, 4, 20)
         valid = (number < described) & (start + captured <= stop)
+        self.undescribed = int((long_enough & ~whole).sum()) + int((number >= described).sum())
+        self.damaged = len(whole) - int(valid.sum()) - self.undescribed
         high, low = (np.where(simple, 0, column)[valid] for column in (high, low))
         number, start, end = number[valid], start[valid], (start + captured)[valid]
         link_types = np.array([interface.link_type for interface in self.interfaces], dtype=np.int64)
@@ -305,7 +387,16 @@ class _Section:
 # Finds UDP datagrams in captured frames: reads IPv4, IPv6 and UDP. `link_layers` finds the IP packets.
 
 _UDP = 17
-_PROTOCOLS = {1: "ICMP", 2: "IGMP", 6: "TCP", 33: "DCCP", 50: "ESP (IPsec)", 51: "AH (IPsec)", 58: "ICMPv6"} | {
+_PROTOCOLS = {
+    0: "IPv6 Hop-by-Hop Options",
+    1: "ICMP",
+    2: "IGMP",
+    6: "TCP",
+    33: "DCCP",
+    50: "ESP (IPsec)",
+    51: "AH (IPsec)",
+    58: "ICMPv6",
+} | {
     88: "EIGRP",
     89: "OSPF",
     103: "PIM",

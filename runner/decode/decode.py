@@ -177,6 +177,9 @@ def read_capture(
     if datagrams.link_types and not datagrams.link_types & LINK_TYPES.keys():
         names = "; ".join(map(link_name, sorted(datagrams.link_types)))
         raise CaptureError(f"{capture} has {names}: capture on an interface that carries IP.")
+    unread = [*file.left_out, *filter(None, [file.end])]
+    if foreign and unread and not datagrams.records:
+        raise CaptureError(f"Nothing in {capture} can be read. {' '.join(unread)}")
     sessions, logs = read_key_logs(key_logs, file.secrets, limit=LARGEST_FOREIGN if foreign else LARGEST_KEY_LOG)
     decoder, selected = decode_datagrams(datagrams, sessions)
     connections, rows = decoder.registry.connections, decoder.rows
@@ -200,6 +203,7 @@ def read_capture(
         not_udp=dict((+datagrams.not_udp).most_common()),
         headers=dict(datagrams.headers),
         remarks=[
+            *unread,
             *(sentence for log in logs for sentence in log.remarks(randoms)),
             *_missing_secrets(connections, rows),
             *_ignored(decoder),

@@ -1,5 +1,7 @@
 """The decoder on captures of strangers: other traffic, link layers, versions and key logs."""
 
+import gzip
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,9 +17,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from runner.cli.group import main
 from runner.decode.columns import Trace
 from runner.decode.connection import KeyRing
+from runner.decode.decode import describe_capture
 from runner.decode.keys import AES_128, LARGEST_KEY_LOG, VERSION_1, Protection, _key_infos
 from runner.decode.tables import decode_capture
 from runner.decode.wire import FRAME_NAMES, FrameRows, parse_frames
+from runner.errors import CaptureError
+from runner.tests.decode import rewrite
 from runner.tests.decode.decoded import own, undecrypted
 from runner.tests.decode.pairs import Pair, datagram
 from runner.tests.decode.rewrite import Interface, Record, read, write_pcap, write_pcapng
@@ -326,6 +331,41 @@ def test_sentences_about_incomplete_captures(
     shown = _shown(tmp_path, records)
     assert sentence in shown
     assert never not in shown
+
+
+_SECTION, _DESCRIPTION = 28, 32  # bytes of the first two blocks of the pcapng files of `write_pcapng`
+_NOT_DESCRIBED = "packets not read: no Interface Description Block before describes the interface"
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (
+            lambda file: file[:_SECTION] + file[_SECTION + _DESCRIPTION :],
+            rf"Nothing in .* can be read. 32 {_NOT_DESCRIBED}",
+        ),
+        (lambda file: file + file[:_SECTION] + file[_SECTION + _DESCRIPTION :], f"^32 {_NOT_DESCRIBED}"),
+        (lambda file: file + file[:8] + bytes(4) + file[12:], "found the byte-order mark 00 00 00 00 in a section"),
+        (lambda file: file[:-200] + bytes(200), "^The file is damaged at byte [0-9]+ of [0-9]+: found a block of 0 B"),
+        (lambda file: file + CAPTURE.read_bytes(), "join files with mergecap, not with cat"),
+        (lambda file: CAPTURE.read_bytes() + file, "found a record of 439041101 B, expected at most 262144"),
+        (
+            lambda file: gzip.compress(file)[:-8] + bytes(8),
+            "^The gzip data is cut off or damaged. The rest was not read",
+        ),
+        (lambda file: gzip.compress(file)[:-9], "^The gzip data is cut off or damaged. The rest was not read"),
+        (lambda file: file[:80] + b"\xff" + file[81:], "^1 packet not read: a packet is longer than its block"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, damage: Callable[[bytes], bytes], sentence: str) -> None:
+    """The records before the damage are read. A file without a readable record is an error."""
+    path = write_pcapng(tmp_path / "a.pcapng", read(CAPTURE), [Interface(rewrite.ETHERNET, rewrite.ethernet)])
+    path.write_bytes(damage(path.read_bytes()))
+    try:
+        (said,) = describe_capture(path, details=False)["remarks"]
+    except CaptureError as error:
+        said = str(error)
+    assert re.search(sentence, said), said
 
 
 def test_only_the_server_was_captured(tmp_path: Path) -> None:

@@ -70,10 +70,7 @@ def test_decode_says_what_it_skipped(tmp_path: Path) -> None:
     shown = CliRunner().invoke(main, ["decode", str(capture)])
     assert "3 UDP packets not read: no QUIC connection on these addresses and ports." in shown.output
     empty = write_pcap(tmp_path / "empty.pcap", [])
-    assert (
-        "No QUIC packet was found in the 0 records of empty.pcap."
-        in CliRunner().invoke(main, ["decode", str(empty)]).output
-    )
+    assert "empty.pcap has no packets: no packet came" in CliRunner().invoke(main, ["decode", str(empty)]).output
 
 
 def _negotiated(time_ns: int, dcid: bytes) -> list[Record]:
