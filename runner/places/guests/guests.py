@@ -374,7 +374,7 @@ _HOW = {
     "late": ("guest-late", "The guest was still running when its time on this host was over."),
     "memory": ("guest-memory", "This host had no memory left for the guest."),
     "panic": ("guest-panic", "The guest's kernel panicked."),
-    "died": ("guest-died", "The guest's kernel ended before its job did."),
+    "died": ("guest-died", "The guest's kernel ended before its job did (exit code {code})."),
     "stopped": ("stopped", "The run was stopped while this job ran."),
 }
 
@@ -535,7 +535,8 @@ class GuestExperiment(Experiment):
             limit = f"its kernel used {self._kernel_cpu_s()} s of CPU time, the limit for this case's files"
             return {"code": "cpu-limit", "message": f"{limit}, in {ended.virtual_s:.1f} s; system calls: {calls}"}
         code, message = _HOW.get(ended.how, _HOW["died"])
-        return {"code": code, "message": f"{message} {_text_of(self._work / 'console')[-300:]}".strip()}
+        console = _text_of(self._work / "console")[-300:]
+        return {"code": code, "message": f"{message.format(code=ended.exit_code)} {console}".strip()}
 
     def _not_started(self, report: GuestReport) -> dict[str, str]:
         """The error of an image whose first process can't be started, with the code that lanes use; empty when all
