@@ -710,6 +710,11 @@ def stored_result(name: str | Path) -> tuple[RunFolder, Result]:
     UsageError, also when its result can't be read."""
     path = Path(name) if Path(name).is_dir() else LOGS / name
     if not (path / "result.json").is_file():
+        if (path / "evidence.json").is_file() and path.absolute().parent.name.startswith("hostile-"):
+            raise UsageError(
+                f"{path} has many flights of the hostile peer: hostile.md in {path.absolute().parents[2]} has the "
+                "command that shows the packets of each that failed."
+            )
         raise UsageError(
             f"There is no finished job in {path}: write RUN/SERVER_CLIENT/CASE/ITERATION, such as "
             "demo/quinn_aioquic/sat/1."

@@ -792,7 +792,9 @@ class Peer:
         numbers.number = max(numbers.number, number + 1) if number < 1 << 30 else numbers.number + 1
         size = change.get("number_size", 2)
         payload, is_long = packet.payload, packet.space != ONE_RTT
-        keys = space.keys.send
+        keys = (
+            copy.copy(space.keys.send) if change.get("forged") else space.keys.send
+        )  # a forged update changes no keys
         for _ in range(change.get("update", 0)):
             space.old = keys.aead, keys.key_phase
             update_keys(keys)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pylsqpack
 import pytest
+from aioquic._crypto import CryptoError
 from aioquic.h3.connection import H3Connection
 from aioquic.quic.connection import QuicConnection, QuicConnectionError, QuicConnectionState
+from aioquic.quic.crypto import CryptoPair
 from aioquic.quic.packet import QuicVersionInformation
 from rich.console import Console
 
@@ -31,6 +33,7 @@ from runner.errors import UsageError
 from runner.judge.rules.rule_table import BY_ID
 from runner.model.run import Job
 from runner.model.stack import Role
+from runner.store.runs import stored_result
 from runner.tests.hostile.in_memory import ADDRESS, FLIGHTS, ROWS, meet
 
 # What aioquic 1.7.2 does right: each kind of flight, in both roles.
@@ -734,6 +737,25 @@ def test_an_empty_connection_id_is_not_retired(tmp_path: Path) -> None:
     assert _one(wrong).verdict == FAILED, wrong
 
 
+@pytest.mark.parametrize("role", Role)
+def test_a_forged_key_update_changes_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role) -> None:
+    meet("key-update-forged", role, tmp_path)
+    packets = decode_capture(tmp_path / "end.pcap", [tmp_path / "keys.log"]).packets.to_pylist()
+    assert {packet["key_phase"] for packet in packets if packet["type"] == "1rtt" and packet["decrypted"]} == {0}
+    decrypt = CryptoPair.decrypt_packet
+
+    def hasty(pair: CryptoPair, *args: Any) -> Any:
+        try:
+            return decrypt(pair, *args)
+        except CryptoError:
+            pair._update_key("remote_update")
+            raise
+
+    monkeypatch.setattr(CryptoPair, "decrypt_packet", hasty)
+    result = _one(meet("key-update-forged", role, tmp_path))
+    assert result.verdict == FAILED, result
+
+
 class _Retiring(QuicConnection):
     """Retires a connection ID whose number is below a Retire Prior To."""
 
@@ -759,6 +781,14 @@ def test_a_client_that_fails_with_an_honest_peer_meets_no_flight(tmp_path: Path,
     log = [{"flight": "", "exit": 0}, *log, {"flight": "no-frame", "exit": 3}]
     results = judge_flights([FLIGHTS["no-frame"]], Role.CLIENT, log=log, capture=tmp_path, key_logs=[])
     assert _one(results).why == "the client made no connection"
+
+
+def test_the_packets_of_a_flight_are_in_the_report(tmp_path: Path) -> None:
+    job = tmp_path / "quinn_hostile" / "hostile-handshake" / "1"
+    job.mkdir(parents=True)
+    (job / "evidence.json").touch()
+    with pytest.raises(UsageError, match=rf"hostile\.md in {tmp_path} has the command"):
+        stored_result(job)
 
 
 def test_one_stack_meets_the_peer_in_the_folder_that_run_names() -> None:
