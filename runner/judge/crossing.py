@@ -21,6 +21,7 @@ from runner.model.run import CaseRecord, ClientKind
 from runner.model.stack import Box, Crossing, Middlebox, Sight, transport_of
 from runner.store import runs
 from runner.trace.recording import new_bytes
+from runner.units import format_count
 
 # TCP connections of a capture. Initial sequence numbers show whether two captures contain the same connection: a proxy
 # opens a connection of its own, with other initial sequence numbers.
@@ -423,18 +424,20 @@ def _unproven(entry: Middlebox | None, crossing: Crossing, record: CaseRecord, p
             yield finding(f"at least {payload} B between terminal and gateway", f"{crossing.outer_bytes} B")
     if not tcp:
         return
+    connections = format_count(crossing.connections, "connection")
     if splits and crossing.whole:
-        actual = f"{crossing.whole} of {crossing.connections} connections have the same numbers at client and server"
+        actual = f"{crossing.whole} of {connections} with the same numbers at client and server"
         yield finding("every TCP connection of the client ends at a box", actual)
     if not splits and crossing.whole < crossing.connections:
-        actual = f"{crossing.connections - crossing.whole} of {crossing.connections} connections have other numbers"
+        actual = f"{crossing.connections - crossing.whole} of {connections} with other numbers"
         yield finding("the same initial sequence numbers at client and server", actual)
     if crossing.on_link:
         for box, count in ((Box.TERMINAL, crossing.terminal_split), (Box.GATEWAY, crossing.gateway_split)):
             required = crossing.on_link if box in splits else 0
             if count != required:
                 yield finding(
-                    f"{required} of {crossing.on_link} connections end at the {box.value}", f"{count} connections"
+                    f"the {box.value} ends {required} of {format_count(crossing.on_link, 'connection')}",
+                    f"it ends {count}",
                 )
 
 
@@ -445,7 +448,7 @@ def _leaks(crossing: Crossing) -> Iterator[Finding]:
                 code="leak",
                 requirement="A middlebox that encrypts hides the connections inside it.",
                 expected=f"no {sight.what} in any captured byte of the satellite link",
-                actual=f"{sight.what} {sight.how}, in {sight.times} packets",
+                actual=f"{sight.what} {sight.how}, in {format_count(sight.times, 'packet')}",
                 packets=() if sight.packet is None else (sight.packet,),
                 vantage="client",
             )

@@ -29,6 +29,7 @@ from runner.model.result import (
 from runner.model.run import CaseRecord, Kind
 from runner.model.stack import OVER_TCP, Role, protocol_of
 from runner.store.runs import check_numbers
+from runner.units import format_count
 
 # Blames an endpoint that used NET_ADMIN against its own interface. Packets then can't reach the endpoint, or the
 # endpoint sends frames that no link carries. Without these findings, the host would seem to be disturbed.
@@ -54,7 +55,7 @@ def broken_link(evidence: Evidence, truth: LinkTruth | None) -> Finding | None:
 def _unreachable(evidence: Evidence, truth: LinkTruth) -> Finding | None:
     """The finding when packets could not be sent to an endpoint in a guest."""
     role, count = max((("client", truth.unsent_client), ("server", truth.unsent_server)), key=itemgetter(1))
-    return unreachable(evidence, role, f"{count} packets could not be sent to the {role}")
+    return unreachable(evidence, role, f"{format_count(count, 'packet')} could not be sent to the {role}")
 
 
 def unreachable(evidence: Evidence, role: str, what: str) -> Finding | None:
@@ -94,7 +95,8 @@ def misaddressed_frames(counts: Mapping[str, int], truth: LinkTruth | None) -> F
                 code="misaddressed-frames",
                 requirement="An endpoint sends its packets to the MAC address of its gateway.",
                 expected="frames that enter the link",
-                actual=f"{count} datagrams of the {role} have another MAC address, {entered[role]} packets entered",
+                actual=f"{format_count(count, 'datagram')} of the {role} with another MAC address, "
+                f"{format_count(entered[role], 'packet')} entered",
                 role=role,
                 section=_SECTION,
             )
@@ -154,8 +156,8 @@ def _malformed(evidence: Evidence, truth: LinkTruth) -> Finding | None:
     return Finding(
         code="malformed-frames",
         requirement=_REQUIREMENT,
-        expected=f"frames of one datagram each, of at most {_MTU} bytes, with a checksum",
-        actual=f"{sent[role]} frames of the {role} are longer, or have no checksum",
+        expected=f"frames of one datagram each, of at most {_MTU} B, with a checksum",
+        actual=f"{format_count(sent[role], 'frame')} of the {role} longer than that, or without a checksum",
         role=role,
         section=_SECTION,
     )
@@ -282,7 +284,7 @@ def _link_disturbed(truth: LinkTruth, record: CaseRecord) -> str | None:
         return f"the simulator forwarded packets late: p99 {late * 1e3:.1f} ms, limit {limit * 1e3:.1f} ms"
     if truth.socket_drops or truth.malformed or truth.send_errors:
         return (
-            f"the simulator's sockets dropped {truth.socket_drops} packets, rejected {truth.malformed} "
+            f"the simulator's sockets dropped {format_count(truth.socket_drops, 'packet')}, rejected {truth.malformed} "
             f"as malformed, and could not send {truth.send_errors}"
         )
     if abs(truth.clock_step) > limit:
@@ -292,7 +294,7 @@ def _link_disturbed(truth: LinkTruth, record: CaseRecord) -> str | None:
 
 def _host_disturbed(evidence: Evidence, record: CaseRecord) -> str | None:
     if evidence.capture_drops:
-        return f"the captures lost {evidence.capture_drops} packets"
+        return f"the captures lost {format_count(evidence.capture_drops, 'packet')}"
     if evidence.host_steal > (_STEAL_LIMIT if record.kind is Kind.MEASUREMENT else _STEAL_TEST_CASE):
         return f"{evidence.host_steal:.0%} of this host's CPU time went to other machines of its hypervisor (steal)"
     for role, endpoint in (("client", evidence.client), ("server", evidence.server)):
@@ -480,8 +482,8 @@ def silent_client(evidence: Evidence, artifacts: Artifacts) -> Iterator[Finding]
         yield Finding(
             code="client-silent",
             requirement="The client exits with 0 when all files have arrived.",
-            expected=f"a connection, and {len(evidence.files)} files",
-            actual=f"exit code 0, no connection, and {len(lacking)} files are missing",
+            expected=f"a connection, and {format_count(len(evidence.files), 'file')}",
+            actual=f"exit code 0, no connection, without {format_count(len(lacking), 'file')}",
             role="client",
             log_tail=log_tail(artifacts, "client"),
         )

@@ -117,7 +117,7 @@ def _more_connections(count: int, last: Finding) -> Finding:
         code=last.code,
         requirement=last.requirement,
         expected=last.expected,
-        actual=f"the same in {count} more connection{'s' if count != 1 else ''}",
+        actual=f"the same in {format_count(count, 'more connection')}",
     )
 
 
@@ -143,7 +143,7 @@ def _actual(group: UnreadPackets) -> str:
     """A part of a sentence, such as `120 of 120 1-RTT packets of the server can't be read, SERVER_TRAFFIC_SECRET_0 is
     in no key log`."""
     whose = f" of the {group.sender}" if group.sender else ""
-    packets = f"{group.unread} of {group.packets} {_TYPES[group.type]} packets{whose} can't be read"
+    packets = f"{group.unread} of {format_count(group.packets, f'{_TYPES[group.type]} packet')}{whose} can't be read"
     if not group.secret or not group.none_read:
         return packets
     if group.secret_logged is None:
@@ -281,11 +281,12 @@ def _against_the_truth(
         which = f"that the link took from the {vantage.role}" if own else f"that the link delivered from the {other}"
         if held + excused < carried:
             where = _where(recording, vantage, end)
-            yield f"the capture at the {vantage.role} has {held} of the {carried} packets {which}{where}"
+            yield f"the capture at the {vantage.role} has {held} of {format_count(carried, 'packet')} {which}{where}"
         elif held > carried and (twice := _twice(vantage, sender)):
             yield (
-                f"the capture at the {vantage.role} has {held} packets of the {vantage.role if own else other}, but "
-                f"the link carried {carried}: {format_count(twice, 'QUIC packet')} recorded twice"
+                f"the capture at the {vantage.role} has {format_count(held, 'packet')} of the "
+                f"{vantage.role if own else other}, but the link carried {carried}: "
+                f"{format_count(twice, 'QUIC packet')} recorded twice"
             )
 
 
@@ -310,9 +311,7 @@ def _without_a_truth(recording: Recording, vantage: Vantage, end: int, evidence:
     arrived = int(frames["length"][rows].sum())
     if arrived >= received:
         return ""
-    return (
-        f"the capture at the client has {arrived} bytes of streams, but the client received files of {received} bytes"
-    )
+    return f"the capture at the client has {arrived} B of streams, but the client received files of {received} B"
 
 
 def _late(recording: Recording, sender: int, way: LinkParameters, evidence: Evidence) -> int:

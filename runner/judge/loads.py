@@ -66,9 +66,7 @@ def _unrecorded(captured: int, evidence: Evidence, record: CaseRecord) -> str:
     received = 0 if record.page and record.warm else sum(file.size for file in evidence.files if file.equal)
     if captured >= received:
         return ""
-    return (
-        f"the capture at the client has {captured} bytes of packets, but the client received {received} bytes of files"
-    )
+    return f"the capture at the client has {captured} B of packets, but the client received {received} B of files"
 
 
 def failed_set_up(evidence: Evidence, record: CaseRecord) -> tuple[Outcome, Finding]:

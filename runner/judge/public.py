@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from runner.model.facts import ConnectionFacts, TraceFacts
 from runner.model.result import Evidence, Outcome, PublicVerdict
 from runner.model.run import CaseRecord
+from runner.units import format_count
 
 _V1, _V2 = 0x00000001, 0x6B3343CF
 _CHACHA20 = 0x1303
@@ -48,7 +49,7 @@ def _answered(facts: TraceFacts) -> list[ConnectionFacts]:
 
 def _handshakes(facts: TraceFacts, expected: int) -> Reasons:
     if len(_answered(facts)) != expected:
-        yield f"{len(_answered(facts))} handshakes instead of {expected}"
+        yield f"{format_count(len(_answered(facts)), 'handshake')} instead of {expected}"
 
 
 def _files(evidence: Evidence) -> Reasons:

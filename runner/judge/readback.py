@@ -11,6 +11,7 @@ from runner.files import log_files, open_log
 from runner.model.facts import FirstFlight, TraceFacts
 from runner.model.result import Artifacts, Evidence, Reading, Sample
 from runner.model.stack import Role
+from runner.units import format_count
 
 # Compares the requested parameters with the parameters that endpoints really used. The used parameters are read from
 # the output of endpoints, their qlogs and the packets.
@@ -126,7 +127,7 @@ def _from_flight(flight: FirstFlight, facts: TraceFacts, requested: str) -> Read
     holds: bool | None = abs(sent - expected) <= slack if requested else None
     if requested and sent < expected - slack and ended:
         holds = None
-    detail = f"{flight.bytes:,} B in {flight.packets} packets, within {flight.duration * 1e3:.1f} ms"
+    detail = f"{flight.bytes:,} B in {format_count(flight.packets, 'packet')}, within {flight.duration * 1e3:.1f} ms"
     return Reading(
         role="server",
         parameter="IW",

@@ -10,6 +10,7 @@ from runner.judge.rules.rule_table import BY_ID
 from runner.judge.rules.side import Broken, Capture, Side
 from runner.model.result import Finding
 from runner.trace.recording import ROLES, Recording, Scope
+from runner.units import format_count
 
 DETECTORS = (
     *packet_rules.PACKET_DETECTORS,
@@ -77,7 +78,7 @@ def _finding(occurrences: list[tuple[Side, Broken]]) -> Finding:
         code=rule.id,
         requirement=rule.requirement,
         expected="every packet of the endpoint keeps this rule",
-        actual=broken.actual + (f"; in {connections} connections" if connections > 1 else ""),
+        actual=broken.actual + (f"; in {format_count(connections, 'connection')}" if connections > 1 else ""),
         role=ROLES[side.sender],
         section=rule.reference,
     )

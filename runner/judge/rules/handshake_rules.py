@@ -88,7 +88,8 @@ def parameters(side: Side) -> Iterator[Broken]:
     twice = [code for code in dict.fromkeys(codes) if codes.count(code) > 1]
     if twice:
         yield hello.broken(
-            "rfc9000-7.4-parameter-twice", f"parameter 0x{twice[0]:x} is sent {codes.count(twice[0])} times"
+            "rfc9000-7.4-parameter-twice",
+            f"parameter 0x{twice[0]:x} is sent {format_count(codes.count(twice[0]), 'time')}",
         )
     for code, value in hello.list:
         if code == -1 or (code in _INTEGERS and _integer(value) is None) or (code in _IDS and len(value) > 20):
@@ -102,11 +103,11 @@ def parameters(side: Side) -> Iterator[Broken]:
             yield hello.broken(f"rfc9000-18.2-{rule}", f"parameter 0x{code:x} is {number}")
     if hello.values.get(0x0C):
         yield hello.broken(
-            "rfc9000-18.2-flag-with-value", f"disable_active_migration with a value of {len(hello.values[0x0C])} bytes"
+            "rfc9000-18.2-flag-with-value", f"disable_active_migration with a value of {len(hello.values[0x0C])} B"
         )
     if hello.values.get(0x2AB2):
         yield hello.broken(
-            "rfc9287-3-parameter-with-value", f"grease_quic_bit with a value of {len(hello.values[0x2AB2])} bytes"
+            "rfc9287-3-parameter-with-value", f"grease_quic_bit with a value of {len(hello.values[0x2AB2])} B"
         )
     yield from _role_parameters(side, hello)
     yield from _version_information(side, hello)
@@ -122,14 +123,14 @@ def _role_parameters(side: Side, hello: _Hello) -> Iterator[Broken]:
         return
     token, preferred = hello.values.get(0x02), hello.values.get(0x0D)
     if token is not None and len(token) != 16:
-        yield hello.broken("rfc9000-18.2-reset-token-length", f"a stateless_reset_token of {len(token)} bytes")
+        yield hello.broken("rfc9000-18.2-reset-token-length", f"a stateless_reset_token of {len(token)} B")
     if preferred is not None:
         size = preferred[24] if len(preferred) > 24 else -1
         if size < 0 or (1 <= size <= 20 and len(preferred) != 41 + size):
             yield hello.broken("rfc9000-18-malformed-parameter", "parameter 0x0d (preferred_address) is malformed")
         elif not 1 <= size <= 20:
             yield hello.broken(
-                "rfc9000-18.2-preferred-address-empty-id", f"preferred_address with a connection ID of {size} bytes"
+                "rfc9000-18.2-preferred-address-empty-id", f"preferred_address with a connection ID of {size} B"
             )
         if side.source == b"":
             yield hello.broken(
@@ -143,7 +144,7 @@ def _version_information(side: Side, hello: _Hello) -> Iterator[Broken]:
     packets = side.capture.packets
     if value is not None:
         if len(value) % 4 or not value:
-            yield hello.broken("rfc9368-3-malformed", f"version_information of {len(value)} bytes")
+            yield hello.broken("rfc9368-3-malformed", f"version_information of {len(value)} B")
             return
         listed = [int.from_bytes(value[at : at + 4]) for at in range(0, len(value), 4)]
         if 0 in listed:
@@ -297,7 +298,7 @@ def _client_hello(side: Side) -> Iterator[Broken]:
         )
     if hello["session_id"]:
         yield Broken(
-            rule="rfc9001-8.4-session-id", actual=f"a legacy_session_id of {hello['session_id']} bytes", packets=packets
+            rule="rfc9001-8.4-session-id", actual=f"a legacy_session_id of {hello['session_id']} B", packets=packets
         )
     if not hello["alpn"]:
         yield Broken(rule="rfc9001-8.1-no-alpn-offered", actual="a ClientHello without ALPN", packets=packets)
@@ -401,7 +402,7 @@ def retry_from_server(side: Side) -> Iterator[Broken]:
         if int((retries <= retry).sum()) > datagrams and side.sound:
             yield Broken(
                 rule="rfc9000-17.2.5.1-retries-per-datagram",
-                actual=f"more Retry packets than the {datagrams} datagrams that the client had sent",
+                actual=f"more Retry packets than the {format_count(datagrams, 'datagram')} that the client had sent",
                 packets=shown(retries),
             )
             return
@@ -426,7 +427,7 @@ def retry_at_client(side: Side) -> Iterator[Broken]:
     if token is not None and tokens:
         yield Broken(
             rule="rfc9000-17.2.5.3-token-not-echoed",
-            actual=f"{len(tokens)} Initial packets have another token or none",
+            actual=f"{format_count(len(tokens), 'Initial packet')} with another token or none",
             packets=(retry, *tokens[:4]),
         )
     new_numbers, old_numbers = (packets["packet_number"][rows] for rows in (after, before))
@@ -483,7 +484,7 @@ def tokens(side: Side) -> Iterator[Broken]:
     if token and other:
         yield Broken(
             rule="rfc9000-8.1.3-token-left-out",
-            actual=f"{len(other)} Initial packets without the token of the first Initial packet",
+            actual=f"{format_count(len(other), 'Initial packet')} without the token of the first Initial packet",
             packets=(int(initials[0]), *other[:4]),
         )
 
@@ -536,7 +537,7 @@ def negotiation(side: Side) -> Iterator[Broken]:
         if len(rows):
             yield Broken(
                 rule="rfc9000-6.1-negotiation-from-client",
-                actual=f"{len(rows)} Version Negotiation packets",
+                actual=format_count(len(rows), "Version Negotiation packet"),
                 packets=shown(rows),
             )
         return
@@ -658,7 +659,7 @@ def generations(side: Side) -> Iterator[Broken]:
     if old.any():
         yield Broken(
             rule="rfc9001-6.2-ack-with-old-keys",
-            actual=f"{int(old.sum())} ACK frames in packets with old keys",
+            actual=f"{format_count(int(old.sum()), 'ACK frame')} in packets with old keys",
             packets=shown(capture.acks["packet"][mine[old]]),
         )
 
@@ -681,7 +682,8 @@ def discarded(side: Side) -> Iterator[Broken]:
     if len(late):
         yield Broken(
             rule=f"rfc9001-4.9.1-{side.role}-initial-late",
-            actual=f"{len(late)} Initial packets after {'its own' if side.is_client else 'a'} Handshake packet",
+            actual=f"{format_count(len(late), 'Initial packet')} after "
+            f"{'its own' if side.is_client else 'a'} Handshake packet",
             packets=shown(late),
         )
     done = side.frames("handshake_done", got=side.is_client)
@@ -695,7 +697,7 @@ def discarded(side: Side) -> Iterator[Broken]:
     if len(late):
         yield Broken(
             rule=f"rfc9001-4.9.2-{side.role}-handshake-late",
-            actual=f"{len(late)} Handshake packets after HANDSHAKE_DONE",
+            actual=f"{format_count(len(late), 'Handshake packet')} after HANDSHAKE_DONE",
             packets=shown(late),
         )
 
@@ -729,7 +731,7 @@ def versions(side: Side) -> Iterator[Broken]:
         if len(wrong):
             yield Broken(
                 rule="rfc9369-4.1-handshake-version",
-                actual=f"{len(wrong)} Handshake packets of another version than 0x{negotiated[-1]:08x}",
+                actual=f"{format_count(len(wrong), 'Handshake packet')} of another version than 0x{negotiated[-1]:08x}",
                 packets=shown(wrong),
             )
     early = side.of_type(EARLY)
@@ -765,7 +767,7 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
     if len(early):
         yield Broken(
             rule="rfc9000-19.20-handshake-done-early",
-            actual=f"{len(early)} HANDSHAKE_DONE frames before Finished",
+            actual=f"{format_count(len(early), 'HANDSHAKE_DONE frame')} before Finished",
             packets=shown(early),
         )
     acks = side.ack_frames(space=APPLICATION)
@@ -775,7 +777,7 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
     if len(read):
         yield Broken(
             rule="rfc9001-5.7-server-1rtt-read-early",
-            actual=f"{len(read)} ACK frames for 1-RTT packets before Finished",
+            actual=f"{format_count(len(read), 'ACK frame')} for 1-RTT packets before Finished",
             packets=shown(capture.acks["packet"][read]),
         )
     if finished is not None and not len(done):
@@ -819,7 +821,7 @@ def closing(side: Side) -> Iterator[Broken]:
     if len(late):
         yield Broken(
             rule="rfc9000-10.2.2-sent-while-draining",
-            actual=f"{len(late)} packets later than 0.5 s after the peer's CONNECTION_CLOSE",
+            actual=f"{format_count(len(late), 'packet')} later than 0.5 s after the peer's CONNECTION_CLOSE",
             packets=(close, *shown(late)),
         )
         return
@@ -833,7 +835,7 @@ def closing(side: Side) -> Iterator[Broken]:
     if len(own) > allowed:
         yield Broken(
             rule="rfc9000-10.2.2-sent-while-draining",
-            actual=f"{len(own)} packets with CONNECTION_CLOSE after the peer's CONNECTION_CLOSE",
+            actual=f"{format_count(len(own), 'packet')} with CONNECTION_CLOSE after the peer's CONNECTION_CLOSE",
             packets=(close, *shown(own)),
         )
 
@@ -866,7 +868,7 @@ def done_from_client(side: Side) -> Iterator[Broken]:
         if len(rows):
             yield Broken(
                 rule=f"rfc9000-{rule}",
-                actual=f"{len(rows)} {name.upper()} frames",
+                actual=format_count(len(rows), f"{name.upper()} frame"),
                 packets=shown(side.capture.frames["packet"][rows]),
             )
 

@@ -27,6 +27,7 @@ from runner.decode.http3 import (
 from runner.decode.wire import varint
 from runner.judge.rules.packet_rules import shown
 from runner.judge.rules.side import Broken, Side
+from runner.units import format_count
 
 _FRAMES = {
     DATA: "DATA",
@@ -200,7 +201,7 @@ def _stream_types(peers: _Peers) -> Iterator[Broken]:
     ):
         opened = peers.of_type(kind)
         if len(opened) > 1:
-            yield peers.broken(opened[1], f"{section}-two-{name}-streams", f"{len(opened)} {name} streams")
+            yield peers.broken(opened[1], f"{section}-two-{name}-streams", format_count(len(opened), f"{name} stream"))
         for stream in opened:
             if stream.ended:
                 yield peers.broken(stream, f"{rule}-closed", f"{name} stream {stream.number} is closed")
@@ -243,7 +244,7 @@ def _pushes(peers: _Peers) -> Iterator[Broken]:
         pushed = [stream.push for stream in streams if stream.push is not None]
         for stream in streams:
             if stream.push is not None and pushed.count(stream.push) > 1:
-                actual = f"push ID {stream.push} in {pushed.count(stream.push)} push streams"
+                actual = f"push ID {stream.push} in {format_count(pushed.count(stream.push), 'push stream')}"
                 yield peers.broken(stream, "rfc9114-6.2.2-push-id-reused", actual)
                 break
     if not side.sound:
@@ -277,7 +278,7 @@ def _control(peers: _Peers, stream: _Stream) -> Iterator[Broken]:
     if kinds and kinds[0] != SETTINGS:
         yield broken("6.2.1-first-frame-not-settings", f"the first frame has type 0x{kinds[0]:x}")
     if kinds.count(SETTINGS) > 1:
-        yield broken("7.2.4-settings-twice", f"SETTINGS is sent {kinds.count(SETTINGS)} times")
+        yield broken("7.2.4-settings-twice", f"SETTINGS is sent {format_count(kinds.count(SETTINGS), 'time')}")
     for kind, rule in (
         (DATA, "7.2.1-data-on-control"),
         (HEADERS, "7.2.2-headers-on-control"),

@@ -80,7 +80,7 @@ def destinations(side: Side) -> Iterator[Broken]:
     if len(mixed):
         yield Broken(
             rule="rfc9000-12.2-mixed-destinations",
-            actual=f"{len(mixed)} datagrams with several destination connection IDs",
+            actual=f"{format_count(len(mixed), 'datagram')} with several destination connection IDs",
             packets=shown(mixed),
         )
 
@@ -119,7 +119,7 @@ def payloads(side: Side) -> Iterator[Broken]:
         kind = int(capture.frames["type"][long[0]])
         yield Broken(
             rule="rfc9000-12.4-long-frame-type",
-            actual=f"frame type 0x{kind:x} takes {capture.frames['type_length'][long[0]]} bytes",
+            actual=f"frame type 0x{kind:x} takes {capture.frames['type_length'][long[0]]} B",
             packets=shown(capture.frames["packet"][long]),
         )
 
@@ -163,13 +163,13 @@ def wrong_packets(side: Side) -> Iterator[Broken]:
                 if (types == kind).any():
                     yield Broken(
                         rule=f"rfc9000-12.5-frame-in-{word.lower()}",
-                        actual=f"{int((types == kind).sum())} {name.upper()} frames in {word} packets",
+                        actual=f"{format_count(int((types == kind).sum()), name.upper() + ' frame')} in {word} packets",
                         packets=shown(packets[types == kind]),
                     )
         if name in _NOT_EARLY and (types == EARLY).any():
             yield Broken(
                 rule="rfc9000-12.5-frame-in-early-data",
-                actual=f"{int((types == EARLY).sum())} {name.upper()} frames in 0-RTT packets",
+                actual=f"{format_count(int((types == EARLY).sum()), name.upper() + ' frame')} in 0-RTT packets",
                 packets=shown(packets[types == EARLY]),
             )
         if name == "application_close" and np.isin(types, (INITIAL, HANDSHAKE)).any():
@@ -201,7 +201,7 @@ def headers(side: Side) -> Iterator[Broken]:
             if len(value) > _LONGEST_ID:
                 yield Broken(
                     rule="rfc9000-17.2-id-too-long",
-                    actual=f"a connection ID of {len(value)} bytes",
+                    actual=f"a connection ID of {len(value)} B",
                     packets=shown(side.with_id(name, value, chosen)),
                 )
 
@@ -214,7 +214,9 @@ def _fixed_bits(side: Side, cleared: Ints) -> Iterator[Broken]:
         for chosen, rule in ((cleared[~short], "17.2-fixed-bit-long"), (cleared[short], "17.3.1-fixed-bit-short")):
             if len(chosen):
                 yield Broken(
-                    rule=f"rfc9000-{rule}", actual=f"the fixed bit is 0 in {len(chosen)} packets", packets=shown(chosen)
+                    rule=f"rfc9000-{rule}",
+                    actual=f"the fixed bit is 0 in {format_count(len(chosen), 'packet')}",
+                    packets=shown(chosen),
                 )
     elif side.is_client and side.sound:
         arrived = side.of_type(HANDSHAKE, got=True)
@@ -223,7 +225,7 @@ def _fixed_bits(side: Side, cleared: Ints) -> Iterator[Broken]:
         if len(early) and not (side.capture.packets["token_length"][side.of_type(INITIAL)] > 0).any():
             yield Broken(
                 rule="rfc9287-3.1-cleared-before-offer",
-                actual=f"the fixed bit is 0 in {len(early)} packets",
+                actual=f"the fixed bit is 0 in {format_count(len(early), 'packet')}",
                 packets=shown(early),
             )
 
@@ -249,7 +251,7 @@ def truncated_numbers(side: Side) -> Iterator[Broken]:
         if len(short):
             yield Broken(
                 rule="rfc9000-17.1-number-truncated",
-                actual=f"{len(short)} {name} packets have a packet number of too few bytes",
+                actual=f"{format_count(len(short), f'{name} packet')} with a packet number of too few bytes",
                 packets=shown(short),
             )
 
@@ -313,7 +315,7 @@ def early_after_1rtt(side: Side) -> Iterator[Broken]:
     if len(tokens):
         yield Broken(
             rule="rfc9000-17.2.2-token-from-server",
-            actual=f"{len(tokens)} Initial packets with a token",
+            actual=f"{format_count(len(tokens), 'Initial packet')} with a token",
             packets=shown(tokens),
         )
 
@@ -381,7 +383,7 @@ def acknowledged(side: Side) -> Iterator[Broken]:
                 at = int(np.flatnonzero(wrong)[0])
                 yield Broken(
                     rule=f"rfc9000-{rule}",
-                    actual=f"{name} packets {first[at]} to {last[at]} are acknowledged; not all of them were {word}",
+                    actual=f"{name} space: acknowledgment of packet numbers {first[at]} to {last[at]}, not all {word}",
                     packets=shown(np.unique(side.capture.acks["packet"][frame[wrong]])),
                 )
     yield from _refused(side)
@@ -399,7 +401,7 @@ def _refused(side: Side) -> Iterator[Broken]:
     if wrong.any():
         yield Broken(
             rule="rfc9001-4.6.2-rejected-early-data-read",
-            actual=f"{int(wrong.sum())} ACK ranges with packet numbers of 0-RTT packets",
+            actual=f"{format_count(int(wrong.sum()), 'ACK range')} with packet numbers of 0-RTT packets",
             packets=shown(np.unique(side.capture.acks["packet"][frame[wrong]])),
         )
 
@@ -455,7 +457,7 @@ def acks_of_acks(side: Side) -> Iterator[Broken]:
     if wrong.any():
         yield Broken(
             rule="rfc9000-13.2.1-ack-of-acks",
-            actual=f"{int(wrong.sum())} ACK-only packets answer ACK-only packets",
+            actual=f"{format_count(int(wrong.sum()), 'ACK-only packet')} in answer to ACK-only packets",
             packets=shown(packets[wrong]),
         )
 
@@ -477,7 +479,7 @@ def delays(side: Side) -> Iterator[Broken]:
         yield Broken(
             rule="rfc9000-13.2.5-ack-delay-too-long",
             actual=f"ACK Delay {delay_ms:.3f} ms, but the packet had arrived {elapsed_ms:.3f} ms before; "
-            f"{len(wrong)} ACK frames have too long a delay",
+            f"{format_count(len(wrong), 'ACK frame')} with too long a delay",
             packets=shown(capture.acks["packet"][wrong]),
         )
 
@@ -530,8 +532,9 @@ def _too_high(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]
             count, limit = capture.acks[column][wrong[0]], received[excessive][0]
             yield Broken(
                 rule=f"rfc9000-19.3.2-{column}-count-too-high",
-                actual=f"{name} space: {_COUNTS[column]} count {count} after {limit} such packets had arrived; "
-                f"{len(wrong)} ACK frames have too high a count",
+                actual=f"{name} space: {_COUNTS[column]} count {count} after "
+                f"{format_count(limit, 'such packet')} had arrived; "
+                f"{format_count(len(wrong), 'ACK frame')} with too high a count",
                 packets=shown(capture.acks["packet"][wrong]),
             )
             if column != "ce":
@@ -566,8 +569,9 @@ def _too_low(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
             at = short[0]
             yield Broken(
                 rule=f"rfc9000-13.4.1-{rule}",
-                actual=f"{name} space: {_COUNTS[column]} count {counted[at]} after {owed[at]} such packets were "
-                f"acknowledged; {len(short)} ACK frames have too low a count",
+                actual=f"{name} space: {_COUNTS[column]} count {counted[at]} after "
+                f"acknowledgment of {format_count(owed[at], 'such packet')}; "
+                f"{format_count(len(short), 'ACK frame')} with too low a count",
                 packets=shown(acks["packet"][rows[short]]),
             )
 

@@ -11,6 +11,7 @@ from runner.judge.rules.packet_rules import shown
 from runner.judge.rules.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, RETRY, Broken, Side
 from runner.trace.establish import endpoint
 from runner.trace.recording import APPLICATION, Ints
+from runner.units import format_count
 
 # Paths: challenges, responses, unvalidated addresses, migration (RFC 9000 §8.2, §9).
 
@@ -263,7 +264,7 @@ def unvalidated(side: Side) -> Iterator[Broken]:
         if remote not in pending.values() and len(late) >= _A_FEW:
             yield Broken(
                 rule="rfc9000-9.3-new-path-not-challenged",
-                actual=f"{len(rows)} datagrams to {endpoint(*remote)}, none of them with PATH_CHALLENGE",
+                actual=f"{format_count(len(rows), 'datagram')} to {endpoint(*remote)} without a PATH_CHALLENGE",
                 packets=_packets(side, rows[0]),
             )
             break
@@ -383,7 +384,7 @@ def issuing(side: Side) -> Iterator[Broken]:
     if side.source == b"":
         yield Broken(
             rule="rfc9000-19.15-new-id-beside-empty",
-            actual=f"{len(issued)} NEW_CONNECTION_ID frames of an endpoint with an empty connection ID",
+            actual=f"{format_count(len(issued), 'NEW_CONNECTION_ID frame')} of an endpoint with an empty connection ID",
             packets=(issued[0][4],),
         )
     by_sequence: dict[int, tuple[bytes, bytes]] = {}
@@ -399,9 +400,7 @@ def issuing(side: Side) -> Iterator[Broken]:
     handshake = {sequence: value for value, sequence in by_id.items()}
     for sequence, prior, value, token, packet in issued:
         if not 1 <= len(value) <= 20:
-            yield Broken(
-                rule="rfc9000-19.15-id-length", actual=f"a connection ID of {len(value)} bytes", packets=(packet,)
-            )
+            yield Broken(rule="rfc9000-19.15-id-length", actual=f"a connection ID of {len(value)} B", packets=(packet,))
             continue
         if prior > sequence:
             yield Broken(
@@ -516,7 +515,7 @@ def retiring(side: Side) -> Iterator[Broken]:
         if len(used):
             yield Broken(
                 rule="rfc9000-5.1.2-retired-id-used",
-                actual=f"{len(used)} later packets use the connection ID of sequence number {number}",
+                actual=f"{format_count(len(used), 'later packet')} with the connection ID of sequence number {number}",
                 packets=(packet, *shown(used)),
             )
             return
@@ -533,7 +532,7 @@ def _prior_to(
             if len(used):
                 yield Broken(
                     rule="rfc9000-5.1.2-retire-prior-to-ignored",
-                    actual=f"{len(used)} packets use the connection ID of sequence number {number}, "
+                    actual=f"{format_count(len(used), 'packet')} with the connection ID of sequence number {number}, "
                     f"below Retire Prior To {prior}",
                     packets=shown(used),
                 )
@@ -560,7 +559,7 @@ def long_headers(side: Side) -> Iterator[Broken]:
     if first and len(first[0]) < 8 and not (side.capture.packets["token_length"][initials[:1]] > 0).any():
         yield Broken(
             rule="rfc9000-7.2-first-id-short",
-            actual=f"a destination connection ID of {len(first[0])} bytes",
+            actual=f"a destination connection ID of {len(first[0])} B",
             packets=shown(initials[:1]),
         )
     every = side.of_type(INITIAL, EARLY, HANDSHAKE)
@@ -603,7 +602,7 @@ def unissued(side: Side) -> Iterator[Broken]:
         long = capture.type[used] != ONE_RTT
         yield Broken(
             rule=f"rfc9000-7.2-{'id-not-the-servers' if side.is_client and long[0] else 'id-not-issued'}",
-            actual=f"{len(used)} packets with the destination connection ID {value.hex()}, "
+            actual=f"{format_count(len(used), 'packet')} with the destination connection ID {value.hex()}, "
             f"which the {'server' if side.is_client else 'client'} had not issued",
             packets=shown(used),
         )

@@ -9,6 +9,7 @@ from runner.decode.columns import NULL
 from runner.judge.rules.packet_rules import shown
 from runner.judge.rules.side import EARLY, INITIAL, RETRY, Broken, Side
 from runner.trace.recording import Columns, Ints, find
+from runner.units import format_count
 
 _MOST = (1 << 62) - 1  # the largest offset, RFC 9000 §19.8
 _MOST_STREAMS = 1 << 60
@@ -108,7 +109,7 @@ def offsets(side: Side) -> Iterator[Broken]:
         if len(high):
             yield Broken(
                 rule=f"rfc9000-{rule}",
-                actual=f"{names[0].upper().removesuffix('_BIDI')} with {capture.frames['value'][high[0]]} streams",
+                actual=f"{names[0].upper().removesuffix('_BIDI')} with the value {capture.frames['value'][high[0]]}",
                 packets=shown(capture.frames["packet"][high]),
             )
 
@@ -278,7 +279,7 @@ def stream_counts(side: Side) -> Iterator[Broken]:
             yield Broken(
                 rule="rfc9000-4.6-too-many-streams",
                 actual=f"stream {opened[mine][wrong][0]} is opened, although the limit is "
-                f"{granted[wrong][0]} streams of this type",
+                f"{format_count(granted[wrong][0], 'stream')} of this type",
                 packets=shown(packets[mine][wrong]),
             )
 
@@ -354,7 +355,7 @@ def datagram_frames(side: Side) -> Iterator[Broken]:
     if not isinstance(limit, int) or limit == 0:
         yield Broken(
             rule="rfc9221-3-not-offered",
-            actual=f"{len(rows)} DATAGRAM frames, although the peer sent no max_datagram_frame_size or 0",
+            actual=f"{format_count(len(rows), 'DATAGRAM frame')}, but the peer sent no max_datagram_frame_size or 0",
             packets=shown(frames["packet"][rows]),
         )
         return

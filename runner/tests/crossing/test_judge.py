@@ -174,7 +174,7 @@ def test_a_load_whose_packets_are_not_on_record_is_not_judged(judged: Make, kept
     """The file arrived, but the client's capture lacks its packets."""
     result = judged(VPN, lan=_bare()[:kept], link=_sealed(), measured={"time_total": 0.1 * (kept - 1)})
     assert (result.outcome, _codes(result)) == (Outcome.ERROR, ["disturbed"])
-    assert "received 5000 bytes of files" in result.findings[0].actual
+    assert "received 5000 B of files" in result.findings[0].actual
 
 
 def test_a_tunnel_that_hides_everything_succeeds(judged: Make) -> None:

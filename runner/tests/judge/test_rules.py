@@ -1,6 +1,9 @@
 """The table of rules is whole: stable ids, a reason for what nothing checks, cases that exist."""
 
+import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +11,7 @@ from runner.judge.culprit import _ANSWERED, _TOLERATED
 from runner.judge.judges import decisive
 from runner.judge.rules.rule_table import BY_ID, PAGE, RULES, Rule, Where, rules_page
 from runner.model.result import Finding
+from runner.paths import ROOT
 from runner.plan.catalog import load_cases
 
 
@@ -62,3 +66,25 @@ def test_cases_depend_on_rules_of_the_table() -> None:
 def test_a_case_fails_by_the_rules_on_which_its_purpose_depends(name: str, rule: str, red: list[str]) -> None:
     broken = Finding(code=rule, requirement="r", expected="e", actual="a", role="client")
     assert [finding.code for finding in decisive((broken,), load_cases()[name])] == red
+
+
+_NOUNS = "packets|frames|datagrams|bytes|streams|connections|times|handshakes|ranges|files|records|requests"
+# A number, or `a of b`, then at most three words that tell which, then a noun in the plural: wrong for 1.
+_PLURAL = re.compile(rf"(?:^|[^\w#]|of )# (?:[A-Z#][\w#-]* |such |later |more ){{0,3}}(?:{_NOUNS})\b")
+
+# Here, a name is before the noun.
+_NAMED = {"keys for # packets", "a TLS message of type # in # packets", "# in # packets", "# streams"}
+
+
+def _messages(source: str) -> Iterator[str]:
+    """Each f-string of a module, with # in the place of its values."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "#" for part in node.values)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "runner/judge").rglob("*.py")), ids=lambda path: str(path.name))
+def test_a_counted_noun_agrees_with_its_number(path: Path) -> None:
+    """`format_count` writes 1 packet and 2 packets."""
+    found = {each for each in _messages(path.read_text()) if _PLURAL.search(each)}
+    assert not found - _NAMED
