@@ -1,19 +1,18 @@
-"""QUIC and TLS on the wire: integers, frames, handshake messages, packet protection and packets (RFC 8446, 9000, 9001,
-9221, 9369).
+"""QUIC and TLS on the wire: integers, frames, handshake messages and packets (RFC 8446, 9000, 9001, 9221, 9369).
+
+aioquic protects the packets; nothing is shared with the decoder of bentpipe.
 """
 
 import hashlib
-import hmac
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from functools import cached_property
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
-from cryptography.hazmat.primitives.ciphers.algorithms import AES, ChaCha20
-from cryptography.hazmat.primitives.ciphers.modes import ECB
+from aioquic._crypto import AEAD, CryptoError, HeaderProtection
+from aioquic.quic.crypto import CryptoContext, CryptoPair, next_key_phase
+from aioquic.quic.packet import decode_packet_number, get_retry_integrity_tag
+from aioquic.tls import CipherSuite
 
 
 def varint(value: int, size: int = 0) -> bytes:
@@ -462,25 +461,9 @@ def with_session_id(hello: Message, session: bytes) -> None:
 
 
 V1, V2 = 1, 0x6B3343CF
-AES_128, AES_256, CHACHA = 0x1301, 0x1302, 0x1303
-SUITES = (AES_128, AES_256, CHACHA)
+AES_128 = 0x1301
+SUITES = (AES_128, 0x1302, 0x1303)
 TAG = 16
-_SALT = {
-    V1: bytes.fromhex("38762cf7f55934b34d179ae6a4c80cadccbb7f0a"),
-    V2: bytes.fromhex("0dede3def700a6db819381be6e269dcbf9bd2ed9"),
-}
-_RETRY = {
-    V1: ("be0c690b9f66575a1d766b54e368c84e", "461599d35d632bf2239825bb"),
-    V2: ("8fb4b01b56ac48e260fbcbcead7ccc92", "d86969bc2d7c6d9990efb04a"),
-}
-
-
-def _expand(secret: bytes, label: str, size: int, digest: str) -> bytes:
-    """HKDF-Expand-Label (RFC 8446 §7.1) for results of at most two hash lengths."""
-    name = b"tls13 " + label.encode()
-    info = size.to_bytes(2) + bytes([len(name)]) + name + b"\0"
-    first = hmac.digest(secret, info + b"\1", digest)
-    return (first + hmac.digest(secret, first + info + b"\2", digest))[:size]
 
 
 @dataclass(frozen=True)
@@ -493,66 +476,39 @@ class Keys:
     masks: bytes = b""
     generation: int = 0
 
-    @property
-    def _digest(self) -> str:
-        return "sha384" if self.suite == AES_256 else "sha256"
-
-    def _derive(self, secret: bytes, what: str, size: int) -> bytes:
-        return _expand(secret, f"quicv2 {what}" if self.version == V2 else f"quic {what}", size, self._digest)
-
-    @property
-    def _size(self) -> int:
-        return 16 if self.suite == AES_128 else 32
+    def _context(self, secret: bytes) -> CryptoContext:
+        context = CryptoContext()
+        context.setup(cipher_suite=CipherSuite(self.suite), secret=secret, version=self.version)
+        return context
 
     @cached_property
-    def _aead(self) -> AESGCM | ChaCha20Poly1305:
-        key = self._derive(self.secret, "key", self._size)
-        return ChaCha20Poly1305(key) if self.suite == CHACHA else AESGCM(key)
+    def aead(self) -> AEAD:
+        """Seals and opens payloads (RFC 9001 §5.3)."""
+        aead = self._context(self.secret).aead
+        assert aead is not None
+        return aead
 
     @cached_property
-    def _iv(self) -> bytes:
-        return self._derive(self.secret, "iv", 12)
-
-    @cached_property
-    def _mask_key(self) -> bytes:
-        return self._derive(self.masks or self.secret, "hp", self._size)
-
-    def _nonce(self, number: int) -> bytes:
-        return bytes(a ^ b for a, b in zip(self._iv, number.to_bytes(12), strict=True))
+    def protection(self) -> HeaderProtection:
+        """Protects headers (RFC 9001 §5.4)."""
+        protection = self._context(self.masks or self.secret).hp
+        assert protection is not None
+        return protection
 
     def next(self) -> "Keys":
         """The keys after an update (RFC 9001 §6.1)."""
-        secret = self._derive(self.secret, "ku", len(self.secret))
+        secret = next_key_phase(self._context(self.secret)).secret or b""
         return Keys(secret, self.suite, self.version, self.masks or self.secret, self.generation + 1)
-
-    def mask(self, sample: bytes) -> bytes:
-        """The mask of five bytes for the header (RFC 9001 §5.4)."""
-        if self.suite == CHACHA:
-            return Cipher(ChaCha20(self._mask_key, sample), None).encryptor().update(bytes(5))
-        return Cipher(AES(self._mask_key), ECB()).encryptor().update(sample)[:5]
-
-    def seal(self, number: int, header: bytes, payload: bytes) -> bytes:
-        """The encrypted payload with its tag."""
-        return self._aead.encrypt(self._nonce(number), payload, header)
-
-    def open(self, number: int, header: bytes, sealed: bytes) -> bytes | None:
-        """The decrypted payload; None when it was not sealed with these keys."""
-        try:
-            return self._aead.decrypt(self._nonce(number), sealed, header)
-        except InvalidTag:
-            return None
 
 
 def initial_keys(dcid: bytes, version: int) -> dict[str, Keys]:
     """Sender → keys of its Initial packets (RFC 9001 §5.2)."""
-    secret = hmac.digest(_SALT[version], dcid, "sha256")
-    return {role: Keys(_expand(secret, f"{role} in", 32, "sha256"), AES_128, version) for role in ("client", "server")}
-
-
-def retry_tag(version: int, original: bytes, packet: bytes) -> bytes:
-    """The integrity tag for a Retry packet that is given without its tag (RFC 9001 §5.8)."""
-    key, nonce = (bytes.fromhex(text) for text in _RETRY[version])
-    return AESGCM(key).encrypt(nonce, b"", bytes([len(original)]) + original + packet)
+    pair = CryptoPair()
+    pair.setup_initial(cid=dcid, is_client=True, version=version)
+    return {
+        role: Keys(context.secret or b"", AES_128, version)
+        for role, context in (("client", pair.send), ("server", pair.recv))
+    }
 
 
 def unguessable(*parts: object) -> bytes:
@@ -651,7 +607,7 @@ class Packet:
             return self.raw
         if self.kind is Kind.RETRY:
             head = bytes([self.first]) + self._long_ids() + self.token
-            tag = retry_tag(self.version, self.original, head)
+            tag = get_retry_integrity_tag(head, self.original, self.version)
             return head + (bytes([tag[0] ^ 1]) + tag[1:] if self.bad_tag else tag)
         if self.kind is Kind.VERSION_NEGOTIATION:
             return bytes([self.first]) + self._long_ids() + b"".join(each.to_bytes(4) for each in self.versions)
@@ -673,36 +629,24 @@ class Packet:
                 head += varint(len(self.token), max(self.token_size, len(varint(len(self.token))))) + self.token
             length = size + len(payload) + TAG
             head += varint(length, max(self.length_size, len(varint(length))))
-        number_at = len(head)
         head += (self.number & (1 << 8 * size) - 1).to_bytes(size)
-        sealed = keys.seal(self.number, head, payload)
+        sealed = keys.aead.encrypt(payload, head, self.number)
         if self.bad_tag:
             sealed = sealed[:-1] + bytes([sealed[-1] ^ 1])
-        whole = bytearray(head + sealed)
-        mask = keys.mask(bytes(whole[number_at + 4 : number_at + 20]))
-        whole[0] ^= mask[0] & (0x1F if self.kind is Kind.ONE_RTT else 0x0F)
-        for at in range(size):
-            whole[number_at + at] ^= mask[1 + at]
-        return bytes(whole)
+        return keys.protection.apply(head, sealed)
 
     def open(self, keys: Keys, largest: int) -> bool:
         """Try to open the packet with these keys. `largest`: the highest packet number of its sender and space so far,
         or -1."""
-        protected = bytearray(self.raw)
-        at = self.fields.start
-        if self.fields.stop - at < 20:
+        if self.fields.stop - self.fields.start < 20:
             return False
-        mask = keys.mask(self.raw[at + 4 : at + 20])
-        first = protected[0] ^ mask[0] & (0x1F if self.kind is Kind.ONE_RTT else 0x0F)
-        size = (first & 3) + 1
-        protected[0] = first
-        for index in range(size):
-            protected[at + index] ^= mask[1 + index]
-        number = full_number(int.from_bytes(protected[at : at + size]), 8 * size, largest)
-        payload = keys.open(number, bytes(protected[: at + size]), self.raw[at + size : self.fields.stop])
-        if payload is None:
+        head, truncated = keys.protection.remove(self.raw, self.fields.start)
+        number = decode_packet_number(truncated, 8 * ((head[0] & 3) + 1), largest + 1)
+        try:
+            payload = keys.aead.decrypt(self.raw[len(head) : self.fields.stop], head, number)
+        except CryptoError:
             return False
-        self.first, self.number, self.keys = first, number, keys
+        self.first, self.number, self.keys = head[0], number, keys
         self.frames = parse(payload)
         return True
 
@@ -741,15 +685,6 @@ class Packet:
                 self.frames[index] = padding(len(each.raw) - cut)
                 size += cut
         self.frames = [each for each in self.frames if each.type != F.PADDING or each.raw]
-
-
-def full_number(truncated: int, bits: int, largest: int) -> int:
-    """The full packet number that follows from its last bits (RFC 9000 appendix A.3)."""
-    expected, window = largest + 1, 1 << bits
-    candidate = expected & ~(window - 1) | truncated
-    if candidate <= expected - window // 2 and candidate < (1 << 62) - window:
-        return candidate + window
-    return candidate - window if candidate > expected + window // 2 and candidate >= window else candidate
 
 
 def split(data: bytes) -> list[Packet]:
