@@ -10,13 +10,12 @@ import pyarrow.compute as pc
 from runner.decode.columns import SERVER, Trace
 from runner.diagnose.detectors import DETECTORS, peer_and_path, sender  # noqa: F401 - these modules register detectors
 from runner.diagnose.limits import Course, shares
-from runner.diagnose.path import Floats, LinkEvents, link_events
+from runner.diagnose.path import Floats, LinkEvents
 from runner.diagnose.transfer_view import View
 from runner.model.facts import TraceFacts
-from runner.model.link import NO_PATH_IMPAIRMENTS, LinkParameters, PathImpairments
+from runner.model.link import SegmentRecord
 from runner.model.result import Diagnosis, LinkTruth, Sample, Span
-from runner.model.run import CaseRecord
-from runner.trace.measure import rtt_samples, sample
+from runner.trace.measure import rtt_samples
 from runner.trace.plots import CongestionWindow, congestion_window
 from runner.trace.recording import Ints
 from runner.trace.streams import Transfer
@@ -150,16 +149,14 @@ def explain(
     transfer: Transfer,
     facts: TraceFacts,
     sample: Sample,
+    link: SegmentRecord,
     *,
-    forward: LinkParameters,
-    return_: LinkParameters,
-    path: PathImpairments = NO_PATH_IMPAIRMENTS,
     truth: LinkTruth | None = None,
     events: LinkEvents | None = None,
 ) -> Explanation:
     """The limits over time and all diagnoses, in order of time. The explanation is empty unless both captures have
-    response data."""
-    view = View.of(transfer, facts, sample, forward=forward, return_=return_, path=path, truth=truth, events=events)
+    response data. `link`: the satellite segment."""
+    view = View.of(transfer, facts, sample, link, truth, events)
     if view is None:
         return Explanation()
     course = Course.of(view)
@@ -170,40 +167,6 @@ def explain(
     ]
     ordered = tuple(sorted(diagnoses, key=lambda diagnosis: (diagnosis.start, diagnosis.code)))
     return Explanation(spans=course.spans, diagnoses=ordered, panels=Panels.of(view))
-
-
-# Numbers and diagnoses of a job, for its result and its plots.
-
-
-def measured(transfer: Transfer, facts: TraceFacts, record: CaseRecord) -> Sample:
-    """The numbers of one iteration of a case."""
-    return sample(transfer, facts, file_sizes=record.file_sizes, forward=record.forward, return_=record.return_)
-
-
-def explained(
-    transfer: Transfer,
-    facts: TraceFacts,
-    numbers: Sample,
-    *,
-    record: CaseRecord,
-    truth: LinkTruth | None,
-    log: Path | None = None,
-) -> Explanation:
-    """The reasons why the transfer of a job was slow; empty unless both captures have response data. `log`: the packet
-    log of the satellite segment."""
-    named = truth is not None and any(
-        way.dropped_handover or way.waited_grant for way in (truth.forward, truth.return_)
-    )
-    return explain(
-        transfer,
-        facts,
-        numbers,
-        forward=record.forward,
-        return_=record.return_,
-        path=record.impairments,
-        truth=truth,
-        events=link_events(log) if named and log is not None else None,
-    )
 
 
 def window_of(qlogs: Path, server_side: Trace) -> CongestionWindow | None:

@@ -401,7 +401,7 @@ class Slices:
         high = np.clip(self.middle + self.window / 2, begin, end)
         total = np.append(0, np.cumsum(size))
         arrived = total[np.searchsorted(time, high, side="right")] - total[np.searchsorted(time, low)]
-        capacity = self.view.capacity.bits(low, high) / 8 * (1 - self.view.forward.loss)
+        capacity = self.view.capacity.bits(low, high) / 8 * (1 - self.view.link.forward.loss)
         shares: Floats = arrived / np.maximum(capacity, 1.0)
         return shares
 
@@ -410,7 +410,7 @@ class Slices:
         """Per slice: whether the forward link was full: 90 % of the bytes that it can deliver in the window arrived. A
         real link was also full when each packet of the window had waited."""
         full: Bools = (self.utilisation >= _FULL_LINK) & self.view.capacity.by_queue
-        if self.view.forward.is_real:
+        if self.view.link.forward.is_real:
             full |= self._standing
         return full
 

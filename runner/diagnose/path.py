@@ -403,8 +403,11 @@ class LinkEvents:
     """Seconds that each of them spent in the queue and in transmission."""
 
 
-def link_events(path: Path) -> LinkEvents | None:
-    """The events in a packet log; None when the file is missing or broken."""
+def link_events(path: Path, truth: LinkTruth | None) -> LinkEvents | None:
+    """The events in a packet log; None when the simulator counted none, or the file is missing or broken."""
+    ways = () if truth is None else (truth.forward, truth.return_)
+    if not any(way.dropped_handover or way.waited_grant for way in ways):
+        return None
     try:
         with path.open("rb") as file:
             head = file.read(_LOG_HEAD)

@@ -20,7 +20,7 @@ from runner.diagnose.path import (
     outage,
 )
 from runner.model.facts import ConnectionFacts, TraceFacts
-from runner.model.link import IP_PACKET, LinkParameters, PathImpairments
+from runner.model.link import IP_PACKET, SegmentRecord
 from runner.model.result import LinkTruth, Sample
 from runner.trace.recording import Bools, Ints, Scope, Vantage
 from runner.trace.streams import StreamData, Transfer
@@ -152,9 +152,7 @@ class View:
     transfer: Transfer
     facts: TraceFacts
     sample: Sample
-    forward: LinkParameters
-    return_: LinkParameters
-    path: PathImpairments
+    link: SegmentRecord
     truth: LinkTruth | None
     events: LinkEvents | None
     sent: StreamData
@@ -164,17 +162,14 @@ class View:
     connection: int
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0917
         cls,
         transfer: Transfer,
         facts: TraceFacts,
         sample: Sample,
-        *,
-        forward: LinkParameters,
-        return_: LinkParameters,
-        path: PathImpairments,
+        link: SegmentRecord,
         truth: LinkTruth | None,
-        events: LinkEvents | None = None,
+        events: LinkEvents | None,
     ) -> "View | None":
         """The view of a recording; None when a capture is missing, or no response was seen in both captures."""
         sent, received, origin = transfer.sent, transfer.received, transfer.recording.origin_ns
@@ -190,9 +185,7 @@ class View:
             transfer=transfer,
             facts=facts,
             sample=sample,
-            forward=forward,
-            return_=return_,
-            path=path,
+            link=link,
             truth=truth,
             events=events,
             sent=sent,
@@ -222,7 +215,7 @@ class View:
     def rtt(self) -> float:
         """RTT of the empty link in seconds. For a link without a configured delay it is the smallest measured RTT, or
         1 ms without a measurement."""
-        return self.forward.delay + self.return_.delay or self.sample.rtt_min or 1e-3
+        return self.link.forward.delay + self.link.return_.delay or self.sample.rtt_min or 1e-3
 
     @property
     def window(self) -> float:
@@ -238,14 +231,14 @@ class View:
     def capacity(self) -> Capacity:
         """Capacity of the forward link: the configured data rate, or, for a real link, the capacity found in the trace;
         never the advertised data rate."""
-        return self.shown.capacity() if self.forward.is_real else as_set(self.forward, self.shift)
+        return self.shown.capacity() if self.link.forward.is_real else as_set(self.link.forward, self.shift)
 
     @cached_property
     def return_rate(self) -> float:
         """Capacity of the return link in bit/s: the configured data rate, or, for a real link with a queue in front of
         it, the rate of arrivals; never the advertised data rate. Infinity: unknown, because there was no queue."""
-        if not self.return_.is_real:
-            return float(self.return_.data_rate)
+        if not self.link.return_.is_real:
+            return float(self.link.return_.data_rate)
         shown = self._shown_of_return
         capacity = shown.capacity() if shown is not None else None
         return capacity.known if capacity is not None and capacity.by_queue else np.inf
@@ -296,7 +289,7 @@ class View:
         """Seconds from a packet's departure at the server to its arrival over an empty link. The difference between the
         clocks of the captures is included."""
         delays = self._crossing[1]
-        return float(delays.min()) if len(delays) else self.forward.delay
+        return float(delays.min()) if len(delays) else self.link.forward.delay
 
     @cached_property
     def _crossing(self) -> tuple[Floats, Floats]:
@@ -316,9 +309,9 @@ class View:
 
     @cached_property
     def outage(self) -> Silence | None:
-        if self.forward.is_real:
+        if self.link.forward.is_real:
             return longest_silence(self.transfer.recording, self.flight, self.rtt, self.shift)
-        return outage(self.transfer.recording, self.path, self.truth, self.forward.delay)
+        return outage(self.transfer.recording, self.link.impairments, self.truth, self.link.forward.delay)
 
     @cached_property
     def black_hole(self) -> Silence | None:
@@ -393,7 +386,7 @@ class View:
     @cached_property
     def queue_seconds(self) -> float:
         """Seconds that a packet waits behind the full configured queue of the forward link; 0 for a real link."""
-        return self.forward.queue_packets * IP_PACKET * 8 / self.forward.data_rate
+        return self.link.forward.queue_packets * IP_PACKET * 8 / self.link.forward.data_rate
 
     @cached_property
     def waiting(self) -> tuple[Floats, Floats]:

@@ -13,7 +13,8 @@ from runner.decode.capture import LATE_RECORD_NS
 from runner.decode.columns import CLIENT, FRAGMENTS, NULL, SERVER, CaptureMeta, Trace
 from runner.decode.tables import cached_decode, job_checks, load_tables, on_server_clock
 from runner.decode.tcp.tcp import cached_decode_tcp
-from runner.diagnose.explain import Explanation, explained, marks, measured, over_tcp, window_of
+from runner.diagnose.explain import Explanation, explain, marks, over_tcp, window_of
+from runner.diagnose.path import link_events
 from runner.errors import CaptureError
 from runner.judge.readback import SIMULATOR, sending_end
 from runner.judge.rules.findings import protocol_findings
@@ -31,6 +32,7 @@ from runner.model.result import (
 from runner.model.run import CaseRecord
 from runner.model.stack import HTTP09, Role
 from runner.store import runs
+from runner.trace import measure
 from runner.trace.establish import facts
 from runner.trace.plots import series
 from runner.trace.recording import Ints, Recording, Vantage
@@ -470,12 +472,15 @@ def read_traces(
     elif evidence.real_link is not None and evidence.real_link.clock is not None:
         client_side = on_server_clock(client_side, evidence.real_link.clock)
     trace_facts, transfer = facts(client_side, server_side), Transfer(client_side, server_side)
-    sample = measured(transfer, trace_facts, record)
+    sample = measure.sample(
+        transfer, trace_facts, file_sizes=record.file_sizes, forward=record.forward, return_=record.return_
+    )
     explanation = Explanation()
     if split:
         sample = sample.from_client_alone
     else:
-        explanation = explained(transfer, trace_facts, sample, record=record, truth=truth, log=artifacts.packet_log)
+        events = link_events(artifacts.packet_log, truth)
+        explanation = explain(transfer, trace_facts, sample, record.link.satellite, truth=truth, events=events)
     if tcp:
         explanation = over_tcp(explanation)
     plots = series(

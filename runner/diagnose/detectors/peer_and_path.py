@@ -202,7 +202,7 @@ def detect_queue(course: Course) -> Iterator[Diagnosis]:
             bounds = (float(lost.min()), float(lost.max())) if len(lost) else (view.first_byte, view.last_byte)
             yield Diagnosis(
                 code="queue-overflow",
-                sentence=f"The forward link's queue of {view.forward.queue_packets} packets dropped "
+                sentence=f"The forward link's queue of {view.link.forward.queue_packets} packets dropped "
                 f"{forward.dropped_queue} of {forward.packets_in} packets.",
                 start=bounds[0],
                 end=bounds[1],
@@ -336,8 +336,8 @@ def _grants(view: View) -> Iterator[Diagnosis]:
 
 
 def _fade(view: View) -> Iterator[Diagnosis]:
-    changes = view.forward.impairments.changes
-    if {change.delay for change in changes} - {view.forward.delay}:
+    changes = view.link.forward.impairments.changes
+    if {change.delay for change in changes} - {view.link.forward.delay}:
         return  # the rates of satellites that pass are no fades
     capacity = view.capacity
     during = (capacity.start < view.last_byte) & (np.append(capacity.start[1:], np.inf) > view.first_byte)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from runner.decode.columns import CLIENT, SERVER
 from runner.diagnose.explain import Explanation, explain
 from runner.diagnose.path import LinkEvents
-from runner.model.link import NO_LINK_IMPAIRMENTS, LinkImpairments, LinkParameters
+from runner.model.link import NO_LINK_IMPAIRMENTS, LinkImpairments, LinkParameters, SegmentRecord
 from runner.tests.trace.tables import Ack, Frame, Packet, Stream, connection, trace
 from runner.trace.establish import facts
 from runner.trace.measure import sample
@@ -316,4 +316,5 @@ class Made:
             back = LinkParameters(data_rate=cause.advertised // 4, delay=0.0, queue_packets=0, loss=0.0)
         trace_facts = facts(client, server)
         numbers = sample(Transfer(client, server), trace_facts, file_sizes=(cause.size,), forward=forward, return_=back)
-        return explain(Transfer(client, server), trace_facts, numbers, forward=forward, return_=back, events=events)
+        link = SegmentRecord(forward=forward, return_=back)
+        return explain(Transfer(client, server), trace_facts, numbers, link, events=events)

@@ -13,7 +13,7 @@ from runner.decode.columns import CLIENT
 from runner.diagnose.limits import longest
 from runner.diagnose.path import LinkEvents, first_cover, link_events
 from runner.model.link import LinkChange, LinkImpairments
-from runner.model.result import Limit
+from runner.model.result import DirectionTruth, Limit, LinkTruth
 from runner.tests.diagnose.made import Cause, Made
 from runner.tests.trace.tables import EPOCH_NS
 
@@ -265,13 +265,18 @@ def test_the_packet_log_names_handovers_and_grants(tmp_path: Path) -> None:
     log = b"".join(record.pack(round(1e9 * at), number, 0, way, event, 0, 1200, 0) for at, number, way, event in rows)
     path = tmp_path / "packets.bin"
     path.write_bytes(b"BPLINK1\n" + (7_000_000_000).to_bytes(8, "little") + log)
-    events = link_events(path)
+    counted = dict.fromkeys(("packets_in", "bytes_in", "packets_out", "bytes_out", "dropped_queue", "dropped_loss"), 4)
+    way = DirectionTruth(**counted, queue_max_packets=0.0, queue_mean_packets=0.0)
+    truth = LinkTruth(seed=1, forward=way, return_=way, lateness_p99=0.0, lateness_max=0.0)
+    assert link_events(path, truth) is None  # the simulator counted neither
+    truth = replace(truth, forward=replace(way, dropped_handover=2))
+    events = link_events(path, truth)
     assert events is not None
     assert [times.tolist() for times in events.handover] == [[], [8_000_000_000, 8_010_000_000]]
     assert events.granted[CLIENT].tolist() == [7_700_000_000]
     assert events.waited[CLIENT].tolist() == pytest.approx([0.6])
     path.write_bytes(b"BPLINK1\n" + bytes(9))
-    assert link_events(path) is None
+    assert link_events(path, truth) is None
 
 
 def test_handovers_grants_and_fades_are_named() -> None:

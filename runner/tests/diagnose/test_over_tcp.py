@@ -9,9 +9,9 @@ from pydantic import TypeAdapter
 from runner.decode.columns import CLIENT, SERVER
 from runner.decode.tables import load_tables
 from runner.decode.tcp import decode_tcp
-from runner.diagnose.explain import PATTERNS, Explanation, explain, explained, measured, over_tcp
+from runner.diagnose.explain import PATTERNS, Explanation, explain, over_tcp
 from runner.judge.execution import load_truth
-from runner.model.link import LinkParameters
+from runner.model.link import LinkParameters, SegmentRecord
 from runner.model.result import Artifacts, Limit
 from runner.model.run import CaseRecord
 from runner.tests.decode.tcp.session import DELAY, MSS, Sent, Tls, Wire, talk
@@ -69,7 +69,7 @@ def _made(folder: Path, window: Callable[[int], int], *, receive_window: int = 1
     trace_facts = facts(*traces)
     numbers = sample(Transfer(*traces), trace_facts, file_sizes=(SIZE,), forward=LINK, return_=LINK)
     transfer = Transfer(*traces)
-    return over_tcp(explain(transfer, trace_facts, numbers, forward=LINK, return_=LINK))
+    return over_tcp(explain(transfer, trace_facts, numbers, SegmentRecord(forward=LINK, return_=LINK)))
 
 
 def _doubling(turn: int) -> int:
@@ -120,8 +120,11 @@ def test_a_kernel_that_probes_the_rtt_is_limited_by_its_window_and_has_no_diagno
     record = TypeAdapter(CaseRecord).validate_json((artifacts.folder / "record.json").read_bytes())
     traces = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
     trace_facts = facts(*traces)
-    numbers, truth = measured(Transfer(*traces), trace_facts, record), load_truth(artifacts.link_truth)
-    explanation = over_tcp(explained(Transfer(*traces), trace_facts, numbers, record=record, truth=truth))
+    numbers = sample(
+        Transfer(*traces), trace_facts, file_sizes=record.file_sizes, forward=record.forward, return_=record.return_
+    )
+    truth = load_truth(artifacts.link_truth)
+    explanation = over_tcp(explain(Transfer(*traces), trace_facts, numbers, record.link.satellite, truth=truth))
     assert {diagnosis.code for diagnosis in explanation.diagnoses} == codes
     assert any(
         span.limit is Limit.CONGESTION_WINDOW and span.start < low[0] and span.end > low[1]

@@ -18,11 +18,12 @@ from pydantic import TypeAdapter
 from runner.decode.columns import CLIENT, SERVER
 from runner.decode.tables import load_tables
 from runner.diagnose import detectors
-from runner.diagnose.explain import Explanation, explained, measured
+from runner.diagnose.explain import Explanation, explain
 from runner.judge.execution import load_truth
 from runner.model.result import Artifacts, Limit
 from runner.model.run import CaseRecord
 from runner.trace.establish import facts
+from runner.trace.measure import sample
 from runner.trace.recording import Recording
 from runner.trace.streams import Transfer
 
@@ -48,10 +49,11 @@ def explanation(name: str) -> Explanation:
     artifacts, record = Artifacts(CAUSES / name), RECORDED[name].record
     client, server = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
     trace_facts = facts(client, server)
-    numbers = measured(Transfer(client, server), trace_facts, record)
-    return explained(
-        Transfer(client, server), trace_facts, numbers, record=record, truth=load_truth(artifacts.link_truth)
+    transfer, truth = Transfer(client, server), load_truth(artifacts.link_truth)
+    numbers = sample(
+        transfer, trace_facts, file_sizes=record.file_sizes, forward=record.forward, return_=record.return_
     )
+    return explain(transfer, trace_facts, numbers, record.link.satellite, truth=truth)
 
 
 def codes(name: str) -> set[str]:

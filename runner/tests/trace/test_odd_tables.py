@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from runner.decode.columns import CLIENT, PACKET_TYPES, SERVER
 from runner.diagnose.explain import explain
-from runner.model.link import LinkParameters
+from runner.model.link import LinkParameters, SegmentRecord
 from runner.tests.trace.tables import Ack, Frame, Packet, Stream, connection, trace
 from runner.trace.establish import facts
 from runner.trace.measure import sample
@@ -77,7 +77,7 @@ def test_any_tables_give_facts_numbers_and_series(client: list[Packet] | None, s
     )
     assert json.loads(json.dumps(drawn, allow_nan=False)) == drawn
     transfer = Transfer(client_side, server_side)
-    why = explain(transfer, trace_facts, numbers, forward=LINK, return_=LINK)
+    why = explain(transfer, trace_facts, numbers, SegmentRecord(forward=LINK, return_=LINK))
     assert not why.limits or abs(sum(why.limits.values()) - 1) < 1e-9
     assert all(isfinite(diagnosis.start) and isfinite(diagnosis.end) for diagnosis in why.diagnoses)
     if numbers.retransmitted_bytes is not None:
