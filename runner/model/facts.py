@@ -409,8 +409,6 @@ class ConnectionFacts:
     challenges: tuple[Challenge, ...]
     amplification: Amplification | None
     ip_versions: frozenset[int]
-    undecrypted_packets: int
-    """Number of protected packets that could not be decrypted, at the vantage point where this number is higher."""
     server_lengths: Mapping[int, SentLength]
     """Length of an IP packet in bytes → the packets of this length that the server sent."""
     landmarks: Landmarks
@@ -480,9 +478,6 @@ class TraceFacts:
     origin_unix_ns: int | None
     """Unix time in ns when the client's first Initial packet passed its vantage point. This is the origin of all
     times."""
-    client_side: bool
-    """True when there is a capture at the client."""
-    server_side: bool
     ip_versions: frozenset[int]
     """IP versions of all datagrams with QUIC, including datagrams of unknown connections."""
     ipv4: PacketPlace | None = None

@@ -348,8 +348,6 @@ def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
             for number in range(len(recording.connections))
         ),
         origin_unix_ns=recording.origin_ns,
-        client_side=recording.client is not None,
-        server_side=recording.server is not None,
         ip_versions=versions,
         ipv4=handshake.first_ipv4(recording),
         first_flight=first_flight(transfer),
@@ -409,7 +407,6 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         challenges=challenges(scope),
         amplification=amplification(scope),
         ip_versions=handshake.ip_versions(scope),
-        undecrypted_packets=handshake.undecrypted(scope),
         server_lengths=handshake.lengths(scope, SERVER),
         landmarks=handshake.landmarks(scope),
         unread=tuple(closed),

@@ -689,11 +689,3 @@ def lengths(scope: Scope, sender: int) -> dict[int, SentLength]:
         first, last = (scope.recording.place(vantage, int(same[at])) for at in (0, -1))
         by_length[int(length)] = SentLength(count=len(same), first=first, last=last)
     return by_length
-
-
-def undecrypted(scope: Scope) -> int:
-    """The number of protected packets that could not be read, at the vantage point where this number is higher."""
-    return max(
-        int((scope.mine(vantage.packets) & (vantage.packets["decrypted"] == 0)).sum())
-        for vantage in scope.recording.vantages
-    )

@@ -26,30 +26,21 @@ class RttSamples:
     connection: Ints
     rtt: NDArray[np.float64]
     """Seconds from packet to ACK at one vantage point; the receiver's ACK delay is not subtracted."""
-    ack_delay: NDArray[np.float64]
-    """The ACK delay in seconds that the receiver reported."""
 
 
-def rtt_samples(vantage: Vantage, *, sender: int = SERVER) -> RttSamples:
-    """RTT samples of `sender`'s 1-RTT packets. They are meaningful only at the vantage point of `sender`."""
+def rtt_samples(vantage: Vantage) -> RttSamples:
+    """RTT samples of the server's 1-RTT packets. They are meaningful only at the vantage point of the server."""
     acks, packets = vantage.ack_frames, vantage.packets
-    eliciting = ack_eliciting(vantage) & packets.named("type", "1rtt") & (packets["sender"] == sender)
-    rows = np.flatnonzero(
-        (acks["sender"] == 1 - sender) & (vantage.ack_space == APPLICATION) & (acks["connection"] >= 0)
-    )
+    eliciting = ack_eliciting(vantage) & packets.named("type", "1rtt") & (packets["sender"] == SERVER)
+    rows = np.flatnonzero((acks["sender"] == CLIENT) & (vantage.ack_space == APPLICATION) & (acks["connection"] >= 0))
     rows = rows[_newly_largest(acks["connection"][rows], acks["largest"][rows])]
     keys = np.where(eliciting, vantage.packet_key, NULL)
-    acknowledged = packet_key(acks["connection"][rows], sender, APPLICATION, acks["largest"][rows])
+    acknowledged = packet_key(acks["connection"][rows], SERVER, APPLICATION, acks["largest"][rows])
     places = find(keys, acknowledged)
     rows, places = rows[places != NULL], places[places != NULL]
     rtt = (acks["time_ns"][rows] - vantage.packet_time[places]) / 1e9
     sane = rtt >= 0
-    return RttSamples(
-        time_ns=acks["time_ns"][rows][sane],
-        connection=acks["connection"][rows][sane],
-        rtt=rtt[sane],
-        ack_delay=acks["delay_us"][rows][sane] / 1e6,
-    )
+    return RttSamples(time_ns=acks["time_ns"][rows][sane], connection=acks["connection"][rows][sane], rtt=rtt[sane])
 
 
 def _newly_largest(connection: Ints, largest: Ints) -> Bools:
@@ -72,15 +63,14 @@ def ack_eliciting(vantage: Vantage) -> Bools:
     return eliciting
 
 
-def one_way_delays(recording: Recording, *, sender: int = SERVER) -> NDArray[np.float64]:
-    """The delay in seconds of every 1-RTT packet of `sender` that is in both captures. Empty when a capture is missing.
-    When `Recording.one_clock` is False, the values contain the difference of the two clocks."""
-    near, far = recording.near(sender), recording.far(sender)
-    link = recording.arrival if sender == SERVER else recording.departure
-    if near is None or far is None or link is None:
+def one_way_delays(recording: Recording) -> NDArray[np.float64]:
+    """The delay in seconds of every 1-RTT packet of the server that is in both captures. Empty when a capture is
+    missing. When `Recording.one_clock` is False, the values contain the difference of the two clocks."""
+    server, client, arrival = recording.server, recording.client, recording.arrival
+    if server is None or client is None or arrival is None:
         return np.empty(0)
-    chosen = near.packets.named("type", "1rtt") & (near.packets["sender"] == sender) & (link != NULL)
-    delay: NDArray[np.float64] = (far.packet_time[link[chosen]] - near.packet_time[chosen]) / 1e9
+    chosen = server.packets.named("type", "1rtt") & (server.packets["sender"] == SERVER) & (arrival != NULL)
+    delay: NDArray[np.float64] = (client.packet_time[arrival[chosen]] - server.packet_time[chosen]) / 1e9
     return delay
 
 

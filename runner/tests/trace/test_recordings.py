@@ -150,7 +150,7 @@ def test_facts_of_aioquic() -> None:
     assert connection.max_concurrent_streams == len(SIZES)
     assert [stream.server_bytes for stream in connection.request_streams] == list(SIZES)
     assert [stream.server_fin for stream in connection.request_streams] == list(SIZES)
-    assert connection.undecrypted_packets == 0
+    assert not connection.unread
     assert [close.code for close in connection.closes] == [0]
     assert trace_facts.ip_versions == {4}
     assert connection.client_hello_count == oracle.read(RECORDING).client_hellos
@@ -187,7 +187,7 @@ def test_without_keys_nothing_is_claimed_of_protected_packets() -> None:
     # An endpoint sends 1-RTT packets after the handshake only, and the server can only choose what the client offered.
     assert connection.handshake_completed
     assert (connection.alpn, connection.offered_alpn) == ("hq-interop", ("hq-interop",))
-    assert connection.undecrypted_packets > 0
+    assert connection.unread
     assert connection.first_server_1rtt is not None
     numbers = sample(Transfer(client, server), trace_facts, file_sizes=SIZES, forward=LINK, return_=LINK)
     assert numbers.first_server_1rtt is not None
