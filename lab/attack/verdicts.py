@@ -1,13 +1,13 @@
 """The results of all attacks, stored on disk, with their table, and the resources that processes use (proc(5))."""
 
-import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from pydantic import TypeAdapter
 from rich.table import Table
 
 from runner.paths import ROOT
@@ -105,7 +105,8 @@ class Tally:
         before = Verdict(self.bad.get(finding.attack, Verdict.HELD))
         self.bad[finding.attack] = max(before, finding.verdict, key=worst.index)
         if len(self.findings) < _MOST_FINDINGS:
-            self.findings.append(finding)
+            text = finding.text[:_LONGEST].encode(errors="replace").decode()  # it may have halves of surrogate pairs
+            self.findings.append(replace(finding, text=text))
 
     def forget(self, attack: str) -> None:
         """Forget the findings about an attack that is tried again."""
@@ -126,32 +127,20 @@ class Tally:
         return count if verdict is not Verdict.HELD else self.tried - len(self.bad)
 
 
+_TALLIES = TypeAdapter(dict[str, Tally])
+
+
 def load(path: Path = STATE) -> dict[str, Tally]:
     """Tallies by family; empty when there is no file of tallies, or it can't be read."""
     try:
-        document = json.loads(path.read_bytes())
+        return _TALLIES.validate_json(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return {
-        family: Tally(
-            **entry
-            | {
-                "findings": [
-                    Finding(**finding | {"verdict": Verdict(finding["verdict"])}) for finding in entry["findings"]
-                ]
-            }
-        )
-        for family, entry in document.items()
-    }
 
 
 def save(tallies: dict[str, Tally], path: Path = STATE) -> None:
     """Store the tallies atomically."""
-    document = {family: asdict(tally) for family, tally in tallies.items()}
-    for entry in document.values():
-        for finding in entry["findings"]:
-            finding["text"] = finding["text"][:_LONGEST]
-    write_atomically(path, json.dumps(document, indent=1, sort_keys=True).encode() + b"\n")
+    write_atomically(path, _TALLIES.dump_json(tallies, indent=1) + b"\n")
 
 
 def table(tallies: dict[str, Tally]) -> Table:
