@@ -151,9 +151,8 @@ class StreamFacts:
     server_fin: int | None
     request: float | None
     """Time when the client's first frame on the stream passed the client's vantage point."""
-    first_new_byte: float | None
-    """Time when the first byte from the server arrived at the client."""
     last_new_byte: float | None
+    """Time when the last new byte from the server arrived at the client."""
     early_data: bool
     """True when the client's first byte was in a 0-RTT packet."""
 

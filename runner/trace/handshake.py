@@ -41,7 +41,6 @@ from runner.trace.recording import (
 # The beginning and the end of a connection: Retry, 0-RTT, completion, CONNECTION_CLOSE.
 
 _APPLICATION_ERROR = 0x0C
-_TOKENS_KEPT = 5  # first version of the decoder whose tables contain tokens
 _CRYPTO_ERRORS = range(0x100, 0x200)  # RFC 9000 §20.1
 
 
@@ -178,20 +177,12 @@ def after_retry(scope: Scope) -> tuple[bool | None, bool | None]:
     answer = next((int(row) for row in after if packets.cell("dcid", int(row)) == source), None)
     if answer is None:
         return (False if len(after) else None), None
-    echoed = bool(packets["token_length"][retry] > 0) and _same_token(vantage, retry, answer)
+    same_token = packets.cell("token", answer) == packets.cell("token", retry)
+    echoed = bool(packets["token_length"][retry] > 0) and bool(same_token)
     earlier = packets["packet_number"][initials[initials < retry]]
     later = packets["packet_number"][answer]
     reset = bool(later <= earlier.max()) if len(earlier) and later != NULL and earlier.max() != NULL else None
     return echoed, reset
-
-
-def _same_token(vantage: Vantage, retry: int, answer: int) -> bool:
-    """Whether both packets carry the same token. Old tables contain no tokens; then the lengths of the tokens are
-    compared."""
-    packets = vantage.packets
-    if vantage.trace.meta.decoder_version < _TOKENS_KEPT:
-        return bool(packets["token_length"][answer] == packets["token_length"][retry])
-    return bool(packets.cell("token", answer) == packets.cell("token", retry))
 
 
 def closes(scope: Scope) -> tuple[Close, ...]:

@@ -330,13 +330,10 @@ class _Seen:
 
     bytes: Ints
     """Number of distinct bytes."""
-    end: Ints
-    """Highest end offset of a frame."""
     fin: Ints
     """Final size in bytes; NULL without a FIN."""
     first_frame: Ints
     """Time of the first frame in ns; _NEVER without a frame."""
-    first_byte: Ints
     last_new_byte: Ints
     """Time of the last new byte in ns; NULL without a byte."""
     fin_time: Ints
@@ -353,8 +350,6 @@ class _Seen:
 def _see(vantage: Vantage, layout: Layout, data: StreamData) -> _Seen:
     count = len(layout.size)
     offset = data.start - layout.base[data.stream]
-    end = np.zeros(count, dtype=np.int64)
-    np.maximum.at(end, data.stream, offset + data.length)
     fin = np.full(count, NULL, dtype=np.int64)
     np.maximum.at(fin, data.stream[data.fin], (offset + data.length)[data.fin])
     fresh = data.new > 0
@@ -365,10 +360,8 @@ def _see(vantage: Vantage, layout: Layout, data: StreamData) -> _Seen:
     early[data.stream[starts]] = vantage.packets.named("type", "0rtt")[data.packet[starts]]
     return _Seen(
         bytes=np.bincount(data.stream, weights=data.new, minlength=count).astype(np.int64),
-        end=end,
         fin=fin,
         first_frame=_earliest(count, data.stream, data.time_ns),
-        first_byte=_earliest(count, data.stream[fresh], data.time_ns[fresh]),
         last_new_byte=last,
         fin_time=_earliest(count, data.stream[data.fin], data.time_ns[data.fin]),
         early=early,
@@ -419,11 +412,10 @@ class Streams:
         sent, answered = client.at.get(key), server.at.get(key)
         left, arrived = client.near or client.far, client.far or client.near
         response = server.far or server.near
-        request = first = last = None
+        request = last = None
         if sent is not None and client.near is not None:
             request = self._seconds(client.near.first_frame[sent])
         if answered is not None and server.far is not None:
-            first = self._seconds(server.far.first_byte[answered])
             last = self._seconds(server.far.last_new_byte[answered])
         return StreamFacts(
             stream_id=key[1],
@@ -432,7 +424,6 @@ class Streams:
             client_fin=_fin(client, sent),
             server_fin=_fin(server, answered),
             request=request,
-            first_new_byte=first,
             last_new_byte=last,
             early_data=bool(left.early[sent]) if left and sent is not None else False,
         )

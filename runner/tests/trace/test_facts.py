@@ -29,12 +29,15 @@ def test_concurrent_streams_are_those_open_at_once() -> None:
 
 
 def test_retry_that_is_answered_wrongly_is_told_from_one_that_is_answered_rightly() -> None:
+    def held(size: int) -> dict[str, Any]:
+        return {"token_length": size, "token": bytes(size) or None}
+
     def capture(token: int, number: int, dcid: bytes) -> Trace:
         return trace(
             [
-                Packet(0.0, CLIENT, 0, type="initial", fields={"token_length": 0, "dcid": b"original"}),
-                Packet(0.1, SERVER, None, type="retry", fields={"token_length": 40, "scid": b"retried"}),
-                Packet(0.2, CLIENT, number, type="initial", fields={"token_length": token, "dcid": dcid}),
+                Packet(0.0, CLIENT, 0, type="initial", fields=held(0) | {"dcid": b"original"}),
+                Packet(0.1, SERVER, None, type="retry", fields=held(40) | {"scid": b"retried"}),
+                Packet(0.2, CLIENT, number, type="initial", fields=held(token) | {"dcid": dcid}),
             ]
         )
 
