@@ -241,41 +241,57 @@ def _is_unfounded(connection: ConnectionFacts, close: Close, context: CaseEviden
 def _wrong_certificates(context: CaseEvidence) -> Iterator[Finding]:
     """The server's certificates that made a client end its handshake by a TLS alert or in silence."""
     for connection in context.facts.connections:
-        shown = connection.certificate
         codes = {close.code for close in connection.closes if close.sender == "client"}
-        if shown is None or connection.handshake_completed or (codes and codes.isdisjoint(_ABOUT_CERTIFICATES)):
-            continue
-        if fault := _certificate_fault(shown, connection, context, expired=_EXPIRED in codes):
-            finding = Finding(
-                code=_WRONG_CERTIFICATE,
-                requirement="A server serves /www with the certificate in /certs.",
-                expected="the certificates of /certs/cert.pem",
-                actual=fault,
-                role="server",
-                section="endpoint contract, content",
-            )
-            yield proven(finding, shown.place)
+        if not connection.handshake_completed and (not codes or not codes.isdisjoint(_ABOUT_CERTIFICATES)):
+            yield from _wrong_certificate(connection, context, expired=_EXPIRED in codes)
+
+
+def accepted_certificates(context: CaseEvidence) -> Iterator[Finding]:
+    """The wrong certificate of a server in the first handshake that was completed all the same: the client does not
+    verify certificates, and a client that does would end the connection."""
+    for connection in context.facts.connections:
+        if connection.handshake_completed and context.evidence.certificates and connection.certificate is not None:
+            yield from _wrong_certificate(connection, context, expired=True)
+            return
+
+
+def _wrong_certificate(connection: ConnectionFacts, context: CaseEvidence, *, expired: bool) -> Iterator[Finding]:
+    shown = connection.certificate
+    if shown is not None and (fault := _certificate_fault(shown, connection, context, expired=expired)):
+        finding = Finding(
+            code=_WRONG_CERTIFICATE,
+            requirement="A server serves /www with the certificate in /certs.",
+            expected="the certificates of /certs/cert.pem",
+            actual=fault,
+            role="server",
+            section="endpoint contract, content",
+        )
+        yield proven(finding, shown.place)
 
 
 def _certificate_fault(
     shown: ServerCertificate, connection: ConnectionFacts, context: CaseEvidence, *, expired: bool
 ) -> str:
     """What is wrong with the server's certificates; empty when nothing is known. Jobs of older versions don't record
-    the right certificates; then only what no certificate of /certs can be counts."""
-    given, host = context.evidence.certificates, context.case.host
-    if given:
-        return "" if shown.chain[: len(given)] == given else "other certificates"
-    if shown.names is not None and connection.sni == host and host not in shown.names:
-        return f"a certificate for {', '.join(shown.names[:5]) or 'no name'}, not for {host}"
+    the right certificates; then only what no certificate of /certs can be counts. `expired`: the client says so, or the
+    right certificates are known."""
+    given, host, origin = context.evidence.certificates, context.case.host, context.facts.origin_unix_ns
+    if given and shown.chain[: len(given)] == given:
+        return ""
     if shown.self_signed:
         return "a certificate that is signed by its own key, not by the CA"
+    if shown.names is not None and (given or connection.sni == host) and host not in shown.names:
+        return f"a certificate for {', '.join(shown.names[:5]) or 'no name'}, not for {host}"
+    if expired and origin is not None and shown.begins is not None and shown.ends is not None:
+        if origin / 1e9 > shown.ends:
+            return "a certificate that had expired at the time of the job"
+        if origin / 1e9 < shown.begins:
+            return "a certificate that was not yet valid at the time of the job"
     if shown.linked is False:
         return "a chain in which a certificate is not signed by the next"
-    origin = context.facts.origin_unix_ns
-    if expired and origin is not None and shown.begins is not None and shown.ends is not None:
-        now = origin / 1e9
-        return "" if shown.begins <= now <= shown.ends else "a certificate that is not valid at the time of the job"
-    return ""
+    if given and shown.chain == given[: len(shown.chain)]:
+        return f"only {len(shown.chain)} of the {len(given)} certificates"
+    return "other certificates" if given else ""
 
 
 def _first_end(connection: ConnectionFacts, context: CaseEvidence) -> _End | None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from runner.decode.capture import embed_secrets
 from runner.judge.crossing import judge_crossing
-from runner.judge.culprit import attributed
+from runner.judge.culprit import accepted_certificates, attributed
 from runner.judge.execution import (
     broken_link,
     deaf_endpoint,
@@ -99,6 +99,7 @@ def _verdict(
     context = CaseEvidence(
         facts=traces.facts, evidence=evidence, case=record, truth=result.truth, protocol=result.protocol
     )
+    result = replace(result, notes=(*result.notes, *accepted_certificates(context)))
     if not unread and result.protocol not in OVER_TCP:
         result = replace(result, public=public_verdict(record, traces.facts, evidence))
     if failures:

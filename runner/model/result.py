@@ -431,9 +431,7 @@ class JobVerdict:
     delivered: bool | None = (
         None  # whether a requested file arrived whole; None: nothing was run, or the result is older
     )
-    notes: tuple[
-        Finding, ...
-    ] = ()  # remarks without effect on the verdict, because no MUST and no rule of the contract is broken
+    notes: tuple[Finding, ...] = ()  # remarks without effect on the verdict
     sample: Sample | None = None
     started_unix_s: float = 0.0
     wall_s: float = 0.0

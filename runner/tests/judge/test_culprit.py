@@ -8,11 +8,14 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
 from lab.mutate.mutants import MUTANTS
 from lab.mutate.mutation import Mutation, Sent, copied
 from lab.mutate.recording import CLIENT, ROLES, SERVER, Datagram, Recording
 from lab.mutate.wire import FIN, F, Kind, frame
+from runner.inputs.inputs import SERVER_NAMES, certificates
 from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import Job
@@ -415,3 +418,51 @@ def test_the_endpoint_at_fault_is_named_and_no_other(name: str, catalog: Catalog
     assert result.outcome is Outcome.FAILED, told
     assert {finding.role for finding in result.findings} - {""} == {culprit} - {""}, told
     assert result.findings[0].role == culprit, told
+
+
+_YEAR = 365 * 86400.0
+
+
+def _shows(story: Story, *chain: x509.Certificate) -> None:
+    """The server sends these certificates."""
+    entries = [each.public_bytes(serialization.Encoding.DER) for each in chain]
+    body = b"".join(len(entry).to_bytes(3) + entry + bytes(2) for entry in entries)
+    text = bytes(1) + len(body).to_bytes(3) + body
+    story.mutation(SERVER).edit_message(11, lambda message: setattr(message, "before", text))
+
+
+def _made(at: float, *names: str, chain_length: int = 1) -> tuple[list[x509.Certificate], list[x509.Certificate]]:
+    """A chain that begins at this Unix time, and its CA's certificate."""
+    made = certificates(names=names or SERVER_NAMES, seed=1, now=at, chain_length=chain_length)
+    return x509.load_pem_x509_certificates(made.chain), x509.load_pem_x509_certificates(made.ca)
+
+
+@pytest.mark.parametrize(
+    ("name", "actual"),
+    [
+        ("right", None),
+        ("other", "other certificates"),
+        ("expired", "a certificate that had expired at the time of the job"),
+        ("early", "a certificate that was not yet valid at the time of the job"),
+        ("renamed", "a certificate for a.example, not for server4"),
+        ("own", "a certificate that is signed by its own key, not by the CA"),
+        ("short", "only 1 of the 2 certificates"),
+        ("unlinked", "a chain in which a certificate is not signed by the next"),
+    ],
+)
+def test_a_wrong_certificate_that_the_client_accepts_is_a_note(
+    name: str, actual: str | None, catalog: Catalog, tmp_path: Path
+) -> None:
+    story = Story.of(HANDSHAKE)
+    at = min(datagram.sent_ns for datagram in story.recording.datagrams) / 1e9
+    begins = {"expired": at - _YEAR, "early": at + _YEAR}.get(name, at)
+    chain, ca = _made(begins, *(["a.example"] if name == "renamed" else []))
+    others, _ = _made(at - 60, chain_length=2)
+    shown = {"own": ca, "unlinked": [*chain, others[1]]}.get(name, chain)
+    _shows(story, *shown)
+    given = {"right": chain, "short": [chain[0], others[1]]}.get(name, others)
+    story.recording.evidence["certificates"] = [each.fingerprint(hashes.SHA256()).hex() for each in given]
+    result = story.judge(catalog, tmp_path / "job", "handshake")
+    told = [(note.actual, note.role, len(note.packets)) for note in result.notes if note.code == "certificate-wrong"]
+    assert told == ([] if actual is None else [(actual, SERVER, 1)])
+    assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())
