@@ -95,7 +95,8 @@ _SWITCHES = {
     "asks_certificate",
 }  # keys whose value is `true`
 _PEER_KEYS = (
-    _SWITCHES | {"when", "send", "parameters", "messages", "control", "knows", "token", "retry_token"} | {"id_length"}
+    *_SWITCHES,
+    *("when", "send", "parameters", "earlier", "messages", "control", "knows", "token", "retry_token", "id_length"),
 )
 """Keys of a row that only the peer reads."""
 _SENT = ("send", "parameters", "messages", "control", "small", "token", "retry_token", "asks_certificate")
@@ -201,8 +202,8 @@ _KEYS = {field.name for field in fields(HostileFlight)} - {"name", "sent"}
 
 def _mistakes(row: dict[str, Any]) -> Iterator[str]:
     """What can't be right in a row, each with what to write instead. The peer finds the mistakes in expressions."""
-    if unknown := row.keys() - _KEYS - _PEER_KEYS:
-        yield f"unknown key {min(unknown)}; known: {', '.join(sorted(_KEYS | _PEER_KEYS))}"
+    if unknown := row.keys() - _KEYS - {*_PEER_KEYS}:
+        yield f"unknown key {min(unknown)}; known: {', '.join(sorted(_KEYS.union(_PEER_KEYS)))}"
     if missing := {"section", "must", "then"} - row.keys():
         yield f"write a value for {min(missing)}"
     if row.keys().isdisjoint(_SENT):

@@ -105,6 +105,7 @@ meet() {
     local urls= url
     if (($2)); then
         for url in $REQUESTS; do urls+=" ${url/:443\\//:$((4430 + $2))/}-$2"; done
+        [ $TESTCASE = zerortt ] && urls+="$urls-again-$2" # a second connection
         rm -f /downloads/*-$2
     else
         urls=$REQUESTS

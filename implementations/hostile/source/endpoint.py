@@ -166,6 +166,7 @@ class Server(Endpoint):
         self.flights, self.current = flights, dict[int, dict[str, Any]]()  # the flight of each slot
         self.began = dict[int, float]()  # when it began
         self.peers: dict[tuple[int, Any], Peer] = {}  # by slot and address
+        self.tickets: dict[bytes, Any] | None = {} if os.environ["TESTCASE"] == "zerortt" else None
         certs = Path("/certs")
         self.identity = Identity((certs / "cert.pem").read_bytes(), (certs / "priv.key").read_bytes())
         self.content = next((path.read_bytes() for path in sorted(Path("/www").iterdir())), b"")
@@ -223,6 +224,9 @@ class Server(Endpoint):
     def take(self, slot: int, listener: socket.socket, data: bytes, address: Any) -> None:
         """Give a datagram to its connection; the first of an address begins one."""
         version, key = int.from_bytes(data[1:5]), (slot, address)
+        dcid = data[6 : 6 + data[5]] if len(data) >= 1200 and data[0] & 0x80 else b""
+        if (old := self.peers.get(key)) and old.done and dcid and dcid not in (old.odcid, old.scid):
+            self.peers[slot, old.odcid] = self.peers.pop(key)  # a client that connects again from the same port
         if key not in self.peers:
             if len(data) < 1200 or not data[0] & 0x80:
                 return
@@ -230,9 +234,12 @@ class Server(Endpoint):
                 cids = data[6 : 6 + data[5]], data[7 + data[5] :][: data[6 + data[5]]]
                 listener.sendto(encode_quic_version_negotiation(*cids, [1]), address)
                 return
+            flight = self.current.get(slot, {})
+            if flight.get("resumes") and not any(at == slot for at, _ in self.peers):  # it gets the ticket
+                flight = {"parameters": flight.get("earlier", {})}
             self.peers[key] = Peer(
-                self.current.get(slot, {}), is_client=False, alpn=self.alpn, now=time.monotonic(), patience=PATIENCE,
-                identity=self.identity, content=self.content, key_log=self.key_log,
+                flight, is_client=False, alpn=self.alpn, now=time.monotonic(), patience=PATIENCE,
+                identity=self.identity, content=self.content, tickets=self.tickets, key_log=self.key_log,
             )  # fmt: skip
         self.peers[key].receive(data, time.monotonic())
         self.send(listener, address, self.peers[key])

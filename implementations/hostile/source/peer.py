@@ -667,6 +667,7 @@ class Peer:
                 "offset": lambda stream: self.offsets.get(stream, 0),
                 "retried": self.retried,
                 "early_keys": self.spaces[EARLY].keys.send.is_valid(),
+                "early_accepted": self._tls is not None and self._tls.early_data_accepted,
                 "greases": self.theirs["grease_quic_bit"] != 0,
                 "setting": self._setting,
                 "theirs_qpack": self._setting(_TABLE_CAPACITY) != 0,

@@ -58,6 +58,7 @@ class Tested:
         connection: type[QuicConnection],
         tickets: dict[bytes, Any],
         take: Take,
+        now: float,
         **options: Any,
     ) -> None:
         configuration = QuicConfiguration(
@@ -75,18 +76,23 @@ class Tested:
             )
         else:
             configuration.verify_mode = 0
-            self.quic = connection(configuration=configuration)
-            self.quic.connect(ADDRESS, now=0.0)
+            configuration.session_ticket = next(iter(tickets.values()), None)
+            self.quic = connection(
+                configuration=configuration, session_ticket_handler=lambda new: tickets.update({b"": new})
+            )
+            self.quic.connect(ADDRESS, now=now)
         self.role, self.alpn = role, alpn
         self.http: H3Connection | None = None
-        self.exit_code = 1
+        self.exit_code, self.early = 1, bool(configuration.session_ticket)
+        if self.early:
+            self._request()
 
     def work(self) -> None:
         """Handle all events."""
         while (event := self.quic.next_event()) is not None:
             if isinstance(event, ProtocolNegotiated) and self.alpn == "h3":
                 self.http = H3Connection(self.quic)
-            if isinstance(event, HandshakeCompleted) and self.role is Role.CLIENT:
+            if isinstance(event, HandshakeCompleted) and self.role is Role.CLIENT and not self.early:
                 self._request()
             if self.http is not None:
                 self._http3(self.http, event)
@@ -139,11 +145,10 @@ def meet(
     datagram to the server of an earlier connection, from the same port. `stopped`: aioquic is stopped at the end, and
     closes the connection. `usage`: memory and CPU time of aioquic, where its honest connection is from -2 to -1.
     `take`: how the server takes a ticket from those that it gave. `options`: of QuicConfiguration."""
-    row, secrets, tickets = ROWS[name], list[str](), dict[bytes, Any]()
+    row, secrets, tickets, client = ROWS[name], list[str](), dict[bytes, Any](), role is Role.CLIENT
     records = [_record(-60.0, earlier, from_client=True)] if earlier else []
     alpn = "h3" if row.get("case") == "http3" else "hq-interop"
     identity = _peer.Identity(_FILES["cert.pem"], _FILES["priv.key"])
-    client = role is Role.CLIENT
 
     def exchange(flight: dict[str, Any], now: float, **others: Any) -> tuple[Any, Tested, float]:
         """A connection from `now` on: the peer, aioquic, and the time of its end."""
@@ -151,7 +156,7 @@ def meet(
             flight, is_client=not client, alpn=alpn, now=now, patience=0.25, identity=identity, content=b"content",
             target="/file", key_log=secrets.append, **others,
         )  # fmt: skip
-        tested = Tested(role, alpn, folder, peer.odcid, connection, tickets, take, **options)
+        tested = Tested(role, alpn, folder, peer.odcid, connection, tickets, take, now, **options)
         longest = now + (_STOP if stopped else _LONGEST)
         while now < longest:
             tested.work()
@@ -181,8 +186,9 @@ def meet(
 
     began, others = 0.0, dict[str, Any]()
     if row.get("resumes"):
-        honest, _, began = exchange({}, 0.0)
-        others["ticket"] = honest.new_tickets[-1]
+        own: dict[str, Any] = {"tickets": {}} if client else {}
+        honest, _, began = exchange({"parameters": row.get("earlier", {})}, 0.0, **own)
+        others = own or {"ticket": honest.new_tickets[-1]}
     if row.get("replays"):
         others["replayed"], _, began = exchange({}, began, **others)
     peer, tested, now = exchange(row, began, **others)

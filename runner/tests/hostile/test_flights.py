@@ -713,6 +713,28 @@ def test_a_server_that_takes_a_client_hello_twice_fails(tmp_path: Path) -> None:
     assert twice.verdict == FAILED and twice.accepted, twice
 
 
+class _Comparing(QuicConnection):
+    """Compares max_datagram_frame_size with that of its ticket."""
+
+    def _parse_transport_parameters(self, data: bytes, from_session_ticket: bool = False) -> None:
+        stored = self._remote_max_datagram_frame_size
+        super()._parse_transport_parameters(data, from_session_ticket)
+        if stored and (self._remote_max_datagram_frame_size or 0) < stored:
+            raise QuicConnectionError(error_code=0x0A, frame_type=6, reason_phrase="max_datagram_frame_size is lower")
+
+
+def test_a_client_that_takes_a_lower_limit_with_early_data_fails(tmp_path: Path) -> None:
+    """aioquic 1.7.2 remembers the limit, and compares it with nothing."""
+    name = "datagram-size-reduced-with-early-data"
+    result = _one(meet(name, Role.CLIENT, tmp_path, max_datagram_frame_size=1200))
+    assert result.verdict == FAILED and result.accepted, result
+    assert _one(meet(name, Role.CLIENT, tmp_path)).seen == "the connection continued"
+    right = _one(meet(name, Role.CLIENT, tmp_path, connection=_Comparing, max_datagram_frame_size=1200))
+    assert (right.verdict, right.code) == (PASSED, "PROTOCOL_VIOLATION"), right
+    trace = decode_capture(tmp_path / "end.pcap", [tmp_path / "keys.log"])
+    assert [each["early_data_accepted"] for each in trace.connections.to_pylist()] == [False, True]
+
+
 def test_an_endpoint_that_knows_an_extension_may_not_ignore_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lenient = QuicVersionInformation(chosen_version=1, available_versions=[1])
     monkeypatch.setattr(
