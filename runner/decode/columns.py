@@ -142,7 +142,7 @@ class IntegerRows:
 # its server and -1 when the connection is unknown. Packet numbers are complete, reconstructed as in RFC 9000 appendix
 # A.3.
 
-DECODER_VERSION = 14
+DECODER_VERSION = 15
 READABLE_VERSIONS = tuple(range(1, DECODER_VERSION + 1))
 """Versions of tables that can be read. Columns that an older version lacks are null. Version 2 added `record` and
 `supported_versions`. Version 3 added connections that used only unknown QUIC versions. Version 4 added flows of
@@ -152,7 +152,7 @@ unread packets are attributed to connections by their connection IDs. Version 8 
 Version 9 added `http3` and the length field of DATAGRAM. Version 10 added `ip_packets`. Version 11 added `not_udp`,
 `headers` and `remarks`, and leaves out bytes behind long headers that are no packet. Version 12 added the proofs
 of a handshake to `messages`. Version 14 leaves out a server's answers to Initial packets without the token of its
-Retry, when the client follows the Retry."""
+Retry, when the client follows the Retry. Version 15 added extensions and pre-shared keys to `messages`."""
 
 BIDIRECTIONAL_HEAD, UNIDIRECTIONAL_HEAD = 1024, 1 << 16
 """Number of bytes at the beginning of a stream that the column `data` keeps. They are enough for the HTTP/3 frames

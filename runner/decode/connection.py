@@ -620,7 +620,7 @@ class Registry:
         if hello is None or hello.is_retry_request:
             return
         connection.suite = SUITES.get(hello.suites[0])
-        connection.resumed = hello.pre_shared_key
+        connection.resumed = hello.pre_shared_key is not None
 
     def _encrypted_extensions(self, connection: Connection, body: bytes) -> None:
         hello = parse_encrypted_extensions(body)

@@ -44,6 +44,8 @@ _SERVER_NAME, _ALPN, _PRE_SHARED_KEY, _EARLY_DATA, _SUPPORTED_VERSIONS, _QUIC_TR
 
 _READ = frozenset((_SERVER_NAME, _ALPN, _PRE_SHARED_KEY, _EARLY_DATA, _SUPPORTED_VERSIONS, _QUIC_TRANSPORT_PARAMETERS))
 
+_LEAST_BINDER = 32  # bytes (RFC 8446 §4.2.11)
+
 # The random of a ServerHello that is a HelloRetryRequest (RFC 8446 §4.1.3).
 _RETRY_RANDOM = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 
@@ -137,7 +139,9 @@ class Hello:
     alpn: list[str] = field(default_factory=list)
     sni: str | None = None
     early_data: bool = False
-    pre_shared_key: bool = False
+    pre_shared_key: bytes | None = None
+    extensions: list[int] = field(default_factory=list)
+    """The types of all extensions, in order."""
     session_id_length: int = 0
     versions: list[int] = field(default_factory=list)
     """TLS versions that a ClientHello offers."""
@@ -214,6 +218,7 @@ def _extensions(data: bytes, hello: Hello) -> None:
         position = start + (data[position + 2] << 8 | data[position + 3])
         if position > end:
             raise IndexError
+        hello.extensions.append(kind)
         if kind not in _READ:
             continue
         value = data[start:position]
@@ -226,9 +231,28 @@ def _extensions(data: bytes, hello: Hello) -> None:
         elif kind == _EARLY_DATA:
             hello.early_data = True
         elif kind == _PRE_SHARED_KEY:
-            hello.pre_shared_key = True
+            hello.pre_shared_key = value
         elif kind == _QUIC_TRANSPORT_PARAMETERS:
             hello.transport_parameters = value
+
+
+def _offered_keys(value: bytes) -> list[int]:
+    """The numbers of identities and of binders in the pre_shared_key of a ClientHello (RFC 8446 §4.2.11). Binders of
+    fewer than 32 bytes, and what can't be read, don't count."""
+    counts = [0, 0]
+    try:
+        listed, at = _vector(value, 0, 2)
+        for place, size, more in ((0, 2, 4), (1, 1, 0)):
+            position = 0
+            while position < len(listed):
+                entry, position = _vector(listed, position, size)
+                position += more  # obfuscated_ticket_age
+                counts[place] += place == 0 or len(entry) >= _LEAST_BINDER
+            if place == 0:
+                listed, _ = _vector(value, at, 2)
+    except IndexError:
+        pass
+    return counts
 
 
 # These values are cached, because a flood of connections usually offers the same values. The caches are small, because
@@ -409,10 +433,12 @@ def message_text(kind: int, body: bytes, *, sender: int, space: int, packet: int
         if hello is not None:
             return _hello_text(kind, hello, sender=sender, space=space, packet=packet)
     elif kind == Message.SERVER_HELLO and (hello := parse_server_hello(body)) is not None:
-        return f'{{{origin}, "suite": {hello.suites[0]}, "type": {kind}}}'
+        identity = "null" if hello.pre_shared_key is None else int.from_bytes(hello.pre_shared_key[:2])
+        return f'{{"identity": {identity}, {origin}, "suite": {hello.suites[0]}, "type": {kind}}}'
     elif kind == Message.NEW_SESSION_TICKET:
         size = early_data_size(body)
-        return f'{{"early_data_size": {"null" if size is None else size}, {origin}, "type": {kind}}}'
+        sizes = f'"early_data_size": {"null" if size is None else size}, "lifetime": {int.from_bytes(body[:4])}'
+        return f'{{{sizes}, {origin}, "type": {kind}}}'
     return f'{{{origin}, "type": {kind}}}'
 
 
@@ -420,8 +446,10 @@ def _hello_text(kind: int, hello: Hello, *, sender: int, space: int, packet: int
     data = hello.transport_parameters
     parameters = "null" if data is None else parse_transport_parameters(data).sent
     alpn = ", ".join(map(encode_basestring_ascii, hello.alpn))
+    keys = "null" if hello.pre_shared_key is None else _offered_keys(hello.pre_shared_key)
     return (
-        f'{{"alpn": [{alpn}], "packet": {packet}, "parameters": {parameters}, "sender": {sender}, '
+        f'{{"alpn": [{alpn}], "extensions": {hello.extensions}, "keys": {keys}, "packet": {packet}, '
+        f'"parameters": {parameters}, "sender": {sender}, '
         f'"session_id": {hello.session_id_length}, "space": {space}, "type": {kind}, "versions": {hello.versions}}}'
     )
 

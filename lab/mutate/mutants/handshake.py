@@ -1,6 +1,8 @@
 """Mutants of transport parameters, TLS messages, versions, Retry, key updates, connection IDs and tokens
 (RFC 9000 §5.1, §7, §17.2 and §18, RFC 9001, 9287, 9368 and 9369)."""
 
+from collections.abc import Callable
+
 from lab.mutate.mutants.packets import arrived
 from lab.mutate.mutation import Mutation, Sent, copied, keep_size, mutant
 from lab.mutate.recording import CLIENT, SERVER
@@ -10,6 +12,7 @@ from lab.mutate.wire import (
     CLIENT_HELLO,
     ENCRYPTED_EXTENSIONS,
     END_OF_EARLY_DATA,
+    KEYS,
     LONG,
     SERVER_HELLO,
     V1,
@@ -69,6 +72,30 @@ def _session_id(m: Mutation) -> None:
     m.edit_message(CLIENT_HELLO, lambda message: with_session_id(message, session))
     # The server echoes the session ID.
     m.edit_message(SERVER_HELLO, lambda message: with_session_id(message, session), SERVER)
+
+
+def _offer(m: Mutation, change: Callable[[Message], None], *, resumes: bool = True) -> None:
+    """Change a ClientHello with a pre-shared key, or without one."""
+
+    def checked(message: Message) -> None:
+        m.need((message.get(KEYS) is not None) == resumes, "another kind of ClientHello")
+        change(message)
+
+    m.edit_message(CLIENT_HELLO, checked)
+
+
+def _without_binder(message: Message) -> None:
+    offered = message.get(KEYS) or b""
+    message.set(KEYS, offered[: 2 + int.from_bytes(offered[:2])] + bytes(2))
+
+
+@mutant("rfc8446-4.2.11-identity-not-offered", SERVER, cases=("resumption",))
+def _other_identity(m: Mutation) -> None:
+    def change(message: Message) -> None:
+        m.need(message.get(KEYS) is not None, "no pre-shared key")
+        message.set(KEYS, b"\0\x09")
+
+    m.edit_message(SERVER_HELLO, change)
 
 
 def _append(m: Mutation, message: Message) -> None:

@@ -24,6 +24,8 @@ _TLS_ALERTS = range(0x100, 0x200)  # RFC 9001 §4.8
 _SPACE_OF = {1: 0, 2: 0, 4: 2, 8: 1, 11: 1, 13: 1, 15: 1, 20: 1, 25: 1}
 """Type of a TLS message → packet number space in which it must be sent (RFC 9001 §4.1.3)."""
 _CCM_8 = 0x1305
+_KEYS, _EARLY_DATA, _KEY_MODES = 41, 42, 45  # extensions (RFC 8446 §4.2)
+_LONGEST_LIFETIME = 604800  # s (RFC 8446 §4.6.1)
 _TLS_1_3 = 0x0304
 _INTEGERS = (0x01, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0E, 0x20)
 _IDS = (0x00, 0x0F, 0x10)
@@ -253,10 +255,64 @@ def tls(side: Side) -> Iterator[Broken]:
                 actual=f"max_early_data_size {message['early_data_size']}",
                 packets=packets,
             )
+        elif kind == _TICKET and message.get("lifetime", 0) > _LONGEST_LIFETIME:
+            yield Broken(
+                rule="rfc8446-4.6.1-lifetime-long", actual=f"ticket_lifetime {message['lifetime']} s", packets=packets
+            )
         elif kind == _SERVER_HELLO and message.get("suite") == _CCM_8:
             yield Broken(rule="rfc9001-5.3-suite-forbidden", actual="suite 0x1305 is negotiated", packets=packets)
     yield from _client_hello(side) if side.is_client else _alpn(side)
+    yield from _offered_keys(side) if side.is_client else _selected_key(side)
     yield from _proofs(side)
+
+
+def _offered_keys(side: Side) -> Iterator[Broken]:
+    """Pre-shared keys and early data of each ClientHello (RFC 8446 §4.2.9 to §4.2.11)."""
+    for message in side.messages:
+        extensions = message.get("extensions", ())
+        if (message["type"], message["sender"]) != (_CLIENT_HELLO, CLIENT):
+            continue
+        wrong = {}
+        if _KEYS in extensions:
+            identities, binders = message["keys"]
+            wrong = {
+                "4.2.9-modes-missing": "" if _KEY_MODES in extensions else "no psk_key_exchange_modes",
+                "4.2.11-key-not-last": "" if extensions[-1] == _KEYS else f"extension {extensions[-1]} follows",
+                "4.2.11-binder-missing": ""
+                if identities == binders > 0
+                else f"{format_count(binders, 'binder')} for {identities}",
+            }
+        elif _EARLY_DATA in extensions:
+            wrong = {"4.2.10-early-data-without-key": "early_data without pre_shared_key"}
+        for rule, actual in wrong.items():
+            if actual:
+                yield Broken(rule=f"rfc8446-{rule}", actual=actual, packets=(int(message["packet"]),))
+
+
+def _selected_key(side: Side) -> Iterator[Broken]:
+    """The server selects one of the offered pre-shared keys, and accepts early data only with the first."""
+    offer: dict[str, Any] = {}
+    selected: int | None = 0
+    for message in side.messages:
+        kind, packets = message["type"], (int(message["packet"]),)
+        if kind == _CLIENT_HELLO and message["sender"] == CLIENT:
+            offer = message
+        if message["sender"] != SERVER or "extensions" not in offer:
+            continue
+        if kind == _SERVER_HELLO:
+            selected, offered = message.get("identity"), (offer["keys"] or [0])[0]
+            if selected is not None and selected >= offered:
+                yield Broken(
+                    rule="rfc8446-4.2.11-identity-not-offered",
+                    actual=f"identity {selected} of {offered}, counted from 0",
+                    packets=packets,
+                )
+        elif kind == _EXTENSIONS and _EARLY_DATA in message.get("extensions", ()):
+            wrong = "" if _EARLY_DATA in offer["extensions"] else ", which the client did not offer"
+            wrong = wrong or ("" if selected == 0 else ", but not the first pre-shared key")
+            if wrong:
+                rule = "rfc8446-4.2.10-early-data-not-offered"
+                yield Broken(rule=rule, actual=f"early data accepted{wrong}", packets=packets)
 
 
 def _proofs(side: Side) -> Iterator[Broken]:
