@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runner.judge.judges import analyse
 from runner.model.link import LinkParameters, LinkRecord
-from runner.model.result import Finding, Invariant, Outcome, Result, Sample
+from runner.model.result import DEFINITIONS, Finding, Invariant, Outcome, Result, Sample
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Kind, Run
 from runner.model.stack import Crossing, PageLoad, Sight
 from runner.paths import ROOT
@@ -66,6 +66,7 @@ def measured(goodput: float, *, ttlb: float | None = None, **more: float) -> Sam
     time = 8e6 / goodput if ttlb is None else ttlb
     outcome = Sample(
         file_size=1_000_000,
+        definitions=DEFINITIONS,
         goodput=goodput,
         efficiency=goodput / 20e6,
         ttlb=time,
@@ -219,7 +220,7 @@ def _via(run: Run, job: Job) -> Result:
     sights = tuple(Sight(what=what, visible=not entry.encrypts, times=3) for what in ("client address", "content"))
     return replace(
         Result.of(job, Outcome.FAILED if lost else Outcome.SUCCEEDED),
-        sample=Sample(file_size=size, ttlb=took),
+        sample=Sample(file_size=size, definitions=DEFINITIONS, ttlb=took),
         page=page if case.page else None,
         crossing=Crossing(connections=1, sights=sights),
     )

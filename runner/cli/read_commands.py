@@ -48,7 +48,7 @@ from runner.plan.link_traces import (
 from runner.plan.links import emulated_links_schema, links_schema
 from runner.plan.options import JobOptions
 from runner.store import runs as store
-from runner.store.runs import CachedRun, RunFolder, find_runs, load_evidence, run_path, stored_result
+from runner.store.runs import RunFolder, find_runs, load_evidence, run_path, stored_result
 from runner.terminal import printing
 from runner.units import format_count, format_data_rate, format_duration, printable
 
@@ -305,6 +305,8 @@ def compare_(
 
     Exit codes: 0 nothing got worse · 1 something got worse · 2 bad input, or runs that can't be compared.
     """
+    from runner.judge.process import RenewedRun
+
     topics = frozenset(split(despite))
     if unknown := topics - TOPICS.keys():
         raise UsageError(f"--despite: there is no topic '{min(unknown)}'. Choices: {', '.join(TOPICS)}.")
@@ -317,9 +319,9 @@ def compare_(
     if after is None:
         if json_file or markdown_file or topics or least:
             raise UsageError("compare: --despite, --least, --json and --markdown need two runs: name the second run.")
-        out.print(report.vias_renderable(*compare_vias(CachedRun.of(RunFolder.open(run_path(before), skipped)))))
+        out.print(report.vias_renderable(*compare_vias(RenewedRun.of(RunFolder.open(run_path(before), skipped)))))
         return
-    folders = [CachedRun.of(RunFolder.open(run_path(name), skipped)) for name in (before, after)]
+    folders = [RenewedRun.of(RunFolder.open(run_path(name), skipped)) for name in (before, after)]
     others = list(_others(folders))
     comparison = compare(folders[0], folders[1], despite=topics, least=least / 100, others=others)
     for path, text in (
@@ -357,6 +359,8 @@ def between_sentences(paths: Sequence[Path]) -> Iterator[str]:
 def _others(runs: Sequence[RunFolder]) -> Iterator[RunMeans]:
     """The newest runs in the same folders with the same conditions as the first run. They show how much runs of the
     same images differ. Unreadable runs are left out."""
+    from runner.judge.process import RenewedRun
+
     beside = {path.parent for run in runs for path in run.path.resolve().parent.glob("*/run.json")}
     folders = []
     for path in sorted(beside - {run.path.resolve() for run in runs}):
@@ -367,7 +371,7 @@ def _others(runs: Sequence[RunFolder]) -> Iterator[RunMeans]:
     folders.sort(key=lambda folder: -folder.run.started_unix_s)
     for folder in folders[:_MOST_OTHERS]:
         with suppress(UsageError):
-            yield run_means(CachedRun.of(folder))
+            yield run_means(RenewedRun.of(folder))
 
 
 @main.command("history")

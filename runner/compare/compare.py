@@ -1,5 +1,6 @@
 """Compares two runs cell by cell: numbers by the rank test, rates by Fisher's test, deterministic cases directly."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -22,7 +23,7 @@ from runner.compare.stats import (
     student_tail,
 )
 from runner.errors import UsageError
-from runner.model.result import Outcome, Result
+from runner.model.result import Outcome, Result, is_current
 from runner.model.run import CaseRecord, Job, Kind, Run
 from runner.store.runs import RunFolder
 
@@ -403,14 +404,48 @@ class CellIterations:
         self.outcome = next((outcome for outcome in order if outcome in outcomes), None)
         self.why = next((finding.headline for result in self.results for finding in result.findings), "")
 
-    def values(self, metric: str) -> list[float]:
-        """The values of the iterations that succeeded over the cell's protocol."""
+    def values(self, metric: str, *, current: bool = True) -> list[float]:
+        """The values of the iterations that succeeded over the cell's protocol. With `current`: only values by the
+        present formula, otherwise only values by an older formula. When the formula of a number never changed, all its
+        values are by the present formula.
+        """
         return [
             value
             for result in self.results
             if result.outcome is Outcome.SUCCEEDED and result.sample and result.protocol in ("", self.protocol)
             if (value := getattr(result.sample, metric)) is not None
+            and is_current(metric, result.sample.definitions) is current
         ]
+
+
+class Outdated:
+    """Counts cells whose numbers were measured by an older formula and can't be computed again, because their packets
+    are gone."""
+
+    def __init__(self, before: str, after: str) -> None:
+        self._names = before, after
+        self._alone = Counter[tuple[str, str]]()  # cells that are left out, because their formulas differ
+        self._both = Counter[str]()  # cells that are compared by the older formula, which both runs have
+
+    def values(self, metric: str, earlier: CellIterations, later: CellIterations) -> tuple[list[float], list[float]]:
+        """The values of both sides by the same formula. It is the present formula when at least one side has it."""
+        current = earlier.values(metric), later.values(metric)
+        older = earlier.values(metric, current=False), later.values(metric, current=False)
+        if all(older) and not any(current):
+            self._both[metric] += 1
+            return older
+        self._alone.update((name, metric) for name, values in zip(self._names, older, strict=True) if values)
+        return current
+
+    def sentences(self) -> Iterator[str]:
+        """Sentences about numbers that were left out, and about numbers that were compared by an older formula."""
+        for (name, metric), cells in self._alone.items():
+            yield (
+                f"{metric} of {name} was measured by an older formula in {cells} cells, and their packets are gone: "
+                "these values are left out."
+            )
+        for metric, cells in self._both.items():
+            yield f"{metric} of both runs was measured by an older formula in {cells} cells; these values are compared."
 
 
 # Compares two runs: numbers by the rank test, rates by Fisher's test, verdicts of deterministic cases directly.
@@ -447,7 +482,7 @@ def compare(
     if not shared:
         raise UsageError(f"{before.path} and {after.path} can't be compared: they have no pair and case in common.")
     between = between_runs(run_means(before), run_means(after), others)
-    cells = _Cells(before.run, between, same_hosts="host" not in despite)
+    cells = _Cells(before.run, Outdated(before.name, after.name), between, same_hosts="host" not in despite)
     for key in shared:
         cells.compare(key, after.run.cases[key.case], old[key], new[key])
     notes = [*_notes(before, after, old, new), *cells.notes()]
@@ -475,11 +510,13 @@ class _Cells:
     """Compares the cells of two runs one after another, and keeps the changes before the correction. `same_hosts`:
     numbers are compared on the hosts that both runs have."""
 
-    def __init__(self, run: Run, between: Mapping[tuple[str, str], BetweenRuns], *, same_hosts: bool) -> None:
+    def __init__(
+        self, run: Run, outdated: Outdated, between: Mapping[tuple[str, str], BetweenRuns], *, same_hosts: bool
+    ) -> None:
         self.numbers: list[NumberChange] = []
         self.rates: list[RateChange] = []
         self.verdicts: list[VerdictChange] = []
-        self._run, self._between, self._same_hosts = run, between, same_hosts
+        self._run, self._outdated, self._between, self._same_hosts = run, outdated, between, same_hosts
         self._reused = 0
         self._left_out: list[str] = []  # sentences
         self._undecided: dict[str, list[str]] = {}  # runs without a verdict → cells
@@ -513,7 +550,7 @@ class _Cells:
         the iterations vary as much as runs do."""
         alone = _independent_iterations(self._run, key.case)
         for metric in METRICS:
-            before, after = earlier.values(metric), later.values(metric)
+            before, after = self._outdated.values(metric, earlier, later)
             if not before or not after:
                 continue
             change = shift(before, after)
@@ -537,6 +574,7 @@ class _Cells:
             yield f"No verdict {where}, because every iteration ended as an error of the harness: {_some(names)}."
         for sentence, names in self._hosts.items():
             yield f"Hosts of {_some(names)}: {sentence}."
+        yield from self._outdated.sentences()
         yield from _between_sentences(self.numbers, self._between)
         if self._reused:
             yield f"{self._reused} cells were taken over from an earlier run and have no numbers of their own."

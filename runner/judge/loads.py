@@ -12,7 +12,7 @@ from runner.inputs.inputs import served
 from runner.judge.crossing import Exchange, exchange
 from runner.judge.execution import client_end, disturbed, harness, load_truth, with_record
 from runner.judge.readback import BESIDE, addresses, applied_lines
-from runner.model.result import Artifacts, Evidence, Finding, Invariant, Outcome, Result, Sample
+from runner.model.result import DEFINITIONS, Artifacts, Evidence, Finding, Invariant, Outcome, Result, Sample
 from runner.model.run import CaseRecord
 from runner.model.stack import BOXES, PageLoad, transport_of
 from runner.store import runs
@@ -132,10 +132,11 @@ def _sample(counted: Exchange, measured: dict[str, Any], record: CaseRecord, pag
     start; only the TTLB over TCP comes from the capture and begins at the client's first packet."""
     size = sum(record.file_sizes)
     if page is not None:
-        return Sample(file_size=size, ttfb=page.response_start, ttlb=page.load)
+        return Sample(file_size=size, definitions=DEFINITIONS, ttfb=page.response_start, ttlb=page.load)
     quic = transport_of(record.protocol) == "udp"  # the last packets of HTTP/3 may carry no content
     sample = Sample(
         file_size=size,
+        definitions=DEFINITIONS,
         handshake_time=_curl(measured, "time_appconnect") or _curl(measured, "time_connect"),
         ttfb=_curl(measured, "time_starttransfer"),
         ttlb=_curl(measured, "time_total") if quic else counted.last,

@@ -79,6 +79,7 @@ class Number:
     note: str = ""
     whole: bool = False  # True: the number is a count and is printed without decimals
     group: str
+    since: int = 1  # the first version of the definitions that has this formula
     at_sender: bool = False  # True: the number needs a capture at the sender
 
     @property
@@ -112,8 +113,9 @@ UNITS = {
 """Printed unit → the factor by which a value in SI units is multiplied."""
 
 DEFINITIONS = 2
-"""The version of the whole list. A result stores the version with which it was measured (`Sample.definitions`). Numbers
-of another version are left out when the result is read, so that different formulas are never compared."""
+"""The version of the whole list. A result stores the version with which it was measured (`Sample.definitions`), so that
+numbers with the same name and different formulas are never compared. In version 1, goodput ended at the last new byte.
+Since version 2, it ends at the server's last 1-RTT packet."""
 
 _TABLE = tomllib.loads(Path(__file__).with_name("numbers.toml").read_text())
 
@@ -127,6 +129,11 @@ BY_KEY = {number.key: number for number in PAIR_NUMBERS}
 DOWNLOAD_NUMBERS = (BY_KEY["ttlb"], BY_KEY["throughput"], BY_KEY["link_share"], *_numbers("download"))
 AT_SENDER = tuple(number.key for number in PAIR_NUMBERS if number.at_sender)
 """Keys of the numbers that need a capture at the sender."""
+
+
+def is_current(key: str, definitions: int) -> bool:
+    """True when the formula of `key` in version `definitions` is the same as the formula in the current version."""
+    return key not in BY_KEY or definitions >= BY_KEY[key].since
 
 
 # The result of a job: outcome, findings, numbers. It is stored as `result.json`. Numbers are in SI units.
@@ -252,7 +259,7 @@ class Sample:
     """
 
     file_size: int
-    definitions: int = DEFINITIONS
+    definitions: int = 1
     goodput: float | None = None
     efficiency: float | None = None
     efficiency_exact: float | None = None
@@ -299,8 +306,9 @@ class Sample:
         return replace(self, **unknown)
 
     def completed(self, data_rate: float) -> "Sample":
-        """The sample with the rates that are computed from its times. `data_rate`: the data rate of the forward link in
-        bit/s."""
+        """The sample with the rates that are computed from its times. Samples of version 1 lack these rates.
+        `data_rate`: the data rate of the forward link, in bit/s.
+        """
         if self.ttlb is None or self.ttlb <= 0 or data_rate <= 0:
             return self
         throughput = 8 * self.file_size / self.ttlb

@@ -14,6 +14,7 @@ from runner.compare.rankings import Modes, two_modes
 from runner.compare.stats import Attempts, Summary, count, median_iteration, rate_text, summarise
 from runner.model.result import (
     BY_KEY,
+    DEFINITIONS,
     PAIR_NUMBERS,
     Finding,
     Outcome,
@@ -129,6 +130,12 @@ class Cell:
             metric.key: summarise(value(sample, metric.key) for sample in self._samples) for metric in PAIR_NUMBERS
         }
         return {key: summary for key, summary in summaries.items() if summary is not None}
+
+    @cached_property
+    def outdated(self) -> bool:
+        """True when some of the cell's numbers were measured by an older formula."""
+        known = [sample for sample in self._samples if sample is not None and sample.goodput is not None]
+        return any(sample.definitions < DEFINITIONS for sample in known)
 
     @cached_property
     def outcome(self) -> Outcome | None:

@@ -32,13 +32,14 @@ _LIMITS = {
 
 
 def sentences(view: RunView, decided: Sequence[Decision]) -> list[str]:
-    """At most five sentences: plan and outcomes, delivery times, deciding factors, limits of the transfers,
-    failures."""
+    """At most six sentences: plan and outcomes, delivery times, deciding factors, limits of the transfers, failures,
+    outdated numbers."""
     sentences = [run_sentence(view.run, view.results.values())]
     sentences += list(_speed(view))[:1]
     sentences += list(_deciding(decided))[:1]
     sentences += list(_limits(view))[:1]
     sentences += list(failed(view))
+    sentences += list(_outdated(view))
     return sentences
 
 
@@ -151,6 +152,14 @@ def failed(view: RunView) -> Iterator[str]:
     where, times = Counter(words).most_common(1)[0]
     of = "all" if times == len(failed) else f"{times} of them"
     yield f"{lead}; {of} {where}." if times > 1 or not stacks else f"{lead}."
+
+
+def _outdated(view: RunView) -> Iterator[str]:
+    if view.outdated:
+        yield (
+            f"Goodput and η of {amount(view.outdated, 'cell')} were measured by an older formula, which counted "
+            f"up to the last new byte: `./bentpipe analyse {view.name}` computes them again."
+        )
 
 
 def mean_limits(results: Sequence[dict[str, float]]) -> dict[str, float]:

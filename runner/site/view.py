@@ -25,7 +25,7 @@ from runner.errors import UsageError
 from runner.model.result import BY_KEY, Outcome, Result
 from runner.model.run import CaseRecord, ImplementationRecord, Job, Kind, Run
 from runner.site.cells import Cell, Cells, cells, names, ordered_cases, tells_rates
-from runner.store.runs import CachedRun
+from runner.store.runs import RunFolder
 
 # Explains why goodput and delivery time rank stacks differently: their intervals begin and end at different
 # packets.
@@ -57,7 +57,7 @@ def other_order(cells: Sequence[Cell], role: str, places: Sequence[RankedStack])
 
 
 def _medians(cells: Sequence[Cell], role: str, name: str) -> dict[str, float] | None:
-    chosen = [cell for cell in cells if getattr(cell, role) == name]
+    chosen = [cell for cell in cells if getattr(cell, role) == name and not cell.outdated]
     medians = {key: [cell.summaries[key].median for cell in chosen if key in cell.summaries] for key in _KEYS}
     return {key: median(values) for key, values in medians.items()} if all(medians.values()) else None
 
@@ -283,11 +283,11 @@ class Level(NamedTuple):
     """The level of a server in one case, over `cells` cells.
 
     `delivery`: the median of the cells' median delivery times, in seconds. `goodput`: the mean of the cells' mean
-    goodputs, in bit/s.
+    goodputs, in bit/s; None when a cell was measured by an older formula.
     """
 
     delivery: float
-    goodput: float
+    goodput: float | None
     cells: int
 
     @classmethod
@@ -295,7 +295,7 @@ class Level(NamedTuple):
         """The level over these cells. There is at least one cell, and each cell has both numbers."""
         delivery = median(cell.summaries["ttlb"].median for cell in cells)
         goodput = fmean(cell.summaries["goodput"].mean for cell in cells)
-        return cls(delivery, goodput, len(cells))
+        return cls(delivery, None if any(cell.outdated for cell in cells) else goodput, len(cells))
 
 
 Levels = Mapping[str, Mapping[str, Level]]  # by case and server
@@ -306,8 +306,21 @@ def levels_of(document: Mapping[str, Mapping[str, Sequence[Any]]]) -> Levels:
     return {case: {name: Level(*level) for name, level in some.items()} for case, some in document.items()}
 
 
-class StoredRun(CachedRun):
-    """A run of the site, with what pages of other runs show of it."""
+class StoredRun(RunFolder):
+    """A stored run that reads its results only once."""
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> "StoredRun":
+        """The run of `folder`."""
+        return cls(folder.path, folder.run, folder.skip)
+
+    @cached_property
+    def _results(self) -> dict[Job, Result]:
+        return super().results()
+
+    def results(self) -> dict[Job, Result]:
+        """The results as they were at the first call."""
+        return self._results
 
     @cached_property
     def table(self) -> Cells:
@@ -388,6 +401,11 @@ class RunView:
     def measured(self) -> list[Cell]:
         """The cells with a goodput, of cases with meaningful data rates."""
         return [cell for cell in self.table.values() if "goodput" in cell.summaries and tells_rates(cell.case)]
+
+    @cached_property
+    def outdated(self) -> int:
+        """The number of cells whose numbers were measured by an older formula."""
+        return sum(cell.outdated for cell in self.table.values())
 
     @cached_property
     def by_stack(self) -> dict[tuple[str, str], list[Cell]]:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -26,6 +26,7 @@ from runner.model.result import DEFINITIONS, RESULT_SCHEMA, Artifacts, Evidence,
 from runner.model.run import (
     RUN_SCHEMA,
     CaseRecord,
+    ClientKind,
     Job,
     Run,
     host_facts,
@@ -547,9 +548,17 @@ class RunFolder:
             raise UsageError(
                 f"{path} is for the job {_quoted(str(job))}, but its folder belongs to another job: move or delete it."
             )
-        # Numbers by other formulas are left out; `analyse` measures them again.
-        current = result.sample is None or result.sample.definitions == DEFINITIONS
-        return job, result if current else replace(result, sample=None)
+        return job, self._completed(result)
+
+    def _completed(self, result: _Stored) -> _Stored:
+        """The result. Its sample gets the numbers that older definitions lacked, if they follow from stored numbers."""
+        case, sample = self.run.cases.get(result.job.case_link), result.sample
+        if case is None or sample is None or sample.definitions >= DEFINITIONS:
+            return result
+        if case.client is not ClientKind.STACK:  # older definitions called their throughput goodput
+            sample = replace(sample, definitions=DEFINITIONS, goodput=None, efficiency=None)
+            return replace(result, sample=sample if case.page else sample.completed(case.forward.data_rate))
+        return replace(result, sample=sample.completed(case.forward.data_rate))
 
     def save_result(self, result: Result) -> None:
         """Write `result.json`; with it, the job is done. Raises UsageError when the job's path leads out of the run."""
@@ -578,23 +587,6 @@ class RunFolder:
     def locked(self) -> AbstractContextManager[None]:
         """Lock the folder for one runner. Raises UsageError when another runner has locked it."""
         return locked_folder(self.path)
-
-
-class CachedRun(RunFolder):
-    """A stored run that reads its results only once, at the first call."""
-
-    @classmethod
-    def of(cls, folder: RunFolder) -> Self:
-        """The run of `folder`."""
-        return cls(folder.path, folder.run, folder.skip)
-
-    @cached_property
-    def _results(self) -> dict[Job, Result]:
-        return super().results()
-
-    def results(self) -> dict[Job, Result]:
-        """The results as they were at the first call."""
-        return self._results
 
 
 def _folders(path: "Path | os.DirEntry[str]") -> list["os.DirEntry[str]"]:

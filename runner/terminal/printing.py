@@ -26,6 +26,7 @@ from runner.model.result import (
     Reading,
     Result,
     Sample,
+    is_current,
 )
 from runner.model.run import CaseRecord, Check, Job, Kind, Run
 from runner.model.stack import HTTP09, Knob, Middlebox, PageLoad, carried
@@ -190,7 +191,8 @@ def sample_table(sample: Sample) -> Table:
     for number in PAIR_NUMBERS:
         value = getattr(sample, number.key)
         if value is not None:
-            table.add_row(number.label, number.text(value).replace(NARROW, " "))
+            older = "" if is_current(number.key, sample.definitions) else "  (older formula)"
+            table.add_row(number.label, number.text(value).replace(NARROW, " ") + older)
     return table
 
 

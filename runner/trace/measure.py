@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.decode.columns import CLIENT, NULL, SERVER
+from runner.decode.columns import CLIENT, NULL, SERVER, Trace
 from runner.model.facts import FirstFlight, TraceFacts
 from runner.model.link import LinkParameters
 from runner.model.result import DEFINITIONS, Sample
@@ -217,6 +217,7 @@ def from_headers(sample: Sample, forward: LinkParameters) -> Sample:
     """The numbers of a complete transfer that need no secrets: those that come from the server's 1-RTT packets."""
     known = Sample(
         file_size=sample.file_size,
+        definitions=sample.definitions,
         first_server_1rtt=sample.first_server_1rtt,
         last_server_1rtt=sample.last_server_1rtt,
     )
@@ -236,6 +237,17 @@ def _server_1rtt(recording: Recording) -> tuple[float | None, float | None]:
     if not len(times):
         return None, None
     return recording.seconds(int(times.min())), recording.seconds(int(times.max()))
+
+
+def renewed(old: Sample, client_side: Trace, forward: LinkParameters) -> Sample:
+    """A sample with older definitions, after goodput and the numbers that depend on it were computed again."""
+    first, last = _server_1rtt(Recording(client_side, None))
+    if old.goodput is None:  # an incomplete transfer has no goodput by any definition
+        return replace(old, definitions=DEFINITIONS, last_server_1rtt=last)
+    if first is None or last is None or last <= first:
+        return old
+    known = replace(old, definitions=DEFINITIONS, first_server_1rtt=first, last_server_1rtt=last)
+    return _with_goodput(known, forward).completed(_link_rate(known, forward))
 
 
 def _earliest(times: Iterable[float | None]) -> float | None:

@@ -203,6 +203,8 @@ def over_runs(view: RunView) -> Figure:
         for folder in view.alike:
             known = folder.levels.get(case, {})
             for server, level in [(server, known[server]) for server in view.servers if server in known]:
+                if level.goodput is None:
+                    continue
                 at = folder.run.started_unix_s
                 title = f"{folder.name}, {server}: {level.goodput / 1e6:.2f} Mbit/s"
                 series.setdefault(server, []).append(Mark(x=at, y=level.goodput / 1e6, title=title))

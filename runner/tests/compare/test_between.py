@@ -9,7 +9,7 @@ import pytest
 
 from runner.compare import compare, run_means
 from runner.compare.compare import BetweenRuns, ChangeState, RunMeans, between_runs, cell_mean
-from runner.model.result import Result
+from runner.model.result import DEFINITIONS, Result
 from runner.model.run import Job, Run
 from runner.store.runs import RunFolder
 from runner.tests.compare.test_compare import Fill, folder
@@ -39,7 +39,7 @@ def moved(random: np.random.Generator, between: float, within: float) -> Fill:
     def fill(_: Job, result: Result) -> Result:
         assert result.sample is not None
         time = 10 * float(np.exp(of_run + random.normal(0, within)))
-        sample = replace(result.sample, ttlb=time, goodput=8e7 / time, handshake_time=time)
+        sample = replace(result.sample, definitions=DEFINITIONS, ttlb=time, goodput=8e7 / time, handshake_time=time)
         return replace(result, sample=sample)
 
     return fill

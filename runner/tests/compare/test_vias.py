@@ -20,7 +20,7 @@ JOB = Job(server="origin", client="curl", case="download", iteration=1)
 
 def result(iteration: int, started: float, seconds: float, outcome: Outcome = Outcome.SUCCEEDED) -> Result:
     made = Result.of(replace(JOB, iteration=iteration), outcome)
-    sample = Sample(file_size=1, ttlb=seconds)
+    sample = Sample(file_size=1, definitions=1, ttlb=seconds)
     return replace(made, started_unix_s=started, wall_s=60.0, sample=sample)
 
 

@@ -107,6 +107,16 @@ def test_the_share_of_the_slow_start_bound_counts_both_from_the_first_byte_to_th
     assert early.goodput < 0.25 * late.goodput
 
 
+def test_samples_of_the_first_definitions_get_the_rates_that_follow_from_their_times() -> None:
+    now = measure(*captures())
+    names = ("throughput", "link_share", "delivery_rate", "efficiency_of_bound", "last_server_1rtt")
+    old = replace(now, definitions=1, **dict.fromkeys(names))  # type: ignore[arg-type]
+    again = old.completed(1e6)
+    for name in names[:4]:
+        assert getattr(again, name) == getattr(now, name)
+    assert again.definitions == 1
+
+
 def test_one_capture_gives_what_it_can_and_none_for_the_rest() -> None:
     client_side, server_side = captures()
     both, client, server = measure(client_side, server_side), measure(client_side, None), measure(None, server_side)
