@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from runner.campaign.stacks import chosen, needed_stacks, ready
 from runner.errors import BudgetError, InterruptedRunError, SetupError
 from runner.images.pulling import SavedImages
-from runner.images.setup import consent
+from runner.images.setup import consent, prepare
+from runner.model.deployment import REAL
 from runner.model.result import Artifacts, Evidence, JobVerdict, Outcome, Result
 from runner.model.run import Job, Pause, Retention, Run
 from runner.paths import LOGS
 from runner.places.place import Place, place_of
 from runner.plan import jobs as runs
-from runner.plan.catalog import Catalog
-from runner.plan.jobs import opened, remaining
+from runner.plan.catalog import Catalog, load_present
+from runner.plan.choice import choose
+from runner.plan.jobs import remaining
 from runner.plan.options import MatrixOptions
-from runner.store.runs import RunFolder, load_evidence, run_path
+from runner.store.runs import RunFolder, load_evidence, opened, run_path
 from runner.terminal.printing import RunWatch, markdown_matrix, print_matrix
 from runner.units import format_count
 
@@ -169,7 +170,8 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     charge = runs.charge_of_run(clock, options.cpu_model, stored)
     runs.refuse_contradictions(options, clock)
     saved = None if options.rootless is None else SavedImages.open(options.rootless)
-    selection = chosen(options, stored, saved)
+    catalog = load_present(options.implementations, saved, options.images)
+    selection = choose(options, catalog, stored.run if stored else None)
     for sentence in selection.doubts:
         out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
 
@@ -198,8 +200,14 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         say(size)
         if not consent(err, options.yes)("Start them?"):
             raise InterruptedRunError("Nothing was started.")
-    needed = needed_stacks(selection)
-    images = ready(needed, options, clock=clock, console=err, saved=saved)
+    images = prepare(
+        selection.images_of,
+        assume_yes=options.yes,
+        extra_cas=options.extra_cas,
+        console=err,
+        guests=clock != REAL,
+        saved=saved,
+    )
     new_run = replace(new_run.with_images(images.ids, images.digests), started_unix_s=time.time())
     with opened(path, new_run, stored=stored, seed=options.seed, widens=options.selects) as (folder, jobs):
         if source is not None:

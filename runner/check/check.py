@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from runner.campaign.stacks import ready
 from runner.check.candidate import (
     FIRST_CASES,
     HELD,
@@ -43,6 +42,7 @@ from runner.engine import engine
 from runner.engine.engine import socket_path
 from runner.errors import InterruptedRunError, UsageError
 from runner.images.images import ImageFacts, image_facts
+from runner.images.setup import prepare
 from runner.model.deployment import REAL, estimate
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import Job, Kind, Retention
@@ -450,7 +450,13 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
     peers = select_peers(catalog, options.peers)
     cases = select_cases(catalog, options.cases)
     name = subject_name(options.name, options.image or "local", peers)
-    images = ready([catalog.implementations[peer] for peer in peers], options, clock=options.clock, console=err)
+    images = prepare(
+        [catalog.implementations[peer] for peer in peers],
+        assume_yes=options.yes,
+        extra_cas=options.extra_cas,
+        console=err,
+        guests=options.clock != REAL,
+    )
     facts = image_facts(engine.connect(), options.image) if options.image is not None else None
     roles = tuple(role for role in Role if facts is not None or role in options.commands)
     watch = RunWatch(out)

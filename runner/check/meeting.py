@@ -15,7 +15,6 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from runner.campaign.stacks import ready
 from runner.check.candidate import Candidate, Trial, subject_name, with_stack
 from runner.check.flight_verdicts import (
     ERROR,
@@ -35,6 +34,7 @@ from runner.decode.capture import embed_secrets
 from runner.engine import engine
 from runner.errors import LaneError, UsageError
 from runner.images.images import image_facts
+from runner.images.setup import prepare
 from runner.model.deployment import VIRTUAL
 from runner.model.link import Direction, LinkRecord, Queue
 from runner.model.result import Artifacts, Evidence
@@ -197,7 +197,13 @@ def meet_all(
     # A job of several slots uses a core.
     width = place.width(str(os.cpu_count() or 1) if options.lanes == "auto" else options.lanes)
     own = [*(stack for stack, _ in stacks if stack.build is not None), PEER]
-    images = ready(own, options, clock=options.clock, console=err)
+    images = prepare(
+        own,
+        assume_yes=options.yes,
+        extra_cas=options.extra_cas,
+        console=err,
+        guests=options.clock == VIRTUAL,
+    )
     started = time.strftime("%Y-%m-%dT%H%M%S")
     record = catalog.cases["handshake"].record()
     for stack, roles in stacks:

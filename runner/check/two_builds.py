@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.markup import escape
 
 from runner.campaign.matrix import packet_hashes
-from runner.campaign.stacks import load_present, ready
 from runner.check.candidate import (
     Candidate,
     CellPlace,
@@ -33,14 +32,14 @@ from runner.errors import BentpipeError, LaneError, SetupError, UsageError
 from runner.files import remove_tree
 from runner.images.images import ImageFacts, held, image_facts
 from runner.images.pulling import SavedImages
-from runner.images.setup import Ready
+from runner.images.setup import Ready, prepare
 from runner.model.deployment import REAL, VIRTUAL, Progress
 from runner.model.result import Outcome
 from runner.model.run import ClientKind, Job, Kind, Retention
 from runner.model.stack import Implementation, Role
 from runner.paths import LOGS
 from runner.places.place import Concurrency, place_of
-from runner.plan.catalog import Catalog, load_catalog
+from runner.plan.catalog import Catalog, load_catalog, load_present
 from runner.plan.choice import named, split
 from runner.plan.jobs import FIRST_CASE
 from runner.plan.options import BuildOptions
@@ -193,7 +192,14 @@ class _Comparison:
         try:
             width = place.width(options.lanes)
             peers = [self.catalog.implementations[peer] for peer in self.peers]
-            images = ready(peers, options, clock=clock, console=self.err, saved=self.source.saved)
+            images = prepare(
+                peers,
+                assume_yes=options.yes,
+                extra_cas=options.extra_cas,
+                console=self.err,
+                guests=clock != REAL,
+                saved=self.source.saved,
+            )
         except SetupError as error:
             raise self._unavailable(clock, error) from error
         builds = {build: self._candidate(build, clock, images) for build in BUILDS}

@@ -6,7 +6,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -24,22 +24,22 @@ from runner.cli.base import (
     out,
 )
 from runner.cli.group import main
-from runner.errors import InUseError, SetupError, UsageError
+from runner.errors import BentpipeError, InUseError, SetupError, UsageError
 from runner.files import locked_folder
-from runner.images import setup
-from runner.images import setup as examination
-from runner.images.setup import examine_host
+from runner.images import images, setup
+from runner.images.images import Build, BuildHistory
 from runner.model.run import NightRecord, NightState
+from runner.model.stack import HTTP09, HTTP1, Implementation
 from runner.nights.night import NIGHT, SYSTEMD, Night, cron_line, install, load_night, unit_names
 from runner.paths import IMPLEMENTATIONS, INSTALLED, LOGS, ROOT
 from runner.places.workers.worker import PORT, Address, Invitation, accepted, invitation_folder, schedule, use_dask
-from runner.plan.catalog import load_catalog, load_implementations
-from runner.plan.choice import choose
+from runner.plan.catalog import Catalog, load_catalog, load_implementations, load_present
+from runner.plan.choice import choose, split
 from runner.plan.links import declared_links
 from runner.plan.options import BuildOptions, JobOptions, MatrixOptions
 from runner.terminal import printing
 from runner.terminal.printing import emulated_links_table, knobs_table, middleboxes_table
-from runner.units import format_duration
+from runner.units import format_duration, format_size
 
 # Commands about this host and its stacks: doctor, list, build, test.
 
@@ -51,7 +51,7 @@ from runner.units import format_duration
 def doctor(implementations: Path, link: bool, lanes: int) -> None:
     """Show what this host lacks, and how to install it."""
 
-    checks = examination.examine(load_implementations(implementations))
+    checks = setup.examine(load_implementations(implementations))
     if link:
         from runner.check.link_selftest import selftest
 
@@ -64,18 +64,16 @@ def doctor(implementations: Path, link: bool, lanes: int) -> None:
 @click.pass_obj
 def list_(implementations: Path) -> None:
     """List the stacks, middleboxes, cases and links."""
-    from runner.campaign import stacks
-
     catalog = load_catalog(implementations)
     entries = catalog.implementations.values()
-    boxes = {name: stacks.as_stack(entry) for name, entry in catalog.middleboxes.items()}
-    sizes = stacks.image_sizes(stack.image for stack in (*entries, *boxes.values()))
-    built = stacks.built_table([stack for stack in entries if stack.build is not None], sizes)
-    published = stacks.published_table([stack for stack in entries if stack.build is None], sizes, width=out.width)
+    boxes = {name: entry.as_stack() for name, entry in catalog.middleboxes.items()}
+    sizes = images.sizes(stack.image for stack in (*entries, *boxes.values()))
+    built = built_table([stack for stack in entries if stack.build is not None], sizes)
+    published = published_table([stack for stack in entries if stack.build is None], sizes, width=out.width)
     cases = printing.cases_table(case.record() for case in catalog.cases.values())
-    where = {name: stacks.where(box, sizes) for name, box in boxes.items()}
+    states = {name: where(box, sizes) for name, box in boxes.items()}
     out.print(built, "", published, "", cases, sep="\n")
-    out.print("", middleboxes_table(catalog.middleboxes.values(), where), "", knobs_table(catalog.knobs), sep="\n")
+    out.print("", middleboxes_table(catalog.middleboxes.values(), states), "", knobs_table(catalog.knobs), sep="\n")
     out.print("", emulated_links_table(declared_links()), sep="\n")
 
 
@@ -85,10 +83,122 @@ def list_(implementations: Path) -> None:
 @options_of(JobOptions, ("yes", "extra_cas"))
 def build(options: JobOptions, names: tuple[str, ...], pull: bool) -> None:
     """Build the images of stacks and middleboxes, the simulator and the tools. Without NAME: all of them."""
-    from runner.campaign import stacks
+    chosen = choose_stacks(load_catalog(options.implementations), names, pull=pull)
+    failure: BentpipeError | None = None
+    try:
+        if pull:
+            setup.pull(chosen, assume_yes=options.yes, console=err)
+        else:
+            setup.prepare(chosen, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
+    except SetupError as error:
+        failure = error
+    tags = [stack.image for stack in chosen] if pull else [image.tag for image in images.images_of(chosen)]
+    if sizes := images.sizes(tags):  # also when some images failed
+        out.print(_size_table(sizes, pulled=pull))
+    if failure is not None:
+        raise failure
 
-    chosen = stacks.choose_stacks(load_catalog(options.implementations), names, pull=pull)
-    stacks.build(chosen, options, pull=pull, out=out, err=err)
+
+def choose_stacks(catalog: Catalog, names: Sequence[str], *, pull: bool) -> list[Implementation]:
+    """The stacks and middleboxes that `build NAMES` builds or `build --pull NAMES` fetches; without names, all that can
+    be built or fetched. A withdrawn image is fetched only when it is named. Raises UsageError for a published image
+    that should be built, and for an image built here that should be fetched.
+    """
+    boxes = [box.as_stack() for box in catalog.middleboxes.values()]
+    every = [*catalog.implementations.values(), *boxes]
+    choices = {entry.name: entry for entry in every}
+    requested = split(names)
+    for name in requested:
+        if name not in choices:
+            raise UsageError(f"There is no stack or middlebox '{name}'. Choices: {', '.join(choices)}.")
+        if pull and choices[name].build is not None:
+            hint = f"; the published image is {name}-public" if f"{name}-public" in choices else ""
+            raise UsageError(f"{name} is built here: run `./bentpipe build {name}`{hint}.")
+        if not pull and choices[name].build is None:
+            raise UsageError(f"{name} is a published image: run `./bentpipe build --pull {name}`.")
+    of_kind = [entry for entry in every if (entry.build is None) is pull]
+    return [entry for entry in of_kind if entry.name in requested or not (requested or entry.withdrawn)]
+
+
+def _size_table(sizes: Mapping[str, int], *, pulled: bool) -> Table:
+    builds = BuildHistory().builds()
+    table = Table("image", "size", "" if pulled else "build time", box=None)
+    for tag, size in sizes.items():
+        table.add_row(tag, format_size(size), "" if pulled else _build_time(builds.get(tag)))
+    return table
+
+
+def _build_time(build: Build | None) -> str:
+    if build is None:
+        return ""
+    reused = "" if build.full else f", {build.reused} of {build.steps} steps reused"
+    return f"{format_duration(build.seconds)}{reused}"
+
+
+_NARROW = 132  # below this width in columns, tables leave out facts that another command prints
+
+
+def built_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None) -> Table:
+    """The stacks that are built here, within 80 columns, and their notes below. `sizes`: bytes by tag; None without an
+    engine."""
+    stacks = tuple(stacks)
+    notes = {stack.note: [each.name for each in stacks if each.note == stack.note] for stack in stacks if stack.note}
+    below = [LEGEND, *(f"{', '.join(names)}: {escape(note)}" for note, names in notes.items())]
+    table = Table(box=None, padding=(0, 1, 0, 0), caption="\n".join(below), caption_justify="left")
+    for column in ("stack", "version", "language", "role", "speaks", "CCA", "IW", "image"):
+        table.add_column(column, no_wrap=True, justify="right" if column == "IW" else "left")
+    for stack in stacks:
+        window = str(stack.initial_window) if stack.initial_window else ""
+        about = (stack.name, stack.version, stack.language, _roles(stack), _protocols(stack))
+        table.add_row(*about, stack.congestion_control, window, where(stack, sizes))
+    return table
+
+
+_SHORT = {HTTP09: "hq", HTTP1: "h1"}
+LEGEND = "hq: HTTP/0.9 over QUIC (hq-interop) · h1: HTTP/1.1 · CCA: congestion controller · IW: initial window, packets"
+
+
+def published_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None, *, width: int) -> Table:
+    """The published images of the catalogue, and which of them are on this host. The names of images need 132
+    columns."""
+    wide = width >= _NARROW
+    caption = "" if wide else f"implementations.json and terminals with {_NARROW} columns show the names of the images."
+    table = Table(box=None, caption=caption or None, caption_justify="left")
+    for column in ("stack", "role", "CCA", "also has", "image", *(("published as",) if wide else ())):
+        table.add_column(column, no_wrap=column != "also has", overflow="fold")
+    for stack in stacks:
+        others = [name for name in stack.congestion_implemented if name != stack.congestion_control]
+        more = [*others, *(["HyStart"] if stack.hystart else [])]
+        control = stack.congestion_control or ("unknown" if others else "")
+        row = (
+            stack.name,
+            _roles(stack),
+            control,
+            ", ".join(more),
+            where(stack, sizes),
+            *((stack.image,) if wide else ()),
+        )
+        table.add_row(*row)
+    return table
+
+
+def _protocols(stack: Implementation) -> str:
+    return " ".join(_SHORT.get(name, name) for name in stack.speaks)
+
+
+def _roles(stack: Implementation) -> str:
+    return "both" if len(stack.roles) == 2 else ", ".join(stack.roles)
+
+
+def where(stack: Implementation, sizes: Mapping[str, int] | None) -> str:
+    """The size of the stack's or middlebox's image, or the reason why this host doesn't have the image."""
+    if sizes is None:
+        return "no engine"
+    if stack.image in sizes:
+        return format_size(sizes[stack.image])
+    if stack.build is not None:
+        return "not built"
+    return "withdrawn" if stack.withdrawn else "not pulled"
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
@@ -97,24 +207,21 @@ def build(options: JobOptions, names: tuple[str, ...], pull: bool) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[PYTEST ARGUMENTS]...")
 def test(options: JobOptions, everything: bool, arguments: tuple[str, ...]) -> None:
     """Install what the tests need, then run the test suite."""
-    from runner.campaign.stacks import as_stack, load_present
-    from runner.images.setup import prepare, prepare_tests
-
     if INSTALLED:
         raise UsageError("The tests are not installed: run ./bentpipe test in a checkout.")
-    prepare_tests(assume_yes=options.yes, console=err)
+    setup.prepare_tests(assume_yes=options.yes, console=err)
     catalog = load_present(IMPLEMENTATIONS)
     stacks = [catalog.implementations[name] for name in TEST_STACKS]
     if everything:
         stacks = [stack for name, stack in catalog.implementations.items() if name not in catalog.absent]
-        stacks += [as_stack(box) for box in catalog.middleboxes.values()]
+        stacks += [box.as_stack() for box in catalog.middleboxes.values()]
     try:
-        prepare(stacks, assume_yes=options.yes, extra_cas=None, console=err, guests=True)
+        setup.prepare(stacks, assume_yes=options.yes, extra_cas=None, console=err, guests=True)
     except SetupError as error:
         if everything:
             raise
         # Debian's mirror may lack the source of the guests' kernel. Other causes are raised again.
-        prepare(stacks, assume_yes=options.yes, extra_cas=None, console=err)
+        setup.prepare(stacks, assume_yes=options.yes, extra_cas=None, console=err)
         err.print(f"{error}\nThe tests of virtual time are skipped.", markup=False)
     marks: tuple[str, ...] = () if everything else ("-m", "not slow")
     # One process for the tests with containers, one for the others.
@@ -205,7 +312,7 @@ def join(options: JobOptions, address: str, lanes: int | None) -> None:
     invitation = accepted(LOGS, at, _token())
     use_dask()
     lanes = lanes or len(os.sched_getaffinity(0))
-    setup.require(examine_host())
+    setup.require(setup.examine_host())
     setup.connect(assume_yes=options.yes, console=out)
 
     def say(sentence: str) -> None:

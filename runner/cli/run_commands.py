@@ -9,7 +9,6 @@ from typing import NoReturn
 
 import click
 
-from runner.campaign.stacks import chosen
 from runner.cli.base import (
     DEMO_STACKS,
     SITE,
@@ -26,7 +25,8 @@ from runner.model.run import Job, Run
 from runner.model.stack import HTTP09, Role
 from runner.paths import LEDGER, LOGS
 from runner.plan import jobs
-from runner.plan.choice import split
+from runner.plan.catalog import load_present
+from runner.plan.choice import choose, split
 from runner.plan.options import AUTO, SELECTION, CheckOptions, JobOptions, MatrixOptions, StackOptions
 from runner.store.runs import RunFolder, guest_pace, own_logs, run_path
 from runner.terminal import printing
@@ -68,7 +68,7 @@ def _other_protocols(run: Run, todo: Sequence[Job]) -> Iterator[str]:
 def plan_(options: MatrixOptions) -> None:
     """Show the jobs of a selection, with time, disk space and the data volume on real links."""
     path = run_path(None)
-    selection = chosen(options, None)
+    selection = choose(options, load_present(options.implementations, replacements=options.images), None)
     run = jobs.new_run(path, selection, seed=options.seed, shuffled=options.shuffle)
     unsupported = jobs.verdicts_without_run(selection.catalog, run.order, {})
     todo = tuple(job for job in run.order if job not in unsupported)

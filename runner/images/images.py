@@ -221,14 +221,20 @@ def absent(stacks: Iterable[Implementation]) -> dict[str, str]:
     """A sentence for each stack whose published image is missing, by name of the stack. Starts no engine. When no
     engine runs, every image counts as missing. Raises SilentEngineError."""
     published = [stack for stack in stacks if stack.build is None]
+    here = sizes(stack.image for stack in published) or {}
+    return {stack.name: _not_pulled(stack) for stack in published if stack.image not in here}
+
+
+def sizes(tags: Iterable[str]) -> dict[str, int] | None:
+    """Sizes of the images on this host, in bytes by tag. None when no engine runs. Raises SilentEngineError."""
     try:
-        client = engine.client() if published else None
+        client = engine.client()
     except engine.SilentEngineError:
         raise
     except SetupError:
-        client = None
-    missing = [stack for stack in published if client is None or held(client, stack.image) is None]
-    return {stack.name: _not_pulled(stack) for stack in missing}
+        return None
+    images = {tag: held(client, tag) for tag in tags}
+    return {tag: image.size for tag, image in images.items() if image is not None}
 
 
 def require_published(client: docker.DockerClient, stacks: Iterable[Implementation]) -> dict[str, Held]:

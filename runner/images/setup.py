@@ -22,7 +22,7 @@ from runner.engine.engine import SocketState
 from runner.errors import BentpipeError, SetupError
 from runner.images import images, pulling
 from runner.images.images import PARALLEL, BuildDisplay, BuildHistory, Event, ImageState, build
-from runner.images.pulling import HOST_CAS, obtain
+from runner.images.pulling import HOST_CAS, SavedImages, obtain
 from runner.model.run import Check
 from runner.model.stack import Implementation
 from runner.paths import HOME, ROOT, SOURCE
@@ -303,13 +303,20 @@ def prepare(
     extra_cas: Path | None,
     console: Console,
     guests: bool = False,
+    saved: SavedImages | None = None,
 ) -> Ready:
-    """Make this host able to run jobs of `stacks`; with `guests`, in virtual time.
+    """Make this host able to run jobs of `stacks`; with `guests`, in virtual time. With the archives `saved`, it needs
+    no engine: all images must be in them.
 
     `extra_cas`: a folder of `*.crt` files that the base image trusts, too; None: the folder HOST_CAS of this host. A
     person at the terminal must confirm installations, unless `assume_yes`. Raises SetupError with a sentence that names
-    the missing part.
+    the missing part, UsageError for an image that no archive has.
     """
+    if saved is not None:
+        require([machine(platform.system(), platform.machine())])
+        for needed in (images.SIMULATOR, *images.GUEST):
+            saved.image_id(needed)
+        return Ready(ids={stack.name: saved.image_id(stack.image) for stack in stacks}, digests={})
     require(examine_host())
     client = connect(assume_yes=assume_yes, console=console)
     published = images.require_published(client, stacks)

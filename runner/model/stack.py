@@ -62,6 +62,10 @@ class Middlebox:
         """True when the middlebox works over a real link, on which the endpoints' own addresses don't exist."""
         return self.link_port or self.forwards
 
+    def as_stack(self) -> "Implementation":
+        """The middlebox in the form that the image builder takes."""
+        return Implementation(name=self.name, image=self.image, url=self.url, version=self.version, build=self.build)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sight:

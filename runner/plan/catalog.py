@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,6 +17,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 import testcases
 from runner.errors import UsageError
 from runner.files import field_name, not_json, shown_value, wrong_field
+from runner.images import images
+from runner.images.pulling import SavedImages
 from runner.model.link import LinkRecord, RealLink
 from runner.model.run import CaseRecord, ClientKind, Kind, name_problem
 from runner.model.stack import (
@@ -363,6 +366,35 @@ def load_catalog(path: Path = IMPLEMENTATIONS) -> Catalog:
         },
         knobs={name: {knob: Knob.parse(text) for knob, text in entry.knobs.items()} for name, entry in boxes.items()},
     )
+
+
+def load_present(path: Path, saved: SavedImages | None = None, replacements: Iterable[str] = ()) -> Catalog:
+    """The catalogue, in which each `NAME=IMAGE` of `replacements` replaces the image of a stack by a local image.
+
+    Stacks whose image isn't here are marked as absent: published images that the engine lacks, or images that the
+    archives `saved` lack. Starts no engine. Raises UsageError.
+    """
+    catalog = load_catalog(path)
+    stacks = catalog.implementations.values()
+    absent = (
+        images.absent(stacks)
+        if saved is None
+        else {stack.name: saved.missing(stack.image) for stack in stacks if stack.image not in saved}
+    )
+    replaced = {}
+    for text in replacements:
+        name, equals, image = text.partition("=")
+        if not equals or not image:
+            raise UsageError(f"--image {text}: write NAME=IMAGE, such as quinn=example/quinn:pr-12.")
+        if name not in catalog.implementations:
+            near = get_close_matches(name, catalog.implementations, n=1)
+            hint = f" Did you mean {near[0]}?" if near else f" Choices: {', '.join(catalog.implementations)}."
+            raise UsageError(f"--image {text}: there is no stack '{name}'.{hint}")
+        if not images.sizes([image]):
+            raise UsageError(f"--image {text}: this host has no image '{image}'. `docker images` lists its images.")
+        replaced[name] = replace(catalog.implementations[name], image=image, build=None, version="", note="")
+        absent.pop(name, None)
+    return replace(catalog, implementations={**catalog.implementations, **replaced}, absent=absent)
 
 
 # Makes a measurement for each real link. Pure.

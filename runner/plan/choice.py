@@ -143,6 +143,22 @@ class Selection:
         counts = {name: iterations_of(record, iterations) for name, record in records.items()}
         return cls(catalog=catalog, servers=servers, clients=clients, cases=records, iterations=counts)
 
+    @property
+    def images_of(self) -> list[Implementation]:
+        """The stacks and middleboxes whose images are needed. For a variant, this is its base, which has the same
+        image. Raises SetupError when no stack is left."""
+        entries, boxes = self.catalog.implementations, self.catalog.middleboxes
+        if not (self.servers and self.clients):
+            missing = ", ".join(stack.image for stack in entries.values())
+            raise SetupError(
+                f"There is no stack to run: none of {missing} is here. Pull them: `./bentpipe build --pull`."
+            )
+        beside = (name for record in self.cases.values() for name in record.beside_stacks)
+        names = dict.fromkeys(entries[name].variant_of or name for name in (*self.servers, *self.clients, *beside))
+        bases = dict.fromkeys(boxes[via].variant_of or via for via in self.vias if via)
+        needed = (boxes[name].as_stack() for name in bases if name not in names)
+        return [*(entries[name] for name in names), *needed]
+
 
 def iterations_of(case: CaseRecord, requested: int | None, stored: int | None = None) -> int:
     """The number of iterations of a case. A case that declares one iteration has one. Other cases have the requested

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
@@ -587,6 +587,98 @@ class RunFolder:
     def locked(self) -> AbstractContextManager[None]:
         """Lock the folder for one runner. Raises UsageError when another runner has locked it."""
         return locked_folder(self.path)
+
+
+@contextmanager
+def opened(
+    path: Path, new_run: Run, *, stored: RunFolder | None = None, seed: int | None = None, widens: bool = True
+) -> Iterator[tuple[RunFolder, tuple[Job, ...]]]:
+    """Make, resume or extend the run folder `path`, and lock it meanwhile. Yields the folder, and the jobs of `new_run`
+    in the order of the run. Raises UsageError.
+
+    `stored`: the run that was read there. `seed`: the seed that the run must have. `widens`: a stored run gets the jobs
+    of `new_run` that it lacks.
+    """
+    with RunFolder(path, new_run).locked():
+        # Under the lock: another call may have made or extended the run meanwhile.
+        folder = RunFolder.stored(path) if stored is None else stored.refreshed()
+        if folder is None:
+            folder = RunFolder.create(path, new_run)
+        elif seed not in (None, folder.run.seed):
+            raise UsageError(f"--seed {seed}: {path} began with seed {folder.run.seed}, and keeps it.")
+        else:
+            new_run = new_run if widens else no_wider(folder.run, new_run)
+            extended = extend_run(folder, new_run)
+            if extended != folder.run:
+                folder.save_run(extended)
+        selected = set(new_run.order)
+        yield folder, tuple(job for job in folder.run.order if job in selected)
+
+
+def no_wider(stored: Run, selected: Run) -> Run:
+    """`selected` without the jobs that the stored run lacks. A job of a new variant stays when the stored run has this
+    job for the variant's stack or middlebox."""
+
+    known = set(stored.order)
+    base = {  # by name: each variant that the stored run lacks
+        name: entry.variant_of for name, entry in selected.implementations.items() if name not in stored.implementations
+    }
+
+    def of_base(job: Job) -> Job:
+        server, client, via = (base.get(name, name) for name in (job.server, job.client, job.via))
+        return replace(job, server=server, client=client, via=via)
+
+    new = [job for job in selected.order if base and not base.keys().isdisjoint((job.server, job.client, job.via))]
+    added = {job for job in new if of_base(job) in known}
+    return replace(selected, order=tuple(job for job in selected.order if job in known or job in added))
+
+
+def extend_run(folder: RunFolder, selected: Run) -> Run:
+    """The stored run with the jobs, stacks and cases that `selected` adds. Raises UsageError when a part that both runs
+    have is different in `selected`."""
+    stored = folder.run
+    for name, case in selected.cases.items():
+        if name in stored.cases and replace(case, iterations=0) != replace(stored.cases[name], iterations=0):
+            raise UsageError(
+                f"The case '{name}' has other parameters now than when {folder.path} began: start a new --run."
+            )
+    for name, entry in selected.implementations.items():
+        before = stored.implementations.get(name)
+        if before is not None and before.image_id != entry.image_id:
+            raise UsageError(
+                f"The image of {name} has changed since {folder.path} began "
+                f"({before.image_id[:19]} → {entry.image_id[:19]}): start a new --run, or restore the image."
+            )
+    if stored.guest != selected.guest:
+        raise UsageError(
+            f"{folder.path} began with another epoch or CPU model: start a new --run, or leave out --cpu-model."
+        )
+    known = set(stored.order)
+    for job in selected.order:
+        if job in known and stored.protocol(job) != selected.protocol(job):
+            raise UsageError(
+                f"{job.client} and {job.server} would use {selected.protocol(job)} now, and used "
+                f"{stored.protocol(job)} when {folder.path} began: start a new --run."
+            )
+    return replace(
+        stored,
+        clients=_union(stored.clients, selected.clients),
+        servers=_union(stored.servers, selected.servers),
+        cases={**selected.cases, **stored.cases},
+        implementations={**stored.implementations, **selected.implementations},
+        order=stored.order + tuple(job for job in selected.order if job not in known),
+        protocols={**stored.protocols, **selected.protocols},
+        vias=_union(stored.vias, selected.vias),
+        middleboxes={**selected.middleboxes, **stored.middleboxes},
+        clocks={  # a cell that the run has keeps its clock, so that no summary mixes both clocks
+            **{name: clock for name, clock in selected.clocks.items() if name not in stored.cells},
+            **stored.clocks,
+        },
+    )
+
+
+def _union(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
 
 
 def _folders(path: "Path | os.DirEntry[str]") -> list["os.DirEntry[str]"]:

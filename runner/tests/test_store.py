@@ -119,7 +119,7 @@ def test_a_write_that_is_killed_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_a_run_is_extended_by_new_cases(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
-    longer = jobs.extend_run(folder, new(tmp_path / "run", cases=("handshake", "sat")))
+    longer = store.extend_run(folder, new(tmp_path / "run", cases=("handshake", "sat")))
     assert len(longer.order) == 1 + 2
     assert longer.order[0] == folder.run.order[0]
     assert longer.seed == folder.run.seed
@@ -128,7 +128,7 @@ def test_a_run_is_extended_by_new_cases(tmp_path: Path) -> None:
 def test_a_changed_image_is_refused_on_resume(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
     with pytest.raises(UsageError, match="image of quinn has changed"):
-        jobs.extend_run(folder, new(tmp_path / "run", quinn="sha256:9"))
+        store.extend_run(folder, new(tmp_path / "run", quinn="sha256:9"))
 
 
 def test_changed_links_are_refused_on_resume(tmp_path: Path) -> None:
@@ -137,14 +137,14 @@ def test_changed_links_are_refused_on_resume(tmp_path: Path) -> None:
     case = wanted.cases["handshake"]
     other = replace(wanted, cases={"handshake": directed(case, forward=replace(case.forward, delay=0.5))})
     with pytest.raises(UsageError, match="handshake"):
-        jobs.extend_run(folder, other)
+        store.extend_run(folder, other)
 
 
 def test_a_pair_that_now_shares_something_else_is_refused_on_resume(tmp_path: Path) -> None:
     wanted = new(tmp_path / "run", cases=("sat",))
     folder = RunFolder.create(tmp_path / "run", wanted)
     with pytest.raises(UsageError, match="would use h3 now, and used hq-interop"):
-        jobs.extend_run(folder, replace(wanted, protocols={"quinn_aioquic/sat": "h3"}))
+        store.extend_run(folder, replace(wanted, protocols={"quinn_aioquic/sat": "h3"}))
 
 
 def test_files_of_before_protocols_and_variants_still_load(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from runner.plan import jobs
 from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.choice import choose
 from runner.plan.options import MatrixOptions
-from runner.store.runs import RunFolder
+from runner.store.runs import RunFolder, opened
 
 CATALOG = load_catalog()
 DOWNLOAD = MatrixOptions(vias=("plain",), cases=("download",), sizes=("500000",), iterations=1)
@@ -32,7 +32,7 @@ def _asked(path: Path, options: MatrixOptions, catalog: Catalog = CATALOG) -> se
     options = replace(options, seed=options.seed or 3)
     choice = choose(options, catalog, RunFolder.open(path).run if path.is_dir() else None)
     new_run = jobs.new_run(path, choice, seed=options.seed)
-    with jobs.opened(path, new_run, seed=options.seed, widens=options.selects) as (_, selected):
+    with opened(path, new_run, seed=options.seed, widens=options.selects) as (_, selected):
         return {(job.via, job.case_link, job.iteration) for job in selected}
 
 

@@ -19,8 +19,7 @@ from runner.places.guests.processes import Disk, disk_of, owner
 from runner.places.lane_job import EndpointSpec, LaneJob, network_script
 from runner.plan import jobs as plan_jobs
 from runner.plan.catalog import Catalog
-from runner.plan.jobs import extend_run
-from runner.store.runs import RunFolder
+from runner.store.runs import RunFolder, extend_run
 
 LINK = LinkParameters(data_rate=10_000_000, delay=0.3, queue_packets=25, loss=0.01)
 PASSWD = "root:x:0:0:root:/root:/bin/sh\nweb:x:101:33:web:/var/www:/bin/sh\n"

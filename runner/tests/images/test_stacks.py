@@ -7,7 +7,7 @@ import pytest
 from docker.errors import ImageNotFound
 from rich.console import Console
 
-from runner.campaign import stacks
+from runner.cli import host_commands as stacks
 from runner.engine import engine
 from runner.errors import UsageError
 from runner.images.images import Build, BuildDisplay, Event, ImageState, images_of
@@ -140,7 +140,7 @@ def test_list_breaks_no_word_at_80_columns(shipped: Catalog) -> None:
 
 def test_list_has_the_middleboxes_and_links_at_80_columns_too(shipped: Catalog) -> None:
     sizes = {"bentpipe/middlebox-plain": 2 * 1024**2}
-    where = {name: stacks.where(stacks.as_stack(box), sizes) for name, box in shipped.middleboxes.items()}
+    where = {name: stacks.where(box.as_stack(), sizes) for name, box in shipped.middleboxes.items()}
     assert (where["plain"], where["openvpn"]) == ("2 MiB", "not built")
     boxes = middleboxes_table(shipped.middleboxes.values(), where)
     links = emulated_links_table(LINKS)

@@ -20,7 +20,7 @@ from runner.plan.catalog import load_catalog
 from runner.plan.choice import CaseVariant, Selection, choose
 from runner.plan.jobs import declared_unsupported
 from runner.plan.options import MatrixOptions
-from runner.store.runs import RunFolder
+from runner.store.runs import RunFolder, extend_run
 from testcases.links import LINKS, LOSS_SWEEP
 
 CATALOG = load_catalog()
@@ -137,9 +137,9 @@ def test_loads_of_two_browsers_do_not_share_a_run(tmp_path: Path) -> None:
         for browser in ("sha256:1", "sha256:2")
     )
     folder = RunFolder.create(tmp_path / "run", first)
-    assert jobs.extend_run(folder, first).implementations["browser"].image == "bentpipe/browser"
+    assert extend_run(folder, first).implementations["browser"].image == "bentpipe/browser"
     with pytest.raises(UsageError, match="The image of browser has changed"):
-        jobs.extend_run(folder, second)
+        extend_run(folder, second)
     assert "browser" not in _run(_choose(cases=("download",)), tmp_path / "b").implementations
 
 

@@ -16,7 +16,7 @@ from runner.model.stack import PARAMETERS, Middlebox, Role, Variant
 from runner.plan import jobs
 from runner.plan.catalog import Catalog, load_cases, load_implementations
 from runner.plan.choice import doubts, parse, requested_variants, with_requested, with_variants_of
-from runner.store.runs import RunFolder
+from runner.store.runs import RunFolder, extend_run, no_wider
 from runner.tests.records import select
 
 STACKS = {
@@ -178,7 +178,7 @@ def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_pa
     resumed = select(again, servers=stored.servers, clients=stored.clients, cases=("sat",), iterations=1)
     assert replace(resumed, catalog=selection.catalog) == selection
     assert again.implementations == selection.catalog.implementations
-    assert jobs.extend_run(folder, run) == stored
+    assert extend_run(folder, run) == stored
 
 
 def test_going_on_asks_for_no_more_than_the_run_had(catalog: Catalog, tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_going_on_asks_for_no_more_than_the_run_had(catalog: Catalog, tmp_path: 
 
     stored = plan(2)
     assert len(plan(None).order) == 2 * 10
-    assert jobs.no_wider(stored, plan(None)).order == stored.order
-    wider = jobs.no_wider(stored, plan(None, "fast:IW=32")).order
+    assert no_wider(stored, plan(None)).order == stored.order
+    wider = no_wider(stored, plan(None, "fast:IW=32")).order
     assert {(job.server, job.iteration) for job in wider} - {(job.server, job.iteration) for job in stored.order} == {
         ("fast+iw=32", 1),
         ("fast+iw=32", 2),
