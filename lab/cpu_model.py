@@ -26,8 +26,8 @@ from rich.console import Console
 
 from runner.campaign.matrix import run_matrix
 from runner.errors import BentpipeError
-from runner.model.deployment import VIRTUAL
 from runner.model.result import EndpointRecord
+from runner.model.run import VIRTUAL
 from runner.model.stack import Role
 from runner.plan import jobs
 from runner.plan.jobs import CpuModel, host_cpu

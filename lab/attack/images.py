@@ -20,9 +20,8 @@ import docker
 from lab.attack.verdicts import Finding, Tally, Verdict, family, largest_resident
 from runner.campaign.campaign import Campaign
 from runner.engine.containers import LABEL_ROLE, LABEL_RUN
-from runner.model.deployment import REAL, VIRTUAL, Deployment
-from runner.model.result import Artifacts, Outcome, Result
-from runner.model.run import CaseRecord, ImplementationRecord, Job, Retention, Run, host_facts
+from runner.model.result import Artifacts, Deployment, Outcome, Result
+from runner.model.run import REAL, VIRTUAL, CaseRecord, ImplementationRecord, Job, Retention, Run, host_facts
 from runner.paths import VERSION
 from runner.places.guests import guests, processes
 from runner.places.place import Concurrency, GuestPlace, LanePlace

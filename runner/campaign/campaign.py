@@ -17,9 +17,19 @@ from runner.errors import BentpipeError, BudgetError, HostRefusedError, LaneErro
 from runner.files import compress_logs, remove_tree
 from runner.judge.execution import transient
 from runner.judge.process import Judges
-from runner.model.deployment import VIRTUAL, Deployment, Observer, Progress, Silent, estimate, waits
-from runner.model.result import Artifacts, EndpointRecord, Evidence, Finding, Outcome, Result
-from runner.model.run import Job, Kind, Pause, Retention, Run
+from runner.model.result import (
+    Artifacts,
+    Deployment,
+    EndpointRecord,
+    Evidence,
+    Finding,
+    Observer,
+    Outcome,
+    Progress,
+    Result,
+    Silent,
+)
+from runner.model.run import VIRTUAL, Job, Kind, Pause, Retention, Run, estimate, waits
 from runner.model.stack import Role
 from runner.places.place import Concurrency
 from runner.plan.jobs import FIRST_CASE, handshake_of, prevented, without_run

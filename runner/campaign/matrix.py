@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from runner.errors import BudgetError, InterruptedRunError, SetupError
-from runner.images.pulling import SavedImages
 from runner.images.setup import consent, prepare
-from runner.model.deployment import REAL
-from runner.model.result import Artifacts, Evidence, JobVerdict, Outcome, Result
-from runner.model.run import Job, Pause, Retention, Run
+from runner.model.result import Artifacts, Evidence, JobVerdict, Outcome
+from runner.model.run import REAL, Job, Retention, Run
 from runner.paths import LOGS
 from runner.places.place import Place, place_of
 from runner.plan import jobs as runs
@@ -28,7 +26,6 @@ from runner.terminal.printing import RunWatch, markdown_matrix, print_matrix
 from runner.units import format_count
 
 if TYPE_CHECKING:
-    from runner.campaign.campaign import Campaign
     from runner.decode.decode import Difference
 
 # Imports inside functions are of the judge and the decoder: they are slow, and a complete run needs none of them.
@@ -59,25 +56,6 @@ def _link(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
-
-
-# One call of `run`: it makes, resumes or extends a run folder, and runs its jobs.
-
-
-def work_off(work: "Campaign") -> dict[Job, Result]:
-    """Run the jobs; after an interruption, print the command that resumes the run."""
-    from runner.campaign.campaign import stopping  # noqa: PLC0415
-
-    folder = work.folder
-    how = f"To go on: ./bentpipe run --run {folder.name if folder.path.parent == LOGS else folder.path}"
-    try:
-        with stopping(work):
-            results = work.execute()
-    except (BudgetError, SetupError) as error:
-        raise type(error)(f"{error} {how}") from error
-    if work.stopped:
-        raise InterruptedRunError(f"Stopped after {len(results)} of {len(work.todo)} jobs. {how}")
-    return results
 
 
 # Compares the packets of two runs with the same jobs and the same seed, and finds the first packet that differs.
@@ -163,20 +141,20 @@ def _sentence(difference: "Difference | None") -> str:
 
 def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, JobVerdict]:
     """Run the selected jobs that have no result yet. Returns all verdicts of the selection, also of earlier calls."""
-    path, say = run_path(options.name), partial(out.print, soft_wrap=True, markup=False)
+    say = partial(out.print, soft_wrap=True, markup=False)
+    path = run_path(options.name)
     stored = RunFolder.stored(path)
     source = None if options.reuse is None else RunFolder.open(run_path(options.reuse))
     clock = runs.chosen_clock(options.clock, stored)
     charge = runs.charge_of_run(clock, options.cpu_model, stored)
     runs.refuse_contradictions(options, clock)
-    saved = None if options.rootless is None else SavedImages.open(options.rootless)
-    catalog = load_present(options.implementations, saved, options.images)
+    catalog = load_present(options.implementations, options.rootless, options.images)
     selection = choose(options, catalog, stored.run if stored else None)
     for sentence in selection.doubts:
         out.print(f"[yellow]{sentence}[/yellow]", soft_wrap=True)
 
     def place_for(clock: str) -> Place:
-        local = place_of(clock, links=selection.real, say=say, saved=saved)
+        local = place_of(clock, links=selection.real, say=say, saved=catalog.saved)
         if options.on is None:
             return local
         from runner.places.workers.workers import WorkerPlace  # noqa: PLC0415 - it needs Dask: optional, slow to import
@@ -206,9 +184,9 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         extra_cas=options.extra_cas,
         console=err,
         guests=clock != REAL,
-        saved=saved,
+        saved=catalog.saved,
     )
-    new_run = replace(new_run.with_images(images.ids, images.digests), started_unix_s=time.time())
+    new_run = replace(images.recorded_in(new_run), started_unix_s=time.time())
     with opened(path, new_run, stored=stored, seed=options.seed, widens=options.selects) as (folder, jobs):
         if source is not None:
             reused = take_over(folder, source)
@@ -218,19 +196,11 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         say(runs.announcement(folder, jobs, todo, options.keep_captures))
         if load:
             say(load)
-        for name, part in runs.parts_by_clock(folder.run, todo):
+        for name, part in folder.run.parts_by_clock(todo):
             if len(part) < len(todo):
                 say(f"{format_count(len(part), 'job')} in {name} time:")
-            _execute(
-                folder,
-                selection.catalog,
-                part,
-                place if name == clock else place_for(name),
-                lanes=options.lanes,
-                retention=Retention(options.keep_captures),
-                pause=options.pause,
-                out=out,
-            )
+            there = place if name == clock else place_for(name)
+            _execute(folder, selection.catalog, part, there, options=options, out=out)
     verdicts |= {job: result for job in todo if (result := folder.result(job)) is not None}
     verdicts = {job: verdicts[job] for job in jobs if job in verdicts}
     if options.markdown:
@@ -241,33 +211,33 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
 
 
 def _execute(
-    folder: RunFolder,
-    catalog: Catalog,
-    todo: tuple[Job, ...],
-    place: Place,
-    *,
-    lanes: str,
-    retention: Retention,
-    pause: Pause | None,
-    out: Console,
+    folder: RunFolder, catalog: Catalog, todo: tuple[Job, ...], place: Place, *, options: MatrixOptions, out: Console
 ) -> None:
-    """Open the place, then run the jobs there."""
-    from runner.campaign.campaign import Campaign  # noqa: PLC0415
+    """Open the place, then run the jobs there. After an interruption, the error names the command that resumes the
+    run."""
+    from runner.campaign.campaign import Campaign, stopping  # noqa: PLC0415
 
-    with place.open(folder.run, place.width(lanes)):
+    how = f"To go on: ./bentpipe run --run {folder.name if folder.path.parent == LOGS else folder.path}"
+    with place.open(folder.run, place.width(options.lanes)):
         not_compliant = place.probe(folder.run, folder.path / "compliance.json", todo)
         with RunWatch(out) as watch:
             for (name, role), reason in not_compliant.items():
                 out.print(f"[yellow]{name} as {role.value} does not keep the contract: {reason}[/yellow]")
-            campaign = Campaign(
+            work = Campaign(
                 folder=folder,
                 cases=catalog.cases,
                 todo=todo,
                 verdicts_without_run=runs.verdicts_without_run(catalog, todo, not_compliant),
                 deployment=place.deployment(folder.run),
-                width=place.width(lanes),
-                retention=retention,
+                width=place.width(options.lanes),  # of the open place: workers know their number only then
+                retention=Retention(options.keep_captures),
                 observer=watch,
-                pause=pause,
+                pause=options.pause,
             )
-            work_off(campaign)
+            try:
+                with stopping(work):
+                    results = work.execute()
+            except (BudgetError, SetupError) as error:
+                raise type(error)(f"{error} {how}") from error
+            if work.stopped:
+                raise InterruptedRunError(f"Stopped after {len(results)} of {len(work.todo)} jobs. {how}")

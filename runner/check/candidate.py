@@ -17,8 +17,7 @@ from runner.compare.stats import count, rate_text
 from runner.errors import InterruptedRunError, UsageError
 from runner.images.images import ImageFacts
 from runner.images.setup import Ready
-from runner.model.deployment import Observer, Silent
-from runner.model.result import Finding, Outcome, Result
+from runner.model.result import Finding, Observer, Outcome, Result, Silent
 from runner.model.run import CaseRecord, Job, Kind, Retention
 from runner.model.stack import OVER_QUIC, Implementation, Role
 from runner.places.lane_job import Specs
@@ -320,8 +319,9 @@ class Candidate:
         known = with_stack(catalog, entry)
         stacks = (entry.name, *peers)
         selection = Selection.of(known, servers=stacks, clients=stacks, cases=cases, iterations=1)
-        ids = images.ids | ({entry.name: facts.image_id} if facts else {})
-        run = new_run(path, selection, clock=clock, seed=seed).with_images(ids, images.digests)
+        if facts:
+            images = replace(images, ids={**images.ids, entry.name: facts.image_id})
+        run = images.recorded_in(new_run(path, selection, clock=clock, seed=seed))
         if own is not None:
             run = replace(run, cases={job.case: record for job, record in own.items()}, order=tuple(own))
         else:

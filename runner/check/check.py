@@ -43,9 +43,8 @@ from runner.engine.engine import socket_path
 from runner.errors import InterruptedRunError, UsageError
 from runner.images.images import ImageFacts, image_facts
 from runner.images.setup import prepare
-from runner.model.deployment import REAL, estimate
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import Job, Kind, Retention
+from runner.model.run import REAL, Job, Kind, Retention, estimate
 from runner.model.stack import HTTP3, WIRE_NAMES, Implementation, Role
 from runner.paths import LOGS
 from runner.places.lane_job import EndpointSpec

@@ -35,10 +35,9 @@ from runner.engine import engine
 from runner.errors import LaneError, UsageError
 from runner.images.images import image_facts
 from runner.images.setup import prepare
-from runner.model.deployment import VIRTUAL
 from runner.model.link import Direction, LinkRecord, Queue
 from runner.model.result import Artifacts, Evidence
-from runner.model.run import CaseRecord, Job
+from runner.model.run import VIRTUAL, CaseRecord, Job
 from runner.model.stack import Implementation, Role
 from runner.paths import LOGS
 from runner.places.lane_job import EndpointSpec

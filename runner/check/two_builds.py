@@ -33,9 +33,8 @@ from runner.files import remove_tree
 from runner.images.images import ImageFacts, held, image_facts
 from runner.images.pulling import SavedImages
 from runner.images.setup import Ready, prepare
-from runner.model.deployment import REAL, VIRTUAL, Progress
-from runner.model.result import Outcome
-from runner.model.run import ClientKind, Job, Kind, Retention
+from runner.model.result import Outcome, Progress
+from runner.model.run import REAL, VIRTUAL, ClientKind, Job, Kind, Retention
 from runner.model.stack import Implementation, Role
 from runner.paths import LOGS
 from runner.places.place import Concurrency, place_of
@@ -103,8 +102,8 @@ def compare_builds(options: BuildOptions, *, out: Console, err: Console) -> Chan
         )
     catalog = (
         load_catalog(options.implementations)
-        if source.saved is None
-        else load_present(options.implementations, source.saved)
+        if options.rootless is None
+        else load_present(options.implementations, options.rootless)
     )
     Concurrency.parse(options.lanes)  # an invalid value is refused before anything is built
     peers, cases = _peers(catalog, options.peers), select_cases(catalog, options.cases)

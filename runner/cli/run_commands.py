@@ -19,9 +19,8 @@ from runner.cli.base import (
 )
 from runner.cli.group import main
 from runner.errors import UsageError
-from runner.model.deployment import REAL, VIRTUAL, estimate
 from runner.model.result import JobVerdict, Outcome
-from runner.model.run import Job, Run
+from runner.model.run import REAL, VIRTUAL, Job, Run, estimate
 from runner.model.stack import HTTP09, Role
 from runner.paths import LEDGER, LOGS
 from runner.plan import jobs
@@ -103,7 +102,7 @@ def _clock_sentence(auto: Run, todo: tuple[Job, ...], clock: str | None, pace: M
     `--clock auto`."""
     cores = len(os.sched_getaffinity(0))
     guests = estimate(todo, auto.cases, pace).guest_seconds / cores
-    parts = dict(jobs.parts_by_clock(auto, todo))
+    parts = dict(auto.parts_by_clock(todo))
     waiting, binding = (estimate(parts.get(name, ()), auto.cases, pace) for name in (VIRTUAL, REAL))
     mixed = f"--clock auto: about {format_duration(waiting.guest_seconds / cores + binding.seconds)}"
     if real := parts.get(REAL):

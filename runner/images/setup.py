@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import docker
 from rich.console import Console
@@ -23,7 +24,7 @@ from runner.errors import BentpipeError, SetupError
 from runner.images import images, pulling
 from runner.images.images import PARALLEL, BuildDisplay, BuildHistory, Event, ImageState, build
 from runner.images.pulling import HOST_CAS, SavedImages, obtain
-from runner.model.run import Check
+from runner.model.run import Check, Run
 from runner.model.stack import Implementation
 from runner.paths import HOME, ROOT, SOURCE
 from runner.units import format_size
@@ -292,8 +293,16 @@ class Ready:
     """The images of the stacks that can run now, by name of the stack: ids (`sha256:…`) of all images, and digests of
     pulled images."""
 
-    ids: dict[str, str]
-    digests: dict[str, str]
+    ids: Mapping[str, str]
+    digests: Mapping[str, str] = MappingProxyType({})
+
+    def recorded_in(self, run: Run) -> Run:
+        """The run with the ids and digests of its images. The variants of a stack have the same image."""
+        entries = {}
+        for name, entry in run.implementations.items():
+            base = entry.variant_of or name
+            entries[name] = replace(entry, image_id=self.ids.get(base, ""), image_digest=self.digests.get(base, ""))
+        return replace(run, implementations=entries)
 
 
 def prepare(
@@ -316,7 +325,7 @@ def prepare(
         require([machine(platform.system(), platform.machine())])
         for needed in (images.SIMULATOR, *images.GUEST):
             saved.image_id(needed)
-        return Ready(ids={stack.name: saved.image_id(stack.image) for stack in stacks}, digests={})
+        return Ready(ids={stack.name: saved.image_id(stack.image) for stack in stacks})
     require(examine_host())
     client = connect(assume_yes=assume_yes, console=console)
     published = images.require_published(client, stacks)
@@ -339,7 +348,8 @@ def prepare(
 
 def connect(*, assume_yes: bool, console: Console) -> docker.DockerClient:
     """The engine of this host. When necessary, it is installed and started. Raises SetupError."""
-    return engine.connect(progress=_line(console), consent=consent(console, assume_yes))
+    agree = consent(console, assume_yes)
+    return engine.connect(progress=_line(console), consent=agree)
 
 
 def pull(stacks: Sequence[Implementation], *, assume_yes: bool, console: Console) -> None:

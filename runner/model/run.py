@@ -1,11 +1,13 @@
-"""`run.json`: the plan of a run with its jobs, their names, all parameters and the host; the states of a night."""
+"""`run.json`: the plan of a run with its jobs, their names, all parameters and the host; the cost of jobs; nights."""
 
 import hashlib
+import math
 import os
 import platform
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta
 from enum import StrEnum
@@ -249,21 +251,6 @@ class Run:
             cells.setdefault(job.cell, []).append(job)
         return {cell: tuple(jobs) for cell, jobs in cells.items()}
 
-    def with_images(self, ids: Mapping[str, str], digests: Mapping[str, str] = MappingProxyType({})) -> "Run":
-        """The run with the ids of images, and the digests of published ones, both by stack. The variants of a stack
-        have the same image."""
-        return replace(
-            self,
-            implementations={
-                name: replace(
-                    entry,
-                    image_id=ids.get(entry.variant_of or name, ""),
-                    image_digest=digests.get(entry.variant_of or name, ""),
-                )
-                for name, entry in self.implementations.items()
-            },
-        )
-
     def case(self, job: Job) -> CaseRecord:
         """The case of a job over the job's link. Raises KeyError when the run has no such case."""
         return self.cases[job.case_link]
@@ -280,6 +267,12 @@ class Run:
         """The clock of a case, or of one cell of the case. A cell has its own clock when the verdicts of one of its
         stacks differ by clock."""
         return self.clocks.get(cell) or self.clocks.get(case, self.clock)
+
+    def parts_by_clock(self, todo: Iterable[Job]) -> Iterator[tuple[str, tuple[Job, ...]]]:
+        """The jobs of each clock. Virtual time comes first: its jobs are cheap, and the handshakes are among them."""
+        for clock in (VIRTUAL, REAL):
+            if jobs := tuple(job for job in todo if self.clock_of(job.case_link, job.cell) == clock):
+                yield clock, jobs
 
     def protocol(self, job: Job) -> str:
         """The ALPN that is requested from the job's endpoints."""
@@ -453,3 +446,134 @@ def run_stage(run: str) -> str:
 def run_name(night: str, run: str, stamp: str) -> str:
     """The folder of a run of the night that began at `stamp`."""
     return f"{night}-{run}-{stamp}"
+
+
+# The estimated cost of jobs: seconds with one lane, and bytes on disk. Pure.
+
+REAL, VIRTUAL = "real", "virtual"  # clocks
+# Seconds per job in addition to the transfer: the lane's containers and wiring, readiness of the server, tear-down.
+_OVERHEAD = 2.0
+# The same for a job over a real link: probes before and after the transfer, SSH, files (measured in
+# November 2026).
+_REAL_OVERHEAD = 14.0
+_REAL_RTT = 0.6  # seconds, RTT of a geostationary satellite; a real link's RTT is unknown before its first job
+# A transfer over a clean link takes about this multiple of its lower bound, because of slow start and average stacks.
+_TRANSFER_FACTOR = 1.6
+# The number of flights of a connection with one request, and the seconds that the loss of a flight costs: the initial
+# probe time-out (RFC 9002 §6.2.2), which holds until the first RTT sample.
+_FLIGHTS, _TIME_OUT = 4, 1.0
+_WAITING, _LITTLE = 4 * _OVERHEAD, 1_000_000  # seconds of a transfer; bytes of files
+_DATAGRAM = 1200  # bytes, RFC 9000 §14: every path carries datagrams of this size
+# Bytes on disk, measured over 27 cases of five stacks.
+_CAPTURES_PER_BYTE = 2.2  # bytes of both captures per byte of file, with headers, ACKs and retransmissions
+_CAPTURES_PER_CONNECTION = 25_000
+_CAPTURES_PER_FILE = 280  # bytes of a request
+_RECORDS = 145_000  # tables, series, evidence and logs of a job, whatever its size
+_RECORDS_PER_BYTE = 0.18  # per byte of file: tables 0.03, compressed qlogs 0.09, the simulator's list of packets 0.06
+_RECORDS_PER_FILE = 370
+
+# CPU seconds of this host for a job in a guest: for the boot, for each megabyte of files, for each connection, and for
+# each minute of virtual time. They are fitted to jobs of eight stacks over 29 cases; the median error was a quarter.
+_GUEST, _GUEST_PER_MEGABYTE, _GUEST_PER_CONNECTION, _GUEST_PER_MINUTE = 0.45, 0.8, 0.025, 0.1
+# The same with its container, its simulator, the captures, the runner and the judge, and for each further connection
+# and file. They are fitted to 590 jobs of seven stacks over 30 cases (26 November 2026), and divided by 3, because the
+# host was busy and these jobs took longer than on a quiet host.
+_JOB, _JOB_PER_MEGABYTE, _JOB_PER_CONNECTION, _JOB_PER_FILE, _JOB_PER_MINUTE = 1.65, 0.33, 0.13, 0.003, 0.29
+_CPU_BINDS = 15e6  # bit/s that a slow stack does not reach on one core in real time
+
+MULTICONNECT = "multiconnect"  # wire name: a connection for each file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """The estimated cost of a plan: time, and bytes on disk."""
+
+    seconds: float  # seconds with one lane
+    guest_seconds: float  # seconds with one guest: on an idle core, or at the pace of earlier jobs of this host
+    records: int  # bytes on disk without captures
+    captures: int  # bytes of all captures
+    median_captures: int  # bytes of the captures that `--keep-captures median` keeps when no job fails
+
+    def disk(self, keep_captures: str) -> int:
+        """Bytes on disk with this value of `--keep-captures`, when no job fails."""
+        return self.records + {"all": self.captures, "median": self.median_captures}.get(keep_captures, 0)
+
+
+def estimate(
+    order: Iterable[Job], cases: Mapping[str, CaseRecord], pace: Mapping[str, float] = MappingProxyType({})
+) -> Estimate:
+    """The sums over the jobs. The time is for average stacks; a job with a slow server may take its whole time-out.
+    `pace`: how many times longer guests take, by case; under an empty name, that of the other cases."""
+    seconds, guests, records, captures, median_captures = 0.0, 0.0, 0.0, 0.0, 0.0
+    for name, count in Counter(job.case_link for job in order).items():
+        case = cases[name]
+        size = sum(case.file_sizes)
+        seconds += count * (_transfer(case) + (_REAL_OVERHEAD if case.forward.is_real else _OVERHEAD))
+        guests += count * _whole_in_guest(case) * pace.get(name, pace.get("", 1.0))
+        records += count * (_RECORDS + size * _RECORDS_PER_BYTE + len(case.file_sizes) * _RECORDS_PER_FILE)
+        opened = _connections(case) * _CAPTURES_PER_CONNECTION + len(case.file_sizes) * _CAPTURES_PER_FILE
+        both = count * (size * _CAPTURES_PER_BYTE + opened)
+        captures += both
+        median_captures += both / max(1, case.iterations)
+    return Estimate(
+        seconds=seconds,
+        guest_seconds=guests,
+        records=round(records),
+        captures=round(captures),
+        median_captures=round(median_captures),
+    )
+
+
+def best_clock(case: CaseRecord) -> str:
+    """The better clock for the case. It is virtual for cases that mostly wait. It is real when the CPU time of a slow
+    stack can limit the case, when the case takes less time in a lane, or when guests can't run the case."""
+    binds = case.kind is Kind.MEASUREMENT and _attainable(case) > _CPU_BINDS
+    cheaper = _in_guest(case) < _transfer(case) + _OVERHEAD
+    refused = case.beside or case.forward.is_real or case.client is not ClientKind.STACK
+    return VIRTUAL if cheaper and not (binds or refused) else REAL
+
+
+def _in_guest(case: CaseRecord) -> float:
+    """CPU seconds of a job in virtual time."""
+    megabytes, minutes = sum(case.file_sizes) / 1e6, _transfer(case) / 60
+    work = _GUEST_PER_MEGABYTE * megabytes + _GUEST_PER_CONNECTION * _connections(case)
+    return _GUEST + work + _GUEST_PER_MINUTE * minutes
+
+
+def _whole_in_guest(case: CaseRecord) -> float:
+    """Seconds of a core for a job in virtual time, with everything that the harness does for it."""
+    work = _JOB_PER_MEGABYTE * sum(case.file_sizes) / 1e6 + _JOB_PER_FILE * (len(case.file_sizes) - 1)
+    work += _JOB_PER_CONNECTION * (_connections(case) - 1)
+    return _JOB + work + _JOB_PER_MINUTE * _transfer(case) / 60
+
+
+def waits(case: CaseRecord) -> bool:
+    """True when jobs of the case mostly wait for time-outs or for a distant peer, so that other jobs can use the
+    CPU."""
+    return case.kind is Kind.TEST_CASE and sum(case.file_sizes) < _LITTLE and _transfer(case) > _WAITING
+
+
+def _transfer(case: CaseRecord) -> float:
+    """The seconds that the endpoints of an average pair take, with one connection after the other."""
+    rtt = _REAL_RTT if case.forward.is_real else case.link.rtt
+    lower_bound = 8 * sum(case.file_sizes) / _attainable(case) + 4 * rtt
+    connections = _connections(case)
+    lost = sum(link.loss + link.impairments.corruption for link in (case.forward, case.return_)) / 2
+    rounds = 2 if case.warm else 1
+    once = lower_bound * _TRANSFER_FACTOR + connections * _FLIGHTS * lost * _TIME_OUT
+    return min(case.timeout, rounds * once)
+
+
+def _connections(case: CaseRecord) -> int:
+    """The number of connections that the client opens."""
+    return len(case.file_sizes) if MULTICONNECT in case.wire_names.values() else 1
+
+
+def _attainable(case: CaseRecord) -> float:
+    """The bit/s that a loss-based congestion controller reaches: the data rate or, with a second flow, half of it. On a
+    lossy link it is at most the bound of Mathis et al. (1997)."""
+    forward, rtt = case.forward, case.link.rtt
+    most = forward.data_rate / 2 if case.beside else float(forward.data_rate)
+    if not forward.loss:
+        return most
+    return min(most, 8 * _DATAGRAM * math.sqrt(1.5 / forward.loss) / rtt)

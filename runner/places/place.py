@@ -13,10 +13,9 @@ from typing import Protocol, Self
 
 from runner.errors import UsageError
 from runner.images.pulling import SavedImages
-from runner.model.deployment import REAL, VIRTUAL, Deployment
 from runner.model.link import RealLink
-from runner.model.result import Evidence, LinkTruth, Result
-from runner.model.run import ClientKind, Job, Kind, Run
+from runner.model.result import Deployment, Evidence, LinkTruth, Result
+from runner.model.run import REAL, VIRTUAL, ClientKind, Job, Kind, Run
 from runner.model.stack import Role
 from runner.paths import LEDGER, LOGS
 from runner.places.guests.guests import GuestHost, Setting

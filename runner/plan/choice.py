@@ -15,13 +15,12 @@ from runner.model.stack import (
     NO_VIA,
     PARAMETERS,
     Implementation,
-    Knob,
     Middlebox,
     Role,
     Variant,
     transport_of,
 )
-from runner.plan.catalog import Catalog, with_measurements
+from runner.plan.catalog import Catalog, Knob, with_measurements
 from runner.plan.links import (
     EMULATED_LINKS,
     declared_links,

@@ -6,7 +6,7 @@ import random
 import secrets
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -15,9 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from runner.errors import UsageError
 from runner.files import read_regular
-from runner.model.deployment import REAL, VIRTUAL, best_clock, estimate
 from runner.model.result import Finding, JobVerdict, Outcome, Result
-from runner.model.run import CaseRecord, ImplementationRecord, Job, Run, host_facts
+from runner.model.run import REAL, VIRTUAL, CaseRecord, ImplementationRecord, Job, Run, best_clock, estimate, host_facts
 from runner.model.stack import TRANSPORTS, Implementation, Middlebox, Role, same_fields, transport_of
 from runner.paths import HOME, LOGS, VERSION
 from runner.plan.catalog import Catalog
@@ -432,13 +431,6 @@ def busy(clock: str = REAL) -> str:
     )
 
 
-def parts_by_clock(run: Run, todo: Sequence[Job]) -> Iterator[tuple[str, tuple[Job, ...]]]:
-    """The jobs of each clock. Virtual time comes first: its jobs are cheap, and the handshakes are among them."""
-    for clock in (VIRTUAL, REAL):
-        if jobs := tuple(job for job in todo if run.clock_of(job.case_link, job.cell) == clock):
-            yield clock, jobs
-
-
 # How long the jobs take, and how much disk they need.
 
 _LONG = 8 * 3600.0  # seconds; a night
@@ -446,11 +438,11 @@ _LONG = 8 * 3600.0  # seconds; a night
 
 def cost(run: Run, todo: Sequence[Job], keep_captures: str) -> tuple[float, int]:
     """The estimated seconds of the jobs, one after the other, and their bytes on disk."""
-    seconds = 0.0
-    for clock, jobs_of_clock in parts_by_clock(run, todo):
+    seconds, logs = 0.0, own_logs(LOGS, todo, run.cases)
+    for clock, jobs_of_clock in run.parts_by_clock(todo):
         part = estimate(jobs_of_clock, run.cases, guest_pace(LOGS) if clock == VIRTUAL else {})
         seconds += part.guest_seconds if clock == VIRTUAL else part.seconds
-    return seconds, estimate(todo, run.cases).disk(keep_captures) + own_logs(LOGS, todo, run.cases)
+    return seconds, estimate(todo, run.cases).disk(keep_captures) + logs
 
 
 def announcement(folder: RunFolder, selected: Sequence[Job], todo: Sequence[Job], keep_captures: str) -> str:

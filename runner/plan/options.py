@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.model.deployment import REAL, VIRTUAL
-from runner.model.run import Pause, Retention
+from runner.model.run import REAL, VIRTUAL, Pause, Retention
 from runner.model.stack import Role
 from runner.paths import IMPLEMENTATIONS, LINKS_FILE
 

@@ -21,14 +21,15 @@ from pydantic_core import from_json
 
 from runner.errors import UsageError
 from runner.files import beneath, foreign_entry, locked_folder, not_json, read_regular, without_collection, wrong_field
-from runner.model.deployment import VIRTUAL, estimate
 from runner.model.result import DEFINITIONS, RESULT_SCHEMA, Artifacts, Evidence, JobVerdict, Result, Sample
 from runner.model.run import (
     RUN_SCHEMA,
+    VIRTUAL,
     CaseRecord,
     ClientKind,
     Job,
     Run,
+    estimate,
     host_facts,
     iteration_problem,
     name_problem,
@@ -565,7 +566,8 @@ class RunFolder:
         job = result.job
         if problem := _job_problem(job):
             raise UsageError(f"{self.path}: {problem}.")
-        write_atomically(beneath(self.path, self.run.folder(job) / "result.json"), to_json(result, _RESULT))
+        document = to_json(result, _RESULT)
+        write_atomically(beneath(self.path, self.run.folder(job) / "result.json"), document)
 
     def remove_captures(self, result: Result) -> None:
         """Remove the captures of a job; its result says that they are not kept."""

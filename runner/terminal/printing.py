@@ -11,8 +11,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Column, Table
 
-from runner.model.deployment import REAL, estimate
-from runner.model.deployment import Progress as Event
 from runner.model.link import LinkParameters, LinkPlan, LinkRecord, real_link_sentences
 from runner.model.result import (
     IMPAIRED,
@@ -28,9 +26,11 @@ from runner.model.result import (
     Sample,
     is_current,
 )
-from runner.model.run import CaseRecord, Check, Job, Kind, Run
-from runner.model.stack import HTTP09, Knob, Middlebox, PageLoad, carried
+from runner.model.result import Progress as Event
+from runner.model.run import REAL, CaseRecord, Check, Job, Kind, Run, estimate
+from runner.model.stack import HTTP09, Middlebox, PageLoad, carried
 from runner.paths import LOGS
+from runner.plan.catalog import Knob
 from runner.units import NARROW, format_count, format_data_rate, format_duration, format_size
 
 # Prints middleboxes, emulated links, and how a job's traffic passed through a middlebox.

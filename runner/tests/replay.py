@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 
 from runner.errors import LaneError
-from runner.model.deployment import Deployment
-from runner.model.result import Evidence
+from runner.model.result import Deployment, Evidence
 from runner.model.run import Job
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.model.deployment import estimate
+from runner.images.setup import Ready
 from runner.model.result import EVIDENCE_SCHEMA, RESULT_SCHEMA, Finding, JobVerdict, Outcome, Result, Sample
-from runner.model.run import Job, Run
+from runner.model.run import Job, Run, estimate
 from runner.model.stack import same_fields
 from runner.plan import jobs
 from runner.plan.catalog import load_catalog
@@ -22,7 +22,7 @@ def new(path: Path, cases: tuple[str, ...] = ("handshake",), **images: str) -> R
     catalog = load_catalog()
     selection = select(catalog, servers=("quinn",), clients=("aioquic",), cases=cases, iterations=2)
     ids = {"quinn": "sha256:1", "aioquic": "sha256:2", **images}
-    return jobs.new_run(path, selection, seed=7).with_images(ids)
+    return Ready(ids=ids).recorded_in(jobs.new_run(path, selection, seed=7))
 
 
 def result(iteration: int = 1) -> Result:

@@ -21,10 +21,9 @@ from runner.errors import BudgetError, HostRefusedError, LaneError, SetupError, 
 from runner.images import pulling
 from runner.images.pulling import Answer, WantedImage
 from runner.inputs.inputs import certificates, path_keys
-from runner.model.deployment import Deployment, estimate
 from runner.model.link import LinkPlan, RealLink
-from runner.model.result import Artifacts, Evidence
-from runner.model.run import CaseRecord, Job, Pause, Run
+from runner.model.result import Artifacts, Deployment, Evidence
+from runner.model.run import CaseRecord, Job, Pause, Run, estimate
 from runner.model.stack import Box, Role
 from runner.places.lane_job import lane_job
 from runner.places.links import reach

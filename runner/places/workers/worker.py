@@ -28,9 +28,8 @@ from urllib.parse import urlsplit
 from runner.errors import LaneError, SetupError, UsageError, first_line
 from runner.files import locked_folder, own_folder, read_regular, remove_abandoned
 from runner.inputs.inputs import mutual_keys
-from runner.model.deployment import VIRTUAL, Deployment
-from runner.model.result import Artifacts
-from runner.model.run import Job, Run, host_facts
+from runner.model.result import Artifacts, Deployment
+from runner.model.run import VIRTUAL, Job, Run, host_facts
 from runner.paths import SOURCE
 from runner.places.guests.guests import Setting
 from runner.places.place import Concurrency, GuestPlace, HostPlace, LanePlace

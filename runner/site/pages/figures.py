@@ -6,9 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from runner.model.deployment import REAL
 from runner.model.result import BY_KEY, Outcome, Result
-from runner.model.run import Kind
+from runner.model.run import REAL, Kind
 from runner.site import charts, exports, headlines
 from runner.site.cells import Cell
 from runner.site.charts import Axis, Mark, Strip, curves, heat, lines, scatter, standalone, strips

@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.campaign.campaign import Campaign
-from runner.model.deployment import Deployment, Progress
-from runner.model.result import Result
+from runner.model.result import Deployment, Progress, Result
 from runner.model.run import Job, Retention, Run
 from runner.places.place import Concurrency
 from runner.plan import jobs

@@ -15,8 +15,7 @@ import pytest
 from runner.campaign.campaign import MAX_ATTEMPTS, Campaign
 from runner.errors import LaneError, SetupError
 from runner.judge.process import JudgeLimits
-from runner.model.deployment import Progress
-from runner.model.result import Outcome, Result
+from runner.model.result import Outcome, Progress, Result
 from runner.model.run import Job, Retention
 from runner.paths import ROOT
 from runner.places.place import Concurrency

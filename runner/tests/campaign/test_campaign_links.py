@@ -11,7 +11,7 @@ import pytest
 
 from runner.campaign.campaign import Campaign
 from runner.errors import BudgetError, HostRefusedError
-from runner.model.deployment import Progress
+from runner.model.result import Progress
 from runner.model.run import Job, Retention
 from runner.places.links.real_links import resting
 from runner.places.place import Concurrency

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.model.deployment import REAL
+from runner.model.run import REAL
 from runner.places.place import LinkPlace
 from runner.plan.catalog import Catalog
 from runner.plan.choice import choose

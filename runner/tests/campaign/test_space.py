@@ -9,8 +9,7 @@ import pytest
 
 from runner.campaign import campaign
 from runner.campaign.campaign import LEAST_FREE, Campaign
-from runner.model.deployment import Observer, Progress
-from runner.model.result import Outcome
+from runner.model.result import Observer, Outcome, Progress
 from runner.model.run import Retention
 from runner.places.place import Concurrency
 from runner.plan.catalog import Catalog

@@ -9,9 +9,8 @@ from runner.check.candidate import MOST, Candidate, CheckedCell, as_stack
 from runner.check.check import further
 from runner.errors import UsageError
 from runner.images.setup import Ready
-from runner.model.deployment import REAL, Silent
-from runner.model.result import Finding, Outcome, Result
-from runner.model.run import Job
+from runner.model.result import Finding, Outcome, Result, Silent
+from runner.model.run import REAL, Job
 from runner.model.stack import Role
 from runner.plan.catalog import load_catalog
 

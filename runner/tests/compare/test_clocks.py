@@ -7,9 +7,8 @@ import pytest
 
 from runner.compare.clocks import CellClocks, CellOutcomes, across_clocks, sentences
 from runner.errors import UsageError
-from runner.model.deployment import REAL, VIRTUAL
 from runner.model.result import Finding, Outcome, Result, Sample
-from runner.model.run import Job, Kind
+from runner.model.run import REAL, VIRTUAL, Job, Kind
 from runner.plan.catalog import load_catalog
 from runner.store.runs import RunFolder
 from runner.tests.guests.test_description import run_of

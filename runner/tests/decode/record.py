@@ -12,6 +12,7 @@ from pathlib import Path
 
 from runner.engine.engine import connect
 from runner.images.images import image_ids
+from runner.images.setup import Ready
 from runner.model.run import Job
 from runner.places.place import Concurrency, LanePlace
 from runner.plan import jobs as runs
@@ -54,7 +55,7 @@ def main() -> None:
     jobs = tuple(Job(server=stack, client=stack, case=case, iteration=1) for stack, case in pairs)
     selection = select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
-    run = runs.new_run(Path("recordings"), selection, seed=3).with_images(images)
+    run = Ready(ids=images).recorded_in(runs.new_run(Path("recordings"), selection, seed=3))
     run = replace(run, cases=cases, order=jobs)
     with tempfile.TemporaryDirectory() as scratch, LanePlace().open(run, Concurrency.fixed(1)) as place:
         for job in jobs:

@@ -233,7 +233,7 @@ def test_auto_gives_each_case_a_clock_of_its_own(catalog: Catalog) -> None:
         "satloss": "virtual",
     }
     jobs = [Job(server="s", client="c", case=name, iteration=1) for name in ("sat", "handshake", "satloss")]
-    assert [(name, [job.case for job in part]) for name, part in plan_jobs.parts_by_clock(run, jobs)] == [
+    assert [(name, [job.case for job in part]) for name, part in run.parts_by_clock(jobs)] == [
         ("virtual", ["handshake", "satloss"]),
         ("real", ["sat"]),
     ]
@@ -250,20 +250,20 @@ def test_auto_runs_pairs_of_a_stack_whose_verdicts_differ_by_clock_in_real_time(
     jobs = [Job(server=s, client=c, case="satloss", iteration=1) for s, c in (("kwik", "quinn"), ("quinn", "kwik"))]
     plan = replace(run_of("real", catalog), order=tuple(jobs))
     run = plan_jobs.with_clock(plan, "auto", stacks=catalog.implementations)
-    assert [(name, [job.server for job in part]) for name, part in plan_jobs.parts_by_clock(run, jobs)] == [
+    assert [(name, [job.server for job in part]) for name, part in run.parts_by_clock(jobs)] == [
         ("virtual", ["quinn"]),
         ("real", ["kwik"]),
     ]
     busy = plan_jobs.with_clock(plan, "auto", stacks=catalog.implementations, busy_host=True)
-    assert [name for name, _ in plan_jobs.parts_by_clock(busy, jobs)] == ["virtual", "real"]
+    assert [name for name, _ in busy.parts_by_clock(jobs)] == ["virtual", "real"]
     before = plan_jobs.with_clock(plan, "auto")
     assert differences(before, run)["clock"] == ["kwik_quinn/satloss: virtual time before, real time after."]
     extended = extend_run(RunFolder.create(tmp_path / "run", before), run)
-    assert [job.server for _, part in plan_jobs.parts_by_clock(extended, jobs) for job in part] == ["kwik", "quinn"], (
+    assert [job.server for _, part in extended.parts_by_clock(jobs) for job in part] == ["kwik", "quinn"], (
         "a cell that a run has keeps its clock"
     )
     virtual = plan_jobs.with_clock(plan, "virtual", stacks=catalog.implementations)
-    assert [name for name, _ in plan_jobs.parts_by_clock(virtual, jobs)] == ["virtual"]
+    assert [name for name, _ in virtual.parts_by_clock(jobs)] == ["virtual"]
 
 
 def test_one_clock_for_all_cases_is_that_of_each(catalog: Catalog) -> None:

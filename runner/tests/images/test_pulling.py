@@ -65,7 +65,8 @@ def test_run_records_under_which_digest_a_registry_has_an_image(tmp_path: Path) 
     catalog = load_catalog()
     selection = Selection.of(catalog, servers=("mvfst", "quinn"), clients=("quinn",), cases=("handshake",))
     run = jobs.new_run(tmp_path / "run", selection, seed=1)
-    run = run.with_images({"mvfst": "sha256:1", "quinn": "sha256:2"}, {"mvfst": "ghcr.io/x@sha256:3"})
+    ids, digests = {"mvfst": "sha256:1", "quinn": "sha256:2"}, {"mvfst": "ghcr.io/x@sha256:3"}
+    run = setup.Ready(ids=ids, digests=digests).recorded_in(run)
     RunFolder.create(tmp_path / "run", run)
     stored = RunFolder.open(tmp_path / "run").run.implementations
     assert {name: (record.image_id, record.image_digest) for name, record in stored.items()} == {

@@ -8,6 +8,7 @@ from pathlib import Path
 import docker
 
 from lab.testbed.hosts import Host
+from runner.images.setup import Ready
 from runner.judge.judges import analyse
 from runner.model.link import RealLink
 from runner.model.result import Artifacts, Evidence, Result
@@ -66,7 +67,7 @@ def planned(
     selection = replace(select(catalog, servers=(stack,), clients=(stack,)), cases=records, iterations=iterations)
     local = docker.from_env()
     ids = {stack: str(local.images.get(catalog.implementations[stack].image).id)}
-    run = jobs.new_run(Path("real"), selection, seed=7).with_images(ids)
+    run = Ready(ids=ids).recorded_in(jobs.new_run(Path("real"), selection, seed=7))
     return catalog, run
 
 

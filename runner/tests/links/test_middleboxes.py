@@ -7,6 +7,7 @@ import pytest
 from docker.errors import DockerException, ImageNotFound
 
 from lab.testbed.hosts import Host
+from runner.images.setup import Ready
 from runner.judge.judges import judge_job
 from runner.model.result import Artifacts
 from runner.places.links.real_links import RealLinks
@@ -54,7 +55,8 @@ def test_downloads_cross_as_each_middlebox_carries_them(remote_host: Host, catal
         catalog,
         None,
     )
-    run = new_run(tmp_path / "run", choice, seed=3).with_images(dict.fromkeys(("origin", "downloader"), ids[WORKLOAD]))
+    images = Ready(ids=dict.fromkeys(("origin", "downloader"), ids[WORKLOAD]))
+    run = images.recorded_in(new_run(tmp_path / "run", choice, seed=3))
     results = {}
     with RealLinks.open(run, choice.real, ledger=tmp_path / "volume.json", say=print, report=lambda *_: None) as opened:
         for job in run.order:

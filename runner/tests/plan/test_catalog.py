@@ -7,9 +7,9 @@ import pytest
 
 from runner.errors import SetupError, UsageError
 from runner.model.run import ClientKind
-from runner.model.stack import KERNEL_CONTROLLERS, Knob, Role
+from runner.model.stack import KERNEL_CONTROLLERS, Role
 from runner.paths import ROOT
-from runner.plan.catalog import Catalog, load_cases, load_catalog, load_implementations
+from runner.plan.catalog import Catalog, Knob, load_cases, load_catalog, load_implementations
 from runner.plan.choice import named_implementations
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.errors import UsageError
+from runner.images.setup import Ready
 from runner.inputs import inputs as reference_page
 from runner.inputs.inputs import load, served
 from runner.model.run import Run
@@ -133,7 +134,7 @@ def test_a_warm_case_has_a_name_and_time_of_its_own() -> None:
 def test_loads_of_two_browsers_do_not_share_a_run(tmp_path: Path) -> None:
     choice = _choose(cases=("page",))
     first, second = (
-        jobs.new_run(tmp_path / "run", choice, seed=1).with_images({"browser": browser})
+        Ready(ids={"browser": browser}).recorded_in(jobs.new_run(tmp_path / "run", choice, seed=1))
         for browser in ("sha256:1", "sha256:2")
     )
     folder = RunFolder.create(tmp_path / "run", first)

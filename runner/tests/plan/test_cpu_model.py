@@ -7,7 +7,7 @@ import pytest
 
 from lab.cpu_model import Work, fit, held_out, predicted
 from runner.errors import UsageError
-from runner.model.deployment import REAL, VIRTUAL
+from runner.model.run import REAL, VIRTUAL
 from runner.plan import jobs
 from runner.plan.jobs import CpuModel, charge_of, host_cpu
 from runner.plan.options import CALIBRATED, MEASURED, NO_CPU_MODEL

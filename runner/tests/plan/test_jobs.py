@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import UsageError
-from runner.model.deployment import estimate, waits
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import CaseRecord, Job, job_seed
+from runner.model.run import CaseRecord, Job, estimate, job_seed, waits
 from runner.model.stack import Role
 from runner.plan import jobs as runs
 from runner.plan.catalog import Catalog, load_catalog, load_implementations

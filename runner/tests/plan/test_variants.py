@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import UsageError
+from runner.images.setup import Ready
 from runner.inputs.inputs import environment
 from runner.model.run import Run
 from runner.model.stack import PARAMETERS, Middlebox, Role, Variant
@@ -170,7 +171,7 @@ def test_a_run_holds_its_variants_and_goes_on_with_them(catalog: Catalog, tmp_pa
     selection = select(catalog, servers=("fast",), clients=("fast",), cases=("sat",), iterations=1)
     requested = _parse(["fast:IW=32,CCA=bbr", "fast:SERVER_PARAMS=-x"], catalog)
     selection = with_requested(selection, *requested)
-    run = jobs.new_run(tmp_path / "run", selection, seed=1).with_images({"fast": "sha256:1"})
+    run = Ready(ids={"fast": "sha256:1"}).recorded_in(jobs.new_run(tmp_path / "run", selection, seed=1))
     folder = RunFolder.create(tmp_path / "run", run)
     stored = RunFolder.open(tmp_path / "run").run
     assert stored.implementations["fast+cca=bbr+iw=32"].image_id == "sha256:1"

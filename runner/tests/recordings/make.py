@@ -13,6 +13,7 @@ from pathlib import Path
 
 from runner.engine.engine import connect
 from runner.images.images import image_ids
+from runner.images.setup import Ready
 from runner.judge.execution import disturbed, load_truth
 from runner.model.result import Artifacts
 from runner.model.run import CaseRecord, Job, Run
@@ -127,7 +128,7 @@ def _run() -> Run:
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
     variants = dict.fromkeys((*VARIANTS, *(variant for bad in BAD for variant in _sinners(bad).values())))
     selection = with_requested(selection, variants, {})
-    run = jobs.new_run(Path("recordings"), selection, seed=2).with_images(images)
+    run = Ready(ids=images).recorded_in(jobs.new_run(Path("recordings"), selection, seed=2))
     return replace(run, cases=_cases() | _conformance(), order=_jobs())
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 from runner.campaign.campaign import Campaign
-from runner.model.deployment import Deployment, Observer, Progress
+from runner.model.result import Deployment, Observer, Progress
 from runner.model.run import Job, Retention, Run
 from runner.paths import ROOT
 from runner.places.workers.worker import Address, Invitation, schedule, take_part, use_dask
