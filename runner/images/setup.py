@@ -9,9 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 
 import docker
 from rich.console import Console
@@ -294,7 +293,7 @@ class Ready:
     pulled images."""
 
     ids: Mapping[str, str]
-    digests: Mapping[str, str] = MappingProxyType({})
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     def recorded_in(self, run: Run) -> Run:
         """The run with the ids and digests of its images. The variants of a stack have the same image."""
