@@ -24,7 +24,7 @@ from statistics import median
 import numpy as np
 from rich.console import Console
 
-from runner.campaign.matrix import run_matrix
+from runner.campaign.campaign import run_matrix
 from runner.errors import BentpipeError
 from runner.model.result import EndpointRecord
 from runner.model.run import VIRTUAL

@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from runner.campaign.matrix import packet_hashes
+from runner.campaign.campaign import packet_hashes
 from runner.check.candidate import (
     Candidate,
     CellPlace,

@@ -126,7 +126,7 @@ def run(options: MatrixOptions) -> None:
         _meet_selected(options)
     if options.repeat_check:
         sys.exit(0 if _run_twice(options) else 1)
-    from runner.campaign.matrix import run_matrix
+    from runner.campaign.campaign import run_matrix
 
     results: list[JobVerdict] = []
     repeated = repetitions(options)
@@ -152,13 +152,13 @@ def _run_twice(options: MatrixOptions) -> bool:
         raise UsageError(
             "--repeat-check needs equal seeds and --repeat-runs draws different seeds; leave out one of the two."
         )
-    from runner.campaign import matrix
+    from runner.campaign import campaign
 
-    matrix.run_matrix(options, out=out, err=err)
+    campaign.run_matrix(options, out=out, err=err)
     first = RunFolder.open(path)
-    matrix.run_matrix(matrix.again(options, first.run), out=out, err=err)
-    comparisons = list(matrix.compare_packets(first, RunFolder.open(run_path(f"{options.name}-again"))))
-    for sentence in matrix.sentences(comparisons):
+    campaign.run_matrix(campaign.again(options, first.run), out=out, err=err)
+    comparisons = list(campaign.compare_packets(first, RunFolder.open(run_path(f"{options.name}-again"))))
+    for sentence in campaign.sentences(comparisons):
         out.print(sentence, markup=False)
     return all(comparison.same is not False for comparison in comparisons)
 
@@ -230,7 +230,7 @@ def check(options: CheckOptions) -> None:
 )
 def demo(options: MatrixOptions) -> None:
     """Set everything up, run three stacks against each other over three links, and draw the site."""
-    from runner.campaign.matrix import run_matrix
+    from runner.campaign.campaign import run_matrix
 
     options = replace(
         options,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from runner.campaign.matrix import Repeat, compare_job
+from runner.campaign.campaign import Repeat, compare_job
 from runner.model.result import Artifacts, GuestEvidence
 from runner.model.run import Job
 from runner.store.runs import load_evidence, save_evidence

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lab.run_folders import case, measured, run
-from runner.campaign.matrix import take_over
+from runner.campaign.campaign import take_over
 from runner.compare import compare
 from runner.compare.conditions import trust
 from runner.model.result import Finding, Outcome, Result

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runner.campaign.matrix import run_matrix
+from runner.campaign.campaign import run_matrix
 from runner.judge.judges import judge_job
 from runner.model.result import Outcome, Result
 from runner.model.run import Job

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from runner.campaign.matrix import run_matrix
+from runner.campaign.campaign import run_matrix
 from runner.decode.capture import TCP, UDP, read_packets
 from runner.judge.readback import BESIDE
 from runner.model.result import Outcome, Result
