@@ -20,10 +20,11 @@ import docker
 from lab.attack.verdicts import Finding, Tally, Verdict, family, largest_resident
 from runner.campaign.campaign import Campaign
 from runner.engine.containers import LABEL_ROLE, LABEL_RUN
-from runner.model.result import Artifacts, Deployment, Outcome, Result
+from runner.model.result import Artifacts, Outcome, Result
 from runner.model.run import REAL, VIRTUAL, CaseRecord, ImplementationRecord, Job, Retention, Run, host_facts
 from runner.paths import VERSION
 from runner.places.guests import guests, processes
+from runner.places.lane_job import Deployment
 from runner.places.place import Concurrency, GuestPlace, LanePlace
 from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.jobs import with_clock

@@ -25,7 +25,6 @@ from runner.judge.execution import transient
 from runner.judge.process import Judges
 from runner.model.result import (
     Artifacts,
-    Deployment,
     EndpointRecord,
     Evidence,
     Finding,
@@ -39,6 +38,7 @@ from runner.model.result import (
 from runner.model.run import REAL, VIRTUAL, Job, Kind, Pause, Retention, Run, estimate, waits
 from runner.model.stack import Role
 from runner.paths import LOGS
+from runner.places.lane_job import Deployment
 from runner.places.place import Concurrency, Place, place_of
 from runner.plan import jobs as plan
 from runner.plan.catalog import Catalog, load_present

@@ -1,6 +1,7 @@
-"""The description of a job for a lane, a guest or the hosts of a real link, made from the run's record, and its
-network: addresses (docs/contract.md), cables, routes."""
+"""What runs jobs, and the description of a job for a lane, a guest or the hosts of a real link, made from the run's
+record, with its network: addresses (docs/contract.md), cables, routes."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
@@ -25,6 +26,37 @@ from runner.model.link import (
 from runner.model.run import CaseRecord, ClientKind, Job, Run, job_seed
 from runner.model.stack import KERNEL_CONTROLLERS, BesideFlow, BesideRole, Box, Middlebox, Role, transport_of
 from runner.units import MIB
+
+# A place where jobs run, as the loop over jobs sees it.
+
+
+class Deployment(ABC):
+    """A place where jobs run: lanes of this host, guests, real links, or the replay of recorded jobs.
+
+    The campaign has numbered lanes, each of which runs one job at a time. Methods are called from many threads.
+    """
+
+    @abstractmethod
+    def run(self, job: Job, folder: Path, *, attempt: int) -> object:
+        """Run `job` and write its artifacts to `folder`, `evidence.json` as the last file. `attempt` counts from 1.
+
+        Raises LaneError when the harness can't run the job. After a BudgetError or a HostRefusedError, this lane ends
+        and the other lanes continue.
+        """
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Make running jobs end soon."""
+
+    def lane_of(self, job: Job) -> int | None:  # noqa: ARG002 - for deployments whose lanes differ
+        """The only lane that may run `job`; None when every lane may run it."""
+        return None
+
+    def resting(self, lane: int) -> str:  # noqa: ARG002 - for deployments whose lanes differ
+        """A sentence with the reason why the lane starts no job now, and with the time until which it waits. Empty when
+        the lane may start jobs."""
+        return ""
+
 
 # Shell scripts that lay cables between the network namespaces of a lane, with addresses and routes.
 

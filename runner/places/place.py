@@ -14,13 +14,13 @@ from typing import Protocol, Self
 from runner.errors import UsageError
 from runner.images.pulling import SavedImages
 from runner.model.link import RealLink
-from runner.model.result import Deployment, Evidence, LinkTruth, Result
+from runner.model.result import Evidence, LinkTruth, Result
 from runner.model.run import REAL, VIRTUAL, ClientKind, Job, Kind, Run
 from runner.model.stack import Role
 from runner.paths import LEDGER, LOGS
 from runner.places.guests.guests import GuestHost, Setting
 from runner.places.guests.processes import require_memory
-from runner.places.lane_job import LaneJob, Specs, lane_job
+from runner.places.lane_job import Deployment, LaneJob, Specs, lane_job
 from runner.places.lanes.lanes import Lanes
 from runner.plan.choice import Selection
 from runner.store.runs import write_atomically

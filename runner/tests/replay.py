@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 
 from runner.errors import LaneError
-from runner.model.result import Deployment, Evidence
+from runner.model.result import Evidence
 from runner.model.run import Job
+from runner.places.lane_job import Deployment
 
 
 class Replay(Deployment):

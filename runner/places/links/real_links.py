@@ -22,10 +22,10 @@ from runner.images import pulling
 from runner.images.pulling import Answer, WantedImage
 from runner.inputs.inputs import certificates, path_keys
 from runner.model.link import LinkPlan, RealLink
-from runner.model.result import Artifacts, Deployment, Evidence
+from runner.model.result import Artifacts, Evidence
 from runner.model.run import CaseRecord, Job, Pause, Run, estimate
 from runner.model.stack import Box, Role
-from runner.places.lane_job import lane_job
+from runner.places.lane_job import Deployment, lane_job
 from runner.places.links import reach
 from runner.places.links.hosts import RemoteEngine
 from runner.places.links.link_experiment import (

@@ -28,10 +28,11 @@ from urllib.parse import urlsplit
 from runner.errors import LaneError, SetupError, UsageError, first_line
 from runner.files import locked_folder, own_folder, read_regular, remove_abandoned
 from runner.inputs.inputs import mutual_keys
-from runner.model.result import Artifacts, Deployment
+from runner.model.result import Artifacts
 from runner.model.run import VIRTUAL, Job, Run, host_facts
 from runner.paths import SOURCE
 from runner.places.guests.guests import Setting
+from runner.places.lane_job import Deployment
 from runner.places.place import Concurrency, GuestPlace, HostPlace, LanePlace
 from runner.store import runs
 from runner.store.collect import extract

@@ -26,11 +26,11 @@ from runner.files import remove_tree
 from runner.images import pulling
 from runner.images.images import SIMULATOR
 from runner.images.pulling import Answer, WantedImage
-from runner.model.result import Deployment, Outcome, Result, another_attempt_helps
+from runner.model.result import Outcome, Result, another_attempt_helps
 from runner.model.run import VIRTUAL, Job, Kind, Run
 from runner.paths import LOGS
 from runner.places.guests.processes import IMAGE as GUEST
-from runner.places.lane_job import Specs
+from runner.places.lane_job import Deployment, Specs
 from runner.places.place import Concurrency, Place, Problems
 from runner.places.supervised import TOOLS
 from runner.places.workers.worker import (

@@ -4,8 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.campaign.campaign import Campaign
-from runner.model.result import Deployment, Progress, Result
+from runner.model.result import Progress, Result
 from runner.model.run import Job, Retention, Run
+from runner.places.lane_job import Deployment
 from runner.places.place import Concurrency
 from runner.plan import jobs
 from runner.plan.catalog import Catalog

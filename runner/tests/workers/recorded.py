@@ -21,9 +21,10 @@ from typing import Any
 import click
 
 from runner.campaign.campaign import Campaign
-from runner.model.result import Deployment, Observer, Progress
+from runner.model.result import Observer, Progress
 from runner.model.run import Job, Retention, Run
 from runner.paths import ROOT
+from runner.places.lane_job import Deployment
 from runner.places.workers.worker import Address, Invitation, schedule, take_part, use_dask
 from runner.places.workers.workers import Workers, WorkerWidth
 from runner.plan.catalog import load_catalog
