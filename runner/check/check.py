@@ -78,18 +78,18 @@ exec /bin/bash -c "exec $COMMAND"
 """
 
 
-def local_build(command: str, *, root: Path = Path("/"), folder: Path | None = None) -> EndpointSpec:
-    """An endpoint that runs `command` in a shell, in `folder` (default: here), with the contract's environment.
+def local_build(command: str) -> EndpointSpec:
+    """An endpoint that runs `command` in a shell, in this folder, with the contract's environment.
 
     The host's programs, libraries and files have the same paths in the container, read-only; /tmp belongs to the
     container. Raises UsageError when the engine is on another host.
     """
     if socket_path() is None:
         raise UsageError("--client and --server need a Docker Engine on this host: DOCKER_HOST names another host.")
-    here = (folder or Path.cwd()).resolve()
+    here = Path.cwd().resolve()
     shared = [
         entry
-        for entry in sorted(root.iterdir())
+        for entry in sorted(Path("/").iterdir())
         if entry.is_dir() and not entry.is_symlink() and entry.name not in _NOT_SHARED
     ]
     if not any(here.is_relative_to(entry) for entry in shared):

@@ -191,9 +191,9 @@ def _runs(program: str) -> bool:
         return False
 
 
-def _tail(path: Path, lines: int = 8) -> str:
+def _tail(path: Path) -> str:
     try:
-        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(path.read_text(errors="replace").splitlines()[-8:])
     except OSError as error:
         return f"({path} can't be read: {error.strerror})"
 

@@ -259,10 +259,10 @@ class LinkEnd:
         self._containers.append(watchdog)
         self.engine.start(watchdog)
 
-    def _make(self, name: str, spec: ContainerSpec, files: Mapping[str, bytes], *, mode: int = 0o555) -> str:
+    def _make(self, name: str, spec: ContainerSpec, files: Mapping[str, bytes]) -> str:
         container = self.engine.create(name, spec)
         self._containers.append(container)
-        self.engine.put(container, "/", {path.lstrip("/"): content for path, content in files.items()}, mode=mode)
+        self.engine.put(container, "/", {path.lstrip("/"): content for path, content in files.items()}, mode=0o555)
         return container
 
     def start_monitor(self, arguments: tuple[str, ...], *, quotas: Mapping[str, int]) -> None:

@@ -198,7 +198,7 @@ _SETTINGS = {
 }
 
 
-def use_dask(*, verbose: bool = False) -> None:
+def use_dask() -> None:
     """Configure Dask for this process. Raises SetupError when Dask is not installed."""
     try:
         import dask  # noqa: PLC0415 - optional: a run on one host doesn't need it
@@ -208,9 +208,8 @@ def use_dask(*, verbose: bool = False) -> None:
             "Workers need Dask, which is not installed: run `.venv/bin/pip install -r requirements-workers.txt`."
         ) from error
     dask.config.set(_SETTINGS)
-    if not verbose:
-        for name in ("distributed", "tornado", "asyncio"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name in ("distributed", "tornado", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def security(invitation: Invitation) -> Any:
