@@ -1,8 +1,9 @@
 """`compare --across-clocks`: the differences between a run in real time and a run in virtual time, with causes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TypeVar
 
 from rich.markup import escape
 from rich.table import Table
@@ -21,125 +22,112 @@ BUSY = 0.5  # share of one CPU: from here on, the CPU limits an endpoint at leas
 SMALL = 0.02  # relative difference of medians that needs no cause
 LEVEL = 0.05  # a test whose p is at least this doesn't reject chance
 UNKNOWN = "unknown"
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class OtherOutcome:
-    """One job with different outcomes in the two clocks."""
-
-    job: Job
-    real: str  # outcome, with the code of the first finding
-    virtual: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellOutcomes(OfCell):
-    """The outcomes of one cell in both clocks: all iterations of each run that did not end as an error. `busy`: as in
-    CellClocks."""
-
-    real: tuple[Outcome, ...]
-    virtual: tuple[Outcome, ...]
-    others: tuple[OtherOutcome, ...]  # iterations with different outcomes
-    busy: dict[str, float]
-
-    @property
-    def cause(self) -> str:
-        """The cause of the difference, as far as the outcomes and the CPU time show it.
-
-        Chance is a cause only when the outcome varies between iterations in the same clock, and Fisher's test finds no
-        difference between the rates of success.
-        """
-        rates = [(outcomes.count(Outcome.SUCCEEDED), len(outcomes)) for outcomes in (self.real, self.virtual)]
-        p = rate_test(*rates)
-        varies = [len(set(outcomes)) > 1 for outcomes in (self.real, self.virtual)]
-        if any(varies) and p >= LEVEL:
-            where = "in both clocks" if all(varies) else f"in {REAL if varies[0] else VIRTUAL} time alone"
-            return f"chance: the outcome varies {where}, and the rates of success don't differ (p={p:.2g})"
-        if cause := _cpu_cause(self.busy):
-            return cause
-        if not (rates[0][0] or rates[1][0]):
-            return f"{UNKNOWN}: no iteration succeeded, but not with the same outcome"
-        if least_rate_p(*rates) >= LEVEL:
-            return f"{UNKNOWN}: too few iterations (n={len(self.real)} and {len(self.virtual)}) to rule out chance"
-        return f"{UNKNOWN}: chance does not explain it (p={p:.2g})"
-
-    def sentence(self) -> str:
-        """Both rates of success, and the cause."""
-        rates = [
-            f"{outcomes.count(Outcome.SUCCEEDED)} of {len(outcomes)} succeeded in {clock} time"
-            for clock, outcomes in ((REAL, self.real), (VIRTUAL, self.virtual))
-        ]
-        return f"{self.key}: {', '.join(rates)}. {self.cause}"
+Both = tuple[tuple[T, ...], tuple[T, ...]]
+"""Values in real and in virtual time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellClocks(OfCell):
-    """One cell of a measurement in both clocks. `real` and `virtual`: goodputs in bit/s. `busy`: by role, the largest
-    share of one CPU that the endpoint used in real time; empty when no CPU time was recorded."""
+    """One cell in both clocks. `decided`: the number of jobs that ended as an error in neither run. `outcomes`: of all
+    iterations of each run that did not end as an error. `others`: a line for each job with different outcomes.
 
-    real: tuple[float, ...]
-    virtual: tuple[float, ...]
+    `goodputs`: in bit/s, of the successful jobs that both runs have; empty for a test case. `busy`: by role, the
+    largest share of one CPU that the endpoint used in real time; empty when no CPU time was recorded.
+    """
+
+    decided: int
+    outcomes: Both[Outcome]
+    others: tuple[str, ...]
+    goodputs: Both[float]
     busy: dict[str, float]
 
     @property
-    def difference(self) -> float:
-        """Median in virtual time ÷ median in real time − 1."""
-        return median(self.virtual) / median(self.real) - 1
+    def outcome_cause(self) -> str:
+        """The cause of different outcomes, as far as the outcomes and the CPU time show it.
+
+        Chance is a cause only when the outcome varies between iterations in the same clock, and Fisher's test finds no
+        difference between the rates of success.
+        """
+        rates = [(outcomes.count(Outcome.SUCCEEDED), len(outcomes)) for outcomes in self.outcomes]
+        p = rate_test(*rates)
+        varies = [len(set(outcomes)) > 1 for outcomes in self.outcomes]
+        if any(varies) and p >= LEVEL:
+            where = "in both clocks" if all(varies) else f"in {REAL if varies[0] else VIRTUAL} time alone"
+            return f"chance: the outcome varies {where}, and the rates of success don't differ (p={p:.2g})"
+        if cause := self._cpu_cause:
+            return cause
+        if not (rates[0][0] or rates[1][0]):
+            return f"{UNKNOWN}: no iteration succeeded, but not with the same outcome"
+        if least_rate_p(*rates) >= LEVEL:
+            return f"{UNKNOWN}: too few iterations (n={rates[0][1]} and {rates[1][1]}) to rule out chance"
+        return f"{UNKNOWN}: chance does not explain it (p={p:.2g})"
 
     @property
-    def cause(self) -> str:
+    def difference(self) -> float:
+        """Median goodput in virtual time ÷ median goodput in real time − 1."""
+        real, virtual = map(median, self.goodputs)
+        return virtual / real - 1
+
+    @property
+    def goodput_cause(self) -> str:
         """The cause of the difference, as far as the records show it. Empty for a small difference."""
         if abs(self.difference) <= SMALL:
             return ""
-        if cause := _cpu_cause(self.busy):
+        if cause := self._cpu_cause:
             return cause
-        if least_p(len(self.real), len(self.virtual)) < LEVEL:
-            p = shift(self.real, self.virtual).p
+        real, virtual = self.goodputs
+        if least_p(len(real), len(virtual)) < LEVEL:
+            p = shift(real, virtual).p
             if p >= LEVEL:
                 return f"chance: the rank test finds no difference (p={p:.2g})"
             return f"{UNKNOWN}: neither CPU time nor chance explains it (p={p:.2g})"
-        if min(self.real) <= median(self.virtual) <= max(self.real) and len(self.real) > 1:
+        if min(real) <= median(virtual) <= max(real) and len(real) > 1:
             return "chance: the median in virtual time is within the values in real time"
-        return f"{UNKNOWN}: too few values (n={len(self.real)} and {len(self.virtual)}) to rule out chance"
+        return f"{UNKNOWN}: too few values (n={len(real)} and {len(virtual)}) to rule out chance"
 
+    @property
+    def _cpu_cause(self) -> str:
+        """The sentence about an endpoint that was limited by its CPU; empty when no endpoint was."""
+        role = max(self.busy, key=lambda role: self.busy[role], default="")
+        if not role or self.busy[role] < BUSY:
+            return ""
+        return f"CPU: in real time the {role} used {self.busy[role]:.0%} of one CPU"
 
-def _cpu_cause(busy: Mapping[str, float]) -> str:
-    """The sentence about an endpoint that was limited by its CPU; empty when no endpoint was."""
-    if not busy or max(busy.values()) < BUSY:
-        return ""
-    role = max(busy, key=lambda role: busy[role])
-    return f"CPU: in real time the {role} used {busy[role]:.0%} of one CPU"
+    def sentences(self) -> Iterator[str]:
+        """Both rates of success with the cause of their difference, and the jobs with different outcomes."""
+        rates = [
+            f"{outcomes.count(Outcome.SUCCEEDED)} of {len(outcomes)} succeeded in {clock} time"
+            for clock, outcomes in zip((REAL, VIRTUAL), self.outcomes, strict=True)
+        ]
+        yield f"{self.key}: {', '.join(rates)}. {self.outcome_cause}"
+        yield from self.others
 
 
 @dataclass(frozen=True, kw_only=True)
 class AcrossClocks:
-    """The comparison of a run in real time with a run in virtual time."""
+    """The comparison of a run in real time with a run in virtual time. `undecided`: the number of jobs that ended as an
+    error in either run."""
 
-    real: str
-    virtual: str
-    equal: int  # jobs with the same outcome in both clocks
-    undecided: int  # jobs that ended as an error in either run
-    same: int  # cells in which every iteration had the same outcome in both clocks
-    other_cells: tuple[CellOutcomes, ...]
-    cells: tuple[CellClocks, ...]  # largest difference first
+    undecided: int
+    cells: tuple[CellClocks, ...]
 
     @property
     def decided(self) -> int:
-        """The number of jobs that have an outcome other than an error in both runs."""
-        return self.equal + len(self.others)
+        """The number of jobs that ended as an error in neither run."""
+        return sum(cell.decided for cell in self.cells)
 
     @property
-    def others(self) -> list[OtherOutcome]:
-        """The jobs with different outcomes."""
-        return [other for cell in self.other_cells for other in cell.others]
+    def different(self) -> list[CellClocks]:
+        """The cells with a job that has different outcomes in the two clocks."""
+        return [cell for cell in self.cells if cell.others]
 
-    def unexplained(self) -> list[CellClocks]:
-        """Cells with a difference of goodput that neither CPU time nor chance explains."""
-        return [cell for cell in self.cells if cell.cause.startswith(UNKNOWN)]
-
-    def unexplained_outcomes(self) -> list[CellOutcomes]:
-        """Cells with different outcomes that neither CPU time nor chance explains."""
-        return [cell for cell in self.other_cells if cell.cause.startswith(UNKNOWN)]
+    @property
+    def measured(self) -> list[CellClocks]:
+        """The cells with a goodput in both clocks, the largest difference first."""
+        return sorted((cell for cell in self.cells if all(cell.goodputs)), key=lambda cell: -abs(cell.difference))
 
 
 def across_clocks(first: RunFolder, second: RunFolder) -> AcrossClocks:
@@ -154,70 +142,52 @@ def across_clocks(first: RunFolder, second: RunFolder) -> AcrossClocks:
         )
     real, virtual = by_clock[REAL], by_clock[VIRTUAL]
     results = real.results(), virtual.results()
-    shared = sorted(results[0].keys() & results[1].keys(), key=str)
+    shared: dict[Key, list[Job]] = {}
+    for job in sorted(results[0].keys() & results[1].keys(), key=str):
+        shared.setdefault(Key.of(job), []).append(job)
     if not shared:
         raise UsageError(f"{first.path} and {second.path} can't be compared: they have no job in common.")
-    decided = [job for job in shared if Outcome.ERROR not in (each[job].outcome for each in results)]
-    different = tuple(_other_cells(real, results, decided))
-    return AcrossClocks(
-        real=real.name,
-        virtual=virtual.name,
-        equal=len(decided) - sum(len(cell.others) for cell in different),
-        undecided=len(shared) - len(decided),
-        same=len(set(map(Key.of, decided))) - len(different),
-        other_cells=different,
-        cells=tuple(sorted(_cells(real, results, shared), key=lambda cell: -abs(cell.difference))),
-    )
-
-
-_BothResults = tuple[Mapping[Job, Result], Mapping[Job, Result]]
-"""The results in real and in virtual time."""
-
-
-def _jobs_by_key(jobs: Sequence[Job]) -> dict[Key, list[Job]]:
-    jobs_by_key: dict[Key, list[Job]] = {}
-    for job in jobs:
-        jobs_by_key.setdefault(Key.of(job), []).append(job)
-    return jobs_by_key
-
-
-def _other_cells(real: RunFolder, results: _BothResults, decided: Sequence[Job]) -> Iterator[CellOutcomes]:
-    """The cells with a job that has different outcomes in the two clocks."""
-    cells = [by_cell(each) for each in results]
-    for key, jobs in _jobs_by_key(decided).items():
-        different = tuple(
-            OtherOutcome(job=job, real=_outcome(results[0][job]), virtual=_outcome(results[1][job]))
-            for job in jobs
-            if results[0][job].outcome is not results[1][job].outcome
-        )
-        if different:
-            outcomes = [
-                tuple(result.outcome for result in each[key] if result.outcome is not Outcome.ERROR) for each in cells
-            ]
-            yield CellOutcomes(
-                **key._asdict(), real=outcomes[0], virtual=outcomes[1], others=different, busy=_busy(real, jobs)
+    cells = by_cell(results[0]), by_cell(results[1])
+    compared = []
+    for key, jobs in shared.items():
+        both = [(job, results[0][job], results[1][job]) for job in jobs]
+        judged = [each for each in both if Outcome.ERROR not in (each[1].outcome, each[2].outcome)]
+        goodputs = [_goodputs(real, key, [each[job] for job in jobs]) for each in results]
+        others = [each for each in judged if each[1].outcome is not each[2].outcome]
+        compared.append(
+            CellClocks(
+                **key._asdict(),
+                decided=len(judged),
+                outcomes=(_outcomes(cells[0][key]), _outcomes(cells[1][key])),
+                others=tuple(
+                    f"  {job}: {_outcome(mine)} in real time, {_outcome(other)} in virtual time"
+                    for job, mine, other in others
+                ),
+                goodputs=(goodputs[0], goodputs[1]),
+                busy=_busy(real, jobs) if others or all(goodputs) else {},
             )
+        )
+    undecided = sum(map(len, shared.values())) - sum(cell.decided for cell in compared)
+    return AcrossClocks(undecided=undecided, cells=tuple(compared))
+
+
+def _outcomes(results: Sequence[Result]) -> tuple[Outcome, ...]:
+    return tuple(result.outcome for result in results if result.outcome is not Outcome.ERROR)
 
 
 def _outcome(result: Result) -> str:
     return f"{result.outcome.value} ({result.findings[0].code})" if result.findings else result.outcome.value
 
 
-def _cells(real: RunFolder, results: _BothResults, shared: Sequence[Job]) -> Iterator[CellClocks]:
-    """The cells of measurements with a goodput in both clocks."""
-    for key, jobs in _jobs_by_key(shared).items():
-        if key.case not in real.run.cases or real.run.cases[key.case].kind is not Kind.MEASUREMENT:
-            continue
-        goodputs = [
-            tuple(
-                result.sample.goodput
-                for result in map(each.__getitem__, jobs)
-                if result.outcome is Outcome.SUCCEEDED and result.sample is not None and result.sample.goodput
-            )
-            for each in results
-        ]
-        if all(goodputs):
-            yield CellClocks(**key._asdict(), real=goodputs[0], virtual=goodputs[1], busy=_busy(real, jobs))
+def _goodputs(real: RunFolder, key: Key, results: Sequence[Result]) -> tuple[float, ...]:
+    """The goodputs of successful jobs of a measurement."""
+    if key.case not in real.run.cases or real.run.cases[key.case].kind is not Kind.MEASUREMENT:
+        return ()
+    return tuple(
+        result.sample.goodput
+        for result in results
+        if result.outcome is Outcome.SUCCEEDED and result.sample is not None and result.sample.goodput
+    )
 
 
 def _busy(folder: RunFolder, jobs: Sequence[Job]) -> dict[str, float]:
@@ -236,37 +206,32 @@ def _busy(folder: RunFolder, jobs: Sequence[Job]) -> dict[str, float]:
 def sentences(comparison: AcrossClocks) -> Iterator[str]:
     """Sentences about the number of equal and undecided jobs, about each job with different outcomes, and about the
     cells."""
-    share = f"{comparison.equal / comparison.decided:.1%}" if comparison.decided else "none"
+    different, measured = comparison.different, comparison.measured
+    equal = comparison.decided - sum(len(cell.others) for cell in different)
+    share = f"{equal / comparison.decided:.1%}" if comparison.decided else "none"
     yield (
         f"Both clocks decided {format_count(comparison.decided, 'job')}, {share} of them with the same outcome. "
         f"{comparison.undecided} more ended as an error in one of the clocks."
     )
-    different, unknown = len(comparison.other_cells), len(comparison.unexplained_outcomes())
+    same = sum(cell.decided > 0 and not cell.others for cell in comparison.cells)
+    unknown = sum(cell.outcome_cause.startswith(UNKNOWN) for cell in different)
     yield (
-        f"Cells: {comparison.same} with the same outcome in every iteration; {different - unknown} with differences "
+        f"Cells: {same} with the same outcome in every iteration; {len(different) - unknown} with differences "
         f"that chance or CPU time explains; {unknown} with unexplained differences."
     )
-    for cell in comparison.other_cells:
-        yield cell.sentence()
-        for other in cell.others:
-            yield f"  {other.job}: {other.real} in real time, {other.virtual} in virtual time"
-    if (unexplained := comparison.unexplained()) or comparison.cells:
-        yield (
-            f"Goodput of {len(comparison.cells)} cells: {len(comparison.cells) - len(unexplained)} agree within "
-            f"{SMALL:.0%} or differ with a known cause."
-        )
+    for cell in different:
+        yield from cell.sentences()
+    if measured:
+        explained = sum(not cell.goodput_cause.startswith(UNKNOWN) for cell in measured)
+        yield (f"Goodput of {len(measured)} cells: {explained} agree within {SMALL:.0%} or differ with a known cause.")
 
 
 def table(comparison: AcrossClocks) -> Table:
     """Goodput of each cell in both clocks, with the cause of the difference."""
     shown = Table("case", "pair", "real", "virtual", "difference", "cause", box=None)
-    for cell in comparison.cells:
+    for cell in comparison.measured:
+        goodputs = (f"{median(values) / 1e6:.3f} Mbit/s (n={len(values)})" for values in cell.goodputs)
         shown.add_row(
-            escape(cell.case),
-            escape(cell.key.pair),
-            f"{median(cell.real) / 1e6:.3f} Mbit/s (n={len(cell.real)})",
-            f"{median(cell.virtual) / 1e6:.3f} Mbit/s (n={len(cell.virtual)})",
-            f"{cell.difference:+.1%}",
-            cell.cause,
+            escape(cell.case), escape(cell.key.pair), *goodputs, f"{cell.difference:+.1%}", cell.goodput_cause
         )
     return shown

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.compare.clocks import CellClocks, CellOutcomes, across_clocks, sentences
+from runner.compare.clocks import UNKNOWN, CellClocks, across_clocks, sentences
 from runner.errors import UsageError
 from runner.model.result import Finding, Outcome, Result, Sample
 from runner.model.run import REAL, VIRTUAL, Job, Kind
@@ -34,14 +34,24 @@ def test_outcomes_are_counted_and_medians_are_of_successes_alone(tmp_path: Path)
     real = folder_of(tmp_path / "real", REAL, [good, good, good, bad], [10.0, 11.0, 12.0, 99.0])
     virtual = folder_of(tmp_path / "virtual", VIRTUAL, [good, bad, ours, bad], [5.0, 99.0, 99.0, 99.0])
     comparison = across_clocks(virtual, real)  # the order of the two runs doesn't matter
-    assert (comparison.equal, len(comparison.others), comparison.undecided) == (2, 1, 1)
-    assert (comparison.others[0].real, comparison.others[0].virtual) == ("succeeded", "failed (timeout)")
-    assert any("succeeded in real time, failed (timeout) in virtual time" in text for text in sentences(comparison))
-    [cell] = comparison.cells
-    assert cell.real == (10.0, 11.0, 12.0)
-    assert cell.virtual == (5.0,)
+    assert (comparison.decided, comparison.undecided) == (3, 1)
+    [cell] = comparison.measured
+    assert len(cell.others) == 1
+    assert "succeeded in real time, failed (timeout) in virtual time" in cell.others[0]
+    assert cell.others[0] in sentences(comparison)
+    assert cell.goodputs == ((10.0, 11.0, 12.0), (5.0,))
     assert cell.difference == pytest.approx(5.0 / 11.0 - 1)
-    assert comparison.unexplained() == [cell]
+    assert cell.goodput_cause.startswith(UNKNOWN)
+
+
+def cell_of(
+    *,
+    outcomes: tuple[tuple[Outcome, ...], tuple[Outcome, ...]] = ((), ()),
+    goodputs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ()),
+    busy: dict[str, float],
+) -> CellClocks:
+    names = {"server": "server", "client": "client", "case": CASE}
+    return CellClocks(**names, decided=1, outcomes=outcomes, others=(), goodputs=goodputs, busy=busy)
 
 
 GOOD, BAD, NONE = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.UNSUPPORTED
@@ -62,17 +72,16 @@ GOOD, BAD, NONE = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.UNSUPPORTED
 def test_chance_explains_outcomes_only_where_they_vary_within_a_clock(
     real: tuple[Outcome, ...], virtual: tuple[Outcome, ...], busy: dict[str, float], cause: str
 ) -> None:
-    cell = CellOutcomes(server="server", client="client", case=CASE, real=real, virtual=virtual, others=(), busy=busy)
-    assert cell.cause.startswith(cause)
+    assert cell_of(outcomes=(real, virtual), busy=busy).outcome_cause.startswith(cause)
 
 
 def test_every_iteration_of_a_cell_counts_even_when_only_one_run_has_it(tmp_path: Path) -> None:
     real = folder_of(tmp_path / "real", REAL, [BAD], [1.0])
     virtual = folder_of(tmp_path / "virtual", VIRTUAL, [GOOD, BAD, GOOD], [1.0, 1.0, 1.0])
     comparison = across_clocks(real, virtual)
-    [cell] = comparison.other_cells
-    assert (comparison.same, len(cell.real), len(cell.virtual), len(cell.others)) == (0, 1, 3, 1)
-    assert comparison.unexplained_outcomes() == []
+    [cell] = comparison.different
+    assert (len(cell.outcomes[0]), len(cell.outcomes[1]), len(cell.others)) == (1, 3, 1)
+    assert any("Cells: 0 with the same outcome in every iteration; 1 with" in text for text in sentences(comparison))
     assert any(
         "0 of 1 succeeded in real time, 2 of 3 succeeded in virtual time. chance" in text
         for text in sentences(comparison)
@@ -100,6 +109,6 @@ def test_two_runs_of_one_clock_are_refused(tmp_path: Path) -> None:
 def test_the_cause_of_a_difference(
     real: tuple[float, ...], virtual: tuple[float, ...], busy: dict[str, float], cause: str
 ) -> None:
-    cell = CellClocks(server="server", client="client", case=CASE, real=real, virtual=virtual, busy=busy)
-    assert cell.cause.startswith(cause)
-    assert bool(cell.cause) == bool(cause)
+    cell = cell_of(goodputs=(real, virtual), busy=busy)
+    assert cell.goodput_cause.startswith(cause)
+    assert bool(cell.goodput_cause) == bool(cause)
