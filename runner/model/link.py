@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, cast
 
-from runner.model.stack import BOXES, BesideRole, Box, Middlebox, Role
+from runner.model.stack import BOXES, BesideRole, Box, Middlebox, Role, same_fields
 from runner.units import format_count, format_data_rate, format_duration, format_size
 
 # Impairments of a link besides delay, queueing and random loss. The simulator's configuration has the same names, and
@@ -313,15 +313,8 @@ class RealLinkRecord:
 
     @classmethod
     def of(cls, link: RealLink) -> "RealLinkRecord":
-        return cls(
-            name=link.name,
-            client=link.client.name,
-            server=link.server.name if link.server else "",
-            provider=link.provider,
-            tariff=link.tariff,
-            udp_port=link.udp_port,
-            families=link.families,
-        )
+        ends = {"client": link.client.name, "server": link.server.name if link.server else ""}
+        return cls(**same_fields(cls, link) | ends)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -298,9 +298,9 @@ def moment(unix_s: float) -> str:
     return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def amount(number: int, noun: str, plural: str | None = None) -> str:
+def amount(number: int, noun: str) -> str:
     """`1 job`, `3 jobs`."""
-    return f"{number:,}{NO_BREAK}{noun if number == 1 else plural or noun + 's'}"
+    return f"{number:,}{NO_BREAK}{noun if number == 1 else noun + 's'}"
 
 
 def host_text(host: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from runner.compare.stats import Attempts
-from runner.model.result import BY_KEY, Outcome
+from runner.model.result import BY_KEY, Diagnosis, Outcome
 from runner.model.run import Kind
 from runner.model.stack import NO_VIA
 from runner.site.cells import Cell, amount, run_sentence
@@ -174,40 +174,31 @@ def mean_limits(results: Sequence[dict[str, float]]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Typical:
-    """One diagnosis code. `jobs`: the number of transfers with this diagnosis, out of `of` transfers. `cell`,
-    `iteration` and `sentence`: its first occurrence."""
+    """The transfers with one diagnosis: `jobs` out of `of` transfers, and the first of them with its `cell` and
+    `iteration`."""
 
-    code: str
+    first: Diagnosis
     jobs: int
     of: int
     cell: Cell
     iteration: int
-    sentence: str
-    section: str
 
 
 def typical(cells: Iterable[Cell]) -> list[Typical]:
     """Every diagnosis of these cells, the most frequent first."""
     jobs: Counter[str] = Counter()
-    first: dict[str, tuple[Cell, int, str, str]] = {}
+    first: dict[str, tuple[Cell, int, Diagnosis]] = {}
     of = 0
     for cell in cells:
         for result in cell.results:
             of += bool(result.limits or result.diagnoses)
             jobs.update(dict.fromkeys((diagnosis.code for diagnosis in result.diagnoses), 1))
             for diagnosis in result.diagnoses:
-                first.setdefault(diagnosis.code, (cell, result.iteration, diagnosis.sentence, diagnosis.section))
+                first.setdefault(diagnosis.code, (cell, result.iteration, diagnosis))
     return [
-        Typical(
-            code=code,
-            jobs=count,
-            of=of,
-            cell=first[code][0],
-            iteration=first[code][1],
-            sentence=first[code][2],
-            section=first[code][3],
-        )
+        Typical(first=diagnosis, jobs=count, of=of, cell=cell, iteration=iteration)
         for code, count in jobs.most_common()
+        for cell, iteration, diagnosis in (first[code],)
     ]
 
 

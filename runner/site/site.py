@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -179,7 +180,8 @@ class _Site:
         # Compute these values once here. Otherwise every process that draws pages would compute them again.
         view.prepare()
         entry, front = exports.entry(view), front_data(view)
-        paths = every(modules(view.run), lambda module: self._module(view, module.name), least=2)
+        named = [module.__name__ for module in modules(view.run)]
+        paths = every(named, lambda name: self._module(view, name), least=2)
         self.after.runs[folder.name] = {
             "inputs": inputs,
             "state": states[folder.name],
@@ -192,9 +194,8 @@ class _Site:
 
     def _module(self, view: RunView, name: str) -> list[str]:
         """Write the pages of one module and return their paths."""
-        (module,) = (page for page in modules(view.run) if page.name == name)
         pages = []
-        for page in module.pages(view):
+        for page in sys.modules[name].pages(view):
             path = f"{view.name}/{page.path}"
             if isinstance(page, Asset):
                 self.writer.file(path, page.content)

@@ -1,4 +1,4 @@
-"""The pages of a run. Every module of this package that has a function `pages(view)` adds its pages to the run. The
+"""The pages of a run. Every module of this package has a function `pages(view)`, which adds its pages to the run. The
 modules are found automatically; there is no list of them.
 
 Two constants of such a module are optional. `NAV` is its place in the navigation: (order, words, URL relative to the
@@ -8,13 +8,13 @@ middlebox). A page is a template of `web/templates` with its variables. An asset
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 from runner.model.run import ClientKind, Run
-from runner.site.view import RunView
 
 
 @dataclass(frozen=True)
@@ -37,25 +37,10 @@ class Asset:
 Pages = Iterator[Page | Asset]
 
 
-@dataclass(frozen=True)
-class Module:
-    """One module of this package. `needs`: its constant `NEEDS`; empty when every run has the pages of the module."""
-
-    name: str
-    pages: Callable[[RunView], Pages]
-    nav: tuple[int, str, str] | None
-    needs: str
-
-
 @lru_cache(maxsize=1)
-def _all() -> tuple[Module, ...]:
-    modules = []
-    for entry in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{entry.name}")
-        if hasattr(module, "pages"):
-            nav, needs = getattr(module, "NAV", None), getattr(module, "NEEDS", "")
-            modules.append(Module(entry.name, module.pages, nav, needs))
-    return tuple(sorted(modules, key=lambda module: (module.nav or (99, "", ""), module.name)))
+def _all() -> tuple[ModuleType, ...]:
+    modules = [importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
+    return tuple(sorted(modules, key=lambda module: (getattr(module, "NAV", (99, "", "")), module.__name__)))
 
 
 def has_stacks(run: Run) -> bool:
@@ -63,12 +48,12 @@ def has_stacks(run: Run) -> bool:
     return any(case.client is ClientKind.STACK for case in run.cases.values()) or not run.cases
 
 
-def modules(run: Run) -> tuple[Module, ...]:
+def modules(run: Run) -> tuple[ModuleType, ...]:
     """Every module with pages for this run, in the order of the navigation."""
     kinds = ("", *(["stacks"] if has_stacks(run) else []), *(["vias"] if any(run.vias) else []))
-    return tuple(module for module in _all() if module.needs in kinds)
+    return tuple(module for module in _all() if getattr(module, "NEEDS", "") in kinds)
 
 
 def navigation(run: Run) -> list[tuple[str, str]]:
     """Words and URL of each entry of the navigation. URLs are relative to the run's folder."""
-    return [(module.nav[1], module.nav[2]) for module in modules(run) if module.nav is not None]
+    return [module.NAV[1:] for module in modules(run) if hasattr(module, "NAV")]

@@ -148,7 +148,7 @@ def _reason(cells: Sequence[Cell]) -> str:
     """The largest limit of these transfers, and their most frequent diagnosis."""
     limits, typical = headlines.limits(cells), headlines.typical(cells)
     words = [f"{limit} {share:.0%}" for limit, share in list(limits.items())[:1]]
-    return ", ".join([*words, *(found.code for found in typical[:1])])
+    return ", ".join([*words, *(found.first.code for found in typical[:1])])
 
 
 def _row(view: RunView, name: str) -> dict[str, Any]:

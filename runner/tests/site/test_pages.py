@@ -210,7 +210,7 @@ def test_variants_stand_beside_their_stack(tmp_path: Path) -> None:
 
 def test_every_module_has_a_place_of_its_own(tmp_path: Path) -> None:
     for folder in (rare_run(tmp_path / "pairs"), vias_run(tmp_path / "paths")):
-        orders = [one.nav for one in modules(folder.run) if one.nav is not None]
+        orders = [one.NAV for one in modules(folder.run) if hasattr(one, "NAV")]
         assert len({order for order, _, _ in orders}) == len(orders)
         assert navigation(folder.run)[0] == ("Overview", "index.html")
     assert [words for words, _ in navigation(folder.run)] == ["Overview", "Middleboxes", "Downloads"]
