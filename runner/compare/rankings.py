@@ -32,7 +32,7 @@ from runner.compare.stats import (
 # Rankings of servers and clients, summaries of groups of cells, and the correlation of two measurements.
 
 _LEAST_ITERATIONS, _LEAST_OTHERS = 2, 2
-LEAST_RANKED_PAIRS = 16  # with fewer pairs, less than 95 % of the intervals contain ρ (lab.coverage)
+LEAST_RANKED_PAIRS = 16  # with fewer pairs, less than 95 % of the intervals contain ρ (simulated, 23 November 2026)
 _ROUNDING = 1e-12  # differences of logarithms below this value come from rounding
 
 

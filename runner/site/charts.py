@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from runner.model.link import LinkChange, LinkParameters, SegmentRecord
 from runner.paths import ROOT
-from runner.site.cells import step_of
+from runner.site.cells import moment, step_of
 from runner.site.series import Frames, Series, curve
 from runner.units import format_digits
 
@@ -140,8 +140,6 @@ def _ticks(span: tuple[float, float], axis: Axis, *, room: float) -> list[tuple[
     if axis.named:
         return [(at, text) for at, text in axis.named if span[0] <= at <= span[1]]
     if axis.dates:
-        from runner.site.cells import moment  # noqa: PLC0415 - words needs the cells, which need no chart
-
         count = max(2, int(room // 150))
         places = np.linspace(span[0], span[1], count) if span[1] > span[0] else [span[0]]
         return [(float(at), moment(float(at)).removesuffix(" UTC")[5:]) for at in places]
