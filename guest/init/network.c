@@ -1,4 +1,4 @@
-/* Makes network namespaces, the cables between them, addresses and routes, as runner/places/network.py does for lanes. */
+/* Makes network namespaces, the cables between them, addresses and routes, as runner/places/lane_job.py does for lanes. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

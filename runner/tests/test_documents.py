@@ -17,11 +17,12 @@ LINKED = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 GENERATED = ("web/site/", "web/static/plotly", "sim/truth.json")  # sim/truth.json is in the folder of each job
 OTHERS = {"runner/site/exports.py": {"web/" + "script.js"}}  # files of the public runner
 PLACEHOLDER = "NAME"
+SOURCES = (".md", ".py", ".c", ".h", ".cc", ".go", ".rs", ".java", ".sh", ".js", ".html", "Dockerfile")
 
 
 def documents() -> list[Path]:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    return [ROOT / name for name in listed if name.endswith((".md", ".py")) and (ROOT / name).is_file()]
+    return [ROOT / name for name in listed if name.endswith(SOURCES) and (ROOT / name).is_file()]
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.relative_to(ROOT).as_posix())
