@@ -1,6 +1,6 @@
 """The connections of a capture while it is read: keys, packet numbers, connection IDs, handshake."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -248,6 +248,8 @@ class Connection:
     initial_dcids: list[bytes] = field(default_factory=list)
     """Destination connection IDs from which Initial keys were derived, newest first."""
     retry_scids: set[bytes] = field(default_factory=set)
+    listed_versions: Sequence[int] = ()
+    """The versions of the last Version Negotiation packet, until the client begins again."""
     followed_retry: bytes = b""
     """The source connection ID of the Retry that the client followed."""
     server_initials: dict[bytes, set[bytes]] = field(default_factory=dict)
@@ -305,8 +307,13 @@ class Connection:
         self._initial_options.clear()
         self.initial_dcids.append(dcid)
 
+    def may_begin_again(self, version: int) -> bool:
+        """Whether an Initial packet of the client with this version can follow a Version Negotiation packet."""
+        return version in self.listed_versions and version != self.version
+
     def restart(self) -> None:
         """The client begins again with a new ClientHello, as after a Retry (RFC 9000 §17.2.5.2)."""
+        self.listed_versions = ()
         self.sides[CLIENT].crypto(INITIAL_SPACE).restart()
         self.kept = [message for message in self.kept if message.sender != CLIENT]
 
@@ -610,6 +617,7 @@ class Registry:
         self._transport_parameters(connection, CLIENT, hello.transport_parameters)
         if connection.client_random != hello.random:
             connection.client_random = hello.random
+            connection.sides[CLIENT].early = []
             session = self.sessions.get(hello.random, {})
             connection.use_session(session, connection.version or VERSION_1)
             self.news = True

@@ -94,13 +94,17 @@ class Negotiation:
         client's packet in swapped order (RFC 9000 §17.2.1)."""
         registry = self._registry
         orphan = registry.reverse(flow).orphan
+        side = registry.cids.get(header.dcid) or next(iter(flow.sides), None)
         if orphan is not None and (orphan.scid, orphan.dcid) == (header.dcid, header.scid):
             registry.reverse(flow).orphan = None
             self._tried.add(orphan.dcid)
             connection = registry.add_connection(flow, SERVER, int(self._times[packet.datagram]))
             connection.original_version, connection.odcid = orphan.version, orphan.dcid
-        if flow.sides and flow.sides[0].sender == SERVER:
-            self._rows.fill(packet.row, flow.sides[0].connection.number, SERVER, PacketType.VERSION_NEGOTIATION)
+            side = connection.sides[SERVER]
+        if side is not None and side.sender == SERVER:
+            side.connection.listed_versions = header.supported_versions or ()
+            registry.may_continue = True
+            self._rows.fill(packet.row, side.connection.number, SERVER, PacketType.VERSION_NEGOTIATION)
         self._rows.packets[packet.row, "decrypted"] = 1
 
     def _retry(self, packet: Packet, header: LongHeader, flow: FlowState) -> None:
@@ -669,7 +673,8 @@ class Decoder:
     def _attempt_long(self, packet: Packet, header: LongHeader, flow: FlowState) -> bool:
         space, registry = SPACE_OF[header.type], self.registry
         by_cid = registry.cids.get(header.dcid)
-        begins = header.type is PacketType.INITIAL and by_cid is None and len(header.dcid) >= _LEAST_FIRST_DCID
+        begins = header.type is PacketType.INITIAL and len(header.dcid) >= _LEAST_FIRST_DCID
+        begins = begins and (by_cid is None or by_cid.connection.may_begin_again(header.version))
         if begins and len(packet.failed) >= _STRANGERS:
             packet.needs_cid = True
             return self._first_initial(packet, header, flow)
@@ -720,11 +725,14 @@ class Decoder:
             flow.orphan = None
             connection.original_version = header.version if orphan is None else orphan.version
             connection.odcid = header.dcid if orphan is None else orphan.dcid
-        else:  # after a Retry the client sends its ClientHello again; a faulty client sends a different ClientHello
+        else:  # after a Retry, a faulty client sends a different ClientHello
             connection.restart()
-            connection.add_initial_dcid(header.dcid)
+            if header.dcid not in connection.initial_dcids:
+                connection.add_initial_dcid(header.dcid)
             if header.dcid in connection.retry_scids:
                 connection.followed_retry = header.dcid
+            if connection.sides[CLIENT] not in flow.sides:
+                self.registry.link(flow, connection.sides[CLIENT])
         client = connection.sides[CLIENT]
         self.registry.cids[header.dcid] = client
         self.registry.news = True
@@ -733,10 +741,14 @@ class Decoder:
 
     def _continued(self, header: LongHeader, flow: FlowState) -> Connection | None:
         """The connection that this first flight continues after a Retry or a Version Negotiation packet; None when
-        there is none."""
-        for side in flow.sides:
+        there is none. A connection is not continued when its server has also answered the first version."""
+        by_cid = self.registry.cids.get(header.dcid)
+        for side in flow.sides if by_cid is None else [by_cid, *flow.sides]:
             connection = side.connection
-            if side.sender == CLIENT and (header.dcid in connection.retry_scids or not connection.initial_dcids):
+            again = connection.may_begin_again(header.version) and not connection.server_initials
+            if side.sender == CLIENT and (
+                header.dcid in connection.retry_scids or not connection.initial_dcids or again
+            ):
                 return connection
         return None
 
