@@ -34,7 +34,7 @@ def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
         yield Finding(
             code="files-differ",
             requirement="The client saves every requested file to /downloads, unchanged.",
-            expected=f"{len(case.evidence.files)} files equal to those in /www",
+            expected=f"{format_count(len(case.evidence.files), 'file')} as in /www",
             actual="; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""),
             section="endpoint contract, Files",
         )

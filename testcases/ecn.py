@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from runner.model.result import Finding
 from runner.model.run import Kind
-from runner.units import KIB
+from runner.units import KIB, format_count
 from testcases import checks
 from testcases.base import Case, CaseEvidence, keyless, proven
 from testcases.links import MARKING
@@ -48,7 +48,7 @@ def marks_are_reported(case: CaseEvidence) -> Iterator[Finding]:
                 finding = Finding(
                     code="ce-not-reported",
                     requirement="An endpoint counts the packets that arrive with CE, and reports them.",
-                    expected=f"an ECN-CE count above 0, for {own.received.ce} packets that arrived with CE",
+                    expected=f"an ECN-CE count above 0, for {format_count(own.received.ce, 'packet')} with CE",
                     actual=f"0, and {own.reported.ect} as ECT",
                     role=role,
                     section="RFC 9000 §13.4.1",

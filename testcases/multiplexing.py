@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from runner.model.result import Finding
 from runner.model.run import Kind
+from runner.units import format_count
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
@@ -36,8 +37,8 @@ def streams_were_refilled(case: CaseEvidence) -> Iterator[Finding]:
             finding = Finding(
                 code="streams-not-refilled",
                 requirement="The server raises the limit by MAX_STREAMS as streams close.",
-                expected=f"a limit above {first}, as {len(case.case.file_sizes)} requests need",
-                actual=f"{last}, for {len(connection.request_streams)} requests",
+                expected=f"a limit above {first}, for {format_count(len(case.case.file_sizes), 'request')}",
+                actual=f"{last}, for {format_count(len(connection.request_streams), 'request')}",
                 role="server",
                 section="RFC 9000 §4.6",
             )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from runner.model.result import Finding
 from runner.model.run import Kind
 from runner.model.stack import HTTP09
+from runner.units import format_count
 from testcases import checks
 from testcases.base import Case, CaseEvidence, proven
 from testcases.links import DEFAULT
@@ -26,8 +27,8 @@ def early_data_can_be_judged(case: CaseEvidence) -> Iterator[Finding]:
             code="early-data-unread",
             requirement="A verdict needs packets that can be decrypted.",
             expected="CLIENT_EARLY_TRAFFIC_SECRET in a key log",
-            actual=f"{unread} 0-RTT packets that no secret decrypts; the other packets prove 0-RTT for only {early} of "
-            f"{remaining} requests",
+            actual=f"{format_count(unread, '0-RTT packet')} that no secret decrypts; the others prove 0-RTT for only "
+            f"{early} of {remaining} requests",
         )
         yield proven(finding, *(connection.landmarks.early_data for connection in case.facts.connections))
 
@@ -50,7 +51,7 @@ def requests_went_early(case: CaseEvidence) -> Iterator[Finding]:
         finding = Finding(
             code="not-early",
             requirement="The client sends the requests of its second connection in 0-RTT packets.",
-            expected=f"more than half of {remaining} requests",
+            expected=f"more than half of {format_count(remaining, 'request')}",
             actual=f"{early}",
             role="client",
             section="RFC 9001 §4.6.1",

@@ -31,7 +31,7 @@ from runner.decode.columns import Integers, Trace, integers, named, words
 from runner.decode.http3 import DynamicTable, QpackError
 from runner.decode.tables import decode_capture
 from runner.model.stack import Role
-from runner.units import MIB
+from runner.units import MIB, format_count
 
 PASSED, FAILED, NOTE, ERROR, INAPPLICABLE, UNSUPPORTED = (
     "passed",
@@ -43,7 +43,6 @@ PASSED, FAILED, NOTE, ERROR, INAPPLICABLE, UNSUPPORTED = (
 )
 """The verdicts. inapplicable: `needs` of the flight is not true for this endpoint. unsupported: exit code 127."""
 _ORDER = (FAILED, NOTE, ERROR, PASSED, INAPPLICABLE, UNSUPPORTED)
-_FRAMES = {"connection_close": False, "application_close": True}  # name → whether the code is the application's
 _PACKETS = {"initial": "an Initial packet", "handshake": "a Handshake packet", "1rtt": "a 1-RTT packet"}
 _GRACE_NS = 100_000_000  # packets that were on the way when a flight arrived
 _BATCH_NS = 10_000_000  # packets that were made before a close, and are sent with it
@@ -82,7 +81,7 @@ class FloodCost:
         """The numbers, for people."""
         memory = " → ".join(f"{each / MIB:.0f}" for each in (self.before, *self.after))
         cpu = "" if self.cpu_s is None else f"; CPU {self.cpu_s:.2f} s"
-        flood = f"{self.datagrams} datagrams, {self.sent / 1000:.0f} kB"
+        flood = f"{format_count(self.datagrams, 'datagram')}, {self.sent / 1000:.0f} kB"
         return f"memory {memory} MiB, at most {self.most / MIB:.0f} MiB{cpu}; {flood}"
 
     @property
@@ -294,7 +293,9 @@ class _Judgement:
             self.sent.append(found[0])
             self.arrived = max(self.arrived, found[1])
         if self.flight.times and self.sent and (came := len(self._came())) < self.line["count"]:
-            return f"of {self.line['count']} datagrams of the flight, the capture of the endpoint has {came}"
+            return (
+                f"the capture of the endpoint has {came} of the flight's {format_count(self.line['count'], 'datagram')}"
+            )
         if not self.sent:
             trouble = self.line.get("trouble") or "the connection did not get that far"
             return f"the state of the flight was not reached: {trouble}"

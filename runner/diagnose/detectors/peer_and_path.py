@@ -13,7 +13,7 @@ from runner.diagnose.transfer_view import EVIDENCE, View
 from runner.model.result import Diagnosis, Limit, Pattern
 from runner.trace.handshake import CE
 from runner.trace.recording import APPLICATION
-from runner.units import format_data_rate, format_duration, format_size
+from runner.units import format_count, format_data_rate, format_duration, format_size
 
 # Detector: the client's flow control held the server back (RFC 9000 §4.1).
 
@@ -136,7 +136,7 @@ def detect_ecn(course: Course) -> Iterator[Diagnosis]:
     if facts.client_ecn.reported.ce == 0:
         yield Diagnosis(
             code="ecn-not-reported",
-            sentence=f"{received.ce} packets reached the client with CE, but its ACKs report none.",
+            sentence=f"{format_count(received.ce, 'packet')} with CE reached the client, but its ACKs report none.",
             start=view.first_byte,
             end=view.last_byte,
             packets=_marked(view),
@@ -254,8 +254,8 @@ def detect_outage(course: Course) -> Iterator[Diagnosis]:
     dropped = len(view.outage.swallowed) if view.truth is None else view.truth.forward.dropped_outage
     yield Diagnosis(
         code="outage",
-        sentence=f"The path carried nothing for {format_duration(end - begin)} and lost {dropped} packets of the "
-        f"server{after}.",
+        sentence=f"The path carried nothing for {format_duration(end - begin)} and lost "
+        f"{format_count(dropped, 'packet')} of the server{after}.",
         start=begin,
         end=min(over, view.last_byte),
         share=sum(span.end - span.start for span in spans) / course.duration,
@@ -304,7 +304,7 @@ def _handovers(view: View) -> Iterator[Diagnosis]:
     lost = int(np.isin(server, times).sum())
     yield Diagnosis(
         code="handover",
-        sentence=f"{len(heads)} handover{'s' if len(heads) > 1 else ''} (at {named}{more} s) lost {lost} packets of "
+        sentence=f"{format_count(len(heads), 'handover')} (at {named}{more} s) lost {format_count(lost, 'packet')} of "
         f"the server and {len(times) - lost} of the client.",
         start=float(times[0]),
         end=float(times[-1]),
@@ -398,8 +398,8 @@ def detect_path_mtu(course: Course) -> Iterator[Diagnosis]:
         )
         yield Diagnosis(
             code="mtu-black-hole",
-            sentence=f"From {hole.start:.2f} s on the path dropped {view.truth.forward.dropped_mtu} packets of the "
-            f"server that were too large; {after}.",
+            sentence=f"From {hole.start:.2f} s on the path dropped "
+            f"{format_count(view.truth.forward.dropped_mtu, 'packet')} of the server, too large for it; {after}.",
             start=hole.start,
             end=max(hole.start, min(hole.over, view.last_byte)),
             packets=view.numbers(hole.swallowed),
@@ -437,8 +437,8 @@ def detect_retransmitted_tail(course: Course) -> Iterator[Diagnosis]:
     packets = np.unique(view.sent.packet[late])
     yield Diagnosis(
         code="retransmitted-tail",
-        sentence=f"The transfer ended {format_duration(tail)} later than necessary: after all data had been sent, "
-        f"{len(packets)} more packets with data were sent.",
+        sentence=f"The transfer ended {format_duration(tail)} later than necessary: all data had been sent, "
+        f"but {format_count(len(packets), 'packet')} with data followed.",
         start=whole,
         end=view.last_byte,
         share=tail / course.duration,

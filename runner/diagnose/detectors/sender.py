@@ -12,7 +12,7 @@ from runner.diagnose.path import Floats, least_around
 from runner.diagnose.transfer_view import View
 from runner.model.result import Diagnosis, Limit, Pattern, Span
 from runner.trace.recording import Bools, Ints
-from runner.units import format_data_rate, format_duration, format_size
+from runner.units import format_count, format_data_rate, format_duration, format_size
 
 # Detector: no pacing (RFC 9002 §7.7). The server sends faster than the bottleneck, then rests until the next RTT.
 
@@ -359,7 +359,7 @@ def detect_packet_numbers(course: Course) -> Iterator[Diagnosis]:
         numbers: list[int] = number[wrong][:20].tolist()
         yield Diagnosis(
             code="packet-numbers",
-            sentence=f"{int(wrong.sum())} packets of the {name} have numbers below earlier numbers of the {name}"
+            sentence=f"The {name} sent {format_count(int(wrong.sum()), 'packet')} with numbers below its earlier ones"
             + (f"; {reused} of these numbers belong to other packets, too." if reused else "."),
             start=float(time.min()),
             end=float(time.max()),
@@ -392,8 +392,8 @@ def detect_out_of_order(course: Course) -> Iterator[Diagnosis]:
     time = view.seconds(view.sent.time_ns[rows])
     yield Diagnosis(
         code="out-of-order",
-        sentence=f"{len(rows)} frames with {format_size(int(view.sent.new[rows].sum()))} of new data were sent after "
-        "data that follows them in the stream.",
+        sentence=f"The server sent {format_count(len(rows), 'frame')} with "
+        f"{format_size(int(view.sent.new[rows].sum()))} of new data after data that follows in the stream.",
         start=float(time.min()),
         end=float(time.max()),
         share=share,
@@ -417,7 +417,7 @@ def detect_application_idle(course: Course) -> Iterator[Diagnosis]:
     if share < _APPLICATION_IDLE_LEAST_SHARE or idle < _LEAST_SECONDS:
         return
     emptied = int(course.slices.supply.emptied.sum())
-    again = f"; its buffer ran empty {emptied} times" if emptied else ""
+    again = f"; its buffer ran empty {format_count(emptied, 'time')}" if emptied else ""
     longest = max(spans, key=lambda span: span.end - span.start)
     yield Diagnosis(
         code="application-idle",
