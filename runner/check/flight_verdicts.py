@@ -225,8 +225,11 @@ class _Packets:
             self.records.setdefault(frame[header:], (number, time_ns))
             source, target = (int.from_bytes(frame[header - at : header - at + 2]) for at in (8, 6))
             self.datagrams[number] = source, target, max(len(frame) - header, 0), time_ns
-        self.odcids = self.trace.connections["odcid"].to_pylist()
         packets = self.trace.packets
+        odcids = zip(self.trace.connections["odcid"].to_pylist(), range(self.trace.connections.num_rows), strict=True)
+        dcids = zip(packets["dcid"].to_pylist(), packets["connection"].to_pylist(), strict=True)
+        # A client that begins again after Version Negotiation can have another destination. The first use counts.
+        self.connections = dict(reversed([*odcids, *dcids]))
         self.kinds, self.kind_names = words(packets["type"])
         self.record_of = integers(self.trace.datagrams["record"])[integers(packets["datagram"])]
         self.times = integers(self.trace.datagrams["time_ns"])[integers(packets["datagram"])]
@@ -258,10 +261,10 @@ class _Judgement:
             return self._ending(ERROR, "the flight was not sent", f"its row has a mistake: {mistake}")
         if not self.line.get("applies", True):
             return self._ending(INAPPLICABLE, "the flight was not sent", f"not true for it: {self.flight.needs}")
-        odcid = bytes.fromhex(self.line["odcid"])
-        if odcid not in self.packets.odcids:
+        connection = self.packets.connections.get(bytes.fromhex(self.line["odcid"]))
+        if connection is None:
             return self._ending(ERROR, "no connection", "the connection is not in the capture")
-        self.connection = self.packets.odcids.index(odcid)
+        self.connection = connection
         if missing := self._arrival():
             return self._ending(ERROR, "the flight was not sent", missing)
         if self.line.get("alive") is False:

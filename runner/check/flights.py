@@ -83,7 +83,7 @@ _MOST_TIMES = 2000  # datagrams of a flood take a millisecond each, and all of t
 LEVELS = ("MUST", "SHOULD", "MAY")
 
 _STATES = ("first", "initial-sent", "initial", "handshake", "complete", "confirmed", "answered")
-_CASES = ("handshake", "http3", "retry", "zerortt")
+_CASES = ("handshake", "http3", "retry", "versionnegotiation", "zerortt")
 _MESSAGES = ("client_hello", "server_hello", "encrypted_extensions", "certificate", "certificate_verify", "finished")
 _SWITCHES = {
     "alone",

@@ -18,6 +18,7 @@ from aioquic.h3.events import HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import HandshakeCompleted, ProtocolNegotiated, QuicEvent, StreamDataReceived
+from aioquic.quic.packet import encode_quic_version_negotiation
 
 from runner.check.flight_verdicts import FlightResult, Sample, judge_flights
 from runner.check.flights import LIST, load_flights
@@ -40,7 +41,11 @@ _STEP = 0.001  # seconds from one endpoint to the other
 _LONGEST = 12.0
 _STOP = 2.0
 ADDRESS = ("10.0.0.2", 40000)
+_UNKNOWN = 0x1A2A3A4A
+_VERSIONS: dict[str, Any] = {"original_version": _UNKNOWN, "supported_versions": [_UNKNOWN, 1]}
+_OPTIONS = {"versionnegotiation": _VERSIONS}  # those that a client needs for a case
 _FILES = certificates().files()
+_IDENTITY = _peer.Identity(_FILES["cert.pem"], _FILES["priv.key"])
 
 Lose = Callable[[bytes], bool]
 Take = Callable[[dict[bytes, Any], bytes], Any]
@@ -148,12 +153,12 @@ def meet(
     row, secrets, tickets, client = ROWS[name], list[str](), dict[bytes, Any](), role is Role.CLIENT
     records = [_record(-60.0, earlier, from_client=True)] if earlier else []
     alpn = "h3" if row.get("case") == "http3" else "hq-interop"
-    identity = _peer.Identity(_FILES["cert.pem"], _FILES["priv.key"])
+    options |= _OPTIONS.get(row.get("case", ""), {})
 
     def exchange(flight: dict[str, Any], now: float, **others: Any) -> tuple[Any, Tested, float]:
         """A connection from `now` on: the peer, aioquic, and the time of its end."""
         peer = _peer.Peer(
-            flight, is_client=not client, alpn=alpn, now=now, patience=0.25, identity=identity, content=b"content",
+            flight, is_client=not client, alpn=alpn, now=now, patience=0.25, identity=_IDENTITY, content=b"content",
             target="/file", key_log=secrets.append, **others,
         )  # fmt: skip
         tested = Tested(role, alpn, folder, peer.odcid, connection, tickets, take, now, **options)
@@ -163,7 +168,7 @@ def meet(
             if client or tested.quic._network_paths:
                 for data, to in tested.quic.datagrams_to_send(now):
                     records.append(_record(now, data, from_client=client, port=ADDRESS[1] if client else to[1]))
-                    peer.receive(data, now + _STEP)
+                    _deliver(data, peer, tested, now + _STEP, records)
             moved, peer.outbox = peer.outbox, []
             now += _STEP
             for data, elsewhere in moved:
@@ -203,6 +208,18 @@ def meet(
     (folder / "keys.log").write_text("".join(secrets))
     capture = write_pcap(folder / "end.pcap", records)
     return judge_flights([FLIGHTS[name]], role, log=log, capture=capture, key_logs=[folder / "keys.log"], usage=usage)
+
+
+def _deliver(data: bytes, peer: Any, tested: Tested, now: float, records: list[Record]) -> None:
+    """Give a datagram to the peer. One of an unknown version is answered by Version Negotiation, as the peer's image
+    does."""
+    if not data[0] & 0x80 or int.from_bytes(data[1:5]) != _UNKNOWN:
+        peer.receive(data, now)
+        return
+    dcid, rest = data[6 : 6 + data[5]], data[6 + data[5] :]
+    answer = encode_quic_version_negotiation(dcid, rest[1 : 1 + rest[0]], [1])
+    records.append(_record(now, answer, from_client=False))
+    tested.quic.receive_datagram(answer, ADDRESS, now)
 
 
 def _record(now: float, data: bytes, *, from_client: bool, port: int = ADDRESS[1]) -> Record:

@@ -1,5 +1,6 @@
 """The hostile peer against aioquic in memory: flights arrive as they were meant, and verdicts follow from packets."""
 
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from aioquic._crypto import CryptoError
 from aioquic.h3.connection import H3Connection
 from aioquic.quic.connection import QuicConnection, QuicConnectionError, QuicConnectionState
 from aioquic.quic.crypto import CryptoPair
-from aioquic.quic.packet import QuicVersionInformation
+from aioquic.quic.packet import QuicHeader, QuicVersionInformation
 from rich.console import Console
 
 from runner.check.flight_verdicts import (
@@ -711,6 +712,49 @@ def test_a_server_that_takes_a_client_hello_twice_fails(tmp_path: Path) -> None:
     assert (once.verdict, once.seen) == (PASSED, "the packet was dropped, and the connection continued"), once
     twice = _one(meet("early-data-replayed", Role.SERVER, tmp_path))
     assert twice.verdict == FAILED and twice.accepted, twice
+
+
+class _Wary(QuicConnection):
+    """Compares the available versions of the server with the Version Negotiation packet that it followed."""
+
+    def _parse_transport_parameters(self, data: bytes, from_session_ticket: bool = False) -> None:
+        super()._parse_transport_parameters(data, from_session_ticket)
+        information = self._remote_version_information
+        if self._version_negotiated_incompatible and information and not information.available_versions:
+            raise QuicConnectionError(error_code=0x11, frame_type=6, reason_phrase="no available version")
+
+
+def test_a_client_that_follows_a_forged_version_negotiation_fails(tmp_path: Path) -> None:
+    """aioquic 1.7.2 parses the available versions, and compares them with nothing."""
+    name = "version-information-empty-after-negotiation"
+    result = _one(meet(name, Role.CLIENT, tmp_path))
+    assert result.verdict == FAILED and result.accepted, result
+    right = _one(meet(name, Role.CLIENT, tmp_path, connection=_Wary))
+    assert (right.verdict, right.code) == (PASSED, "VERSION_NEGOTIATION_ERROR"), right
+
+
+class _Anew(QuicConnection):
+    """Begins again with another destination, as quic-go does."""
+
+    def _receive_version_negotiation_packet(self, header: QuicHeader, now: float) -> None:
+        if not self._version_negotiated_incompatible:
+            self._peer_cid.cid = self._original_destination_connection_id = os.urandom(8)
+        super()._receive_version_negotiation_packet(header, now)
+
+
+class _Gullible(QuicConnection):
+    """Follows each Version Negotiation packet."""
+
+    def _receive_version_negotiation_packet(self, header: QuicHeader, now: float) -> None:
+        self._version_negotiated_incompatible = False
+        super()._receive_version_negotiation_packet(header, now)
+
+
+def test_a_client_follows_one_version_negotiation(tmp_path: Path) -> None:
+    name = "negotiation-after-negotiation"
+    right = _one(meet(name, Role.CLIENT, tmp_path, connection=_Anew))
+    assert (right.verdict, right.seen) == (PASSED, "the connection continued"), right
+    assert _one(meet(name, Role.CLIENT, tmp_path, connection=_Gullible)).verdict == FAILED
 
 
 class _Comparing(QuicConnection):
