@@ -228,8 +228,8 @@ class _Packets:
         packets = self.trace.packets
         odcids = zip(self.trace.connections["odcid"].to_pylist(), range(self.trace.connections.num_rows), strict=True)
         dcids = zip(packets["dcid"].to_pylist(), packets["connection"].to_pylist(), strict=True)
-        # A client that begins again after Version Negotiation can have another destination. The first use counts.
-        self.connections = dict(reversed([*odcids, *dcids]))
+        # After Version Negotiation, a client can begin again with another destination, or with the same.
+        self.connections = dict([*dcids, *odcids])
         self.kinds, self.kind_names = words(packets["type"])
         self.record_of = integers(self.trace.datagrams["record"])[integers(packets["datagram"])]
         self.times = integers(self.trace.datagrams["time_ns"])[integers(packets["datagram"])]

@@ -249,7 +249,7 @@ class Connection:
     """Destination connection IDs from which Initial keys were derived, newest first."""
     retry_scids: set[bytes] = field(default_factory=set)
     listed_versions: Sequence[int] = ()
-    """The versions of the last Version Negotiation packet, until the client begins again."""
+    """The versions of the last Version Negotiation packet."""
     followed_retry: bytes = b""
     """The source connection ID of the Retry that the client followed."""
     server_initials: dict[bytes, set[bytes]] = field(default_factory=dict)
@@ -308,12 +308,12 @@ class Connection:
         self.initial_dcids.append(dcid)
 
     def may_begin_again(self, version: int) -> bool:
-        """Whether an Initial packet of the client with this version can follow a Version Negotiation packet."""
+        """Whether the client follows a Version Negotiation packet when it sends an Initial packet of this version. Then
+        it begins another connection (RFC 9368 §2.4), which can have the same connection IDs."""
         return version in self.listed_versions and version != self.version
 
     def restart(self) -> None:
         """The client begins again with a new ClientHello, as after a Retry (RFC 9000 §17.2.5.2)."""
-        self.listed_versions = ()
         self.sides[CLIENT].crypto(INITIAL_SPACE).restart()
         self.kept = [message for message in self.kept if message.sender != CLIENT]
 
@@ -617,7 +617,6 @@ class Registry:
         self._transport_parameters(connection, CLIENT, hello.transport_parameters)
         if connection.client_random != hello.random:
             connection.client_random = hello.random
-            connection.sides[CLIENT].early = []
             session = self.sessions.get(hello.random, {})
             connection.use_session(session, connection.version or VERSION_1)
             self.news = True

@@ -103,7 +103,6 @@ class Negotiation:
             side = connection.sides[SERVER]
         if side is not None and side.sender == SERVER:
             side.connection.listed_versions = header.supported_versions or ()
-            registry.may_continue = True
             self._rows.fill(packet.row, side.connection.number, SERVER, PacketType.VERSION_NEGOTIATION)
         self._rows.packets[packet.row, "decrypted"] = 1
 
@@ -725,14 +724,11 @@ class Decoder:
             flow.orphan = None
             connection.original_version = header.version if orphan is None else orphan.version
             connection.odcid = header.dcid if orphan is None else orphan.dcid
-        else:  # after a Retry, a faulty client sends a different ClientHello
+        else:  # after a Retry the client sends its ClientHello again; a faulty client sends a different ClientHello
             connection.restart()
-            if header.dcid not in connection.initial_dcids:
-                connection.add_initial_dcid(header.dcid)
+            connection.add_initial_dcid(header.dcid)
             if header.dcid in connection.retry_scids:
                 connection.followed_retry = header.dcid
-            if connection.sides[CLIENT] not in flow.sides:
-                self.registry.link(flow, connection.sides[CLIENT])
         client = connection.sides[CLIENT]
         self.registry.cids[header.dcid] = client
         self.registry.news = True
@@ -741,14 +737,10 @@ class Decoder:
 
     def _continued(self, header: LongHeader, flow: FlowState) -> Connection | None:
         """The connection that this first flight continues after a Retry or a Version Negotiation packet; None when
-        there is none. A connection is not continued when its server has also answered the first version."""
-        by_cid = self.registry.cids.get(header.dcid)
-        for side in flow.sides if by_cid is None else [by_cid, *flow.sides]:
+        there is none."""
+        for side in flow.sides:
             connection = side.connection
-            again = connection.may_begin_again(header.version) and not connection.server_initials
-            if side.sender == CLIENT and (
-                header.dcid in connection.retry_scids or not connection.initial_dcids or again
-            ):
+            if side.sender == CLIENT and (header.dcid in connection.retry_scids or not connection.initial_dcids):
                 return connection
         return None
 
