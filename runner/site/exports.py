@@ -143,13 +143,18 @@ def cell_rows(view: RunView) -> list[Row]:
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:
-    """The rows as CSV with a header; an unknown value is empty."""
+    """The rows as CSV with a header; an unknown value is empty. An apostrophe begins each text that a spreadsheet would
+    take for a formula: an endpoint may have written it."""
     file = io.StringIO(newline="")
     if rows:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(rows[0])
-        writer.writerows([row[name] for name in rows[0]] for row in rows)
+        writer.writerows([_no_formula(row[name]) for name in rows[0]] for row in rows)
     return file.getvalue().encode("utf-8", "replace")
+
+
+def _no_formula(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def _whole(value: object) -> object:

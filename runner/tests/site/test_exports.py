@@ -94,6 +94,11 @@ def test_without_rows_a_table_is_empty() -> None:
     assert as_csv([]) == b""
 
 
+def test_a_spreadsheet_takes_no_text_of_an_endpoint_for_a_formula() -> None:
+    rows: list[dict[str, object]] = [{"finding": '=HYPERLINK("evil")', "shift": -1.5}, {"finding": "@sum", "shift": 2}]
+    assert as_csv(rows).decode().splitlines() == ["finding,shift", '"\'=HYPERLINK(""evil"")",-1.5', "'@sum,2"]
+
+
 def test_the_feed_has_an_entry_per_run_and_what_changed(site: Path) -> None:
     feed = ElementTree.parse(site / "atom.xml").getroot()
     entries = feed.findall(f"{ATOM}entry")
