@@ -87,10 +87,10 @@ class EngineSocket:
         return paths + [f"volumes/{entry['Name']}?force=1" for entry in volumes]
 
 
-def watch(engine: EngineSocket, lease: float) -> None:
+def watch(engine: EngineSocket, lease: float, more_time: float = MORE_TIME) -> None:
     """Return when the runner is dead."""
     while select.select([0], [], [], lease)[0] or (
-        engine.ask("GET", "_ping")[0] and select.select([0], [], [], MORE_TIME)[0]
+        engine.ask("GET", "_ping")[0] and select.select([0], [], [], more_time)[0]
     ):
         if not os.read(0, 4096):
             return
