@@ -330,7 +330,7 @@ def compare_(
     ):
         if path is not None:
             try:
-                path.write_text(text, encoding="utf-8")
+                path.write_bytes(text.encode("utf-8", "replace"))  # a stranger's run may have halves of surrogate pairs
             except OSError as error:
                 raise UsageError(f"{path} can't be written: {error.strerror}.") from error
     out.print(report.renderable(comparison, everything=everything))

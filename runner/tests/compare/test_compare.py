@@ -19,6 +19,7 @@ from runner.model.run import CaseRecord, Job, Kind, Run
 from runner.store.runs import RunFolder
 from runner.tests.program import bentpipe
 from runner.tests.records import directed
+from runner.tests.test_hostile_folders import rewrite
 
 Fill = Callable[[Job, Result], Result]
 RANDOM = np.random.default_rng(11)
@@ -290,6 +291,7 @@ def test_the_reports_agree(tmp_path: Path) -> None:
 def test_the_command_has_exit_codes_and_files(tmp_path: Path) -> None:
     folder(tmp_path / "a", same)
     folder(tmp_path / "bb", slower("kwik", 0.8))
+    rewrite(tmp_path / "bb/run.json", lambda document: document["implementations"]["kwik"].update(version="\udc80"))
     files = ("--json", str(tmp_path / "c.json"), "--markdown", str(tmp_path / "c.md"))
     worse = bentpipe("compare", str(tmp_path / "a"), str(tmp_path / "bb"), *files)
     assert worse.returncode == 1, worse.stderr
