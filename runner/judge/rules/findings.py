@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from runner.decode.columns import CLIENT, SERVER, Trace
-from runner.judge.rules import handshake_rules, http3_rules, packet_rules, path_rules, stream_rules
+from runner.judge.rules import handshake_rules, http3_rules, key_rules, packet_rules, path_rules, stream_rules
 from runner.judge.rules.rule_table import BY_ID
 from runner.judge.rules.side import Broken, Capture, Side
 from runner.model.result import Finding
@@ -19,7 +19,7 @@ DETECTORS = (
     *path_rules.ID_DETECTORS,
     *handshake_rules.HELLO_DETECTORS,
     *handshake_rules.BEGINNING_DETECTORS,
-    *handshake_rules.KEY_DETECTORS,
+    *key_rules.KEY_DETECTORS,
     *path_rules.ROUTE_DETECTORS,
     *http3_rules.HTTP3_DETECTORS,
 )
