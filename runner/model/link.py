@@ -93,6 +93,9 @@ class Dama(_InUnits):
             raise ValueError("a terminal without cra, rbdc and vbdc would never send: give it one of them")
 
 
+MOST_CHANGES = 200_000  # of a direction in one job: 100 a second for half an hour
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinkImpairments(_InUnits):
     """Impairments of one direction. Fractions are fractions of the UDP packets. `()`, 0 and None switch an impairment
@@ -142,12 +145,16 @@ class LinkImpairments(_InUnits):
         return replace(self, changes_start=round(Random(seed).uniform(0.0, self.changes_period), 6))
 
     def unrolled(self, seconds: float) -> "LinkImpairments":
-        """The same impairments with `changes` that happen once: those of the first `seconds` after the first packet."""
+        """The same impairments with `changes` that happen once: those of the first `seconds` after the first packet, at
+        most MOST_CHANGES of them."""
         start, period = self.changes_start or 0.0, self.changes_period
         if not start and not period:
             return self
         unrolled: list[LinkChange] = []
-        for turn in range(-1 if period else 0, int((start + seconds) / period) + 1 if period else 1):
+        # The turn whose last change holds at the first packet. A stranger's file may have any numbers.
+        first = int(min(start / period, 1e15)) - 1 if period else 0
+        last = int(min((start + seconds) / period, 1e15)) if period else 0
+        for turn in range(first, min(last, first + MOST_CHANGES // max(1, len(self.changes))) + 1):
             for change in self.changes:
                 time = change.time + turn * period - start
                 if time <= 0:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from runner.cli.group import main
 from runner.errors import UsageError
-from runner.model.link import LinkChange, LinkImpairments, LinkRecord, Topology
+from runner.model.link import MOST_CHANGES, LinkChange, LinkImpairments, LinkRecord, Topology
 from runner.places.lane_job import link_documents
 from runner.plan import link_traces as importers
 from runner.plan.link_traces import opportunities, read_mahimahi, read_trace, write_trace
@@ -207,6 +207,12 @@ def test_the_seed_chooses_where_a_looped_trace_begins_and_the_job_meets_what_is_
     assert "changes_period" not in way and way["changes"][0][0] == 0.0
     assert way["changes"][-1][0] > job.timeout and len(way["changes"]) > 100 * job.timeout
     assert way["changes"][1][3:] == [0.0, False]
+
+
+def test_the_changes_of_a_strangers_link_are_bounded() -> None:
+    """A stored link may repeat its changes each microsecond, from a late moment on."""
+    hasty = replace(_LOOPED, changes=_LOOPED.changes[:1], changes_period=1e-6, changes_start=1e6)
+    assert len(hasty.unrolled(1e9).changes) <= MOST_CHANGES + 2
 
 
 def test_a_record_with_changes_survives_the_store_and_older_records_are_read(tmp_path: Path) -> None:
