@@ -62,7 +62,7 @@ def test_a_killed_runner_leaves_no_guests_and_no_folders(client: docker.DockerCl
 
 def test_a_guest_whose_container_is_killed_died(client: docker.DockerClient, tmp_path: Path, ask: Ask) -> None:
     with GuestHost.open(RUN, SETTING, lanes=1, scratch=tmp_path) as host, ThreadPoolExecutor(1) as pool:
-        running = pool.submit(host.run, ask(client="hang", timeout=1e6))
+        running = pool.submit(host.run, ask(client="poll-clock", timeout=1e6))
         guest_of(client).kill()
         with pytest.raises(LaneError) as caught:
             running.result(timeout=60)
@@ -73,7 +73,7 @@ def test_a_job_that_runs_when_the_run_is_stopped_is_no_failure(
     client: docker.DockerClient, tmp_path: Path, ask: Ask
 ) -> None:
     with GuestHost.open(RUN, SETTING, lanes=1, scratch=tmp_path) as host, ThreadPoolExecutor(1) as pool:
-        running = pool.submit(host.run, ask(client="hang", timeout=1e6))
+        running = pool.submit(host.run, ask(client="poll-clock", timeout=1e6))
         guest_of(client)
         host.stop()
         for job in (running, pool.submit(host.run, ask(name="next"))):
