@@ -172,13 +172,13 @@ class LinkImpairments(_InUnits):
             to_bad, to_good = self.gilbert_elliott
             yield f"loss in bursts (Gilbert-Elliott {to_bad:g}, {to_good:g})"
         if self.corruption:
-            yield f"{self.corruption:.0%} corrupted"
+            yield f"{100 * self.corruption:g} % corrupted"
         if self.burst:
             yield f"at most {self.burst} in a row"
         if self.jitter:
             yield f"jitter {self.jitter * 1e3:g} ms"
         if self.reorder:
-            yield f"{self.reorder:.0%} held back by {self.reorder_delay * 1e3:g} ms"
+            yield f"{100 * self.reorder:g} % held back by {self.reorder_delay * 1e3:g} ms"
         if self.mark_packets:
             yield f"CE from {self.mark_packets} waiting packets"
         if self.changes:

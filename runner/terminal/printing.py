@@ -435,7 +435,7 @@ def _short_link(link: LinkParameters) -> str:
     if link.is_real:
         return f"{format_data_rate(link.data_rate)} advertised, real: --link"
     loss = [f"loss {100 * link.loss:g} %"] if link.loss else []
-    values = [format_data_rate(link.data_rate), format_duration(link.delay), f"{link.queue_packets}"]
+    values = [format_data_rate(link.data_rate), format_duration(link.delay), f"queue {link.queue_packets:,}"]
     return ", ".join([*values, *loss, *link.impairments.sentences()])
 
 
