@@ -92,6 +92,9 @@ def build(options: JobOptions, names: tuple[str, ...], pull: bool) -> None:
             setup.prepare(chosen, assume_yes=options.yes, extra_cas=options.extra_cas, console=err)
     except SetupError as error:
         failure = error
+    except KeyboardInterrupt:
+        err.print("Stopped. The same command goes on after the last image, and the last step of one, that is complete.")
+        raise
     tags = [stack.image for stack in chosen] if pull else [image.tag for image in images.images_of(chosen)]
     if sizes := images.sizes(tags):  # also when some images failed
         out.print(_size_table(sizes, pulled=pull))

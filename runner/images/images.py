@@ -217,12 +217,13 @@ def image_ids(client: docker.DockerClient, tags: Iterable[str]) -> dict[str, str
     return ids
 
 
-def absent(stacks: Iterable[Implementation]) -> dict[str, str]:
+def absent(stacks: Iterable[Implementation], options: str = "") -> dict[str, str]:
     """A sentence for each stack whose published image is missing, by name of the stack. Starts no engine. When no
-    engine runs, every image counts as missing. Raises SilentEngineError."""
+    engine runs, every image counts as missing. `options`: what the command of the sentence needs to know these stacks.
+    Raises SilentEngineError."""
     published = [stack for stack in stacks if stack.build is None]
     here = sizes(stack.image for stack in published) or {}
-    return {stack.name: _not_pulled(stack) for stack in published if stack.image not in here}
+    return {stack.name: _not_pulled(stack, options) for stack in published if stack.image not in here}
 
 
 def sizes(tags: Iterable[str]) -> dict[str, int] | None:
@@ -251,9 +252,10 @@ def require_published(client: docker.DockerClient, stacks: Iterable[Implementati
     return published
 
 
-def _not_pulled(stack: Implementation) -> str:
+def _not_pulled(stack: Implementation, options: str = "") -> str:
     note = f" {stack.note}" if stack.withdrawn else ""
-    return f"The image of {stack.name} ({stack.image}) is not pulled: run `./bentpipe build --pull {stack.name}`.{note}"
+    command = f"./bentpipe build --pull {stack.name}{options}"
+    return f"The image of {stack.name} ({stack.image}) is not pulled: run `{command}`.{note}"
 
 
 def other_machine(client: docker.DockerClient, tag: str, image: Held) -> str:

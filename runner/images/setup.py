@@ -194,7 +194,10 @@ def root_file_systems(driver: str, folder: Path, mounts: str) -> Check:
 
 
 def disk(name: str, folder: Path, needed: int) -> Check:
-    """Check that `needed` bytes are free on the disk of `folder`."""
+    """Check that `needed` bytes are free on the disk of `folder`, and that this user may write there."""
+    if not os.access(folder, os.W_OK):
+        fix = "Make it writable for this user: another owner, other rights, or another mount."
+        return Check(name=name, ok=False, what=f"{folder} can't be written", fix=fix)
     free = shutil.disk_usage(folder).free
     fix = f"Free {format_size(needed)} there (`docker image prune` removes unused images)."
     return Check(name=name, ok=free >= needed, what=f"{format_size(free)} free in {folder}", fix=fix)

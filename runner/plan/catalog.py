@@ -5,6 +5,7 @@ import json
 import math
 import pkgutil
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -451,7 +452,7 @@ def load_present(path: Path, archives: Path | None = None, replacements: Iterabl
     saved = None if archives is None else SavedImages.open(archives)
     stacks = catalog.implementations.values()
     absent = (
-        images.absent(stacks)
+        images.absent(stacks, "" if path == IMPLEMENTATIONS else f" --implementations {shlex.quote(str(path))}")
         if saved is None
         else {stack.name: saved.missing(stack.image) for stack in stacks if stack.image not in saved}
     )
