@@ -219,7 +219,8 @@ def image_ids(client: docker.DockerClient, tags: Iterable[str]) -> dict[str, str
 
 def absent(stacks: Iterable[Implementation], options: str = "") -> dict[str, str]:
     """A sentence for each stack whose published image is missing, by name of the stack. Starts no engine. When no
-    engine runs, every image counts as missing. `options`: what the command of the sentence needs to know these stacks.
+    engine runs, every image counts as missing. `options`: options of bentpipe that tell it these stacks, with a space
+    at their end.
     Raises SilentEngineError."""
     published = [stack for stack in stacks if stack.build is None]
     here = sizes(stack.image for stack in published) or {}
@@ -254,7 +255,7 @@ def require_published(client: docker.DockerClient, stacks: Iterable[Implementati
 
 def _not_pulled(stack: Implementation, options: str = "") -> str:
     note = f" {stack.note}" if stack.withdrawn else ""
-    command = f"./bentpipe build --pull {stack.name}{options}"
+    command = f"./bentpipe {options}build --pull {stack.name}"
     return f"The image of {stack.name} ({stack.image}) is not pulled: run `{command}`.{note}"
 
 

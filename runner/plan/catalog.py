@@ -452,7 +452,7 @@ def load_present(path: Path, archives: Path | None = None, replacements: Iterabl
     saved = None if archives is None else SavedImages.open(archives)
     stacks = catalog.implementations.values()
     absent = (
-        images.absent(stacks, "" if path == IMPLEMENTATIONS else f" --implementations {shlex.quote(str(path))}")
+        images.absent(stacks, "" if path == IMPLEMENTATIONS else f"--implementations {shlex.quote(str(path))} ")
         if saved is None
         else {stack.name: saved.missing(stack.image) for stack in stacks if stack.image not in saved}
     )
