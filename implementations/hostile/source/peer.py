@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice, pairwise
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +20,7 @@ from aioquic.buffer import Buffer, BufferReadError
 from aioquic.quic.crypto import CryptoError
 from aioquic.quic.packet import QuicPacketType, pull_quic_header
 from connection import OPAQUE_PARAMETERS, PARAMETERS, Assembly, Identity, Space, update_keys
+from sealing import acknowledge, seal
 from vocabulary import EARLY, HANDSHAKE, INITIAL, ONE_RTT, Packet, Raw, Series, Wait
 
 _TYPES = {
@@ -28,7 +29,6 @@ _TYPES = {
     QuicPacketType.HANDSHAKE: HANDSHAKE,
     QuicPacketType.ONE_RTT: ONE_RTT,
 }
-_BITS = {INITIAL: 0xC0, EARLY: 0xD0, HANDSHAKE: 0xE0, ONE_RTT: 0x40}
 _EPOCHS = {
     tls.Epoch.INITIAL: INITIAL,
     tls.Epoch.ZERO_RTT: EARLY,
@@ -147,7 +147,6 @@ class Peer:
         self.learned = False  # whether `theirs` are known
         self.turns = 0  # parts of the flight that were sent
         self.sealed: list[dict[str, Any]] = []  # spaces and numbers of the packets of the last datagram
-        self._sealed: list[dict[str, Any]] = []
         self.new_tokens: list[bytes] = []
         self.ids: list[bytes] = []  # connection IDs that the other endpoint issued with NEW_CONNECTION_ID
         self.new_tickets: list[tls.SessionTicket] = []
@@ -772,66 +771,21 @@ class Peer:
         """Send one datagram of these packets. Datagrams with an Initial packet are padded (RFC 9000 §14.1)."""
         padded = any(isinstance(part, Packet) and part.space == INITIAL for part in parts)
         padded &= not self.flight.get("small")
-        data = b""
-        for number, part in enumerate(parts):
+        usual = {"dcid": self.dcid, "scid": self.scid, "version": self.version}
+        usual["token"] = self.token if self.is_client else b""
+        data, self.sealed = b"", []
+        for part in parts:
             if isinstance(part, Raw):
                 data += part.data
                 continue
-            last = number == len(parts) - 1
-            data += self._seal(part, at_least=_ROOM - len(data) if padded and last else 0)
+            at_least = _ROOM - len(data) if padded and part is parts[-1] else 0
+            packet, number = seal(part, self.spaces, usual, at_least=at_least)
+            data += packet
+            self.sealed.append({"space": _SPACES[part.space], "number": number})
         elsewhere = any(isinstance(part, Raw) and part.elsewhere for part in parts)
         elsewhere |= any(isinstance(part, Packet) and part.changes.get("elsewhere") for part in parts)
         self.outbox.append((data, elsewhere))
         self._emitted[elsewhere] += 1
-        self._sealed, self.sealed = [], self._sealed
-
-    def _seal(self, packet: Packet, *, at_least: int) -> bytes:
-        change, space = packet.changes, self.spaces[packet.space]
-        numbers = self.spaces[ONE_RTT] if packet.space == EARLY else space
-        number = change.get("number", numbers.number)
-        self._sealed.append({"space": _SPACES[packet.space], "number": number})
-        numbers.number = max(numbers.number, number + 1) if number < 1 << 30 else numbers.number + 1
-        size = change.get("number_size", 2)
-        payload, is_long = packet.payload, packet.space != ONE_RTT
-        keys = (
-            copy.copy(space.keys.send) if change.get("forged") else space.keys.send
-        )  # a forged update changes no keys
-        for _ in range(change.get("update", 0)):
-            space.old = keys.aead, keys.key_phase
-            update_keys(keys)
-        first = _BITS[packet.space] & (0xFF if change.get("fixed", 1) else 0xBF) | size - 1
-        first |= change.get("reserved", 0) << (2 if is_long else 3)
-        if not is_long:
-            first |= (space.old[1] if change.get("old") and space.old else keys.key_phase) << 2
-        dcid, scid = change.get("dcid", self.dcid), change.get("scid", self.scid)
-
-        def head(length: int) -> bytes:
-            if not is_long:
-                return bytes([first]) + dcid
-            version = change.get("version", self.version).to_bytes(4)
-            text = bytes([first]) + version + bytes([len(dcid)]) + dcid + bytes([len(scid)]) + scid
-            if packet.space == INITIAL:
-                text += words.block(change.get("token", self.token if self.is_client else b""))
-            return text + words.varint(length + change.get("longer", 0), 2)
-
-        missing = max(at_least - len(head(0)) - size - len(payload) - 16, 4 - size - len(payload), 0)
-        payload += bytes(missing if payload else 0)
-        plain = head(size + len(payload) + 16) + (number & (1 << 8 * size) - 1).to_bytes(size)
-        if not payload:  # aioquic seals no empty payload; the sample for header protection needs its bytes
-            return self._seal_nothing(keys, plain, number)
-        if change.get("old") and space.old:
-            sealed = keys.hp.apply(plain, space.old[0].encrypt(payload, plain, number))
-        else:
-            sealed = keys.encrypt_packet(plain, payload, number)
-        return sealed[:-1] + bytes([sealed[-1] ^ 1]) if change.get("forged") else sealed
-
-    def _seal_nothing(self, keys: Any, plain: bytes, number: int) -> bytes:
-        """A packet without any frame. Its number has 4 bytes, so that the tag is long enough for the sample."""
-        size = (plain[0] & 3) + 1
-        plain = bytes([plain[0] | 3]) + plain[1:-size] + number.to_bytes(4)
-        if plain[0] & 0x80:
-            plain = plain[:-6] + words.varint(20, 2) + plain[-4:]
-        return bytes(keys.hp.apply(plain, keys.aead.encrypt(b"", plain, number)))
 
     def flush(self, now: float, *, hold: bool = False) -> None:
         """Send what waits. `hold`: nothing of the handshake space, which waits for the end of the flight."""
@@ -850,7 +804,7 @@ class Peer:
                 space = self.spaces[name]
                 if not space.keys.send.is_valid() or (held and name == HANDSHAKE):
                     continue
-                payload, frames = self._ack_of(space), []
+                payload, frames = acknowledge(space), []
                 while space.queue and len(payload) + len(space.queue[0]) <= room:
                     frames.append(space.queue.pop(0))
                     payload += frames[-1]
@@ -867,22 +821,6 @@ class Peer:
             begun = self.token or "retry_token" not in self.flight
             if alters and begun and any(part.space != ONE_RTT and 0x06 in part.payload for part in parts):
                 self._log(now, before)
-
-    def _ack_of(self, space: Space) -> bytes:
-        if not space.owes_ack:
-            return b""
-        space.owes_ack = False
-        numbers = sorted(space.received, reverse=True)
-        ranges: list[list[int]] = []
-        for number in numbers:
-            if ranges and ranges[-1][0] == number + 1:
-                ranges[-1][0] = number
-            else:
-                ranges.append([number, number])
-        rest: list[int] = []
-        for (low, _), (next_low, next_high) in pairwise(ranges):
-            rest += [low - next_high - 2, next_high - next_low]
-        return words.ack(ranges[0][1], ranges[0][1] - ranges[0][0], *rest[:40])
 
     def timer(self) -> float:
         """The time at which `elapse` has work. It is never in the past after `elapse`: the caller would use a core."""
