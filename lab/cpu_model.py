@@ -32,7 +32,7 @@ from runner.model.stack import Role
 from runner.plan import jobs
 from runner.plan.jobs import CpuModel, host_cpu
 from runner.plan.options import MEASURED, MatrixOptions
-from runner.store.runs import RunFolder, load_evidence, run_path
+from runner.store.runs import NamedRuns, RunFolder, load_evidence, run_path
 
 STACKS = ("quinn", "quic-go", "aioquic")
 LINK = "rate=50M/50M,delay=10ms,queue=1bdp"
@@ -125,8 +125,9 @@ def _trap(guests: RunFolder) -> float:
 
 
 def _run(options: MatrixOptions, out: Console) -> RunFolder:
-    run_matrix(options, out=out, err=Console(stderr=True))
-    return RunFolder.open(run_path(options.name))
+    runs = NamedRuns.open(options.name)
+    run_matrix(options, runs, out=out, err=Console(stderr=True))
+    return RunFolder.open(runs.path)
 
 
 def main() -> None:

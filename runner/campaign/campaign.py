@@ -46,7 +46,7 @@ from runner.plan.choice import choose
 from runner.plan.jobs import FIRST_CASE, handshake_of, prevented, without_run
 from runner.plan.options import MatrixOptions
 from runner.store import runs
-from runner.store.runs import RunFolder, load_evidence, opened, run_path
+from runner.store.runs import NamedRuns, RunFolder, load_evidence, opened
 from runner.terminal.printing import RunWatch, markdown_matrix, print_matrix
 from runner.units import MIB, format_count, format_size
 from testcases.base import Case
@@ -742,12 +742,11 @@ def _sentence(difference: Difference | None) -> str:
 # The stages of `run` in their order: set-up, plan, probe, lanes, loop.
 
 
-def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Job, JobVerdict]:
-    """Run the selected jobs that have no result yet. Returns all verdicts of the selection, also of earlier calls."""
+def run_matrix(options: MatrixOptions, runs: NamedRuns, *, out: Console, err: Console) -> dict[Job, JobVerdict]:
+    """Run the selected jobs that have no result yet. `runs`: what the options name. Returns all verdicts of the
+    selection, also of earlier calls."""
     say = partial(out.print, soft_wrap=True, markup=False)
-    path = run_path(options.name)
-    stored = RunFolder.stored(path)
-    source = None if options.reuse is None else RunFolder.open(run_path(options.reuse))
+    stored, source = runs.stored, runs.source
     clock = plan.chosen_clock(options.clock, stored)
     charge = plan.charge_of_run(clock, options.cpu_model, stored)
     plan.refuse_contradictions(options, clock)
@@ -769,7 +768,7 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
     place.width(options.lanes)
     load = "" if selection.real else plan.busy(clock)
     new_run = plan.new_run(
-        path,
+        runs.path,
         selection,
         clock=clock,
         cpu_charge=charge,
@@ -790,10 +789,10 @@ def run_matrix(options: MatrixOptions, *, out: Console, err: Console) -> dict[Jo
         saved=catalog.saved,
     )
     new_run = replace(images.recorded_in(new_run), started_unix_s=time.time())
-    with opened(path, new_run, stored=stored, seed=options.seed, widens=options.selects) as (folder, jobs):
+    with opened(runs.path, new_run, stored=stored, seed=options.seed, widens=options.selects) as (folder, jobs):
         if source is not None:
             reused = take_over(folder, source)
-            say(f"{reused} results of {options.reuse} are taken over, because nothing changed for them.")
+            say(f"{reused} results of {runs.source_name} are taken over, because nothing changed for them.")
         verdicts = folder.verdicts()
         todo = plan.remaining(jobs, verdicts, frozenset(map(Outcome, options.retry)))
         say(plan.announcement(folder, jobs, todo, options.keep_captures))

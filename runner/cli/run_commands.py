@@ -27,7 +27,7 @@ from runner.plan import jobs
 from runner.plan.catalog import load_present
 from runner.plan.choice import choose, split
 from runner.plan.options import AUTO, SELECTION, CheckOptions, JobOptions, MatrixOptions, StackOptions
-from runner.store.runs import RunFolder, guest_pace, own_logs, run_path
+from runner.store.runs import NamedRuns, RunFolder, guest_pace, own_logs, run_path
 from runner.terminal import printing
 from runner.units import format_count, format_duration, format_size
 
@@ -131,7 +131,8 @@ def run(options: MatrixOptions) -> None:
     results: list[JobVerdict] = []
     repeated = repetitions(options)
     for repetition in repeated:
-        results += run_matrix(repetition, out=out, err=err).values()
+        runs = NamedRuns.open(repetition.name, repetition.reuse)
+        results += run_matrix(repetition, runs, out=out, err=err).values()
     if len(repeated) > 1:
         from runner.cli.read_commands import between_sentences
 
@@ -145,8 +146,8 @@ def run(options: MatrixOptions) -> None:
 def _run_twice(options: MatrixOptions) -> bool:
     """Run everything twice with the same seed. True when all packets are the same."""
     options = replace(options, name=options.name or run_path(None).name, keep_captures="all")
-    path = run_path(options.name)
-    if jobs.chosen_clock(options.clock, RunFolder.stored(path)) == REAL:
+    runs = NamedRuns.open(options.name, options.reuse)
+    if jobs.chosen_clock(options.clock, runs.stored) == REAL:
         raise UsageError("--repeat-check: packets repeat only in virtual time; add --clock virtual.")
     if options.repeat_runs is not None:
         raise UsageError(
@@ -154,10 +155,12 @@ def _run_twice(options: MatrixOptions) -> bool:
         )
     from runner.campaign import campaign
 
-    campaign.run_matrix(options, out=out, err=err)
-    first = RunFolder.open(path)
-    campaign.run_matrix(campaign.again(options, first.run), out=out, err=err)
-    comparisons = list(campaign.compare_packets(first, RunFolder.open(run_path(f"{options.name}-again"))))
+    campaign.run_matrix(options, runs, out=out, err=err)
+    first = RunFolder.open(runs.path)
+    second = campaign.again(options, first.run)
+    runs = NamedRuns.open(second.name, second.reuse)
+    campaign.run_matrix(second, runs, out=out, err=err)
+    comparisons = list(campaign.compare_packets(first, RunFolder.open(runs.path)))
     for sentence in campaign.sentences(comparisons):
         out.print(sentence, markup=False)
     return all(comparison.same is not False for comparison in comparisons)
@@ -241,7 +244,8 @@ def demo(options: MatrixOptions) -> None:
         iterations=1,
         keep_captures="all",
     )
-    results = run_matrix(options, out=out, err=err)
-    page = draw_site([RunFolder.open(run_path(options.name))], SITE)
+    runs = NamedRuns.open(options.name)
+    results = run_matrix(options, runs, out=out, err=err)
+    page = draw_site([RunFolder.open(runs.path)], SITE)
     good = sum(result.outcome is Outcome.SUCCEEDED for result in results.values())
     out.print(f"\n{good} of {len(results)} jobs succeeded. The matrix: {page} (or: ./bentpipe serve)", markup=False)

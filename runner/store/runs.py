@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -793,6 +793,24 @@ def run_path(name: str | None) -> Path:
     if name is None:
         return LOGS / datetime.now().strftime("%Y-%m-%dT%H%M%S")
     return Path(name) if "/" in name or Path(name).is_dir() else LOGS / name
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedRuns:
+    """The runs that a call names. `path`: the folder of the run to begin, resume or extend. `stored`: this run as it is
+    now; None when there is none yet. `source`: the run whose results are reused, and its name in the call."""
+
+    path: Path
+    stored: RunFolder | None
+    source: RunFolder | None = None
+    source_name: str = ""
+
+    @classmethod
+    def open(cls, name: str | None, reuse: str | None = None) -> "NamedRuns":
+        """Open the runs of `--run` and `--reuse`. Raises UsageError as `RunFolder.stored` and `RunFolder.open` do."""
+        path = run_path(name)
+        stored, source = RunFolder.stored(path), None if reuse is None else RunFolder.open(run_path(reuse))
+        return cls(path=path, stored=stored, source=source, source_name=reuse or "")
 
 
 def stored_result(name: str | Path) -> tuple[RunFolder, Result]:

@@ -13,7 +13,7 @@ from runner.model.result import Outcome, Result
 from runner.model.run import Job
 from runner.model.stack import Box
 from runner.plan.options import MatrixOptions
-from runner.store.runs import RunFolder, load_evidence, save_evidence
+from runner.store.runs import NamedRuns, RunFolder, load_evidence, save_evidence
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]  # missing images are built
 
@@ -27,11 +27,10 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     path = tmp_path_factory.mktemp("vias") / "night"
     loads = _options(path, vias=("none,plain,wireguard",), cases=("download",), sizes=("20000",), links=("leo",))
     # On a host that is busy with other tests the numbers may be spoiled; how the packets went is not.
-    run_matrix(loads, out=Console(quiet=True), err=Console(quiet=True))
+    run_matrix(loads, NamedRuns.open(loads.name), out=Console(quiet=True), err=Console(quiet=True))
     stacks = {"servers": ("quic-go",), "clients": ("quinn",), "cases": ("handshake",), "links": ("sat",)}
-    run_matrix(
-        _options(path, vias=("none,plain,wireguard",), **stacks), out=Console(quiet=True), err=Console(quiet=True)
-    )
+    options = _options(path, vias=("none,plain,wireguard",), **stacks)
+    run_matrix(options, NamedRuns.open(options.name), out=Console(quiet=True), err=Console(quiet=True))
     return RunFolder.open(path)
 
 

@@ -12,7 +12,7 @@ from runner.model.result import Outcome, Result
 from runner.model.run import Job
 from runner.model.stack import BesideRole
 from runner.plan.options import MatrixOptions
-from runner.store.runs import RunFolder, load_evidence
+from runner.store.runs import NamedRuns, RunFolder, load_evidence
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         seed=5,
         yes=True,
     )
-    run_matrix(options, out=Console(quiet=True), err=Console(quiet=True))
+    run_matrix(options, NamedRuns.open(options.name), out=Console(quiet=True), err=Console(quiet=True))
     return RunFolder.open(path)
 
 
