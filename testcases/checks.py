@@ -21,7 +21,7 @@ def version_text(version: int | None) -> str:
 @reads()
 def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
     """The client saved exactly the requested files, byte for byte (docs/contract.md, Files). The judge finds from the
-    packets which endpoint is at fault for a file that differs (`runner/judge/culprit.py`)."""
+    packets which endpoint is at fault for a file that differs (`runner/judge/judges.py`)."""
     wrong = []
     for file in case.evidence.files:
         if file.received is None:

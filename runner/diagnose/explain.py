@@ -15,8 +15,7 @@ from runner.diagnose.transfer_view import View
 from runner.model.facts import TraceFacts
 from runner.model.link import SegmentRecord
 from runner.model.result import Diagnosis, LinkTruth, Sample, Span
-from runner.trace.measure import rtt_samples
-from runner.trace.plots import CongestionWindow, congestion_window
+from runner.trace.measure import CongestionWindow, congestion_window, rtt_samples
 from runner.trace.recording import Ints
 from runner.trace.streams import Transfer
 

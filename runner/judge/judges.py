@@ -1,11 +1,11 @@
-"""Judges one job. The topology and the case decide what is judged."""
+"""Judges one job, and decides whose fault a failure is. The topology and the case decide what is judged."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from runner.decode.capture import embed_secrets
+from runner.inputs.inputs import ServedFile
 from runner.judge.crossing import judge_crossing
-from runner.judge.culprit import accepted_certificates, attributed
 from runner.judge.execution import (
     broken_link,
     deaf_endpoint,
@@ -35,14 +35,538 @@ from runner.judge.loads import judge_load, judge_sharing
 from runner.judge.public import public_verdict
 from runner.judge.readback import applied_lines, readings
 from runner.judge.rules.rule_table import BY_ID, Where
-from runner.model.facts import UnreadPackets
-from runner.model.result import Artifacts, Evidence, Finding, Outcome, Result
+from runner.model.facts import (
+    Close,
+    ConnectionFacts,
+    PacketPlace,
+    Request,
+    ServerCertificate,
+    StreamFacts,
+    UnreadPackets,
+)
+from runner.model.result import Artifacts, Evidence, FileRecord, Finding, Outcome, Result
 from runner.model.run import CaseRecord, ClientKind, Job
 from runner.model.stack import OVER_TCP, Role
 from runner.store import runs
 from runner.trace.measure import from_headers
-from testcases.base import EVERY_CASE, UNDECIDED, Case, CaseEvidence, Check, is_keyless, reads_of
-from testcases.checks import COMMON, NOTES, OPEN
+from runner.units import format_count, format_name
+from testcases.base import EVERY_CASE, UNDECIDED, Case, CaseEvidence, Check, is_keyless, proven, reads_of
+from testcases.checks import COMMON, NOTES, OPEN, is_clean
+
+# Whose fault a failed job is. The endpoint that notices a broken rule and ends the connection is a witness, and not the
+# culprit.
+#
+# Each finding about the end of a job (a close, a time-out, an exit code, a missing file) is observed at one endpoint.
+# The role at fault is decided in this order:
+#
+# 1. The peer broke a rule before an endpoint closed the connection, reset a stream, or left a handshake unanswered: the
+#    first such violation is the cause, and a violation that fits the error code goes before others.
+# 2. The content of the files: the server sent something else, or the client saved something else.
+# 3. The endpoint that ended the transfer early without reporting an error of its peer, or that fell silent although it
+#    had to send the next packet.
+# 4. Otherwise nobody is at fault: the job has failed, and its findings name no role.
+
+_FILES = "files-differ"
+_CLIENT_ENDS = ("client-exit", "timeout")
+_OBSERVED = (*_CLIENT_ENDS, "closed-with-error", "client-hello-unanswered", _FILES)
+"""Codes of findings about the end of a job. The endpoint that shows it may be a witness."""
+_LEFT_OUT = frozenset(
+    {
+        *("early-data-refused", "no-control-stream", "no-ecn-counts", "no-key-update", "not-early", "not-resumed"),
+        *("path-challenge-unanswered", "path-not-challenged", "streams-not-refilled"),
+    }
+)
+"""Codes of findings about what an endpoint did not do. They say nothing after a close with an error, which comes before
+its time."""
+_UNKNOWN = "the packets do not show whose fault it is"
+_PEER = {"client": "server", "server": "client"}
+_INTERNAL, _REFUSED, _H3_INTERNAL = 0x01, 0x02, 0x102  # RFC 9000 §20.1, RFC 9114 §8.1
+_LEAST_PATIENCE, _RTTS, _ACK_DELAY = 0.25, 3, 0.025  # seconds, and multiples of RTT and max_ack_delay
+
+# Error code of a CONNECTION_CLOSE (RFC 9000 §20.1, RFC 9368 §8) → the beginnings of the ids of rules whose violation
+# causes this error.
+_ANSWERED: dict[int, tuple[str, ...]] = {
+    0x03: ("rfc9000-4.1-stream-limit", "rfc9000-4.1-connection-limit", "rfc9000-19.8-stream-offset"),
+    0x04: ("rfc9000-4.6-too-many-streams", "rfc9000-19.14-"),
+    0x05: (
+        *("rfc9000-19.4-", "rfc9000-19.5-", "rfc9000-19.8-stream-not", "rfc9000-19.8-stream-rec", "rfc9000-19.10-"),
+        "rfc9000-19.13-",
+    ),
+    0x06: ("rfc9000-4.5-",),
+    0x07: (
+        *(
+            "rfc9000-12.4-",
+            "rfc9000-19.3.1-",
+            "rfc9000-19.6-",
+            "rfc9000-19.7-token-empty",
+            "rfc9000-19.8-stream-offset",
+        ),
+        *("rfc9000-19.11-", "rfc9000-19.14-", "rfc9000-19.15-"),
+    ),
+    0x08: ("rfc9000-7.3-", "rfc9000-7.4-", "rfc9000-18-", "rfc9000-18.2-"),
+    0x09: ("rfc9000-5.1.1-too-many-ids",),
+    0x0A: (
+        *("rfc9000-8.2.2-response-unasked", "rfc9000-12.4-", "rfc9000-12.5-", "rfc9000-13.1-"),
+        *("rfc9000-17.2-reserved-", "rfc9000-17.3.1-reserved-", "rfc9000-19.7-token-from-client", "rfc9000-19.15-"),
+        *("rfc9000-19.16-", "rfc9000-19.20-", "rfc9001-4.6.1-", "rfc9001-8.3-", "rfc9001-8.4-"),
+    ),
+    0x0B: ("rfc9000-8.1.3-", "rfc9000-17.2.5.3-", "rfc9369-5-"),
+    0x0E: ("rfc9001-6.1-update-", "rfc9001-6.2-ack-", "rfc9001-6.4-"),
+    0x11: ("rfc9368-",),
+    **dict.fromkeys(
+        range(0x100, 0x200),
+        ("rfc8446-", "rfc9001-4", "rfc9001-8", "rfc9001-6-", "rfc9000-7.4-", "rfc9000-18"),
+    ),
+}
+# TLS alerts (RFC 8446 §6.2) as error codes of QUIC (RFC 9001 §4.8).
+_WRONG_CERTIFICATE = "certificate-wrong"
+_DECRYPT_ERROR, _EXPIRED = 0x100 + 51, 0x100 + 45
+_ABOUT_CERTIFICATES = frozenset((*range(0x100 + 42, 0x100 + 47), 0x100 + 48))
+_NO_FAULT_OF_THE_PEER = frozenset((_INTERNAL, _REFUSED, 0x100 + 80, 0x100 + 90))  # internal_error, user_canceled
+_HTTP3 = ("rfc9114-", "rfc9204-")
+# Rules whose violation a peer can't notice, or only ignores. They explain a close only when its code fits.
+_TOLERATED = (
+    *(
+        "rfc9000-5.1.2-",
+        "rfc9000-5.2",
+        "rfc9000-6.1-",
+        "rfc9000-8-",
+        "rfc9000-8.1-",
+        "rfc9000-8.1.3-",
+        "rfc9000-8.2.1-",
+    ),
+    *("rfc9000-9", "rfc9000-10", "rfc9000-12.2-", "rfc9000-12.3-number-not", "rfc9000-13.2", "rfc9000-13.4"),
+    *("rfc9000-17.1-", "rfc9000-17.2.5.3-hello", "rfc9000-18.2-datagram", "rfc9000-19.3.2-", "rfc9001-4.1.2-"),
+    *("rfc9001-4.9", "rfc9001-6.1-no-key-update", "rfc9002-", "rfc9114-6.2-too-few"),
+)
+
+_FALSE_ACK = "rfc9000-13.1-ack-of-unreceived"  # a server does not repeat data that its client acknowledged
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fault:
+    """Why the client did not receive a file. `role`: the endpoint at fault; empty when the packets do not show it."""
+
+    role: str = ""
+    why: str = _UNKNOWN
+    places: tuple[PacketPlace | None, ...] = ()
+    unfinished: bool = False
+    """True when the answer was not complete. A client that is stopped then may also lose files that were complete."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _End:
+    """An act of an endpoint that ended a connection, or a response, before its time. `code`: of a close with an error;
+    None when it reports no error of the peer, or one that the peer did not make."""
+
+    role: str
+    time: float
+    act: str
+    place: PacketPlace | None
+    code: int | None = None
+    application: bool = False
+
+
+def attributed(
+    findings: tuple[Finding, ...], violations: tuple[Finding, ...], context: CaseEvidence, *, readable: bool
+) -> tuple[Finding, ...]:
+    """The findings of a failed job with the roles at fault, and the violations that caused the failure; causes come
+    first. `readable`: all packets that the case needs could be read."""
+    if not any(finding.code in _OBSERVED for finding in findings):
+        return findings
+    causes = _provocations(findings, violations, context)
+    culprits = {cause.role for cause in causes}
+    findings = tuple(
+        _with_file_fault(finding, context, culprits, readable=readable) if finding.code == _FILES else finding
+        for finding in findings
+    )
+    ended = any(end.code is not None for connection in context.facts.connections for end in _ends(connection, context))
+    excused = _LEFT_OUT if ended else frozenset[str]()
+    if not culprits:
+        own = (*_OBSERVED[:-1], *excused)
+        culprits = {finding.role for finding in findings if finding.role and finding.code not in own}
+        culprits |= {role for finding in findings if (role := _own_end(finding, context, culprits, readable=readable))}
+    known = [finding for finding in findings if finding not in causes]
+    cleared = [
+        replace(finding, role="")
+        if finding.code in excused or (finding.code in _OBSERVED and finding.role not in culprits)
+        else finding
+        for finding in known
+    ]
+    if len(known) > 1:  # a missing file alone says nothing new about a job that failed otherwise
+        cleared = [finding for finding in cleared if finding.code != _FILES or finding.role]
+    return tuple(sorted((*causes, *cleared), key=lambda finding: not finding.role))
+
+
+# The peer's violations
+
+
+def _provocations(
+    findings: tuple[Finding, ...], violations: tuple[Finding, ...], context: CaseEvidence
+) -> tuple[Finding, ...]:
+    """The violations that made the other endpoint end a connection. The first such end decides."""
+    breaches = [*violations, *_wrong_certificates(context)]
+    breaches += [each for each in findings if each.code not in (*_OBSERVED, *_LEFT_OUT) and each.times]
+    ends = [end for connection in context.facts.connections for end in _ends(connection, context)]
+    client = context.evidence.client
+    if not ends and client.exit_code and not client.stopped_by_us:
+        ends.append(_End(role="client", time=float("inf"), act="ended", place=None))
+    for connection in context.facts.connections:
+        answered = connection.landmarks.server_hello is not None and connection.handshake_completed_by_client
+        if not answered and not connection.closes:
+            ends += [_End(role=role, time=float("inf"), act="discarded packets", place=None) for role in _PEER]
+    for end in sorted(ends, key=lambda end: end.time):
+        before = [
+            breach
+            for breach in breaches
+            if breach.role == _PEER[end.role] and min(breach.times, default=end.time) <= end.time
+        ]
+        before.sort(key=lambda breach: min(breach.times, default=end.time))
+        fitting = tuple(breach for breach in before if breach.code.startswith(_causes_of(end)))
+        noticed = tuple(breach for breach in before if not breach.code.startswith(_TOLERATED))
+        if fitting or noticed:
+            return fitting or noticed[:1]
+    lacking = any(not _is_whole(stream) for each in context.facts.connections for stream in each.request_streams)
+    if not lacking or any(end.role == "server" for end in ends):
+        return ()
+    return tuple(breach for breach in breaches if breach.role == "client" and breach.code.startswith(_FALSE_ACK))
+
+
+def _causes_of(end: _End) -> tuple[str, ...]:
+    """The beginnings of the codes of findings that fit the error code of a close."""
+    if end.code is None:
+        return ()
+    if end.application:
+        return _HTTP3
+    certificates = (_WRONG_CERTIFICATE,) if end.code in _ABOUT_CERTIFICATES else ()
+    return (*_ANSWERED.get(end.code, ()), *certificates)
+
+
+def _ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_End]:
+    """The closes, and the resets of responses that were not complete. After the time-out of the client, we stop the
+    server: what it ends then was not ended by itself."""
+    until = _death(context) if context.evidence.client.timed_out else float("inf")
+    yield from (end for end in _all_ends(connection, context) if end.role == "client" or end.time < until)
+
+
+def _all_ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_End]:
+    for close in connection.closes:
+        if close.time is None:
+            continue
+        clean = is_clean(connection, close) or (not close.application and close.code in _NO_FAULT_OF_THE_PEER)
+        clean = clean or _is_unfounded(connection, close, context)
+        clean = clean or (close.application and close.code == _H3_INTERNAL)
+        yield _End(
+            role=close.sender,
+            time=close.time,
+            act="closed the connection",
+            place=close.place,
+            code=None if clean else close.code,
+            application=close.application,
+        )
+    lacking = {stream.stream_id for stream in connection.request_streams if not _is_whole(stream)}
+    for role, ending in connection.endings.items():
+        for frames, act in ((ending.resets, "reset the stream"), (ending.stops, "asked the peer to stop the stream")):
+            for stream, place in frames.items():
+                if stream in lacking and place is not None and place.time is not None:
+                    yield _End(role=role, time=place.time, act=act, place=place)
+
+
+def _is_unfounded(connection: ConnectionFacts, close: Close, context: CaseEvidence) -> bool:
+    """Whether a TLS alert accuses the peer of a wrong proof or certificate, but the packets show that it is right."""
+    if close.application or _PEER[close.sender] not in connection.authenticated:
+        return False
+    shown, given = connection.certificate, context.evidence.certificates
+    if close.code in _ABOUT_CERTIFICATES and close.sender == "client" and shown is not None:
+        return bool(given) and shown.chain[: len(given)] == given
+    return close.code == _DECRYPT_ERROR
+
+
+def _wrong_certificates(context: CaseEvidence) -> Iterator[Finding]:
+    """The server's certificates that made a client end its handshake by a TLS alert or in silence."""
+    for connection in context.facts.connections:
+        codes = {close.code for close in connection.closes if close.sender == "client"}
+        if not connection.handshake_completed and (not codes or not codes.isdisjoint(_ABOUT_CERTIFICATES)):
+            yield from _wrong_certificate(connection, context, expired=_EXPIRED in codes)
+
+
+def accepted_certificates(context: CaseEvidence) -> Iterator[Finding]:
+    """The wrong certificate of a server in the first handshake that was completed all the same: the client does not
+    verify certificates, and a client that does would end the connection."""
+    for connection in context.facts.connections:
+        if connection.handshake_completed and context.evidence.certificates and connection.certificate is not None:
+            yield from _wrong_certificate(connection, context, expired=True)
+            return
+
+
+def _wrong_certificate(connection: ConnectionFacts, context: CaseEvidence, *, expired: bool) -> Iterator[Finding]:
+    shown = connection.certificate
+    if shown is not None and (fault := _certificate_fault(shown, connection, context, expired=expired)):
+        finding = Finding(
+            code=_WRONG_CERTIFICATE,
+            requirement="A server serves /www with the certificate in /certs.",
+            expected="the certificates of /certs/cert.pem",
+            actual=fault,
+            role="server",
+            section="endpoint contract, content",
+        )
+        yield proven(finding, shown.place)
+
+
+def _certificate_fault(
+    shown: ServerCertificate, connection: ConnectionFacts, context: CaseEvidence, *, expired: bool
+) -> str:
+    """What is wrong with the server's certificates; empty when nothing is known. Jobs of older versions don't record
+    the right certificates; then only what no certificate of /certs can be counts. `expired`: the client says so, or the
+    right certificates are known."""
+    given, host, origin = context.evidence.certificates, context.case.host, context.facts.origin_unix_ns
+    if given and shown.chain[: len(given)] == given:
+        return ""
+    if shown.self_signed:
+        return "a certificate that is signed by its own key, not by the CA"
+    if shown.names is not None and (given or connection.sni == host) and host not in shown.names:
+        return f"a certificate for {', '.join(shown.names[:5]) or 'no name'}, not for {host}"
+    if expired and origin is not None and shown.begins is not None and shown.ends is not None:
+        if origin / 1e9 > shown.ends:
+            return "a certificate that had expired at the time of the job"
+        if origin / 1e9 < shown.begins:
+            return "a certificate that was not yet valid at the time of the job"
+    if shown.linked is False:
+        return "a chain in which a certificate is not signed by the next"
+    if given and shown.chain == given[: len(shown.chain)]:
+        return f"only {len(shown.chain)} of the {len(given)} certificates"
+    return "other certificates" if given else ""
+
+
+def _first_end(connection: ConnectionFacts, context: CaseEvidence) -> _End | None:
+    return min(_ends(connection, context), key=lambda end: end.time, default=None)
+
+
+def _own_end(finding: Finding, context: CaseEvidence, culprits: set[str], *, readable: bool) -> str:
+    """The role at fault for a finding about the end of a job that no violation explains; empty when nobody is."""
+    ends = [end for connection in context.facts.connections for end in _ends(connection, context)]
+    if finding.code == "closed-with-error":
+        own = {end.place.record for end in ends if end.code is None and end.place is not None}
+        return finding.role if own.intersection(finding.packets) else ""
+    if finding.code == "client-hello-unanswered":
+        return finding.role
+    if finding.code not in _CLIENT_ENDS or culprits or not readable:
+        return ""
+    if not context.facts.connections or all(file.equal for file in context.evidence.files):
+        return "" if any(end.code is not None for end in ends) else finding.role
+    return _unfinished(context).role
+
+
+# Files
+
+
+def _with_file_fault(finding: Finding, context: CaseEvidence, culprits: set[str], *, readable: bool) -> Finding:
+    """A finding about files that differ, with the role at fault, or with the sentence that the packets do not show
+    it."""
+    wrong = [file for file in context.evidence.files if not file.equal]
+    faults = [_fault(file, context) if readable else _Fault() for file in wrong]
+    faults = [fault for fault in faults if fault.unfinished] or faults
+    roles = {fault.role for fault in faults}
+    fault = faults[0] if len(roles) == 1 else _Fault()
+    if culprits and fault.role not in culprits:
+        fault = _Fault(role=min(culprits), why=f"the {min(culprits)} broke a rule before")
+    why = f"{format_name(wrong[0].name)}: {fault.why}" if len(wrong) > 1 and fault.role else fault.why
+    described = replace(finding, role=fault.role, actual=f"{finding.actual}; {why}")
+    return proven(described, *(place for each in (*faults, fault) if each.role == fault.role for place in each.places))
+
+
+def _fault(file: FileRecord, context: CaseEvidence) -> _Fault:
+    """The fault that caused one different or missing file."""
+    connections = context.facts.connections
+    if any(connection.requests is None for connection in connections):
+        return _unfinished(context)
+    answers = [
+        (stream, request)
+        for connection in connections
+        for request in connection.requests or ()
+        for stream in connection.streams
+        if request.name == file.name and stream.stream_id == request.stream_id
+    ]
+    if not answers:
+        return _never_requested(context)
+    stream, request = max(answers, key=lambda answer: answer[0].server_bytes)
+    fault = _of_answer(file, stream, request, context)
+    via = context.evidence.via
+    return _Fault() if fault.role == "server" and via is not None and via.splits_quic else fault
+
+
+def _never_requested(context: CaseEvidence) -> _Fault:
+    """A file without a request is the client's fault, with three exceptions: the server closed the connection, the
+    server allowed no further stream, or the request may be in a packet that could not be decrypted."""
+    connections = context.facts.connections
+    ready = [connection for connection in connections if connection.handshake_completed_by_client]
+    hidden = any(connection.early_data_unread for connection in connections)
+    if hidden or not ready:
+        return _Fault() if hidden else _unfinished(context)
+    if any(_stopped_by_server(connection, context) for connection in ready):
+        return _Fault()
+    last = ready[-1].landmarks.client_last
+    return _Fault(role="client", why="the client never requested it", places=(last,))
+
+
+def _stopped_by_server(connection: ConnectionFacts, context: CaseEvidence) -> bool:
+    limit = connection.max_streams_bidi
+    used_up = limit is not None and len(connection.request_streams) >= limit
+    end = _first_end(connection, context)
+    return used_up or (end is not None and end.role == "server")
+
+
+def _of_answer(file: FileRecord, stream: StreamFacts, request: Request, context: CaseEvidence) -> _Fault:
+    places, seed = (request.place, request.answer_end), context.evidence.content_seed
+    if not _is_whole(stream):
+        return _without_fin(file, stream, context) or _unfinished(context)
+    if stream.server_fin != file.size:
+        why = f"the server's answer has {stream.server_fin} of {file.size} B"
+        return _Fault(role="server", why=why, places=places)
+    if seed is not None:
+        content = ServedFile(name=file.name, size=file.size, seed=seed).content()[: len(request.answer)]
+        if request.answer != content:
+            return _Fault(role="server", why="the server sent other content", places=places)
+    if file.received != file.size:
+        return _Fault(role="client", why=f"all {format_count(file.size, 'byte')} reached the client", places=places)
+    if seed is not None and len(request.answer) == file.size:
+        return _Fault(role="client", why="the right content reached the client", places=places)
+    return _Fault()
+
+
+def _without_fin(file: FileRecord, stream: StreamFacts, context: CaseEvidence) -> _Fault | None:
+    """The server's fault when it sent the whole file but never FIN, and nobody stopped it."""
+    if stream.server_bytes < file.size:
+        return None
+    for connection in context.facts.connections:
+        server = connection.endings.get("server")
+        if stream not in connection.streams or server is None or stream.stream_id in server.finished:
+            continue
+        end = _first_end(connection, context)
+        if end is None or (end.code is None and end.role == "client"):
+            why = f"the server sent all {stream.server_bytes} B on stream {stream.stream_id}, but no FIN"
+            return _Fault(role="server", why=why, places=(connection.landmarks.server_last,), unfinished=True)
+    return None
+
+
+def _is_whole(stream: StreamFacts) -> bool:
+    return stream.server_fin is not None and stream.server_bytes == stream.server_fin
+
+
+# Transfers that ended early
+
+
+def _unfinished(context: CaseEvidence) -> _Fault:
+    """Who ended a transfer early, or fell silent: in the first connection that was not completed."""
+    for connection in context.facts.connections:
+        streams = connection.request_streams
+        if streams and all(map(_is_whole, streams)):
+            continue
+        fault = _stopped(connection, context)
+        via = context.evidence.via
+        if fault.role == "server" and via is not None and via.splits_quic:
+            return _Fault(unfinished=True)
+        return replace(fault, unfinished=True)
+    return _Fault()
+
+
+def _stopped(connection: ConnectionFacts, context: CaseEvidence) -> _Fault:
+    end = _first_end(connection, context)
+    if end is not None:
+        silent = _silent(connection, end.time, context)
+        if silent.role == _PEER[end.role]:
+            return silent
+        if end.code is not None:
+            return _Fault()
+        arrived = sum(stream.server_bytes for stream in connection.request_streams)
+        total = sum(file.size for file in context.evidence.files)
+        why = f"the {end.role} {end.act} when {arrived} of {total} B had arrived"
+        return _Fault(role=end.role, why=why, places=(end.place,))
+    client = context.evidence.client
+    silent = _silent(connection, _client_end(connection, context), context)
+    if silent.role or client.timed_out or client.stopped_by_us:
+        return silent
+    last = connection.endings["client"].last if "client" in connection.endings else None
+    return _Fault(role="client", why="the client ended before the answer was complete", places=(last,))
+
+
+def _client_end(connection: ConnectionFacts, context: CaseEvidence) -> float:
+    """When the client sent nothing more, in seconds of the captures. A client that we stop at its time-out owes no
+    answer to packets that arrive afterwards."""
+    client = context.evidence.client
+    if client.timed_out:
+        own = connection.endings.get("client")
+        sent = own.last.time or 0.0 if own is not None and own.last is not None else 0.0
+        return max(sent, min(_death(context), context.case.timeout))
+    last = max((each.last.time or 0.0 for each in connection.endings.values() if each.last), default=0.0)
+    return last if client.ended is None else max(last, _death(context))
+
+
+def _death(context: CaseEvidence) -> float:
+    """When the client's container ended, in seconds of the captures. The clocks of a guest and of the host differ; then
+    the client's duration is used."""
+    client, evidence = context.evidence.client, context.evidence
+    if client.ended is None:
+        return float("inf")
+    ended = evidence.started_unix_s + client.ended - (context.facts.origin_unix_ns or 0) / 1e9
+    lived = client.ended - (client.started or 0.0)
+    return ended if 0 <= ended <= lived else lived
+
+
+def _silent(connection: ConnectionFacts, until: float, context: CaseEvidence) -> _Fault:
+    """The endpoint that had to send the next packet, and sent none for several round trips before `until`."""
+    rtt = context.case.forward.delay + context.case.return_.delay
+    patience = max(_LEAST_PATIENCE, _RTTS * (rtt + _ACK_DELAY))
+    ends = connection.endings
+    for role, ending in sorted(ends.items(), key=lambda item: _time(item[1].first_unanswered)):
+        if ending.unanswered and until - _time(ending.first_unanswered) >= patience:
+            count = format_count(ending.unanswered, "ack-eliciting packet")
+            why = f"the {role} sent nothing after {count} of the {_PEER[role]} had arrived (RFC 9000 §13.2.1)"
+            return _Fault(role=role, why=why, places=(ending.last, ending.first_unanswered))
+    for role, ending in ends.items():
+        if role == "server" and not connection.handshake_completed:
+            continue  # the anti-amplification limit may keep it from sending (RFC 9000 §8.1)
+        first = ending.unacknowledged[0] if ending.unacknowledged else None
+        waited = _time(ending.last) - _time(first)
+        # The next probe is due after about the same time once more. After its idle time-out, an endpoint sends none.
+        due = _time(ending.last) + max(patience, 2 * waited)
+        if first is not None and due <= min(until, _time(first) + _idle_timeout(connection)):
+            why = f"the {role} did not repeat packets that nobody acknowledged (RFC 9002 §6.2.4)"
+            return _Fault(role=role, why=why, places=(first, ending.last))
+    return _owed(connection, until - patience)
+
+
+def _owed(connection: ConnectionFacts, until: float) -> _Fault:
+    """The endpoint that did not continue a response that was not complete. `until`: the response must have stopped
+    before."""
+    server = connection.endings.get("server")
+    for stream in connection.request_streams:
+        stopped = stream.last_new_byte if stream.last_new_byte is not None else stream.request
+        if _is_whole(stream) or server is None or stopped is None or stopped > until or server.unacknowledged:
+            continue
+        sent = f"{stream.server_bytes} B on stream {stream.stream_id}"
+        if stream.client_fin is None or not stream.client_bytes:
+            why = f"the client did not end its request on stream {stream.stream_id}"
+            return _Fault(role="client", why=why, places=(connection.landmarks.client_last,))
+        if stream.stream_id in server.blocked:
+            why = f"the client granted no credit after {sent} (RFC 9000 §4.1)"
+            return _Fault(role="client", why=why, places=(connection.landmarks.client_last,))
+        why = f"the server sent nothing more after {sent}, without FIN, although it had credit"
+        return _Fault(role="server", why=why, places=(connection.landmarks.server_last,))
+    return _Fault()
+
+
+def _idle_timeout(connection: ConnectionFacts) -> float:
+    """Seconds after which an endpoint may give up the connection without a packet (RFC 9000 §10.1)."""
+    stated = (each.get("max_idle_timeout") for each in (connection.client_parameters, connection.server_parameters))
+    return min((each / 1000 for each in stated if isinstance(each, int) and each), default=float("inf"))
+
+
+def _time(place: PacketPlace | None) -> float:
+    return float("inf") if place is None or place.time is None else place.time
+
+
+# The verdict on a job.
 
 
 def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> Result:

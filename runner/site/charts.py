@@ -11,8 +11,8 @@ from markupsafe import Markup, escape
 
 from runner.model.link import LinkChange, LinkParameters, SegmentRecord
 from runner.paths import ROOT
-from runner.site.cells import moment, step_of
 from runner.site.series import Frames, Series, curve
+from runner.site.view import moment, step_of
 from runner.units import format_digits
 
 # The axes of all drawings, as inline SVG: the area of the values, ticks, grid and names.

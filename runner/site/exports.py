@@ -19,8 +19,7 @@ from runner.compare import report
 from runner.compare.rankings import Modes, RankedStack
 from runner.model.result import BY_KEY, DROPS, PAIR_NUMBERS, Outcome, Result, Sample
 from runner.model.run import RUN_SCHEMA, Kind, Run
-from runner.site.cells import Cell, moment, run_sentence
-from runner.site.view import RunView
+from runner.site.view import Cell, RunView, moment, run_sentence
 from runner.site.writer import rendered
 from runner.store.runs import RunFolder
 

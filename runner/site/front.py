@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from runner.model.run import NightRecord, NightState
-from runner.site import cells, exports
+from runner.site import exports
+from runner.site import view as words
 from runner.site.exports import FeedEntry, atom, run_id
 from runner.site.front_data import MOST_LINES, FrontData, StackVerdicts, colour
 from runner.site.view import StoredRun, same_plan
@@ -115,7 +116,7 @@ class Front:
         # A stack is green since the last of its plans became green. It has another colour since the first plan got it.
         ordered = sorted(streaks, key=lambda streak: streak[0].folder.run.started_unix_s)
         began, before = ordered[-1] if worst == "succeeded" else ordered[0]
-        since = f"since {cells.moment(began.folder.run.started_unix_s)}"
+        since = f"since {words.moment(began.folder.run.started_unix_s)}"
         since += f", {_WORDS[before.colour]} before" if before is not None else ", its first run here"
         several = [night.verdicts for night in newest]
         return StackLine(
@@ -238,7 +239,7 @@ def fault(several: Sequence[StackVerdicts]) -> str:
     failures = [failure for verdicts in several for failure in verdicts["failures"]]
     if not judged:
         errors = sum(verdicts["errors"] for verdicts in several)
-        return f"no verdict: {cells.amount(errors, 'cell')} ended as errors of the harness" if errors else "not run"
+        return f"no verdict: {words.amount(errors, 'cell')} ended as errors of the harness" if errors else "not run"
     parts: list[str] = []
     for whose, sentence in (
         ("own", "failed by its own fault"),
@@ -249,9 +250,9 @@ def fault(several: Sequence[StackVerdicts]) -> str:
         if some:
             codes = Counter(failure["code"] or "no reason stored" for failure in some)
             named = ", ".join(f"{code} ({count})" for code, count in codes.most_common(3))
-            share = f"{len(some)} of {cells.amount(judged, 'cell')}" if not parts else f"{len(some)}"
+            share = f"{len(some)} of {words.amount(judged, 'cell')}" if not parts else f"{len(some)}"
             parts.append(f"{share} {sentence}: {named}")
-    return "; ".join(parts) or f"all {cells.amount(judged, 'cell')} succeeded"
+    return "; ".join(parts) or f"all {words.amount(judged, 'cell')} succeeded"
 
 
 def _best(current: Sequence[tuple[StoredRun, FrontData]]) -> Iterator[tuple[StoredRun, Any]]:

@@ -7,8 +7,7 @@ from runner.compare.conditions import trust
 from runner.compare.report import ChangeLine, change_lines, image_text
 from runner.model.result import BY_KEY, Outcome, Result
 from runner.model.run import CaseRecord, ClientKind, Kind
-from runner.site.cells import COLOURED, Cell, ordered_cases, step_of
-from runner.site.view import RunView
+from runner.site.view import COLOURED, Cell, RunView, ordered_cases, step_of
 from runner.units import format_count
 
 MOST_LINES = 10

@@ -9,10 +9,9 @@ from runner.compare.stats import Attempts
 from runner.model.result import BY_KEY, Diagnosis, Outcome
 from runner.model.run import Kind
 from runner.model.stack import NO_VIA
-from runner.site.cells import Cell, amount, run_sentence
 from runner.site.charts import Mark
 from runner.site.pages import has_stacks
-from runner.site.view import Decision, RunView
+from runner.site.view import Cell, Decision, RunView, amount, run_sentence
 from runner.units import NARROW
 
 # The sentences at the top of a run's overview, made from its numbers.

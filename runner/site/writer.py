@@ -9,14 +9,14 @@ import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from posixpath import dirname, normpath
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from runner.files import remove_tree
 from runner.model.link import real_link_sentences
@@ -25,10 +25,19 @@ from runner.model.run import Run
 from runner.model.stack import carried
 from runner.paths import ROOT
 from runner.site import charts
-from runner.site.cells import STEPS, amount, host_text, moment, step_of, subscript
 from runner.site.charts import limit_class
 from runner.site.pages import navigation
-from runner.site.view import MARKER, RunView, case_href, stack_href
+from runner.site.view import (
+    MARKER,
+    NO_BREAK,
+    STEPS,
+    RunView,
+    amount,
+    case_href,
+    moment,
+    stack_href,
+    step_of,
+)
 from runner.units import format_data_rate, format_digits, format_duration, format_size, printable
 
 # Renders templates and writes the files of the site.
@@ -45,6 +54,23 @@ RUN_DOCUMENT = "downloads/run.json.gz"
 """The path of the whole run, relative to the run's folder. Compression makes it seven to ten times smaller."""
 RESERVED = (STATIC, BADGES, LATEST, REPORTS, *SITE_FILES)
 """Names that the site's folder uses itself. No run may have one of these names."""
+
+
+_SUBSCRIPT = re.compile(r"(?<=η)_(\w+)")
+
+
+def host_text(host: Mapping[str, str]) -> str:
+    """`lab-7, 2 cores, python 3.11.2, system Linux-6.1`: the name first, other properties after their keys."""
+    others = {key: value for key, value in host.items() if key not in ("name", "cores")}
+    named = [host["name"]] if "name" in host else []
+    cores = [f"{host['cores']}{NO_BREAK}cores"] if "cores" in host else []
+    return ", ".join([*named, *cores, *(f"{key} {value}" for key, value in others.items())])
+
+
+@lru_cache(maxsize=512)  # every page has the same labels and formulas
+def subscript(text: str) -> Markup:
+    """`text` escaped; the index after `η_` becomes a subscript."""
+    return Markup(_SUBSCRIPT.sub(r"<sub>\1</sub>", str(escape(text))))
 
 
 # Characters of `units.UNPRINTABLE` as JSON escapes them. Surrogates are left out, because JSON escapes pairs of them.

@@ -9,8 +9,8 @@ import pytest
 
 from runner.decode.columns import CLIENT, SERVER
 from runner.decode.tables import decode_capture
+from runner.judge.job_traces import protocol_findings
 from runner.judge.judges import analyse
-from runner.judge.rules.findings import protocol_findings
 from runner.model.facts import PacketPlace, SentLength, TraceFacts
 from runner.model.result import Artifacts, Outcome
 from runner.model.run import Job

@@ -11,11 +11,10 @@ from runner.compare import report
 from runner.compare.rankings import spearman
 from runner.model.result import BY_KEY
 from runner.model.run import Kind
-from runner.site.cells import Cell
 from runner.site.charts import Axis, Mark, scatter
 from runner.site.pages import Page, Pages
 from runner.site.pages.overview import changed_rows
-from runner.site.view import RunView, controller
+from runner.site.view import Cell, RunView, controller
 from runner.units import NARROW
 
 NAV = (3, "Compare", "compare.html")

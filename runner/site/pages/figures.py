@@ -9,12 +9,11 @@ from markupsafe import Markup
 from runner.model.result import BY_KEY, Outcome, Result
 from runner.model.run import REAL, Kind
 from runner.site import charts, exports, headlines
-from runner.site.cells import Cell
 from runner.site.charts import Axis, Mark, Strip, curves, heat, lines, scatter, standalone, strips
 from runner.site.pages import Asset, Page, Pages
 from runner.site.pages.comparing import groups, relation, scatter_marks
 from runner.site.series import KINDS, Series, joined, load_series
-from runner.site.view import RunView, controller, stack_href
+from runner.site.view import Cell, RunView, controller, stack_href
 
 # Figures 5.1 to 5.6 of the thesis: matrices, distributions, relations.
 

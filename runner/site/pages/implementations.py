@@ -12,10 +12,9 @@ from runner.compare.stats import Attempts, Summary, summarise
 from runner.model.result import BY_KEY
 from runner.model.run import Kind
 from runner.site import headlines
-from runner.site.cells import Cell, ordered_cases
 from runner.site.charts import Axis, Mark, Strip, lines, strips
 from runner.site.pages import Page, Pages
-from runner.site.view import RunView, case_href, stack_href, stack_path
+from runner.site.view import Cell, RunView, case_href, ordered_cases, stack_href, stack_path
 
 NAV = (1, "Implementations", "implementations/index.html")
 NEEDS = "stacks"

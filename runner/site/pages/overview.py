@@ -12,13 +12,23 @@ from runner.compare import report
 from runner.model.result import BY_KEY, PAIR_NUMBERS, Finding, Outcome
 from runner.model.run import CaseRecord, ClientKind, Kind
 from runner.model.stack import NO_VIA
-from runner.site import cells as words
 from runner.site import headlines
-from runner.site.cells import COLOURED, STATISTICS, SWITCHABLE, Cell, ordered_cases, step_of
+from runner.site import view as words
 from runner.site.front_data import stack_names
 from runner.site.pages import Page, Pages, has_stacks
 from runner.site.pages.vias import ViaRow, findings, rows_of, sentences, visibility
-from runner.site.view import RunView, agreements, case_href, stack_href
+from runner.site.view import (
+    COLOURED,
+    STATISTICS,
+    SWITCHABLE,
+    Cell,
+    RunView,
+    agreements,
+    case_href,
+    ordered_cases,
+    stack_href,
+    step_of,
+)
 
 # The matrices of measurements on the overview: rows, columns and their cells, with numbers and means.
 

@@ -11,10 +11,9 @@ from runner.compare.stats import Summary, summarise
 from runner.model.result import BY_KEY, DROPS, DirectionTruth, LinkTruth, Outcome
 from runner.model.run import CaseRecord, Kind
 from runner.site import headlines
-from runner.site.cells import Cell, tells_rates, transfer_facts
 from runner.site.charts import Axis, Strip, sky, strips
 from runner.site.pages import Page, Pages
-from runner.site.view import RunView, case_path, stack_href
+from runner.site.view import Cell, RunView, case_path, stack_href, tells_rates, transfer_facts
 
 NAV = (2, "Scenarios", "scenarios/index.html")
 NEEDS = "stacks"

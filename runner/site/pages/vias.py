@@ -19,10 +19,9 @@ from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, ClientKind
 from runner.model.stack import NO_VIA, Sight
 from runner.site import headlines
-from runner.site.cells import Cell, amount, listed, run_sentence
 from runner.site.charts import Axis, Mark, curves, lines
 from runner.site.pages import Page, Pages
-from runner.site.view import RunView
+from runner.site.view import Cell, RunView, amount, listed, run_sentence
 from runner.units import NARROW, format_digits
 
 # Finds middlebox variants that differ in one parameter, and the axis that shows its values.

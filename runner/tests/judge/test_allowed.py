@@ -10,7 +10,7 @@ import pytest
 
 from runner.decode.columns import CLIENT, SERVER, Trace
 from runner.decode.tables import TABLES, decode_capture
-from runner.judge.rules.findings import protocol_findings
+from runner.judge.job_traces import protocol_findings
 from runner.paths import ROOT
 
 RECORDINGS = ROOT / "runner" / "tests" / "recordings"

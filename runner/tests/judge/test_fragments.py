@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from runner.decode.tables import decode_capture
-from runner.judge.job_traces import fragmented_packets
+from runner.judge.job_traces import fragmented_packets, protocol_findings
 from runner.judge.judges import analyse
-from runner.judge.rules.findings import protocol_findings
 from runner.model.result import Artifacts
 from runner.model.run import Job
 from runner.model.stack import Role

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aioquic.h3.connection import H3Connection
 
-from runner.judge.rules.findings import protocol_findings
+from runner.judge.job_traces import protocol_findings
 from runner.tests.decode.decoded import decode_pairs
 from runner.tests.decode.pairs import Pair, protected
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runner.decode.tables import decode_capture
-from runner.judge.rules.findings import protocol_findings
+from runner.judge.job_traces import protocol_findings
 from runner.paths import ROOT
 
 RECORDINGS = ROOT / "runner" / "tests" / "recordings"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.judge.culprit import _ANSWERED, _TOLERATED
-from runner.judge.judges import decisive
+from runner.judge.judges import _ANSWERED, _TOLERATED, decisive
 from runner.judge.rules.rule_table import BY_ID, PAGE, RULES, Rule, Where, rules_page
 from runner.model.result import Finding
 from runner.paths import ROOT

@@ -3,8 +3,9 @@ from dataclasses import replace
 from lab.run_folders import case, link, run
 from runner.model.result import Outcome, Result, Sample
 from runner.model.run import Job, Kind
-from runner.site import cells as words
-from runner.site.cells import cells, ordered_cases
+from runner.site import view as words
+from runner.site.view import cells, ordered_cases
+from runner.site.writer import subscript
 from runner.tests.records import directed
 
 
@@ -109,7 +110,7 @@ def test_the_sentence_counts_what_is_missing() -> None:
 
 
 def test_subscripts_are_escaped_text() -> None:
-    assert words.subscript("η_ss < file_size") == "η<sub>ss</sub> &lt; file_size"
+    assert subscript("η_ss < file_size") == "η<sub>ss</sub> &lt; file_size"
 
 
 def test_iterations_in_two_groups_are_told() -> None:

@@ -9,8 +9,7 @@ from lab.run_folders import case, measured, run
 from runner.model.result import Outcome, Result
 from runner.model.run import Job, Run
 from runner.site import render
-from runner.site.cells import Cells, cells
-from runner.site.view import agreements, decisions
+from runner.site.view import Cells, agreements, cells, decisions
 from runner.store.runs import RunFolder
 
 STACKS = ("a", "b", "c")

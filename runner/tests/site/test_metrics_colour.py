@@ -5,8 +5,8 @@ import pytest
 
 from runner.model.result import BY_KEY, PAIR_NUMBERS, Sample
 from runner.paths import ROOT
-from runner.site import cells
-from runner.site.cells import SWITCHABLE, value
+from runner.site import view as words
+from runner.site.view import SWITCHABLE, value
 from runner.units import format_digits
 
 
@@ -58,7 +58,7 @@ def contrast(first: str, other: str) -> float:
 def test_text_is_readable_on_every_step_and_lightness_carries_the_order(dark: bool) -> None:
     steps = re.findall(r"light-dark\((#\w+),(#\w+)\);color:light-dark\((#\w+),(#\w+)\)", SCALE.read_text())
     shades = [(step[dark], step[2 + dark]) for step in steps]
-    assert len(shades) == cells.STEPS + 1
+    assert len(shades) == words.STEPS + 1
     assert min(contrast(*shade) for shade in shades) >= 4.5
     lightness = [luminance(background) for background, _ in shades]
     assert lightness == sorted(lightness, reverse=not dark)
@@ -71,4 +71,4 @@ def test_contrast_is_that_of_the_guidelines() -> None:
 
 
 def test_efficiency_beyond_the_scale_takes_its_end() -> None:
-    assert [cells.step_of(eta) for eta in (-0.1, 0.0, 0.5, 1.0, 1.2)] == [0, 0, 20, 40, 40]
+    assert [words.step_of(eta) for eta in (-0.1, 0.0, 0.5, 1.0, 1.2)] == [0, 0, 20, 40, 40]

@@ -10,7 +10,7 @@ import pytest
 from runner import files
 from runner.files import compress_logs, log_files, open_log
 from runner.tests.trace.test_qlog import FIRST, metrics, sequence
-from runner.trace.plots import congestion_window
+from runner.trace.measure import congestion_window
 
 LOG = sequence(
     {"time": 1.0, "name": "transport:packet_sent", "data": {}},

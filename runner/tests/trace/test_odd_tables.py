@@ -13,8 +13,7 @@ from runner.diagnose.explain import explain
 from runner.model.link import LinkParameters, SegmentRecord
 from runner.tests.trace.tables import Ack, Frame, Packet, Stream, connection, trace
 from runner.trace.establish import facts
-from runner.trace.measure import sample
-from runner.trace.plots import series
+from runner.trace.measure import sample, series
 from runner.trace.streams import Transfer
 
 LINK = LinkParameters(data_rate=1_000_000, delay=0.1, queue_packets=25, loss=0.0)

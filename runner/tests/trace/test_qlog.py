@@ -10,7 +10,7 @@ import pytest
 from runner.decode.columns import SERVER
 from runner.decode.tables import decode_capture
 from runner.tests.decode.test_oracle_qlog import RECORDINGS
-from runner.trace.plots import CongestionWindow, congestion_window
+from runner.trace.measure import CongestionWindow, congestion_window
 
 DOCUMENT = RECORDINGS.parents[1] / "trace" / "recordings" / "lossy"
 FIRST = 1_795_000_000_000_000_000  # ns since 1970 when the server's first datagram passed the server's capture

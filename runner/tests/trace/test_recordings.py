@@ -14,8 +14,7 @@ from runner.model.result import Sample
 from runner.tests.decode.tshark import rows
 from runner.tests.trace import oracle
 from runner.trace.establish import facts
-from runner.trace.measure import rtt_samples, sample
-from runner.trace.plots import series
+from runner.trace.measure import rtt_samples, sample, series
 from runner.trace.recording import Recording
 from runner.trace.streams import NEW, Transfer
 

@@ -9,8 +9,7 @@ from runner.model.link import LinkParameters
 from runner.model.result import Sample
 from runner.tests.trace.tables import Ack, Frame, Packet, Stream, connection, trace
 from runner.trace.establish import facts
-from runner.trace.measure import sample
-from runner.trace.plots import series
+from runner.trace.measure import sample, series
 from runner.trace.streams import Transfer
 
 FORWARD = LinkParameters(data_rate=1_000_000, delay=0.1, queue_packets=25, loss=0.1)
