@@ -46,7 +46,7 @@ from runner.plan.choice import choose
 from runner.plan.jobs import FIRST_CASE, handshake_of, prevented, without_run
 from runner.plan.options import MatrixOptions
 from runner.store import runs
-from runner.store.runs import NamedRuns, RunFolder, load_evidence, opened
+from runner.store.runs import NamedRuns, RunFolder, load_evidence
 from runner.terminal.printing import RunWatch, markdown_matrix, print_matrix
 from runner.units import MIB, format_count, format_size
 from testcases.base import Case
@@ -789,7 +789,7 @@ def run_matrix(options: MatrixOptions, runs: NamedRuns, *, out: Console, err: Co
         saved=catalog.saved,
     )
     new_run = replace(images.recorded_in(new_run), started_unix_s=time.time())
-    with opened(runs.path, new_run, stored=stored, seed=options.seed, widens=options.selects) as (folder, jobs):
+    with runs.opened(new_run, seed=options.seed, widens=options.selects) as (folder, jobs):
         if source is not None:
             reused = take_over(folder, source)
             say(f"{reused} results of {runs.source_name} are taken over, because nothing changed for them.")

@@ -595,30 +595,47 @@ class RunFolder:
         return locked_folder(self.path)
 
 
-@contextmanager
-def opened(
-    path: Path, new_run: Run, *, stored: RunFolder | None = None, seed: int | None = None, widens: bool = True
-) -> Iterator[tuple[RunFolder, tuple[Job, ...]]]:
-    """Make, resume or extend the run folder `path`, and lock it meanwhile. Yields the folder, and the jobs of `new_run`
-    in the order of the run. Raises UsageError.
+@dataclass(frozen=True, kw_only=True)
+class NamedRuns:
+    """The runs that a call names. `path`: the folder of the run to begin, resume or extend. `stored`: this run as it is
+    now; None when there is none yet. `source`: the run whose results are reused, and its name in the call."""
 
-    `stored`: the run that was read there. `seed`: the seed that the run must have. `widens`: a stored run gets the jobs
-    of `new_run` that it lacks.
-    """
-    with RunFolder(path, new_run).locked():
-        # Under the lock: another call may have made or extended the run meanwhile.
-        folder = RunFolder.stored(path) if stored is None else stored.refreshed()
-        if folder is None:
-            folder = RunFolder.create(path, new_run)
-        elif seed not in (None, folder.run.seed):
-            raise UsageError(f"--seed {seed}: {path} began with seed {folder.run.seed}, and keeps it.")
-        else:
-            new_run = new_run if widens else no_wider(folder.run, new_run)
-            extended = extend_run(folder, new_run)
-            if extended != folder.run:
-                folder.save_run(extended)
-        selected = set(new_run.order)
-        yield folder, tuple(job for job in folder.run.order if job in selected)
+    path: Path
+    stored: RunFolder | None
+    source: RunFolder | None = None
+    source_name: str = ""
+
+    @classmethod
+    def open(cls, name: str | None, reuse: str | None = None) -> "NamedRuns":
+        """Open the runs of `--run` and `--reuse`. Raises UsageError as `RunFolder.stored` and `RunFolder.open` do."""
+        path = run_path(name)
+        stored, source = RunFolder.stored(path), None if reuse is None else RunFolder.open(run_path(reuse))
+        return cls(path=path, stored=stored, source=source, source_name=reuse or "")
+
+    @contextmanager
+    def opened(
+        self, new_run: Run, *, seed: int | None = None, widens: bool = True
+    ) -> Iterator[tuple[RunFolder, tuple[Job, ...]]]:
+        """Make, resume or extend the run, and lock its folder meanwhile. Yields the folder, and the jobs of `new_run`
+        in the order of the run. Raises UsageError.
+
+        `seed`: the seed that the run must have. `widens`: a stored run gets the jobs of `new_run` that it lacks.
+        """
+        path = self.path
+        with RunFolder(path, new_run).locked():
+            # Under the lock: another call may have made or extended the run meanwhile.
+            folder = RunFolder.stored(path) if self.stored is None else self.stored.refreshed()
+            if folder is None:
+                folder = RunFolder.create(path, new_run)
+            elif seed not in (None, folder.run.seed):
+                raise UsageError(f"--seed {seed}: {path} began with seed {folder.run.seed}, and keeps it.")
+            else:
+                new_run = new_run if widens else no_wider(folder.run, new_run)
+                extended = extend_run(folder, new_run)
+                if extended != folder.run:
+                    folder.save_run(extended)
+            selected = set(new_run.order)
+            yield folder, tuple(job for job in folder.run.order if job in selected)
 
 
 def no_wider(stored: Run, selected: Run) -> Run:
@@ -793,24 +810,6 @@ def run_path(name: str | None) -> Path:
     if name is None:
         return LOGS / datetime.now().strftime("%Y-%m-%dT%H%M%S")
     return Path(name) if "/" in name or Path(name).is_dir() else LOGS / name
-
-
-@dataclass(frozen=True, kw_only=True)
-class NamedRuns:
-    """The runs that a call names. `path`: the folder of the run to begin, resume or extend. `stored`: this run as it is
-    now; None when there is none yet. `source`: the run whose results are reused, and its name in the call."""
-
-    path: Path
-    stored: RunFolder | None
-    source: RunFolder | None = None
-    source_name: str = ""
-
-    @classmethod
-    def open(cls, name: str | None, reuse: str | None = None) -> "NamedRuns":
-        """Open the runs of `--run` and `--reuse`. Raises UsageError as `RunFolder.stored` and `RunFolder.open` do."""
-        path = run_path(name)
-        stored, source = RunFolder.stored(path), None if reuse is None else RunFolder.open(run_path(reuse))
-        return cls(path=path, stored=stored, source=source, source_name=reuse or "")
 
 
 def stored_result(name: str | Path) -> tuple[RunFolder, Result]:

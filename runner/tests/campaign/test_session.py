@@ -10,7 +10,7 @@ from runner.plan import jobs
 from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.choice import choose
 from runner.plan.options import MatrixOptions
-from runner.store.runs import RunFolder, opened
+from runner.store.runs import NamedRuns, RunFolder
 
 CATALOG = load_catalog()
 DOWNLOAD = MatrixOptions(vias=("plain",), cases=("download",), sizes=("500000",), iterations=1)
@@ -30,9 +30,10 @@ LEO = {label.replace("@geo", "").split("+")[0] + "@leo" + label.partition("@geo"
 def _asked(path: Path, options: MatrixOptions, catalog: Catalog = CATALOG) -> set[tuple[str, str, int]]:
     """Middlebox, case and iteration of each job that these options would run; nothing is ever done."""
     options = replace(options, seed=options.seed or 3)
-    choice = choose(options, catalog, RunFolder.open(path).run if path.is_dir() else None)
+    runs = NamedRuns.open(str(path))
+    choice = choose(options, catalog, runs.stored.run if runs.stored else None)
     new_run = jobs.new_run(path, choice, seed=options.seed)
-    with opened(path, new_run, seed=options.seed, widens=options.selects) as (_, selected):
+    with runs.opened(new_run, seed=options.seed, widens=options.selects) as (_, selected):
         return {(job.via, job.case_link, job.iteration) for job in selected}
 
 
