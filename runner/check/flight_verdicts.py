@@ -560,7 +560,9 @@ class _Judgement:
         ]
         parts += [f"status {status}"] if status else []
         if self.role is Role.CLIENT and not continued:
-            parts.append("the client hung" if self.exit_code == _TIMED_OUT else f"exit code {self.exit_code}")
+            # How long a handshake may take is the client's own decision.
+            waited = "the client hung" if self.line["confirmed"] else "the client waited for its handshake"
+            parts.append(waited if self.exit_code == _TIMED_OUT else f"exit code {self.exit_code}")
         return self._wrong(parts, acknowledged=acknowledged, continued=continued)
 
     def _served(self, text: str) -> dict[str, str]:

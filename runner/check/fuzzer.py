@@ -1,9 +1,11 @@
-"""Mutates flights, and keeps those that make an endpoint crash, hang, or answer unlike most stacks (docs/hostile.md).
+"""Mutates flights, and keeps those that make an endpoint crash, hang, grow, or answer unlike most stacks
+(docs/hostile.md).
 
     .venv/bin/python -m runner.check.fuzzer quinn,quic-go,aioquic --role server --flights 200 --seed 7
 
 Guided by states and answers: a mutant after which a stack answers as it did to no flight of this state joins the
-flights that are mutated. The same seed and the same answers give the same mutants.
+flights that are mutated. The same seed and the same answers give the same mutants. A finding is told when it repeats,
+and when the flight of the list that was mutated does not show it.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from runner.check.flight_verdicts import ERROR, INAPPLICABLE, UNSUPPORTED, Fligh
 from runner.check.flights import LIST, load_rows, parse_flight
 from runner.check.meeting import meet_all
 from runner.errors import UsageError
+from runner.model.run import REAL, VIRTUAL
 from runner.model.stack import Role
 from runner.plan.choice import split
 from runner.plan.options import StackOptions
@@ -29,10 +32,12 @@ Row = dict[str, Any]
 Answers = Mapping[str, Mapping[str, FlightResult]]  # stack → flight → result
 Ask = Callable[[Mapping[str, Row]], Answers]
 
-_ROUND = 40  # mutants of one round; each stack meets them in one job
+_ROUND = 80  # mutants of one round; each stack meets them in one job
 _MOST_DATAGRAMS = 6
 _MOST_SHRINKING = 5  # rounds
-_CRASH, _HANG, _CLOSES, _CONTINUES, _STREAM, _SILENT = "crash", "hang", "closes", "continues", "stream error", "silence"
+_CLOSES, _CONTINUES, _STREAM, _SILENT = "closes", "continues", "stream error", "silence"
+_CRASH, _HANG, _GROWTH = "crash", "hang", "growth"
+_ALWAYS_TOLD = {_CRASH: "crash", _HANG: "hang", _GROWTH: "use much memory or CPU time"}  # whatever other stacks do
 _RIGHT = {_CLOSES: ["any-error"], _CONTINUES: ["continues"], _STREAM: ["any-stream"], _SILENT: ["silent"]}
 """What most stacks did → the right answers of a row."""
 _STATES = ("initial", "handshake", "complete", "confirmed", "answered")
@@ -47,18 +52,18 @@ _ALIKE = (
 )
 """Words with the same arguments."""
 _NOT_SENT = {"parent", "level", "then", "rule", "h3spec", "needs", "knows"}  # keys that a mutant does not keep
-_APART = {"resumes", "times"}  # keys of rows that are not mutated: tickets are few, floods are long
+_CHANGES = ("parameters", "messages", "control")  # keys that change honest packets
 _SIZES = {"bytes", "padding", "random", "range", "wait", "pieces"}  # integers in them are amounts, which stay bounded
 
 
 @dataclass(frozen=True)
 class Found:
-    """A flight after which a stack crashed, hung, or answered unlike most others."""
+    """A flight after which a stack crashed, hung, grew, or answered unlike most others."""
 
     stack: str
     row: Row
     answer: str
-    others: str  # what most stacks did; empty for a crash or a hang
+    others: str  # what most stacks did; empty for a crash, a hang or growth
     seen: str
 
     @property
@@ -71,8 +76,12 @@ def answer_of(result: FlightResult | None) -> str:
     """One word for the answer of the endpoint; empty without a known answer."""
     if result is None or result.verdict in (ERROR, INAPPLICABLE, UNSUPPORTED):
         return ""
-    if result.crashed or "hung" in result.seen:
-        return _CRASH if result.crashed else _HANG
+    if "the client hung" in result.seen or (result.crashed and "it hangs" in result.why):
+        return _HANG
+    if result.crashed:
+        return _CRASH
+    if result.usage is not None and result.usage.excess:
+        return _GROWTH
     if result.code:
         return _CLOSES
     if "stream error" in result.seen:
@@ -80,10 +89,14 @@ def answer_of(result: FlightResult | None) -> str:
     return _CONTINUES if result.seen.startswith("the connection continued") else _SILENT
 
 
-def fuzz(rows: Mapping[str, Row], ask: Ask, role: Role, *, seed: int, most: int) -> Iterator[Found]:
-    """Mutate `rows` until `most` mutants were sent. Yields each kind of finding once, as small as it can be."""
-    rng = Random(seed)
-    corpus = [{**row, "parent": name} for name, row in rows.items() if "send" in row and row.keys().isdisjoint(_APART)]
+def fuzz(
+    rows: Mapping[str, Row], ask: Ask, role: Role, *, seed: int, most: int, tally: Counter[str] | None = None
+) -> Iterator[Found]:
+    """Mutate `rows` until `most` mutants were sent. Yields each kind of finding once, as small as it can be. `tally`
+    gets the number of mutants that a stack answered, and of findings that are not told."""
+    rng, tally = Random(seed), Counter() if tally is None else tally
+    # Rows with session tickets are not mutated: tickets are few.
+    corpus = [{**row, "parent": name} for name, row in rows.items() if "resumes" not in row and any(_places(row))]
     known, kinds = set[tuple[str, ...]](), set[tuple[str, ...]]()
     for first in range(0, most, _ROUND):
         mutants = {f"fuzz-{number}": mutate(rng, corpus) for number in range(first, min(first + _ROUND, most))}
@@ -95,6 +108,7 @@ def fuzz(rows: Mapping[str, Row], ask: Ask, role: Role, *, seed: int, most: int)
                 for stack, results in answers.items()
                 if (result := results.get(name)) is not None and answer_of(result)
             }
+            tally["answered"] += bool(signs)
             if not signs <= known:
                 known |= signs
                 corpus.append(row)
@@ -102,7 +116,7 @@ def fuzz(rows: Mapping[str, Row], ask: Ask, role: Role, *, seed: int, most: int)
                 if found.kind not in kinds:
                     kinds.add(found.kind)
                     new.append(found)
-        yield from _shrink(new, ask, role)
+        yield from _shrink(new, rows, ask, role, tally)
 
 
 def _asking(row: Row, role: Role) -> Row:
@@ -117,61 +131,108 @@ def _findings(name: str, row: Row, answers: Answers) -> Iterator[Found]:
     usual, count = Counter(said.values()).most_common(1)[0] if said else ("", 0)
     for stack, answer in said.items():
         seen = answers[stack][name].seen
-        if answer in (_CRASH, _HANG):
+        if answer in _ALWAYS_TOLD:
             yield Found(stack, row, answer, "", seen)
         elif answer != usual and count >= 2 and 2 * count > len(said):
             yield Found(stack, row, answer, usual, seen)
 
 
-def _shrink(found: list[Found], ask: Ask, role: Role) -> list[Found]:
-    """The smallest flights that show the findings: parts are left out as long as a finding stays."""
-    open_, small = dict(enumerate(found)), list(found)
-    for _ in range(_MOST_SHRINKING):
-        smaller = {
+def _shrink(found: list[Found], rows: Mapping[str, Row], ask: Ask, role: Role, tally: Counter[str]) -> Iterator[Found]:
+    """The smallest flights that show the findings: parts are left out as long as a finding stays. Leaves out findings
+    that do not repeat, and those that the flight of the list shows, too."""
+    open_, small = dict(enumerate(found)), dict(enumerate(found))
+    for shrinking in range(_MOST_SHRINKING):
+        asked = {
             f"fuzz-{number}-smaller-{part}": (number, row)
             for number, each in open_.items()
             for part, row in enumerate(_smaller(each.row))
         }
-        if not smaller:
+        if not shrinking:
+            asked |= {f"fuzz-{number}-again": (number, each.row) for number, each in open_.items()}
+            asked |= {
+                f"fuzz-{number}-parent": (number, {**rows[parent], "parent": parent})
+                for number, each in open_.items()
+                if (parent := each.row["parent"])
+            }
+        if not asked:
             break
-        answers = ask({name: _asking(row, role) for name, (_, row) in smaller.items()})
-        better = dict[int, Found]()
-        for name, (number, row) in smaller.items():
+        answers = ask({name: _asking(row, role) for name, (_, row) in asked.items()})
+        better, seen = dict[int, Found](), set[str]()
+        for name, (number, row) in asked.items():
             for each in _findings(name, row, answers):
                 if each.kind == open_[number].kind:
-                    better.setdefault(number, each)
+                    seen.add(name)
+                    if not name.endswith(("-again", "-parent")):
+                        better.setdefault(number, each)
+        for number in open_ if not shrinking else ():
+            known, again = f"fuzz-{number}-parent" in seen, f"fuzz-{number}-again" in seen
+            if known or not (again or number in better):
+                tally["known" if known else "not repeated"] += 1
+                small.pop(number)
+                better.pop(number, None)
         open_ = better
-        for number, each in better.items():
-            small[number] = each
-    return small
+        small |= better
+    yield from small.values()
 
 
 def _smaller(row: Row) -> Iterator[Row]:
-    """The row without one of its datagrams, or without one frame, the smallest first."""
-    send = row["send"]
+    """The row with less in it, the smallest first: with one datagram, without one, without a change of honest packets,
+    without one frame, with a tenth of a flood."""
+    send = row.get("send", [])
+    for number in range(len(send) if len(send) > 2 else 0):
+        yield {**row, "send": [send[number]]}
     for number in range(len(send) if len(send) > 1 else 0):
         yield {**row, "send": send[:number] + send[number + 1 :]}
+    for key in _CHANGES:
+        if key in row and (send or sum(each in row for each in _CHANGES) > 1):
+            yield {name: value for name, value in row.items() if name != key}
     for number, text in enumerate(send):
         for node in ast.walk(ast.parse(text, mode="eval")):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
                 for part in (node.left, node.right):
-                    yield {**row, "send": [*send[:number], _replaced(text, node, part), *send[number + 1 :]]}
+                    yield _with(row, ("send", number), _replaced(text, node, part))
+    if row.get("times", 0) >= 10:
+        yield {**row, "times": row["times"] // 10}
+
+
+def _places(row: Row) -> Iterator[tuple[str, Any]]:
+    """The places of the row's expressions: a key, and an index or name in its value (None: the value itself)."""
+    yield from (("send", number) for number in range(len(row.get("send", ()))))
+    for key in _CHANGES:
+        if isinstance(row.get(key), dict):
+            yield from ((key, name) for name in row[key])
+        elif key in row:
+            yield key, None
+
+
+def _with(row: Row, place: tuple[str, Any], text: str) -> Row:
+    """The row with another expression at a place."""
+    key, at = place
+    if at is None:
+        return {**row, key: text}
+    parts = row[key].copy()
+    parts[at] = text
+    return {**row, key: parts}
 
 
 def mutate(rng: Random, corpus: Sequence[Row]) -> Row:
     """One to three changes of a flight: of a value, a word, a state, the order and number of datagrams."""
-    row = dict(rng.choice(corpus))
+    parent = rng.choice(corpus)
+    row = dict(parent)
     for _ in range(rng.randint(1, 3)):
-        send = list(row["send"])
-        at, change = rng.randrange(len(send)), rng.random()
-        if change < 0.6:
-            send[at] = _changed(rng, send[at])
-        elif change < 0.7:
+        send, change = list(row.get("send", ())), rng.random()
+        if change < 0.6 or not send:
+            place = rng.choice([*_places(row)])
+            text = row[place[0]] if place[1] is None else row[place[0]][place[1]]
+            row = _with(row, place, _changed(rng, text))
+            continue
+        if change < 0.7:
+            at = rng.randrange(len(send))
             send.insert(at, send[at])
         elif change < 0.8:
             rng.shuffle(send)
         elif change < 0.9:
-            other = rng.choice([each for each in corpus if each.get("case") == row.get("case")])
+            other = rng.choice([each for each in corpus if each.get("case") == row.get("case") and "send" in each])
             send += other["send"]
         else:
             row["when"] = rng.choice(_STATES)
@@ -223,7 +284,7 @@ def _replaced(text: str, node: ast.AST, other: ast.expr) -> str:
 def row_text(found: Found, name: str) -> str:
     """A row for flights.toml."""
     row = {key: value for key, value in found.row.items() if key not in _NOT_SENT}
-    most = f"do as most stacks: {found.others}" if found.others else f"not answer with a {found.answer}"
+    most = f"do as most stacks: {found.others}" if found.others else f"not {_ALWAYS_TOLD[found.answer]}"
     right = _RIGHT.get(found.others) or [answer for each in _RIGHT.values() for answer in each] + ["refused"]
     row |= {
         "must": f"An endpoint should {most} (found by mutating {found.row['parent']}).",
@@ -246,22 +307,24 @@ def main() -> None:
     parser.add_argument("--role", choices=[role.value for role in Role], default="server", help="the role under test")
     parser.add_argument("--flights", type=int, default=200, help="the number of mutants [200]")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--clock", choices=[REAL, VIRTUAL], default=REAL, help="virtual: the load does not matter")
     parser.add_argument("--run", default="fuzz", help="how folders in logs/checks begin [fuzz]")
     parser.add_argument("--add", action="store_true", help="add each finding to flights.toml as a row")
     options = parser.parse_args()
     role = Role(options.role)
-    out, rounds = Console(), iter(range(10_000))
+    out, err, rounds, tally = Console(), Console(stderr=True), iter(range(10_000)), Counter[str]()
 
     def ask(rows: Mapping[str, Row]) -> Answers:
-        chosen = StackOptions(run=f"{options.run}-{options.seed}-{next(rounds)}", yes=True)
+        chosen = StackOptions(run=f"{options.run}-{options.seed}-{next(rounds)}", clock=options.clock, yes=True)
         tested = dict.fromkeys(split([options.stacks]), (role,))
-        met = meet_all(chosen, tested, rows=rows, out=Console(quiet=True), err=out)
+        met = meet_all(chosen, tested, rows=rows, out=err, err=err)
         return {meeting.stack.name: {result.flight: result for result in meeting.results} for meeting in met}
 
     try:
         rows = {name: row for name, row in load_rows().items() if role in parse_flight(name, row).roles}
         number = 0
-        for number, found in enumerate(fuzz(rows, ask, role, seed=options.seed, most=options.flights), start=1):
+        told = fuzz(rows, ask, role, seed=options.seed, most=options.flights, tally=tally)
+        for number, found in enumerate(told, start=1):
             others = f"; most: {found.others}" if found.others else ""
             out.print(f"{found.stack}: {found.answer}{others} ({found.seen})", markup=False, soft_wrap=True)
             text = row_text(found, f"fuzz-{found.row['parent']}-{options.seed}-{number}")
@@ -269,7 +332,12 @@ def main() -> None:
             if options.add:
                 with LIST.open("a") as file:
                     file.write(text)
-        out.print(f"{options.flights} mutants, {number} findings", markup=False)
+        out.print(
+            f"{options.flights} mutants, {tally['answered']} with an answer, {number} findings; left out: "
+            f"{tally['known']} that the list shows, {tally['not repeated']} that did not repeat",
+            markup=False,
+            soft_wrap=True,
+        )
     except UsageError as error:
         parser.error(str(error))
 
