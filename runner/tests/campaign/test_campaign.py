@@ -299,9 +299,9 @@ def interrupt(frame, event, argument):
         signal.raise_signal(signal.SIGINT)
     return interrupt
 
-threading.Timer(3.0, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
-sys.settrace(interrupt)
 with stopping(work):
+    threading.Timer(3.0, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+    sys.settrace(interrupt)
     assert work.execute() == {}
 """
 

@@ -21,6 +21,7 @@ from runner.tests.campaign.recorded import recorded_run
 from runner.tests.links.test_volume import LINK
 from runner.tests.records import RECORDINGS
 from runner.tests.replay import Replay
+from runner.tests.waiting import wait_until
 
 
 class Links(Replay):
@@ -37,6 +38,10 @@ class Links(Replay):
     def lane_of(self, job: Job) -> int:
         return job.iteration % 2
 
+    def stay(self) -> None:
+        """A job that must not run beside this one has time to begin."""
+        time.sleep(0.2)
+
     def run(self, job: Job, folder: Path, *, attempt: int) -> None:
         lane = self.lane_of(job)
         with self._lock:
@@ -47,7 +52,7 @@ class Links(Replay):
             self.shared |= lane in self.running
             self.running.append(lane)
             self.most = max(self.most, len(self.running))
-        time.sleep(0.2)
+        self.stay()
         super().run(job, folder, attempt=attempt)
         with self._lock:
             self.running.remove(lane)
@@ -68,7 +73,13 @@ def _campaign(folder: RunFolder, catalog: Catalog, links: Links, **how: Any) -> 
 
 def test_links_run_at_once_and_each_has_one_job(tmp_path: Path, catalog: Catalog) -> None:
     folder = RunFolder.create(tmp_path / "run", recorded_run(tmp_path / "run", catalog))
-    links = Links(budget=9)
+
+    class Meeting(Links):
+        def stay(self) -> None:
+            wait_until(lambda: self.most == 2, 20, pause=0.01)
+            super().stay()
+
+    links = Meeting(budget=9)
     assert len(_campaign(folder, catalog, links).execute()) == 6
     assert links.most == 2
     assert not links.shared

@@ -1,5 +1,6 @@
 """Which jobs of a campaign run beside each other, and which run alone."""
 
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -28,21 +29,26 @@ def test_jobs_that_wait_run_beside_a_full_house_but_no_measurement(tmp_path: Pat
     folder = RunFolder.create(path, replace(run, cases=cases, order=order))
     running: list[str] = []
     houses: list[list[str]] = []  # the jobs that were running each time a job began
+    full = threading.Event()  # more jobs than lanes run, because some of them wait
 
     class Slow(Replay):
         def run(self, job: Job, folder: Path, *, attempt: int) -> None:
             running.append(job.case)
-            houses.append(sorted(running))
-            time.sleep(0.2)
+            house = sorted(running)
+            houses.append(house)
+            if {"patient", "question"} <= set(house) and house.count("patient") > 2 and len(house) > width.most:
+                full.set()
+            if job.case in ("patient", "question"):
+                full.wait(20)
+            time.sleep(0.2)  # a job that must not run beside this one has time to begin
             super().run(replace(job, case="lossy", iteration=1), folder, attempt=attempt)
             running.remove(job.case)
 
     width = replace(Concurrency.parse("auto"), most=4, _open=dict.fromkeys(Kind, 2))
     results, _ = execute(folder, catalog, Slow(RECORDINGS), width=width)
     assert results.keys() == set(order)
-    assert any({"patient", "question"} <= set(house) for house in houses)
-    assert 2 < max(house.count("patient") for house in houses) <= width.waiting
-    assert max(map(len, houses)) > width.most
+    assert full.is_set()
+    assert max(house.count("patient") for house in houses) <= width.waiting
     assert max(len(house) - house.count("patient") for house in houses) <= width.most
     assert all("patient" not in house for house in houses[:7]), "before a handshake that may spare it"
     assert not any({"patient", "number"} <= set(house) for house in houses)
@@ -54,11 +60,15 @@ def test_no_verdict_is_asked_for_beside_a_number_that_wants_to_be_alone(tmp_path
             super().__init__(RECORDINGS)
             self.running: set[Job] = set()
             self.together: list[frozenset[Job]] = []
+            self.full = threading.Event()
 
         def run(self, job: Job, folder: Path, *, attempt: int) -> None:
             self.running.add(job)
             self.together.append(frozenset(self.running))
-            time.sleep(0.3)  # until the other lanes have begun
+            if len(self.running) == 3:
+                self.full.set()
+            self.full.wait(20)
+            time.sleep(0.3)  # a job that must not run beside this one has time to begin
             super().run(replace(job, case="lossy"), folder, attempt=attempt)
             self.running.remove(job)
 
@@ -77,6 +87,7 @@ def test_no_verdict_is_asked_for_beside_a_number_that_wants_to_be_alone(tmp_path
         width=Concurrency(most=3, _open={Kind.MEASUREMENT: 1, Kind.TEST_CASE: 3}),
         retention=Retention("none"),
     ).execute()
+    assert watched.full.is_set()
     assert max(map(len, watched.together)) == 3
     assert {len(jobs) for jobs in watched.together if any(job.case == "lossy" for job in jobs)} == {1}
 
@@ -84,12 +95,16 @@ def test_no_verdict_is_asked_for_beside_a_number_that_wants_to_be_alone(tmp_path
 def test_a_stack_that_needs_the_cpus_for_itself_lets_others_pass(tmp_path: Path, catalog: Catalog) -> None:
     together: list[frozenset[str]] = []
     running: set[str] = set()
+    second = threading.Event()
 
     class Slow(Replay):
         def run(self, job: Job, folder: Path, *, attempt: int) -> None:
             running.add(str(job))
             together.append(frozenset(running))
-            time.sleep(0.3)
+            if len(together) > 1:
+                second.set()
+            second.wait(20)
+            time.sleep(0.3)  # a job that must not run beside this one has time to begin
             super().run(replace(job, client="quinn", iteration=1), folder, attempt=attempt)
             running.remove(str(job))
 

@@ -4,19 +4,19 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import docker
 import pytest
 
 from runner.model.result import Evidence, another_attempt_helps
 from runner.places.guests.guests import GuestHost, Setting
 from runner.places.lane_job import EndpointLimits, LaneJob
 from runner.plan.jobs import EPOCH
-from runner.tests.lanes.conftest import Ask, containers_of
+from runner.tests.guests.conftest import is_booting, kernels, runs_client
+from runner.tests.lanes.conftest import Ask
+from runner.tests.waiting import wait_until
 from runner.units import MIB
 
 pytestmark = pytest.mark.docker
@@ -38,16 +38,13 @@ def run_with(lanes: GuestHost, scratch: Path) -> RunWith:
     return run
 
 
-def at_kernels(do: Callable[[int], None], *, after: float) -> None:
-    """Do something to the guests' kernels of this host that begin from now on, `after` seconds after they are seen."""
-    before = set(kernels())
+def at_kernels(do: Callable[[int], None], *, when: Callable[[int], bool] = runs_client) -> None:
+    """Do something to the next kernel of a guest, as soon as `when` holds for it: by default, when its client runs."""
+    before = kernels(RUN)
 
     def send() -> None:
-        until = time.monotonic() + 60
-        while not (new := set(kernels()) - before) and time.monotonic() < until:
-            time.sleep(0.05)
-        time.sleep(after)
-        for pid in new:
+        wait_until(lambda: any(map(when, kernels(RUN) - before)), pause=0.01)
+        for pid in kernels(RUN) - before:
             with suppress(ProcessLookupError):
                 do(pid)
 
@@ -64,18 +61,6 @@ def take_memory(pid: int) -> None:
     os.kill(pid, signal.SIGCONT)
 
 
-def kernels() -> list[int]:
-    """Kernels of guests that these tests have started: others of this host are left alone."""
-    pids = []
-    ours = [container["Id"] for container in containers_of(docker.from_env(), run=RUN, role="guest")]
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(b"kernel\0"):
-                groups = (entry / "cgroup").read_text()
-                pids += [int(entry.name) for container in ours if container in groups]
-    return pids
-
-
 def test_a_client_out_of_memory_says_so(run_with: RunWith, ask: Ask) -> None:
     # To fill the memory takes seconds of CPU, a page fault for each page, and no virtual time.
     job = ask(client="out-of-memory", timeout=10, limits=EndpointLimits(memory=64 * MIB, logs=16 * MIB))
@@ -87,23 +72,25 @@ def test_a_client_out_of_memory_says_so(run_with: RunWith, ask: Ask) -> None:
 
 def test_a_guest_that_does_nothing_hangs(run_with: RunWith, ask: Ask) -> None:
     # A client that only sleeps would reach its timeout within milliseconds, perhaps before the kernel is stopped.
-    at_kernels(lambda pid: os.kill(pid, signal.SIGSTOP), after=0.3)
+    at_kernels(lambda pid: os.kill(pid, signal.SIGSTOP))
     evidence = run_with(Setting(epoch=EPOCH, silence_s=3.0), ask(client="poll-clock", timeout=1000))
     assert evidence.error["code"] == "guest-hangs"
     assert another_attempt_helps(evidence.error["code"])
 
 
 def test_a_kernel_that_is_killed_died(run_with: RunWith, ask: Ask) -> None:
-    at_kernels(lambda pid: os.kill(pid, signal.SIGKILL), after=0.1)
+    at_kernels(lambda pid: os.kill(pid, signal.SIGKILL))
     evidence = run_with(Setting(epoch=EPOCH), ask(client="burn", timeout=1000))
     assert evidence.error["code"] == "guest-died"
     assert another_attempt_helps(evidence.error["code"])
 
 
-@pytest.mark.parametrize("after", [0.1, 0.4])
-def test_a_kernel_without_memory_is_no_panic_of_its_own(run_with: RunWith, ask: Ask, after: float) -> None:
+@pytest.mark.parametrize("when", [is_booting, runs_client])
+def test_a_kernel_without_memory_is_no_panic_of_its_own(
+    run_with: RunWith, ask: Ask, when: Callable[[int], bool]
+) -> None:
     """The moment decides whether the kernel prints a panic over SIGBUS, or SIGBUS ends it without a word."""
-    at_kernels(take_memory, after=after)
+    at_kernels(take_memory, when=when)
     evidence = run_with(Setting(epoch=EPOCH, spin_cpu_s=10.0), ask(client="out-of-memory", timeout=1000))
     assert evidence.error["code"] == "guest-memory"
     assert another_attempt_helps(evidence.error["code"])
@@ -111,7 +98,7 @@ def test_a_kernel_without_memory_is_no_panic_of_its_own(run_with: RunWith, ask: 
 
 def test_a_kernel_that_faults_panics(run_with: RunWith, ask: Ask) -> None:
     """SIGSEGV is what a fault of the kernel itself raises."""
-    at_kernels(lambda pid: os.kill(pid, signal.SIGSEGV), after=0.1)
+    at_kernels(lambda pid: os.kill(pid, signal.SIGSEGV))
     evidence = run_with(Setting(epoch=EPOCH, spin_cpu_s=10.0), ask(client="burn", timeout=1000))
     assert evidence.error["code"] == "guest-panic"
     assert another_attempt_helps(evidence.error["code"])

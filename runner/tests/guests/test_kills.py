@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +14,9 @@ from runner.errors import LaneError
 from runner.paths import ROOT
 from runner.places.guests.guests import GuestHost, Setting
 from runner.places.guests.processes import IMAGE
+from runner.tests.guests.conftest import kernels, runs_client
 from runner.tests.lanes.conftest import Ask, containers_of, made_by
+from runner.tests.waiting import wait_until
 
 pytestmark = pytest.mark.docker
 
@@ -50,10 +51,7 @@ def test_a_killed_runner_leaves_no_guests_and_no_folders(client: docker.DockerCl
         assert runner.stdout is not None
         assert runner.stdout.readline() == "ready\n"
         runner.kill()
-    deadline = time.monotonic() + 30
-    while made_by(client, RUN):
-        assert time.monotonic() < deadline, made_by(client, RUN)
-        time.sleep(0.1)
+    wait_until(lambda: not made_by(client, RUN), 60)
     assert list(tmp_path.glob("bentpipe-*")), "its folder is left"
     with GuestHost.open(RUN, SETTING, lanes=1, scratch=tmp_path):
         assert len(list(tmp_path.glob("bentpipe-*"))) == 1, "that of the living one"
@@ -84,10 +82,7 @@ def test_a_job_that_runs_when_the_run_is_stopped_is_no_failure(
 
 
 def guest_of(client: docker.DockerClient) -> Container:
-    """The container of the only running guest of this run."""
-    deadline = time.monotonic() + 60
-    while not (guests := containers_of(client, run=RUN, role="guest")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    time.sleep(1.0)
-    return client.containers.get(guests[0]["Id"])
+    """The container of the only guest of this run, when the client in the guest runs."""
+    wait_until(lambda: any(map(runs_client, kernels(RUN))))
+    (guest,) = containers_of(client, run=RUN, role="guest")
+    return client.containers.get(guest["Id"])

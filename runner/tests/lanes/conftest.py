@@ -31,6 +31,11 @@ def containers_of(engine: docker.DockerClient, **labels: str) -> list[dict[str, 
     return containers
 
 
+def running(engine: docker.DockerClient, **labels: str) -> list[dict[str, Any]]:
+    """The containers of `containers_of` that run."""
+    return [container for container in containers_of(engine, **labels) if container["State"] == "running"]
+
+
 def made_by(engine: docker.DockerClient, run: str) -> list[str]:
     """Names of containers and volumes of a run."""
     volumes = engine.volumes.list(filters={"label": f"bentpipe.run={run}"})
@@ -72,7 +77,7 @@ def ask(stranger: str, tmp_path: Path) -> Ask:
         *,
         client: str = "fetch",
         server: str = "fetch",
-        timeout: float = 5.0,
+        timeout: float = 60.0,
         limits: EndpointLimits | None = None,
         name: str = "job",
     ) -> LaneJob:

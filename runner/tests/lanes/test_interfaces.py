@@ -2,7 +2,6 @@
 
 import subprocess
 import threading
-import time
 
 import docker
 import pytest
@@ -11,7 +10,8 @@ from runner.judge.execution import load_truth
 from runner.model.result import Artifacts, EndpointRecord, InterfaceChange, InterfaceChangeKind
 from runner.places.lanes.lane import parse_changes
 from runner.places.lanes.lanes import Lanes
-from runner.tests.lanes.conftest import Ask, containers_of
+from runner.tests.lanes.conftest import Ask, running
+from runner.tests.waiting import wait_until
 
 
 def kinds(record: EndpointRecord) -> list[str]:
@@ -35,7 +35,7 @@ def test_an_honest_endpoint_changes_nothing(lanes: Lanes, ask: Ask) -> None:
 @pytest.mark.docker
 def test_an_endpoint_that_makes_its_mtu_small_is_noted(lanes: Lanes, ask: Ask) -> None:
     """The job once ran three times and ended as `disturbed`, which blames nobody."""
-    job = ask(client="small-mtu", timeout=3)
+    job = ask(client="small-mtu")
     evidence = lanes.run(job)
     assert evidence.error == {}
     changes = evidence.client.interface_changes
@@ -49,7 +49,7 @@ def test_an_endpoint_that_makes_its_mtu_small_is_noted(lanes: Lanes, ask: Ask) -
 @pytest.mark.docker
 @pytest.mark.parametrize(("behaviour", "noted"), [("link-off", "off"), ("delete-link", "deleted"), ("flap", "overrun")])
 def test_an_endpoint_that_takes_its_interface_away_is_noted(lanes: Lanes, ask: Ask, behaviour: str, noted: str) -> None:
-    evidence = lanes.run(ask(client=behaviour, timeout=3))
+    evidence = lanes.run(ask(client=behaviour))
     assert noted in kinds(evidence.client)
     assert len(evidence.client.interface_changes) <= 100
     assert evidence.server.interface_changes == ()
@@ -62,13 +62,11 @@ def test_an_endpoint_is_not_accused_when_the_simulator_vanishes(
 ) -> None:
     """With the namespace of the simulator, the kernel deletes the endpoints' interfaces."""
     evidence = []
-    job = threading.Thread(target=lambda: evidence.append(lanes.run(ask(client="hang", timeout=6))))
+    job = threading.Thread(target=lambda: evidence.append(lanes.run(ask(client="hang"))))
     job.start()
-    deadline = time.monotonic() + 20
-    while not (clients := containers_of(engine, run="tests", role="client")) or clients[0]["State"] != "running":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    lane = clients[0]["Names"][0].removesuffix("-client")
+    wait_until(lambda: bool(running(engine, run="tests", role="client")))
+    [client] = running(engine, run="tests", role="client")
+    lane = client["Names"][0].removesuffix("-client")
     subprocess.run(["docker", "kill", f"{lane}-sim-holder", f"{lane}-sim"], check=True, capture_output=True)
     job.join()
     assert evidence[0].error

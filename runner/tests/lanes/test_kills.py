@@ -7,7 +7,6 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,11 +22,10 @@ from runner.engine.engine import Owner, remove_own, sweep
 from runner.paths import ROOT
 from runner.places.lanes.lanes import Lanes
 from runner.places.supervised import Watchdog
-from runner.tests.lanes.conftest import containers_of, made_by
+from runner.tests.lanes.conftest import containers_of, made_by, running
+from runner.tests.waiting import wait_until
 
 pytestmark = pytest.mark.docker
-
-ATTACHED_S = 12.0  # two signs of life: after this time the runner has attached to a watchdog that was killed
 
 CHILD = """
     import os, sys
@@ -46,7 +44,7 @@ CHILD = """
             job=Job(server="s", client="c", case="hang", iteration=1), folder=Path(sys.argv[1]),
             client=EndpointSpec(image=STRANGER, environment=inputs.environment(Role.CLIENT, testcase="hang")),
             server=EndpointSpec(image=STRANGER, environment=inputs.environment(Role.SERVER, testcase="fetch")),
-            topology=Topology(link=LinkRecord.single("test", LINK, LINK)), seed=1, timeout=60,
+            topology=Topology(link=LinkRecord.single("test", LINK, LINK)), seed=1, timeout=600,
             files=inputs.served_files(1, (10,)),
         ))
 """
@@ -63,22 +61,23 @@ def _child_at_work(engine: docker.DockerClient, folder: Path) -> subprocess.Pope
     )
     assert child.stdout is not None
     assert int(child.stdout.readline()) == child.pid
-    _until(lambda: any(name.endswith("-client") for name in made_by(engine, "tests-child")), seconds=20)
-    assert len(made_by(engine, "tests-child")) > 8, "three keepers, wiring container, simulator, two endpoints, volumes"
+    # Three keepers, wiring container, simulator, two endpoints, volumes
+    wait_until(lambda: bool(running(engine, run="tests-child", role="client")))
+    assert len(made_by(engine, "tests-child")) > 8
     return child
+
+
+def _attached_after(moment_ns: int, engine: docker.DockerClient, container: str) -> bool:
+    """True when a process has attached to `container` after this moment, in nanoseconds since 1970."""
+    only = {"container": container, "event": "attach"}
+    events = engine.api.events(since=moment_ns // 10**9, until=int(time.time()), filters=only, decode=True)
+    return any(event["timeNano"] > moment_ns for event in events)
 
 
 def _kill(child: subprocess.Popen[str]) -> None:
     """Kill a runner and its process group."""
     os.killpg(child.pid, signal.SIGKILL)
     child.communicate()
-
-
-def _until(holds: Callable[[], bool], *, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 @pytest.mark.usefixtures("stranger")
@@ -88,7 +87,7 @@ def test_a_runner_that_is_killed_alone_leaves_nothing_within_seconds(
     child = _child_at_work(engine, tmp_path)
     child.kill()
     child.communicate()
-    _until(lambda: made_by(engine, "tests-child") == [], seconds=20)
+    wait_until(lambda: made_by(engine, "tests-child") == [], 30)
     owners = {container["Labels"][LABEL_OWNER] for container in containers_of(engine, run="tests")}
     assert str(Owner.current()) in owners, "the wiring container of the lanes that live is untouched"
     assert lanes.sweep() == 0
@@ -101,12 +100,13 @@ def test_a_watchdog_that_was_killed_before_its_runner_removes_everything(
     child = _child_at_work(engine, tmp_path)
     (watchdog,) = containers_of(engine, run="tests-child", role="watchdog")
     first = engine.api.inspect_container(watchdog["Id"])["State"]["Pid"]
+    killed_ns = time.time_ns()
     os.kill(first, signal.SIGKILL)
-    _until(lambda: engine.api.inspect_container(watchdog["Id"])["State"]["Pid"] not in (0, first), seconds=20)
-    time.sleep(ATTACHED_S)
+    wait_until(lambda: engine.api.inspect_container(watchdog["Id"])["State"]["Pid"] not in (0, first))
+    wait_until(lambda: _attached_after(killed_ns, engine, watchdog["Id"]))
     assert len(made_by(engine, "tests-child")) > 8, "its runner lives"
     _kill(child)
-    _until(lambda: made_by(engine, "tests-child") == [], seconds=20)  # a lease takes 35 s and more
+    wait_until(lambda: made_by(engine, "tests-child") == [], 30)  # a lease takes 35 s and more
 
 
 @pytest.mark.usefixtures("stranger")
@@ -118,7 +118,7 @@ def test_a_killed_runner_whose_watchdog_the_engine_has_lost_leaves_nothing(
     (watchdog,) = containers_of(engine, run="tests-child", role="watchdog")
     engine.api.stop(watchdog["Id"], timeout=0)
     _kill(child)
-    _until(lambda: made_by(engine, "tests-child") == [], seconds=60)
+    wait_until(lambda: made_by(engine, "tests-child") == [])
 
 
 @pytest.mark.usefixtures("stranger")

@@ -40,7 +40,7 @@ def _find(port: int, *addresses: str, token: str = TOKEN) -> tuple[list[list[str
 
 def test_it_ends_when_all_addresses_have_answered(port: int) -> None:
     lines, seconds = _find(port, "127.0.0.1", "127.0.0.1")
-    assert seconds < 1.0
+    assert seconds < 4.0, "an address that doesn't answer takes longer"
     for address, rtt, payload, source, ours in lines:
         assert (address, payload, source, ours) == ("127.0.0.1", "1452", "127.0.0.1", "127.0.0.1")
         assert 0 < int(rtt) < 1e9
