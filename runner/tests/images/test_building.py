@@ -1,7 +1,6 @@
 """Real builds of images without a file system below: order, reuse, what a failure leaves, what is remembered."""
 
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,9 +57,7 @@ def test_builds_parents_first_and_only_what_changed(client: docker.DockerClient,
     assert steps == [(1, 3), (2, 3), (3, 3)]
 
     events.clear()
-    begin = time.monotonic()
     assert building.build(client, required, report=events.append) == first
-    assert time.monotonic() - begin < 2.0
     assert {event.state for event in events} == {ImageState.CURRENT}
 
     (tmp_path / "below" / "file").write_text(f"{random.getrandbits(64)}\n")

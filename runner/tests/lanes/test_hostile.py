@@ -10,7 +10,7 @@ import pytest
 from runner.judge.execution import load_truth
 from runner.model.result import Artifacts
 from runner.model.stack import Role
-from runner.places.experiment import SERVER_GRACE_SECONDS
+from runner.places.experiment import SERVER_GRACE_SECONDS, SERVER_READY_SECONDS
 from runner.places.lane_job import EndpointLimits
 from runner.places.lanes.lanes import Lanes
 from runner.tests.lanes.conftest import Ask
@@ -24,7 +24,7 @@ def test_a_client_that_hangs_is_timed_out(lanes: Lanes, ask: Ask) -> None:
     assert evidence.error == {}
     assert evidence.client.timed_out
     assert evidence.client.exit_code == 137
-    assert 1.4 < evidence.transfer_s < 4
+    assert 1.4 < evidence.transfer_s < 30, "it would hang for ever"
     assert evidence.server.exit_code == 0
 
 
@@ -48,24 +48,23 @@ def test_a_server_that_exits_at_once_gets_no_client(lanes: Lanes, ask: Ask) -> N
     assert not evidence.server.stopped_by_us
     assert evidence.server_ready is False
     assert evidence.client.started is None
-    assert evidence.wall_s < 8, "nobody waits for a server that has ended"
+    assert evidence.stages_s["server ready"] < SERVER_READY_SECONDS, "nobody waits for a server that has ended"
 
 
 def test_a_server_that_never_answers(lanes: Lanes, ask: Ask) -> None:
     evidence = lanes.run(ask(server="mute"))
     assert evidence.error == {}
     assert evidence.server_ready is False
-    assert 10 <= evidence.stages_s["server ready"] < 12
+    assert SERVER_READY_SECONDS <= evidence.stages_s["server ready"] < 3 * SERVER_READY_SECONDS
     assert evidence.client.started is None
 
 
 def test_a_server_that_dies_takes_its_client_along(lanes: Lanes, ask: Ask) -> None:
-    evidence = lanes.run(ask(server="die", client="hang", timeout=60))
+    evidence = lanes.run(ask(server="die", client="hang"))
     assert evidence.error == {}
     assert evidence.server.exit_code == 5
     assert not evidence.server.stopped_by_us
     assert evidence.client.stopped_by_us and not evidence.client.timed_out
-    assert evidence.wall_s < 14
 
 
 def test_a_server_that_ignores_sigterm_is_killed_after_ten_seconds(lanes: Lanes, ask: Ask) -> None:
@@ -73,28 +72,26 @@ def test_a_server_that_ignores_sigterm_is_killed_after_ten_seconds(lanes: Lanes,
     assert evidence.error == {}
     assert evidence.server.stopped_by_us
     assert evidence.server.exit_code == 137
-    assert 10 <= evidence.stages_s["server stop"] < 14
+    assert SERVER_GRACE_SECONDS <= evidence.stages_s["server stop"] < 3 * SERVER_GRACE_SECONDS
     assert all(file.equal for file in evidence.files)
 
 
 def test_a_flood_of_output_is_cut_short(lanes: Lanes, ask: Ask) -> None:
-    job = ask(client="flood-output", timeout=10)
+    job = ask(client="flood-output")
     evidence = lanes.run(job)
     assert evidence.error == {}
-    assert evidence.client.output_flooded
+    assert evidence.client.output_flooded and not evidence.client.timed_out
     assert evidence.client.exit_code == 137
-    assert evidence.transfer_s < 5
     log = job.folder / "client" / "output.log"
     assert log.stat().st_size < 2 * MIB
     assert "bytes left out" in log.read_text()
 
 
 def test_a_flood_of_packets_ends_its_job(lanes: Lanes, ask: Ask) -> None:
-    evidence = lanes.run(ask(client="flood-link", timeout=60))
+    evidence = lanes.run(ask(client="flood-link"))
     assert evidence.error == {}
     assert evidence.flooded
-    assert evidence.client.stopped_by_us and not evidence.client.timed_out
-    assert evidence.transfer_s < 30, "nobody waits for its time-out"
+    assert evidence.client.stopped_by_us and not evidence.client.timed_out, "nobody waits for its time-out"
 
 
 @pytest.mark.parametrize("server", ["flood", "flood-at-the-end"])
@@ -111,7 +108,7 @@ def test_a_server_that_floods_before_or_after_the_transfer_ends_at_once(lanes: L
 
 
 def test_a_gigabyte_of_logs_ends_at_the_quota(lanes: Lanes, ask: Ask) -> None:
-    job = ask(client="flood-logs", timeout=10, limits=EndpointLimits(logs=16 * MIB))
+    job = ask(client="flood-logs", limits=EndpointLimits(logs=16 * MIB))
     evidence = lanes.run(job)
     assert evidence.error == {}
     assert evidence.client.volumes_full == ("/logs",)
@@ -121,14 +118,14 @@ def test_a_gigabyte_of_logs_ends_at_the_quota(lanes: Lanes, ask: Ask) -> None:
 
 
 def test_a_gigabyte_of_downloads_ends_at_the_quota(lanes: Lanes, ask: Ask) -> None:
-    evidence = lanes.run(ask(client="flood-downloads", timeout=10))
+    evidence = lanes.run(ask(client="flood-downloads"))
     assert evidence.error == {}
     assert evidence.client.volumes_full == ("/downloads",)
     assert evidence.extra_files == ("big",)
 
 
 def test_links_pipes_and_sparse_files_stay_where_they_are(lanes: Lanes, ask: Ask) -> None:
-    job = ask(client="hide", timeout=10)
+    job = ask(client="hide")
     evidence = lanes.run(job)
     assert evidence.error == {}
     skipped = " ".join(evidence.client.skipped_files)
@@ -166,7 +163,7 @@ def test_files_that_nobody_asked_for_are_listed(lanes: Lanes, ask: Ask) -> None:
 
 
 def test_a_client_out_of_memory_says_so(lanes: Lanes, ask: Ask) -> None:
-    evidence = lanes.run(ask(client="out-of-memory", timeout=10, limits=EndpointLimits(memory=64 * MIB, logs=16 * MIB)))
+    evidence = lanes.run(ask(client="out-of-memory", limits=EndpointLimits(memory=64 * MIB, logs=16 * MIB)))
     assert evidence.client.oom_killed
     assert evidence.client.exit_code == 137
 
@@ -174,7 +171,7 @@ def test_a_client_out_of_memory_says_so(lanes: Lanes, ask: Ask) -> None:
 def test_a_cpu_limit_that_held_an_endpoint_back_is_measured(lanes: Lanes, ask: Ask) -> None:
     evidence = lanes.run(ask(client="burn", timeout=4.5, limits=EndpointLimits(cpus=0.2)))
     assert evidence.client.timed_out
-    assert 0.1 < evidence.client.cpu_s < 2
+    assert 0.1 < evidence.client.cpu_s < 0.5 * evidence.transfer_s
     assert evidence.client.throttled_s > 0.5
 
 
@@ -193,11 +190,12 @@ def test_an_image_cannot_fill_the_volumes_beforehand(
 def test_folders_that_lie_sixteen_thousand_deep_cost_nobody_memory(lanes: Lanes, ask: Ask) -> None:
     """The keeper's tar once took 15.5 GB for them, and the runner 5.9 GB."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    job = ask(client="nest", timeout=30)
+    job = ask(client="nest")
     evidence = lanes.run(job)
     assert evidence.error == {}
+    assert not evidence.client.timed_out
     assert all(file.equal for file in evidence.files)
-    assert evidence.wall_s < 20
+    assert evidence.wall_s < 60
     assert all(len(name) < 300 for name in evidence.extra_files)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # in KiB
     assert grown < 64 * 1024
@@ -222,7 +220,7 @@ def test_containers_of_ours_have_limits(lanes: Lanes, ask: Ask, engine: docker.D
 
 def test_packets_in_the_others_name_are_counted_and_are_in_no_capture(lanes: Lanes, ask: Ask) -> None:
     """The attack: a CONNECTION_CLOSE in the server's name, sent by the client, for which the server was blamed."""
-    job = ask(client="spoof", timeout=10)
+    job = ask(client="spoof")
     evidence = lanes.run(job)
     assert evidence.error == {}
     assert all(file.equal for file in evidence.files)

@@ -28,7 +28,8 @@ from runner.places.lane_job import EndpointSpec, network_script
 from runner.places.lanes.lanes import Lanes
 from runner.places.supervised import TOOLS
 from runner.store.runs import load_evidence
-from runner.tests.lanes.conftest import Ask, containers_of, made_by
+from runner.tests.lanes.conftest import Ask, containers_of, made_by, running
+from runner.tests.waiting import wait_until
 
 pytestmark = pytest.mark.docker
 
@@ -42,7 +43,7 @@ def test_a_job_leaves_files_captures_and_truth(lanes: Lanes, ask: Ask) -> None:
     assert evidence.server.stopped_by_us and not evidence.client.stopped_by_us
     assert [file.equal for file in evidence.files] == [True, True]
     assert evidence.capture_drops == 0
-    assert 0.04 < evidence.transfer_s < 5, "two round trips of TCP at 20 ms, at least"
+    assert 0.04 < evidence.transfer_s < job.timeout, "two round trips of TCP at 20 ms, at least"
     artifacts = Artifacts(job.folder)
     truth = json.loads(artifacts.link_truth.read_bytes())
     assert truth["seed"] == job.seed
@@ -89,8 +90,10 @@ def test_a_lane_that_is_wired_carries_packets(engine: docker.DockerClient, roles
         return output.decode()
 
     try:
-        spaces = "for _ in $(seq $0); do unshare -n sleep 60 > /dev/null 2>&1 & echo $!; done; sleep 0.3"
+        spaces = "for _ in $(seq $0); do unshare -n sleep 60 > /dev/null 2>&1 & echo $!; done"
         pids = run("sh", "-c", spaces, str(len(roles))).split()
+        apart = "for pid; do ! [ /proc/$pid/ns/net -ef /proc/self/ns/net ] || exit 1; done"
+        wait_until(lambda: wiring.exec_run(["sh", "-c", apart, "apart", *pids])[0] == 0)
         run("sh", "-c", network_script(dict(zip(roles, map(int, pids), strict=True)), pairwise(roles), {}))
         look = "for pid; do nsenter --net=/proc/$pid/ns/net ip -brief link show type veth; done"
         ends = run("sh", "-c", look, "look", *pids).splitlines()
@@ -102,9 +105,10 @@ def test_a_lane_that_is_wired_carries_packets(engine: docker.DockerClient, roles
 def test_a_lane_that_waits_for_its_job_stays_fit(lanes: Lanes, engine: docker.DockerClient, ask: Ask) -> None:
     """While it waits it asks the simulator's port again and again; TCP must never connect it to itself."""
     lanes.run(ask())
-    time.sleep(1)
-    waiting = [entry["Id"] for entry in containers_of(engine, run="tests", role="sim-holder")]
-    assert waiting, "the next lane is prepared"
+    wait_until(lambda: bool(running(engine, run="tests", role="sim-holder")))  # the next lane is prepared
+    time.sleep(1)  # it asks in this time; on a slow host less often
+    waiting = [entry["Id"] for entry in running(engine, run="tests", role="sim-holder")]
+    assert waiting
     for container in waiting:
         made = engine.api.exec_create(container, "cat /proc/sys/net/ipv4/ip_local_reserved_ports")
         assert engine.api.exec_start(made["Id"]).strip() == b"57832"
@@ -173,13 +177,15 @@ def test_an_endpoint_reaches_nothing_but_the_other(lanes: Lanes, ask: Ask) -> No
 
 
 def test_two_lanes_with_the_same_addresses_do_not_meet(lanes: Lanes, ask: Ask) -> None:
-    jobs = [ask(client="die-slowly", timeout=10, name=f"job{number}") for number in range(2)]
+    jobs = [ask(client="die-slowly", name=f"job{number}") for number in range(2)]
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lanes.run, jobs)
     for evidence in (first, second):
         assert evidence.error == {}
         assert all(file.equal for file in evidence.files)
-    assert abs(first.started_unix_s - second.started_unix_s) < 3 < min(first.transfer_s, second.transfer_s)
+    assert first.client.started is not None and second.client.started is not None
+    later = abs(first.client.started - second.client.started)
+    assert later < min(first.transfer_s, second.transfer_s), "both ran at the same time"
     counts = [json.loads(Artifacts(job.folder).link_truth.read_bytes())["forward"]["packets_out"] for job in jobs]
     assert max(counts) < 1.5 * min(counts), "each simulator carries its own transfer"
 
@@ -202,7 +208,7 @@ def test_an_image_that_hangs_over_an_unknown_case_is_not_compliant(lanes: Lanes,
     answer = lanes.probe(str(image.id), Role.SERVER, timeout=1.0)
     assert answer.exit_code is None
     assert answer.problem.startswith("it still ran after 1 s")
-    assert 1 <= answer.seconds < 5
+    assert 1 <= answer.seconds < 30
 
 
 def test_stop_ends_a_running_job_soon(engine: docker.DockerClient, ask: Ask) -> None:
@@ -262,9 +268,13 @@ def test_who_stands_still_for_want_of_a_cpu_is_seen(engine: docker.DockerClient)
             )
             made.append(run.create(f"bentpipe-test-pressure-{number}", spec))
             run.start(made[-1])
-        time.sleep(3)
-        first, second, sleeping = (experiment.of_container(item) or 0.0 for item in made)
-        assert min(first, second) > 0.5 > sleeping
+
+        def waited() -> tuple[float, ...]:
+            return tuple(experiment.of_container(item) or 0.0 for item in made)
+
+        wait_until(lambda: min(waited()[:2]) > 1.5, 20)
+        first, second, sleeping = waited()
+        assert sleeping < min(first, second) / 3, "what it waited for was its own start"
     finally:
         for item in made:
             run.remove(item)
@@ -283,11 +293,16 @@ def test_cpu_time_is_read_from_the_kernel_as_the_engine_tells_it(engine: docker.
     container = run.create("bentpipe-test-usage", spec)
     try:
         run.start(container)
-        time.sleep(2)
+
+        def is_held_back() -> bool:
+            usage = usage_of(container)
+            return usage is not None and usage.cpu > 0.2 and usage.throttled > 0.2
+
+        wait_until(is_held_back)
         before, text, after = usage_of(container), run.usage(container), usage_of(container)
         assert before is not None and after is not None
-        assert 0.1 < before.cpu <= text.cpu <= after.cpu
-        assert 0.1 < before.throttled <= text.throttled <= after.throttled
+        assert before.cpu <= text.cpu <= after.cpu
+        assert before.throttled <= text.throttled <= after.throttled
     finally:
         run.remove(container)
         run.close()

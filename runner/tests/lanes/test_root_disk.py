@@ -1,7 +1,6 @@
 """Images that fill the disk of the engine: their job ends, they are to blame, and the next job has room."""
 
 import io
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,11 +24,10 @@ SMALL = EndpointLimits(root=64 * MIB, declared=16 * MIB)
 
 @pytest.mark.parametrize("behaviour", ["fill-root", "fill-many"])
 def test_a_client_that_fills_its_root_file_system_is_ended_and_blamed(lanes: Lanes, ask: Ask, behaviour: str) -> None:
-    job = ask(client=behaviour, timeout=40, limits=SMALL)
-    began = time.monotonic()
+    job = ask(client=behaviour, limits=SMALL)
     evidence = lanes.run(job)
-    assert time.monotonic() - began < 30, "nobody waits for its time-out"
     assert evidence.error == {}
+    assert not evidence.client.timed_out, "nobody waits for its time-out"
     assert evidence.client.exit_code in (1, 137), "refused by the kernel, or ended by the watch"
     assert evidence.client.volumes_full == ("/ (64 MiB)",)
     assert evidence.server.volumes_full == ()
@@ -43,7 +41,7 @@ def test_a_client_that_fills_its_root_file_system_is_ended_and_blamed(lanes: Lan
 @pytest.mark.skipif(not may_bound(Path("/var/lib/docker")), reason="needs root beside overlay2")
 def test_a_client_that_reserves_disk_space_gets_no_more_than_its_limit(lanes: Lanes, ask: Ask) -> None:
     """No watch is fast enough for fallocate(2)."""
-    job = ask(client="reserve-root", timeout=20, limits=SMALL)
+    job = ask(client="reserve-root", limits=SMALL)
     evidence = lanes.run(job)
     printed = (job.folder / "client" / "output.log").read_text()
     assert evidence.error == {}
@@ -53,11 +51,11 @@ def test_a_client_that_reserves_disk_space_gets_no_more_than_its_limit(lanes: La
 
 
 def test_a_server_that_fills_its_root_file_system_is_ended_and_blamed(lanes: Lanes, ask: Ask) -> None:
-    evidence = lanes.run(ask(client="hang", server="fill-root", timeout=40, limits=SMALL))
+    evidence = lanes.run(ask(client="hang", server="fill-root", limits=SMALL))
     assert evidence.error == {}
     assert evidence.server.volumes_full == ("/ (64 MiB)",)
     assert evidence.client.volumes_full == ()
-    assert evidence.transfer_s < 30
+    assert not evidence.client.timed_out
 
 
 def test_a_volume_that_an_image_declares_is_bounded_memory(
@@ -66,7 +64,7 @@ def test_a_volume_that_an_image_declares_is_bounded_memory(
     """The engine would make it on its disk, where no limit of the container counts."""
     dockerfile = f"FROM {stranger}\nVOLUME /declared /logs\n"
     image, _ = engine.images.build(fileobj=io.BytesIO(dockerfile.encode()), tag="bentpipe-test/declaring", rm=True)
-    job = ask(client="fill-declared", timeout=30, limits=SMALL)
+    job = ask(client="fill-declared", limits=SMALL)
     evidence = lanes.run(replace(job, client=replace(job.client, image=str(image.id))))
     printed = (job.folder / "client" / "output.log").read_text()
     assert evidence.error == {}
@@ -81,7 +79,7 @@ def test_a_root_that_an_image_declares_read_only_cannot_be_filled(
 ) -> None:
     dockerfile = f"FROM {stranger}\nLABEL bentpipe.read-only-root=true\n"
     image, _ = engine.images.build(fileobj=io.BytesIO(dockerfile.encode()), tag="bentpipe-test/read-only", rm=True)
-    job = ask(client="fill-root", timeout=40, limits=SMALL)
+    job = ask(client="fill-root", limits=SMALL)
     evidence = lanes.run(replace(job, client=replace(job.client, image=str(image.id))))
     assert evidence.error == {}
     assert evidence.client.volumes_full == ()
@@ -93,7 +91,7 @@ def test_a_root_that_an_image_declares_read_only_cannot_be_filled(
 
 
 def test_an_honest_job_is_left_alone(lanes: Lanes, ask: Ask) -> None:
-    evidence = lanes.run(ask(client="die-slowly", timeout=20, limits=SMALL))
+    evidence = lanes.run(ask(client="die-slowly", limits=SMALL))
     assert evidence.error == {}
     assert evidence.client.volumes_full == ()
     assert all(file.equal for file in evidence.files)

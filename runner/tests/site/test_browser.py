@@ -248,7 +248,7 @@ def test_rows_and_columns_are_chosen_in_the_url_and_filters_go_on_working(site: 
     page.locator("select[name=rows]").select_option("client")
     assert page.url.endswith("#rows=client")
     page.locator("#filters button[type=reset]").click()
-    page.wait_for_function("!location.hash.includes('rows')", timeout=5000)
+    page.wait_for_function("!location.hash.includes('rows')")
     assert heads(page, "tbody th") == ["geo"]
 
 
@@ -294,7 +294,7 @@ def test_filters_and_switches_write_the_url_and_work_by_keyboard(site: Path, tab
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     page.keyboard.press("Space")
-    page.wait_for_function("location.hash.includes('clients=')", timeout=5000)
+    page.wait_for_function("location.hash.includes('clients=')")
     page.keyboard.press("Escape")
     assert page.locator("details.menu[open]").count() == 0
 
@@ -306,7 +306,7 @@ def test_rows_beyond_the_screen_are_switched_as_well(site: Path, tab: Tab) -> No
     page.keyboard.press("ArrowRight")
     every = "[...document.querySelectorAll('#goodput td a > b')]"
     assert page.evaluate(f"{every}.length") > 1
-    page.wait_for_function(f"{every}.every((one) => one.textContent.endsWith('Mbit/s'))", timeout=5000)
+    page.wait_for_function(f"{every}.every((one) => one.textContent.endsWith('Mbit/s'))")
 
 
 def test_protocols_have_means_of_their_own_whatever_is_shown(site: Path, tab: Tab) -> None:
