@@ -1,6 +1,5 @@
 """Fixtures with guests, in which the untrusted endpoint image of the lanes' tests runs."""
 
-import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -50,16 +49,17 @@ def kernels(run: str) -> set[int]:
 
 def runs_client(kernel: int) -> bool:
     """True when the client in this kernel's guest has made system calls."""
-    try:
-        state = Path(f"/proc/{kernel}/cwd/state").read_bytes()
-    except OSError:
-        return False
-    return struct.unpack_from("<Q", state, _CALLS_OF_CLIENT)[0] > 0
+    return any(_state(kernel)[_CALLS_OF_CLIENT:][:8])
 
 
 def is_booting(kernel: int) -> bool:
     """True when virtual time has begun in this kernel's guest."""
+    return any(_state(kernel)[:8])
+
+
+def _state(kernel: int) -> bytes:
+    """The state that this kernel's guest shares with its host; empty before the guest has one."""
     try:
-        return any(Path(f"/proc/{kernel}/cwd/state").read_bytes()[:8])
+        return Path(f"/proc/{kernel}/cwd/state").read_bytes()
     except OSError:
-        return False
+        return b""

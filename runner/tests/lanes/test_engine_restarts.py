@@ -19,7 +19,8 @@ from runner.errors import SetupError
 from runner.model.stack import Role
 from runner.places.lanes import lanes as lanes_module
 from runner.places.lanes.lanes import Lanes
-from runner.tests.lanes.conftest import STRANGER, Ask, made_by
+from runner.tests.lanes.conftest import STRANGER, Ask, made_by, running
+from runner.tests.waiting import wait_until
 
 pytestmark = [pytest.mark.docker, pytest.mark.skipif(bool(lacking()), reason=lacking())]
 
@@ -52,7 +53,8 @@ def test_a_job_that_the_engine_ended_runs_again(host: Host, sentences: list[str]
     with Lanes.open(f"restarts-{how}", lanes=2, client=host.engine(), say=sentences.append) as lanes:
 
         def end_engine() -> None:
-            time.sleep(3)  # until the transfer, which takes 4 s, is running
+            # The transfer begins 4 s after its client.
+            wait_until(lambda: bool(running(host.engine(), run=f"restarts-{how}", role="client")))
             if how == "killed":
                 os.kill(_engine_process(host), signal.SIGKILL)
             host.restart_engine()
