@@ -48,6 +48,7 @@ _GRACE_NS = 100_000_000  # packets that were on the way when a flight arrived
 _BATCH_NS = 10_000_000  # packets that were made before a close, and are sent with it
 _VOLUME_NS = 1_500_000_000  # after a flight; what the endpoint sends in this time belongs to it
 _SOON = 2.5  # seconds in which a client that noticed the violation has ended; idle connections end after 5
+_PANIC = 101  # the exit code of a Rust program whose main thread panicked
 _TIMED_OUT = 124  # exit code of `timeout`
 UNSUPPORTED_CODE = 127
 """Exit code of an endpoint that does not support its test case."""
@@ -273,6 +274,8 @@ class _Judgement:
         if self.exit_code is not None and self.exit_code > 128 and self.exit_code != 128 + 15:
             signal = self.exit_code - 128
             return self._ending(FAILED, f"the client ended by signal {signal}", "it crashed", crashed=True)
+        if self.exit_code == _PANIC:
+            return self._ending(FAILED, f"the client ended with exit code {_PANIC}", "it panicked", crashed=True)
         return self._compare()
 
     def _ending(self, verdict: str, seen: str, why: str = "", **others: Any) -> FlightResult:

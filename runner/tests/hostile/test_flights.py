@@ -35,6 +35,7 @@ from runner.judge.rules.rule_table import BY_ID
 from runner.model.run import Job
 from runner.model.stack import Role
 from runner.store.runs import stored_result
+from runner.tests.hostile import in_memory
 from runner.tests.hostile.in_memory import ADDRESS, FLIGHTS, ROWS, meet
 
 # What aioquic 1.7.2 does right: each kind of flight, in both roles.
@@ -570,6 +571,19 @@ class _Leaving(QuicConnection):
 def test_a_client_that_ends_at_once_has_noticed_the_violation(tmp_path: Path) -> None:
     result = _one(meet("unknown-frame", Role.CLIENT, tmp_path, connection=_Leaving))
     assert (result.verdict, result.seen) == (NOTE, "the client ended with exit code 1"), result
+
+
+class _Panicking(in_memory.Tested):
+    """A Rust program that panics over a peer's packet."""
+
+    exit_code = property(lambda _: 101, lambda *_: None)
+
+
+def test_a_client_that_panics_has_crashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_memory, "Tested", _Panicking)
+    result = _one(meet("close-with-unknown-code", Role.CLIENT, tmp_path))
+    assert (result.verdict, result.seen) == (FAILED, "the client ended with exit code 101"), result
+    assert result.crashed
 
 
 @pytest.mark.parametrize("role", Role)
