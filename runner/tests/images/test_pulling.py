@@ -303,7 +303,8 @@ def test_run_with_an_image_that_is_not_here_says_how_to_get_it(tmp_path: Path) -
     path = _catalogue(tmp_path / "i.json", never="bentpipe-test/never:1")
     done = _bentpipe("--implementations", path, "run", "--server", "never", "--run", tmp_path / "run")
     assert done.returncode == 3
+    command = f"./bentpipe --implementations {path} build --pull never"
     assert " ".join(done.stderr.split()) == (
-        "bentpipe: The image of never (bentpipe-test/never:1) is not pulled: run `./bentpipe build --pull never`."
+        f"bentpipe: The image of never (bentpipe-test/never:1) is not pulled: run `{command}`."
     )
     assert not (tmp_path / "run").exists()
