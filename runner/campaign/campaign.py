@@ -742,11 +742,11 @@ def _sentence(difference: Difference | None) -> str:
 # The stages of `run` in their order: set-up, plan, probe, lanes, loop.
 
 
-def run_matrix(options: MatrixOptions, runs: NamedRuns, *, out: Console, err: Console) -> dict[Job, JobVerdict]:
-    """Run the selected jobs that have no result yet. `runs`: what the options name. Returns all verdicts of the
+def run_matrix(options: MatrixOptions, named: NamedRuns, *, out: Console, err: Console) -> dict[Job, JobVerdict]:
+    """Run the selected jobs that have no result yet. `named`: the runs of the options. Returns all verdicts of the
     selection, also of earlier calls."""
     say = partial(out.print, soft_wrap=True, markup=False)
-    stored, source = runs.stored, runs.source
+    stored, source = named.stored, named.source
     clock = plan.chosen_clock(options.clock, stored)
     charge = plan.charge_of_run(clock, options.cpu_model, stored)
     plan.refuse_contradictions(options, clock)
@@ -768,7 +768,7 @@ def run_matrix(options: MatrixOptions, runs: NamedRuns, *, out: Console, err: Co
     place.width(options.lanes)
     load = "" if selection.real else plan.busy(clock)
     new_run = plan.new_run(
-        runs.path,
+        named.path,
         selection,
         clock=clock,
         cpu_charge=charge,
@@ -789,10 +789,10 @@ def run_matrix(options: MatrixOptions, runs: NamedRuns, *, out: Console, err: Co
         saved=catalog.saved,
     )
     new_run = replace(images.recorded_in(new_run), started_unix_s=time.time())
-    with runs.opened(new_run, seed=options.seed, widens=options.selects) as (folder, jobs):
+    with named.opened(new_run, seed=options.seed, widens=options.selects) as (folder, jobs):
         if source is not None:
             reused = take_over(folder, source)
-            say(f"{reused} results of {runs.source_name} are taken over, because nothing changed for them.")
+            say(f"{reused} results of {named.source_name} are taken over, because nothing changed for them.")
         verdicts = folder.verdicts()
         todo = plan.remaining(jobs, verdicts, frozenset(map(Outcome, options.retry)))
         say(plan.announcement(folder, jobs, todo, options.keep_captures))

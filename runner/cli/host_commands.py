@@ -93,7 +93,7 @@ def build(options: JobOptions, names: tuple[str, ...], pull: bool) -> None:
     except SetupError as error:
         failure = error
     except KeyboardInterrupt:
-        err.print("Stopped. The same command goes on after the last image, and the last step of one, that is complete.")
+        err.print("Stopped. Run the same command again: it keeps the images and the build steps that are complete.")
         raise
     tags = [stack.image for stack in chosen] if pull else [image.tag for image in images.images_of(chosen)]
     if sizes := images.sizes(tags):  # also when some images failed
