@@ -27,6 +27,7 @@ from runner.model.run import REAL, VIRTUAL
 from runner.model.stack import Role
 from runner.plan.choice import split
 from runner.plan.options import StackOptions
+from runner.units import format_count
 
 Row = dict[str, Any]
 Answers = Mapping[str, Mapping[str, FlightResult]]  # stack → flight → result
@@ -333,7 +334,8 @@ def main() -> None:
                 with LIST.open("a") as file:
                     file.write(text)
         out.print(
-            f"{options.flights} mutants, {tally['answered']} with an answer, {number} findings; left out: "
+            f"{format_count(options.flights, 'mutant')}, {tally['answered']} with an answer, "
+            f"{format_count(number, 'finding')}; left out: "
             f"{tally['known']} that the list shows, {tally['not repeated']} that did not repeat",
             markup=False,
             soft_wrap=True,
