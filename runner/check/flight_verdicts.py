@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from runner.check.flights import (
     is_frame,
 )
 from runner.decode.capture import open_capture
-from runner.decode.columns import Integers, Trace, integers, named, words
+from runner.decode.columns import NULL, Bools, Trace, integers, named, words
 from runner.decode.http3 import DynamicTable, QpackError
 from runner.decode.tables import decode_capture
 from runner.model.stack import Role
@@ -158,17 +159,19 @@ def judge_flights(
     log: Sequence[Mapping[str, Any]],
     capture: Path,
     key_logs: Sequence[Path],
+    own_key_logs: Sequence[Path] = (),
     usage: Sequence[Sample] = (),
 ) -> list[FlightResult]:
     """Judge flights against an endpoint in `role`. `log`: the lines of the peer's log. `capture`: at the end of the
-    tested endpoint. `usage`: memory and CPU time of the endpoint. Flights that are not in the log are left out."""
+    tested endpoint. `key_logs`: secrets of the peer. `own_key_logs`: those of the tested endpoint, for what the peer
+    can't read. `usage`: memory and CPU time of the endpoint. Flights that are not in the log are left out."""
     sent = [line for line in log if line.get("odcid")]
     ends = {line["flight"]: line for line in log if "exit" in line}
     succeeded = [line for line in log if "exit" in line and not line["flight"] and not line["exit"]]
     ends |= {"": succeeded[-1]} if succeeded else {}  # the second honest client may fail
     if code := ends.get("", {}).get("exit"):
         return [_not_met(flight, role, code) for flight in flights]
-    packets = _Packets(capture, key_logs) if sent else None
+    packets = _Packets(capture, key_logs, own_key_logs) if sent else None
     results = []
     for flight in flights:
         lines = [line for line in sent if line["flight"] == flight.name]
@@ -189,7 +192,8 @@ def judge_flights(
             if flight.times and result.sent:
                 times = (end if role is Role.CLIENT else line).get("times", ())
                 honest = ends.get("", {}).get("times", ()) if role is Role.CLIENT else None
-                result = judgement.measured(result, usage, times, honest)
+                meetings = sum(bool(each["sent"]) for each in lines) if role is Role.CLIENT else 1
+                result = judgement.measured(result, usage, times, honest, meetings)
         elif exit_code is not None:
             why = "the client made no connection"
             result = FlightResult(flight=flight.name, role=role.value, verdict=ERROR, seen="no connection", why=why)
@@ -215,7 +219,8 @@ def _not_met(flight: HostileFlight, role: Role, code: int) -> FlightResult:
 class _Packets:
     """The decoded capture, and its records by their UDP payload."""
 
-    def __init__(self, capture: Path, key_logs: Sequence[Path]) -> None:
+    def __init__(self, capture: Path, key_logs: Sequence[Path], own_key_logs: Sequence[Path] = ()) -> None:
+        self._capture, self._all_key_logs = capture, [*key_logs, *own_key_logs]
         self.trace: Trace = decode_capture(capture, key_logs)
         file, _ = open_capture(capture)
         self.records: dict[bytes, tuple[int, int]] = {}
@@ -236,6 +241,11 @@ class _Packets:
         self.times = integers(self.trace.datagrams["time_ns"])[integers(packets["datagram"])]
         of_clients = integers(packets["sender"]) == 0
         self.clients_end = int(self.times[of_clients].max()) if of_clients.any() else 0
+
+    @cached_property
+    def opened(self) -> "_Packets":
+        """The same packets, decrypted also with the secrets of the tested endpoint."""
+        return _Packets(self._capture, self._all_key_logs)
 
     def kind(self, packet: int) -> str:
         """The type of a packet."""
@@ -276,7 +286,7 @@ class _Judgement:
             return self._ending(FAILED, f"the client ended by signal {signal}", "it crashed", crashed=True)
         if self.exit_code == _PANIC:
             return self._ending(FAILED, f"the client ended with exit code {_PANIC}", "it panicked", crashed=True)
-        return self._compare()
+        return self._compare_unread() if self._is_unread() else self._compare()
 
     def _ending(self, verdict: str, seen: str, why: str = "", **others: Any) -> FlightResult:
         return FlightResult(
@@ -314,10 +324,16 @@ class _Judgement:
         return [size for number, (source, _, size, _) in listed if source == port and first <= number <= last]
 
     def measured(
-        self, result: FlightResult, samples: Sequence[Sample], times: Sequence[float], honest: Sequence[float] | None
+        self,
+        result: FlightResult,
+        samples: Sequence[Sample],
+        times: Sequence[float],
+        honest: Sequence[float] | None,
+        meetings: int,
     ) -> FlightResult:
         """The result with memory and CPU time; a note when they are unusual. `times`: of the samples before, between
-        and after the meetings. `honest`: of a client's honest connection."""
+        and after the meetings. `honest`: of a client's honest connection. `meetings`: connections in which a client
+        met the flood."""
         spent = _spent(samples, times) if len(times) > 1 else None
         usual = _spent(samples, honest) if honest else None
         if spent is None or (honest is not None and usual is None):
@@ -325,7 +341,7 @@ class _Judgement:
         most, memory, cpu_s = spent
         before = memory[0]
         if usual is not None:
-            before, cpu_s = usual[0], max(cpu_s - usual[2], 0.0)
+            before, cpu_s = usual[0], max(cpu_s - usual[2], 0.0) / meetings
         usage = FloodCost(
             before=before,
             most=most,
@@ -343,13 +359,17 @@ class _Judgement:
         sender = 0 if self.role is Role.CLIENT else 1
         return (integers(table["connection"]) == self.connection) & (integers(table["sender"]) == sender)
 
+    def _closes(self) -> Bools:
+        """Per frame: whether it is a CONNECTION_CLOSE of the endpoint."""
+        frames = self.packets.trace.frames
+        closing = named(frames["name"], "connection_close") | named(frames["name"], "application_close")
+        closing &= self._of_tested(frames)
+        return closing
+
     def _close(self) -> tuple[str, str, bool]:
         """The name of the error code with which the endpoint closed, this as text, whether it is an error."""
         frames = self.packets.trace.frames
-        rows = self._of_tested(frames) & (
-            named(frames["name"], "connection_close") | named(frames["name"], "application_close")
-        )
-        for row in np.flatnonzero(rows).tolist():
+        for row in np.flatnonzero(self._closes()).tolist():
             application = frames["name"][row].as_py() == "application_close"
             code, packet = frames["value"][row].as_py(), frames["packet"][row].as_py()
             if self.role is Role.SERVER and self.packets.times[packet] > self.packets.clients_end + _GRACE_NS:
@@ -363,6 +383,24 @@ class _Judgement:
             )
             return name, text, not (code == 0 or (application and code == APPLICATION["H3_NO_ERROR"]))
         return "", "", False
+
+    def _is_unread(self) -> bool:
+        """Whether the server answered with Handshake packets, and the client had the keys of none: it had got no
+        ServerHello."""
+        packets = self.packets.trace.packets
+        handshake = self._of_tested(packets) & named(packets["type"], "handshake")
+        numbers = integers(packets["packet_number"])[handshake]
+        answered = self.role is Role.SERVER and numbers.size > 0 and not self._closes().any()
+        return answered and bool((numbers == NULL).all()) and not self.flight.tolerates
+
+    def _compare_unread(self) -> FlightResult:
+        """The verdict on such packets, which the endpoint's own secrets open."""
+        self.packets = self.packets.opened
+        if not self._closes().any():
+            return self._ending(NOTE, "Handshake packets that the client can't read", "perhaps one is a close")
+        result = self._compare()
+        why = "the client can't read it: there is no ServerHello, and no close in an Initial packet (RFC 9000 §10.2.3)"
+        return replace(result, verdict=NOTE, why=why) if result.verdict == PASSED else result
 
     def _stream_errors(self) -> list[str]:
         """Names of the codes with which the endpoint reset or stopped the stream of the flight."""
@@ -493,9 +531,7 @@ class _Judgement:
         packets = self.packets.trace.packets
         times = integers(self.packets.trace.datagrams["time_ns"])[integers(packets["datagram"])]
         since = self._sent_at() + (_GRACE_NS if self.flight.sent.startswith("send") else 0)
-        frames = self.packets.trace.frames
-        closing = named(frames["name"], "connection_close") | named(frames["name"], "application_close")
-        own = integers(frames["packet"])[closing & self._of_tested(frames)]
+        own = integers(self.packets.trace.frames["packet"])[self._closes()]
         if own.size and not acknowledged and "speaks" not in self.flight.then:
             since = max(since, int(times[own].min()))
         counts = self._of_tested(packets) & (times > since)
@@ -503,9 +539,8 @@ class _Judgement:
             counts &= times <= self.packets.clients_end + _GRACE_NS
         if self.flight.closes:  # who has forgotten the connection may say so (RFC 9000 §10.2)
             counts &= ~named(packets["type"], "stateless_reset")
-        late: Integers = np.flatnonzero(counts)
-        closes = set(integers(frames["packet"])[closing].tolist())
-        spoken = [packet for packet in late.tolist() if packet not in closes]
+        counts[own] = False
+        spoken: list[int] = np.flatnonzero(counts).tolist()
         self.answers += [int(self.packets.record_of[packet]) for packet in spoken[:3]]
         return bool(spoken)
 
@@ -573,12 +608,22 @@ class _Judgement:
         then, seen = self.flight.then, dict[str, str]()
         if "survives" in then and self.exit_code != _TIMED_OUT:
             seen["survives"] = text or ("the connection continued" if self._continued() else "nothing more")
+        elif "survives" in then and self._began_again():
+            seen["survives"] = "it began another connection"
         if "answered" in then and self._finished(0):
             seen["answered"] = "it answered"
         for answer in filter(is_frame, then):
             if self._framed(*answer.split()[1:]):
                 seen[answer] = answer_text(answer)
         return seen
+
+    def _began_again(self) -> bool:
+        """Whether the client opened another connection between the flight and its end."""
+        packets = self.packets.trace.packets
+        connections, lasted = integers(packets["connection"]), (self.ended or 0.0) - self.line["fired"]
+        later = (self.packets.times > self.arrived) & (self.packets.times < self._sent_at() + lasted * 1e9)
+        later &= named(packets["type"], "initial") & (integers(packets["sender"]) == 0)
+        return not set(connections[later]) <= set(connections[self.packets.times <= self.arrived])
 
     def _ended_soon(self) -> bool:
         """Whether the client's process ended so soon after the flight that it had noticed the violation."""
@@ -597,12 +642,12 @@ class _Judgement:
 
     def _spoke_after_close(self) -> int:
         """The number of packets without CONNECTION_CLOSE that followed the endpoint's first one (RFC 9000 §10.2.1)."""
-        packets, frames = self.packets.trace.packets, self.packets.trace.frames
-        closing = named(frames["name"], "connection_close") | named(frames["name"], "application_close")
-        own = integers(frames["packet"])[closing & self._of_tested(frames)]
+        packets = self.packets.trace.packets
+        own = integers(self.packets.trace.frames["packet"])[self._closes()]
         late = self._of_tested(packets) & (self.packets.times > self.packets.times[own].min() + _BATCH_NS)
         late[own] = False
         late &= ~named(packets["type"], "stateless_reset")  # its state may be gone
+        late &= integers(packets["packet_number"]) != NULL  # what can't be read may be a close, too
         return int(late.sum())
 
     def _judge_close(self, name: str, text: str) -> FlightResult:

@@ -359,7 +359,9 @@ class Meeting:
         if batch.role is Role.SERVER and evidence.server.exit_code == UNSUPPORTED_CODE:
             return [unsupported(flight, batch.role) for flight in batch.alone + batch.flights], set()
         artifacts = Artifacts(folder)
-        keys = [path for path in (folder / peer_role.value / "keys.log",) if path.is_file()]
+        keys, own_keys = (
+            [path] if (path := folder / role.value / "keys.log").is_file() else [] for role in (peer_role, batch.role)
+        )
         capture = artifacts.server_capture if batch.role is Role.SERVER else artifacts.client_capture
         if not capture.is_file():
             return [], set()
@@ -369,7 +371,9 @@ class Meeting:
         under_way = {line["begun"] for line in log if "begun" in line} - survived - {each.name for each in batch.alone}
         judged = [flight for flight in batch.alone + batch.flights if flight.name not in under_way]
         usage = read_usage(folder / batch.role.value / "usage")
-        results = judge_flights(judged, batch.role, log=log, capture=capture, key_logs=keys, usage=usage)
+        results = judge_flights(
+            judged, batch.role, log=log, capture=capture, key_logs=keys, own_key_logs=own_keys, usage=usage
+        )
         return [self._with_end(result, evidence, folder) for result in results], under_way
 
     def _innocent(self, batch: Batch, names: set[str]) -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from runner.check.flight_verdicts import (
     FlightResult,
     Sample,
     judge_flights,
+    read_log,
     read_usage,
 )
 from runner.check.flights import PAGE, load_flights, page, parse_flight
@@ -348,6 +350,7 @@ def test_an_answer_to_a_small_probe_is_small(tmp_path: Path) -> None:
     assert (result.verdict, result.seen.endswith("bytes for 36")) == (FAILED, True), result
 
 
+_RECORDINGS = Path(__file__).parent / "recordings"
 _MIB = 1 << 20
 _HONEST = [(-2.0, 20 * _MIB, 0.0), (-1.0, 30 * _MIB, 0.5)]
 
@@ -584,6 +587,31 @@ def test_a_client_that_panics_has_crashed(tmp_path: Path, monkeypatch: pytest.Mo
     result = _one(meet("close-with-unknown-code", Role.CLIENT, tmp_path))
     assert (result.verdict, result.seen) == (FAILED, "the client ended with exit code 101"), result
     assert result.crashed
+
+
+def test_a_close_that_the_client_has_no_keys_for_is_a_note() -> None:
+    """A recording of tquic's server, whose key log opens the packet."""
+    folder = _RECORDINGS / "close-unread"
+    flights, log = [FLIGHTS["parameter-original-destination-from-client"]], read_log(folder / "flights.jsonl")
+    capture, own = folder / "server.pcap", [folder / "keys.log"]
+    result = _one(judge_flights(flights, Role.SERVER, log=log, capture=capture, key_logs=[], own_key_logs=own))
+    assert (result.verdict, result.code) == (NOTE, "TRANSPORT_PARAMETER_ERROR"), result
+    result = _one(judge_flights(flights, Role.SERVER, log=log, capture=capture, key_logs=[]))
+    assert (result.verdict, result.seen) == (NOTE, "Handshake packets that the client can't read"), result
+    other = [replace(flights[0], then=("silent",))]
+    result = _one(judge_flights(other, Role.SERVER, log=log, capture=capture, key_logs=[], own_key_logs=own))
+    assert result.verdict == FAILED, result
+
+
+def test_a_client_that_begins_again_after_a_flood_survives() -> None:
+    """A recording of tquic's client, which asks for the file over new connections until our time-out."""
+    folder = _RECORDINGS / "begins-again"
+    flights, log = [FLIGHTS["flood-stream-gaps"]], read_log(folder / "flights.jsonl")
+    others: dict[str, Any] = {"capture": folder / "client.pcap", "key_logs": [folder / "keys.log"]}
+    result = _one(judge_flights(flights, Role.CLIENT, log=log, **others))
+    assert (result.verdict, result.seen) == (PASSED, "it began another connection"), result
+    soon = [log[0], {**log[1], "ended": log[0]["fired"] + 0.3}]
+    assert _one(judge_flights(flights, Role.CLIENT, log=soon, **others)).verdict == FAILED
 
 
 @pytest.mark.parametrize("role", Role)
