@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 from runner.decode.columns import SERVER, Trace
 from runner.diagnose.detectors import DETECTORS, peer_and_path, sender  # noqa: F401 - these modules register detectors
 from runner.diagnose.limits import Course, shares
-from runner.diagnose.path import Floats, LinkEvents
+from runner.diagnose.path import LinkEvents
 from runner.diagnose.transfer_view import View
 from runner.model.facts import TraceFacts
 from runner.model.link import SegmentRecord
 from runner.model.result import Diagnosis, LinkTruth, Sample, Span
 from runner.trace.measure import CongestionWindow, congestion_window, rtt_samples
-from runner.trace.recording import Ints
+from runner.trace.recording import Floats, Ints
 from runner.trace.streams import Transfer
 
 # Packets, bytes in flight, RTT and queue over time, reduced to the resolution of a screen.

@@ -9,10 +9,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from runner.decode.columns import CLIENT
-from runner.diagnose.path import Floats, least_around, runs
+from runner.diagnose.path import least_around, runs
 from runner.diagnose.transfer_view import View
 from runner.model.result import Limit, Span
-from runner.trace.recording import Bools, Ints
+from runner.trace.recording import Bools, Floats, Ints
 
 # Whether the server's application supplied less data than the path carries. Datagrams that aren't full show this.
 #

@@ -5,20 +5,15 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
 from runner.decode.columns import CLIENT, NULL, SERVER
 from runner.model.link import LinkParameters, PathImpairments
 from runner.model.result import LinkTruth
 from runner.trace.measure import ack_eliciting
-from runner.trace.recording import APPLICATION, Bools, Ints, Recording, Vantage
+from runner.trace.recording import APPLICATION, Bools, Floats, Ints, Recording, Vantage, first_cover
 
 # The server's packets in flight at any moment. For each packet it is known until when it is in flight.
-
-Floats = NDArray[np.float64]
 
 _PACKET_THRESHOLD = 3  # RFC 9002 §6.1.1
 _NEVER = np.inf
@@ -113,46 +108,13 @@ def _outcome(server: Vantage, acks: Ints, when: Floats, number: Ints, time: Floa
     reached the server at the times `when`."""
     if not len(acks):
         return np.full(len(number), _NEVER), np.full(len(number), _NEVER)
-    first, last, owner = ack_ranges(server, acks)
+    owner, first, last = server.ack_ranges(acks)
     known, place = np.unique(number, return_inverse=True)
     acked = np.maximum(first_cover(known, first, last, when[owner])[place], time)
     highest = np.maximum.accumulate(server.ack_frames["largest"][acks])
     at = np.searchsorted(highest, number + _PACKET_THRESHOLD)
     lost = np.maximum(np.append(when, _NEVER)[at], time)
     return acked, np.where(lost < acked, lost, _NEVER)
-
-
-def ack_ranges(vantage: Vantage, rows: Ints) -> tuple[Ints, Ints, Ints]:
-    """All ranges of these ACK frames: first and last number, and the index of the frame in `rows`."""
-    column = vantage.trace.ack_frames.column("ranges").take(pa.array(rows)).combine_chunks()
-    flat, owner = pc.list_flatten(column), pc.list_parent_indices(column)
-    first, last = (np.asarray(pc.struct_field(flat, name), dtype=np.int64) for name in ("first", "last"))
-    return first, last, np.asarray(owner, dtype=np.int64)
-
-
-def first_cover(points: Ints, first: Ints, last: Ints, time: Floats) -> Floats:
-    """Per point (sorted, distinct): the `time` of the first range that covers it; infinity when no range covers it.
-
-    Ranges include both ends and are in order of time. Each range is written as two overlapping runs of points whose
-    length is a power of two. Then each run is split into halves, from the longest to the shortest. This takes
-    O((n + m) log n) and no loop over packets.
-    """
-    count = len(points)
-    low, high = np.searchsorted(points, first), np.searchsorted(points, last, side="right") - 1
-    chosen = np.flatnonzero(low <= high)[::-1]  # NumPy keeps the last value for an index: here the earliest
-    low, high, time = low[chosen], high[chosen], time[chosen]
-    level = np.frexp((high - low + 1).astype(np.float64))[1] - 1
-    levels = int(level.max(initial=0)) + 1
-    heads, tails = np.full((2, levels, count), _NEVER)
-    heads[level, low] = time
-    tails[level, high - (1 << level) + 1] = time
-    table = np.minimum(heads, tails)
-    for size in range(levels - 1, 0, -1):
-        half = 1 << (size - 1)
-        table[size - 1] = np.minimum(table[size - 1], table[size])
-        table[size - 1][half:] = np.minimum(table[size - 1][half:], table[size][:-half])
-    times: Floats = table[0]
-    return times
 
 
 # The capacity of a link: configured for an emulated link, found in the trace for a real link.

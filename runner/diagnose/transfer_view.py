@@ -10,7 +10,6 @@ from runner.diagnose.path import (
     Arrivals,
     Capacity,
     Flight,
-    Floats,
     LinkEvents,
     Silence,
     as_set,
@@ -22,7 +21,7 @@ from runner.diagnose.path import (
 from runner.model.facts import ConnectionFacts, TraceFacts
 from runner.model.link import IP_PACKET, SegmentRecord
 from runner.model.result import LinkTruth, Sample
-from runner.trace.recording import Bools, Ints, Scope, Vantage
+from runner.trace.recording import Bools, Floats, Ints, Scope, Vantage
 from runner.trace.streams import StreamData, Transfer
 
 # The bytes that the client's flow control (RFC 9000 §4.1) allowed the server at any moment.

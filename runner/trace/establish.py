@@ -82,10 +82,9 @@ def _acknowledged(scope: Scope, vantage: Vantage, sender: int) -> Bools:
         mine = mine[np.argsort(packets["packet_number"][mine], kind="stable")]
         numbers = packets["packet_number"][mine]
         change = np.zeros(len(mine) + 1, dtype=np.int64)
-        for row in rows[vantage.ack_space[rows] == space].tolist():
-            for acknowledged in acks.cell("ranges", row) or ():
-                change[np.searchsorted(numbers, acknowledged["first"])] += 1
-                change[np.searchsorted(numbers, acknowledged["last"], side="right")] -= 1
+        _, low, high = vantage.ack_ranges(rows[vantage.ack_space[rows] == space])
+        np.add.at(change, np.searchsorted(numbers, low), 1)
+        np.subtract.at(change, np.searchsorted(numbers, high, side="right"), 1)
         done[mine] = np.cumsum(change[:-1]) > 0
     return done
 

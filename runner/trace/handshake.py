@@ -506,8 +506,7 @@ def may_be_authentic(recording: Recording, connection: int, sender: int, kind: s
     peer = recording.far(sender) or vantage
     acks = peer.ack_frames
     rows = (acks["connection"] == connection) & (acks["sender"] == 1 - sender) & (peer.ack_space == space)
-    ranges = peer.trace.ack_frames.column("ranges").take(np.flatnonzero(rows)).combine_chunks().flatten()
-    first, last = ranges.field("first").to_numpy(), ranges.field("last").to_numpy()
+    _, first, last = peer.ack_ranges(np.flatnonzero(rows))
     read = np.searchsorted(numbers, last, side="right") - np.searchsorted(numbers, first)
     return bool((read <= last - first).any())
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from runner.decode.columns import CLIENT, NULL, SERVER, Trace, integers, words
@@ -20,6 +21,7 @@ from runner.model.facts import PacketPlace
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,13 @@ class Vantage:
         """Per ACK frame: the packet number space that it acknowledges."""
         return self.ack_frames.codes("space", _SPACES)
 
+    def ack_ranges(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+        """All ranges of these ACK frames, in order: index of the frame in `rows`, first and last packet number."""
+        column = self.trace.ack_frames.column("ranges").take(pa.array(rows)).combine_chunks()
+        flat, owner = pc.list_flatten(column), pc.list_parent_indices(column)
+        first, last = (np.asarray(pc.struct_field(flat, name), dtype=np.int64) for name in ("first", "last"))
+        return np.asarray(owner, dtype=np.int64), first, last
+
 
 def packet_key(connection: Ints, sender: Ints | int, space: Ints | int, number: Ints) -> Ints:
     """The values of `Vantage.packet_key` for these packets."""
@@ -192,15 +201,37 @@ def find(keys: Ints, sought: Ints) -> Ints:
     return np.where((keys[index] == sought) & (sought != NULL), index, NULL)
 
 
+def first_cover(points: Ints, first: Ints, last: Ints, time: Floats) -> Floats:
+    """Per point (sorted, distinct): the `time` of the first range that covers it; infinity when no range covers it.
+
+    Ranges include both ends and are in order of time. Each range is written as two overlapping runs of points whose
+    length is a power of two. Then each run is split into halves, from the longest to the shortest. This takes
+    O((n + m) log n) and no loop over packets.
+    """
+    count = len(points)
+    low, high = np.searchsorted(points, first), np.searchsorted(points, last, side="right") - 1
+    chosen = np.flatnonzero(low <= high)[::-1]  # NumPy keeps the last value for an index: here the earliest
+    low, high, time = low[chosen], high[chosen], time[chosen]
+    level = np.frexp((high - low + 1).astype(np.float64))[1] - 1
+    levels = int(level.max(initial=0)) + 1
+    heads, tails = np.full((2, levels, count), np.inf)
+    heads[level, low] = time
+    tails[level, high - (1 << level) + 1] = time
+    table = np.minimum(heads, tails)
+    for size in range(levels - 1, 0, -1):
+        half = 1 << (size - 1)
+        table[size - 1] = np.minimum(table[size - 1], table[size])
+        table[size - 1][half:] = np.minimum(table[size - 1][half:], table[size][:-half])
+    times: Floats = table[0]
+    return times
+
+
 def first_ack(vantage: Vantage, rows: Ints, numbers: Ints) -> int | None:
     """The first of the ACK frames `rows` that acknowledges one of the packet numbers `numbers`, which are sorted. None
     when no frame does."""
-    for row in rows.tolist():
-        for acknowledged in vantage.ack_frames.cell("ranges", row) or ():
-            low, high = acknowledged["first"], acknowledged["last"]
-            if np.searchsorted(numbers, low) < np.searchsorted(numbers, high, side="right"):
-                return int(row)
-    return None
+    owner, low, high = vantage.ack_ranges(rows)
+    found = owner[np.searchsorted(numbers, low) < np.searchsorted(numbers, high, side="right")]
+    return int(rows[found[0]]) if len(found) else None
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import numpy as np
 from runner.decode.columns import CLIENT, NULL, SERVER
 from runner.diagnose.detectors import detector
 from runner.diagnose.limits import Course, Rounds, longest
-from runner.diagnose.path import Floats, least_around
+from runner.diagnose.path import least_around
 from runner.diagnose.transfer_view import View
 from runner.model.result import Diagnosis, Limit, Pattern, Span
-from runner.trace.recording import Bools, Ints
+from runner.trace.recording import Bools, Floats, Ints
 from runner.units import format_count, format_data_rate, format_duration, format_size
 
 # Detector: no pacing (RFC 9002 §7.7). The server sends faster than the bottleneck, then rests until the next RTT.

@@ -7,7 +7,7 @@ import numpy as np
 from runner.decode.columns import MTU, NULL
 from runner.decode.wire import FRAME_NAMES, varint
 from runner.judge.rules.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, SPACE_NAMES, Broken, Capture, Side
-from runner.trace.recording import APPLICATION, Bools, Ints, find
+from runner.trace.recording import APPLICATION, Bools, Ints, find, first_cover
 from runner.units import format_count
 
 # Packets: their numbers, headers and sizes, and the frames that they may contain (RFC 9000 §12, §14, §17).
@@ -349,15 +349,6 @@ def _numbers(capture: Capture, rows: Ints, space: int) -> tuple[Ints, Ints]:
     return number[number >= 0], rows[first][number >= 0]
 
 
-def _ranges(side: Side, space: int) -> tuple[Ints, Ints, Ints]:
-    """The endpoint's ACK ranges in a packet number space: rows of the frames, first and last packet numbers."""
-    capture = side.capture
-    rows = side.ack_frames(space=space)
-    frame, first, last = capture.ranges
-    mine = np.isin(frame, rows)
-    return frame[mine], first[mine], last[mine]
-
-
 def acknowledged(side: Side) -> Iterator[Broken]:
     """An endpoint acknowledges only packets that were sent and that have arrived."""
     if not side.sound or side.far is None:
@@ -365,9 +356,11 @@ def acknowledged(side: Side) -> Iterator[Broken]:
     packets = side.far.packets
     theirs = (packets["connection"] == side.scope.number) & (packets["sender"] == 1 - side.sender)
     for space, name in enumerate(SPACE_NAMES):
-        frame, first, last = _ranges(side, space)
-        if not len(frame):
+        mine = side.ack_frames(space=space)
+        owner, first, last = side.capture.vantage.ack_ranges(mine)
+        if not len(owner):
             continue
+        frame = mine[owner]
         sent, _ = _numbers(side.far, np.flatnonzero(theirs), space)
         arrived, arrivals = _numbers(side.capture, side.got, space)
         unsent = _missing(first, last, sent)
@@ -396,13 +389,14 @@ def _refused(side: Side) -> Iterator[Broken]:
     early, _ = _numbers(side.capture, side.of_type(EARLY, got=True), APPLICATION)
     later, _ = _numbers(side.capture, side.of_type(ONE_RTT, got=True), APPLICATION)
     early = np.setdiff1d(early, later)
-    frame, first, last = _ranges(side, APPLICATION)
+    mine = side.ack_frames(space=APPLICATION)
+    owner, first, last = side.capture.vantage.ack_ranges(mine)
     wrong = np.searchsorted(early, last, side="right") > np.searchsorted(early, first)
     if wrong.any():
         yield Broken(
             rule="rfc9001-4.6.2-rejected-early-data-read",
             actual=f"{format_count(int(wrong.sum()), 'ACK range')} with packet numbers of 0-RTT packets",
-            packets=shown(np.unique(side.capture.acks["packet"][frame[wrong]])),
+            packets=shown(np.unique(side.capture.acks["packet"][mine[owner[wrong]]])),
         )
 
 
@@ -550,12 +544,8 @@ def _too_low(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
     numbers, arrived = _numbers(capture, side.got, space)
     if not len(numbers):
         return
-    frame, first, last = capture.ranges
-    mine = np.isin(frame, rows)
-    place = np.full(len(acks), NULL)
-    place[rows] = np.arange(len(rows))
-    low, high = np.searchsorted(numbers, first[mine]), np.searchsorted(numbers, last[mine], side="right")
-    earliest = _earliest(place[frame[mine]], low, high, len(numbers), len(rows))
+    owner, first, last = capture.vantage.ack_ranges(rows)
+    earliest = np.minimum(first_cover(numbers, first, last, owner.astype(np.float64)), len(rows)).astype(np.int64)
     marks = capture.vantage.packet_ecn[arrived]
     for column, mark, rule in (
         ("ect0", _ECT0, "ect-not-counted"),
@@ -574,28 +564,6 @@ def _too_low(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
                 f"{format_count(len(short), 'ACK frame')} with too low a count",
                 packets=shown(acks["packet"][rows[short]]),
             )
-
-
-def _earliest(values: Ints, low: Ints, high: Ints, length: int, none: int) -> Ints:
-    """For each place of an array of this length, the smallest of the `values` whose slice `low:high` contains the
-    place; `none` where no slice does.
-
-    Each slice is the union of two slices of 1, 2, 4, … places. These are written first, and then halved again and
-    again.
-    """
-    steps = [np.full(length, none) for _ in range(length.bit_length())]
-    within = high > low
-    values, low, high = values[within], low[within], high[within]
-    power = np.frexp(high - low)[1] - 1
-    for exponent in np.unique(power).tolist():
-        same = power == exponent
-        np.minimum.at(steps[exponent], low[same], values[same])
-        np.minimum.at(steps[exponent], high[same] - (1 << exponent), values[same])
-    for exponent in range(len(steps) - 1, 0, -1):
-        half = 1 << (exponent - 1)
-        np.minimum(steps[exponent - 1], steps[exponent], out=steps[exponent - 1])
-        np.minimum(steps[exponent - 1][half:], steps[exponent][:-half], out=steps[exponent - 1][half:])
-    return steps[0]
 
 
 ACK_DETECTORS = (acknowledged, acks_of_acks, delays, ecn)

@@ -213,9 +213,9 @@ def _acknowledgment(side: Side, packet: int) -> int | None:
     none."""
     capture = side.capture
     mine = side.ack_frames(space=APPLICATION)
-    frame, first, last = capture.ranges
+    owner, first, last = capture.vantage.ack_ranges(mine)
     number = int(capture.packets["packet_number"][packet])
-    holds = frame[np.isin(frame, mine) & (first <= number) & (number <= last)]
+    holds = mine[owner[(first <= number) & (number <= last)]]
     return int(capture.acks["packet"][holds].min()) if len(holds) else None
 
 

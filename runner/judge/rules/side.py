@@ -86,22 +86,6 @@ class Capture:
         return self._ids[name]
 
     @cached_property
-    def ranges(self) -> tuple[Ints, Ints, Ints]:
-        """All ACK ranges: rows of their frames, first packet numbers, last packet numbers."""
-        column = self.vantage.trace.ack_frames.column("ranges").combine_chunks()
-        array = column.chunk(0) if isinstance(column, pa.ChunkedArray) and column.num_chunks else column
-        if not len(array):
-            empty = np.empty(0, dtype=np.int64)
-            return empty, empty, empty
-        counts = np.diff(array.offsets.to_numpy())
-        values = array.flatten()
-        return (
-            np.repeat(np.arange(len(array)), counts),
-            values.field("first").to_numpy(),
-            values.field("last").to_numpy(),
-        )
-
-    @cached_property
     def route(self) -> Ints:
         """Per datagram: a number that stands for its source and destination. The opposite direction has another
         number."""

@@ -11,11 +11,12 @@ import pytest
 
 from runner.decode.columns import CLIENT
 from runner.diagnose.limits import longest
-from runner.diagnose.path import LinkEvents, first_cover, link_events
+from runner.diagnose.path import LinkEvents, link_events
 from runner.model.link import LinkChange, LinkImpairments
 from runner.model.result import DirectionTruth, Limit, LinkTruth
 from runner.tests.diagnose.made import Cause, Made
 from runner.tests.trace.tables import EPOCH_NS
+from runner.trace.recording import first_cover
 
 CLEAN = Cause(cap=300_000)
 CAUSES = {

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -112,13 +113,14 @@ def test_a_killed_night_takes_its_command_along(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from runner.nights.night import NightWork; "
         "from runner.nights.night import load_night; logs = Path(sys.argv[2]); "
         "work = NightWork(night=load_night(Path(sys.argv[1])), logs=logs, site=logs / 'site', say=print); "
-        "work._command(['serve', '--site', sys.argv[2], '--port', '0'], logs / 'log', None)"
+        "work._command(['serve', '--site', sys.argv[2], '--port', sys.argv[3]], logs / 'log', None)"
     )
     (tmp_path / "index.html").touch()
-    code = code.replace("'0'", "str(18457)")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
     # A shell ignores Ctrl-C for background commands.
     as_in_the_background = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
-    command = [*as_in_the_background, sys.executable, "-c", code, str(path), str(tmp_path)]
+    command = [*as_in_the_background, sys.executable, "-c", code, str(path), str(tmp_path), port]
     with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(ROOT)}) as night:
         child = _child_of(night.pid)
         night.send_signal(signal.SIGKILL)
