@@ -54,6 +54,7 @@ _LAST_KIND = 10  # of the usual kinds of blocks
 TLS_KEY_LOG = 0x544C534B
 
 _COPY = "copy the file again as binary data, or capture again"
+_AGAIN = _COPY.capitalize()
 
 Record = tuple[int, int, int, int, int]
 """time_ns, link type, first byte of the frame in the file, first byte after it, length on the wire"""
@@ -86,7 +87,7 @@ class CaptureFile:
     end: str = ""
     """A sentence about why no record can be found from some byte on; empty: the last record ends with the file."""
     left_out: list[str] = field(default_factory=list)
-    """Sentences about records before that byte that can't be read."""
+    """Sentences about records before that byte that can't be read, or are damaged."""
     kernel_drops: int | None = None
 
     @property
@@ -254,7 +255,7 @@ def _pcapng_records(file: CaptureFile) -> Records:
     data, position, size, piece = file.data, 0, len(file.data), _PIECE
     section = _Section(data)
     sections = [section]
-    head_at, damage = struct.Struct("<II").unpack_from, ""
+    head_at, damage, odd_tails = struct.Struct("<II").unpack_from, "", 0
     while position + 12 <= size:
         kind, length = head_at(data, position)
         if kind == _SECTION:
@@ -271,6 +272,7 @@ def _pcapng_records(file: CaptureFile) -> Records:
                 damage = f"a block of {length} B, expected a multiple of 4 from 12 to {_LARGEST_BLOCK}"
             break
         body, stop = position + 8, end - 4
+        odd_tails += data[stop:end] != data[position + 4 : body]
         if kind in (_ENHANCED_PACKET, _OLD_PACKET, _SIMPLE_PACKET):
             section.packets.extend((kind, len(section.interfaces), body, stop))
         elif kind == _INTERFACE and stop - body >= 8:
@@ -291,6 +293,9 @@ def _pcapng_records(file: CaptureFile) -> Records:
         file.end = file.end or _end(position, size, damage)
     parts = [section.records() for section in sections if section.packets]
     file.left_out = _left_out(sections)
+    if odd_tails:
+        blocks = format_count(odd_tails, "block")
+        file.left_out.append(f"{blocks} read with another length at the end than at the beginning: damaged. {_AGAIN}.")
     return Records(*map(np.concatenate, zip(*parts, strict=True))) if parts else Records.of([])
 
 

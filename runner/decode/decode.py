@@ -456,7 +456,7 @@ def _one_way(connections: Sequence[Connection], rows: Rows) -> Iterator[str]:
     """Sentences about connections of which only one direction is in the capture."""
     owner, sender = (rows.packets.column(name) for name in ("connection", "sender"))
     for number, role in enumerate(("client", "server")):
-        heard = set(np.unique(owner[sender == number]).tolist())
+        heard = set(owner[sender == number].tolist())
         silent = [each for each in connections if each.number not in heard]
         if silent:
             of = format_count(len(silent), "connection")
@@ -473,7 +473,7 @@ def _unusual(rows: Rows, connections: Sequence[dict[str, Any]]) -> Iterator[str]
         listed = ", ".join(map(version_name, np.unique(versions)[:3].tolist()))
         yield f"{format_count(len(versions), 'packet')} of an unknown QUIC version: {listed}."
     numbered = np.column_stack((owner, sender, kind, number))[(decrypted != 0) & (number >= 0)]
-    again = len(numbered) - len(np.unique(numbered, axis=0))
+    again = len(numbered) - len(np.unique(numbered, axis=0, return_counts=True)[1])  # without counts: imports numpy.ma
     if again:
         why = "several interfaces (-i any), a mirror port, or a network that duplicates"
         yield f"{format_count(again, 'packet')} repeated in the capture: {why}."

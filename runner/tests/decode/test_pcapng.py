@@ -54,6 +54,21 @@ def test_tshark_decrypts_it_without_a_key_log(tmp_path: Path, side: str) -> None
     assert [path.name for path in tmp_path.iterdir()] == [made.name]
 
 
+def test_a_block_that_ends_with_another_length_is_read_and_told(tmp_path: Path) -> None:
+    made = embed_secrets(capture(tmp_path), KEYS)
+    file, _ = open_capture(made)
+    before = list(file.records())
+    assert file.left_out == []
+    data = bytearray(made.read_bytes())
+    data[-4:] = bytes(4)  # the last block's second length
+    made.write_bytes(data)
+    file, _ = open_capture(made)
+    assert (list(file.records()), file.end) == (before, "")
+    assert [sentence.partition(":")[0] for sentence in file.left_out] == [
+        "1 block read with another length at the end than at the beginning"
+    ]
+
+
 def test_secrets_of_client_and_server_are_there_once(tmp_path: Path) -> None:
     other = tmp_path / "other.log"
     other.write_bytes(KEYS[1].read_bytes() + b"# a comment\nCLIENT_RANDOM 00 11\n\xff\xfe\n")
