@@ -25,8 +25,8 @@ fetch() {
     authority=${authority%%/*}
     host=${authority%:*}
     for url in "$@"; do names+=("${url##*/}"); done
-    echo -n "${names[*]}" > /tmp/names
-    LD_PRELOAD=/usr/local/lib/keylog.so /usr/local/bin/hq-client "$host" "${authority##*:}" /tmp/names
+    echo -n "${names[*]}" > "/tmp/names.$$" # several of these scripts can run at the same time
+    LD_PRELOAD=/usr/local/lib/keylog.so /usr/local/bin/hq-client "$host" "${authority##*:}" "/tmp/names.$$"
     # Upstream's client exits with 0 even when it could not open a stream for some of the files.
     for name in "${names[@]}"; do
         [[ -s /downloads/$name ]] || { echo "/downloads/$name is empty or missing" >&2; return 1; }

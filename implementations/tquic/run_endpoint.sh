@@ -52,7 +52,7 @@ case $TESTCASE in
     http3) alpn=h3 fetch -- "${urls[@]}" ;;
     multiconnect) for url in "${urls[@]}"; do fetch -- "$url"; done ;;
     resumption | zerortt)
-        options=(--session-file /tmp/session)
+        options=(--session-file "/tmp/session.$$")
         fetch "${options[@]}" -- "${urls[0]}"
         if [[ $TESTCASE == zerortt ]]; then options+=(--enable-early-data); fi
         fetch "${options[@]}" -- "${urls[@]:1}"

@@ -108,8 +108,11 @@ class Client(Endpoint):
                     _send((other if elsewhere else main), data)
                 peer.outbox.clear()
                 now = time.monotonic()
-                if peer.done or now > until or self.gone:
+                if peer.done or self.gone:
                     break
+                if now > until:
+                    peer.finish(now)  # for servers that serve one connection after another
+                    continue
                 ready = selector.select(max(0.0, min(peer.timer() - now, 0.5)))
                 with self.lock:
                     for key, _ in ready:

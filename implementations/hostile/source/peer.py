@@ -455,8 +455,8 @@ class Peer:
     def _states(self, now: float) -> None:
         """Fires the flight when its state is reached, and goes on with the connection."""
         if (end := self._end()) is not None:
-            if now >= end and "times" in self.flight:
-                self.finish(now)  # what the other endpoint keeps for this connection is no longer needed
+            if now >= end and (self.is_client or "times" in self.flight):
+                self.finish(now)  # some servers serve one connection after another
             self.done |= now >= end
             return
         if self._tls is None or self.done:

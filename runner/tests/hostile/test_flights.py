@@ -1,5 +1,7 @@
 """The hostile peer against aioquic in memory: flights arrive as they were meant, and verdicts follow from packets."""
 
+import asyncio
+import importlib
 import os
 import subprocess
 import time
@@ -10,9 +12,13 @@ from typing import Any
 import pylsqpack
 import pytest
 from aioquic._crypto import CryptoError
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.asyncio.server import serve
 from aioquic.h3.connection import H3Connection
+from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection, QuicConnectionError, QuicConnectionState
 from aioquic.quic.crypto import CryptoPair
+from aioquic.quic.events import ConnectionTerminated, QuicEvent
 from aioquic.quic.packet import QuicHeader, QuicVersionInformation
 from rich.console import Console
 
@@ -657,6 +663,41 @@ def test_every_flight_can_be_sent(tmp_path: Path) -> None:
         for role in FLIGHTS[name].roles:
             result = _one(meet(name, role, tmp_path))
             assert result.verdict != ERROR, (name, role, result)
+
+
+def test_the_peer_closes_a_connection_before_it_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a server that serves one connection after another goes on: after a flight that nothing honest follows,
+    and when the time is over."""
+    assert _one(meet("rebinding-amplification", Role.SERVER, tmp_path)).verdict == PASSED
+    trace = decode_capture(tmp_path / "end.pcap", [tmp_path / "keys.log"])
+    assert "application_close" in trace.frames["name"].to_pylist()
+
+    endpoint = importlib.import_module("endpoint")
+    monkeypatch.setattr(endpoint, "LOG", tmp_path / "flights.jsonl")
+    monkeypatch.setattr(endpoint, "_FIRST_LONGEST", 0.5)
+    monkeypatch.setenv("TESTCASE", "handshake")
+
+    async def meet_idle_server() -> None:
+        ended = asyncio.Event()
+
+        class Idle(QuicConnectionProtocol):
+            """Answers no request."""
+
+            def quic_event_received(self, event: QuicEvent) -> None:
+                if isinstance(event, ConnectionTerminated):
+                    ended.set()
+
+        configuration = QuicConfiguration(is_client=False, alpn_protocols=["hq-interop"])
+        configuration.load_cert_chain(tmp_path / "cert.pem", tmp_path / "priv.key")
+        server = await serve("127.0.0.1", 0, configuration=configuration, create_protocol=Idle)
+        port = server._transport.get_extra_info("sockname")[1]
+        monkeypatch.setenv("REQUESTS", f"https://127.0.0.1:{port}/file")
+        peer = await asyncio.to_thread(endpoint.Client().connect, {})
+        assert peer.confirmed and not peer.answered
+        await asyncio.wait_for(ended.wait(), 2)
+        server.close()
+
+    asyncio.run(meet_idle_server())
 
 
 def test_the_table_of_h3spec_is_current() -> None:
