@@ -1,6 +1,7 @@
 //! quiche as an endpoint of the QUIC Interop Runner: one program for both roles, configured by the environment.
 
 mod client;
+mod fields;
 mod net;
 mod requests;
 mod responses;

@@ -4,10 +4,12 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::Write;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use endpoint::files::{self, PIECE};
 use http::Uri;
 use quiche::h3::{self, NameValue};
+
+use crate::fields::{self, Section};
 
 /// One running request.
 struct Fetch {
@@ -15,6 +17,18 @@ struct Fetch {
     /// The part of an HTTP/0.9 request that was not yet sent.
     unsent: Vec<u8>,
     file: File,
+    /// Whether the final response has begun (HTTP/3).
+    answered: bool,
+    /// Bytes of the body that were received (HTTP/3), and its Content-Length.
+    received: u64,
+    length: Option<u64>,
+}
+
+impl Fetch {
+    fn new(url: Uri, unsent: Vec<u8>) -> Result<Self> {
+        let file = files::create_received(url.path())?;
+        Ok(Self { url, unsent, file, answered: false, received: 0, length: None })
+    }
 }
 
 /// All requests of one connection. They are sent at once, as far as the server's stream limit allows.
@@ -60,10 +74,9 @@ impl Requests {
         while quic.peer_streams_left_bidi() > 0 {
             let Some(url) = self.waiting.pop_front() else { break };
             let unsent = format!("GET {}\r\n", url.path()).into_bytes();
-            let file = files::create_received(url.path())?;
             let stream = self.next_stream;
             self.next_stream += 4;
-            self.under_way.insert(stream, Fetch { url, unsent, file });
+            self.under_way.insert(stream, Fetch::new(url, unsent)?);
             self.ask_more_hq(quic, stream)?;
         }
         let unfinished = quic.writable().filter(|stream| self.under_way.contains_key(stream));
@@ -119,9 +132,7 @@ impl Requests {
             ];
             match h3.send_request(quic, &headers, true) {
                 Ok(stream) => {
-                    let file = files::create_received(url.path())?;
-                    let fetch = Fetch { url: url.clone(), unsent: Vec::new(), file };
-                    self.under_way.insert(stream, fetch);
+                    self.under_way.insert(stream, Fetch::new(url.clone(), Vec::new())?);
                     self.waiting.pop_front();
                 }
                 Err(h3::Error::StreamBlocked | h3::Error::TransportError(quiche::Error::StreamLimit)) => break,
@@ -142,17 +153,29 @@ impl Requests {
             let Some(fetch) = self.under_way.get_mut(&stream) else { continue };
             match event {
                 h3::Event::Headers { list, .. } => {
-                    let status = list.iter().find(|field| field.name() == b":status").map(NameValue::value);
-                    if status.is_some_and(|status| !matches!(status, [b'1', ..] | b"200")) {
-                        bail!("{}: status {}", fetch.url, String::from_utf8_lossy(status.unwrap_or_default()));
+                    if fetch.answered {
+                        fields::check(&list, Section::Trailers)?;
+                        continue;
                     }
+                    fetch.length = fields::check(&list, Section::Response)?;
+                    let status = list.iter().find(|field| field.name() == b":status").map(NameValue::value);
+                    let status = status.unwrap_or_default();
+                    if !matches!(status, [b'1', ..] | b"200") {
+                        bail!("{}: status {}", fetch.url, String::from_utf8_lossy(status));
+                    }
+                    fetch.answered = status == b"200";
                 }
                 h3::Event::Data => {
                     while let Ok(length) = h3.recv_body(quic, stream, &mut self.buffer) {
                         fetch.file.write_all(&self.buffer[..length])?;
+                        fetch.received += length as u64;
                     }
                 }
-                h3::Event::Finished => drop(self.under_way.remove(&stream)),
+                h3::Event::Finished => {
+                    let promised = fetch.length.unwrap_or(fetch.received);
+                    ensure!(promised == fetch.received, "{}: {} of {promised} bytes", fetch.url, fetch.received);
+                    self.under_way.remove(&stream);
+                }
                 h3::Event::Reset(code) => bail!("{}: reset with code {code:#x}", fetch.url),
                 h3::Event::PriorityUpdate | h3::Event::GoAway => {}
             }

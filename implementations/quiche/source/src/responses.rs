@@ -1,12 +1,14 @@
 //! Responses over HTTP/0.9 or HTTP/3: files from `/www`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 
 use anyhow::Result;
 use endpoint::files::{self, PIECE};
 use quiche::h3::{self, NameValue};
+
+use crate::fields::{self, Section};
 
 /// Longest HTTP/0.9 request line in bytes.
 const LONGEST_REQUEST: usize = 4096;
@@ -50,13 +52,22 @@ pub struct Responses {
     h3: Option<h3::Connection>,
     /// Incomplete HTTP/0.9 requests, by stream.
     requests: HashMap<u64, Vec<u8>>,
+    /// Streams of HTTP/3 requests whose header section came.
+    asked: HashSet<u64>,
     responses: HashMap<u64, Response>,
     buffer: Vec<u8>,
 }
 
 impl Responses {
     pub fn new(http3: bool) -> Self {
-        Self { http3, h3: None, requests: HashMap::new(), responses: HashMap::new(), buffer: vec![0; PIECE] }
+        Self {
+            http3,
+            h3: None,
+            requests: HashMap::new(),
+            asked: HashSet::new(),
+            responses: HashMap::new(),
+            buffer: vec![0; PIECE],
+        }
     }
 
     /// Receive and send as much as possible.
@@ -111,6 +122,18 @@ impl Responses {
                 Err(error) => return Err(error.into()),
             };
             let h3::Event::Headers { list, .. } = event else { continue };
+            let is_request = self.asked.insert(stream);
+            if let Err(error) = fields::check(&list, if is_request { Section::Request } else { Section::Trailers }) {
+                eprintln!("refused: {error:#}");
+                self.responses.remove(&stream);
+                for direction in [quiche::Shutdown::Read, quiche::Shutdown::Write] {
+                    quic.stream_shutdown(stream, direction, fields::MALFORMED).or_else(harmless)?;
+                }
+                continue;
+            }
+            if !is_request {
+                continue;
+            }
             let path = list.iter().find(|field| field.name() == b":path").map(NameValue::value);
             let path = String::from_utf8_lossy(path.unwrap_or_default());
             let headers = |status: &str, length: u64| {
@@ -161,6 +184,11 @@ impl Responses {
             }
         }
     }
+}
+
+/// A stream that is complete can't be shut down.
+fn harmless(error: quiche::Error) -> quiche::Result<()> {
+    if matches!(error, quiche::Error::Done) { Ok(()) } else { Err(error) }
 }
 
 /// Send the headers, if they were not yet sent, and a piece of the body. The inner error is an error of the transport.
