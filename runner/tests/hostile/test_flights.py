@@ -690,6 +690,7 @@ def test_the_peer_closes_a_connection_before_it_leaves(tmp_path: Path, monkeypat
         configuration = QuicConfiguration(is_client=False, alpn_protocols=["hq-interop"])
         configuration.load_cert_chain(tmp_path / "cert.pem", tmp_path / "priv.key")
         server = await serve("127.0.0.1", 0, configuration=configuration, create_protocol=Idle)
+        assert server._transport is not None
         port = server._transport.get_extra_info("sockname")[1]
         monkeypatch.setenv("REQUESTS", f"https://127.0.0.1:{port}/file")
         peer = await asyncio.to_thread(endpoint.Client().connect, {})
