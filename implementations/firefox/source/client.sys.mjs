@@ -16,6 +16,8 @@ const protocol = PROTOCOLS[Services.env.get("TESTCASE")] ?? "h3";
 /** No program listens on this port, so the request fails at once. */
 const REFUSED = "https://127.0.0.1:2/";
 
+const NETWORK_CHANGE = "network:link-status-changed";
+
 export async function main() {
   Services.startup.enterLastWindowClosingSurvivalArea(); // otherwise Firefox would end, because it has no window
   let failures;
@@ -41,9 +43,20 @@ async function run(urls) {
     const controller = CONTROLLERS[Services.prefs.getIntPref("network.http.http3.cc_algorithm")];
     dump(`applied: cca=${controller} iw=10\n`);
     await openAlternativeServices();
+    ignoreNetworkChanges();
   }
   const outcomes = await Promise.allSettled(urls.map(fetchFile));
   return outcomes.filter((outcome) => outcome.status === "rejected").map((outcome) => outcome.reason);
+}
+
+/**
+ * One second after its start, Firefox takes the addresses of its interfaces for a change of the network. Its HTTP code, which
+ * observes such changes after the first request, would then replace each connection whose handshake has not ended.
+ */
+function ignoreNetworkChanges() {
+  for (const observer of Services.obs.enumerateObservers(NETWORK_CHANGE)) {
+    Services.obs.removeObserver(observer, NETWORK_CHANGE);
+  }
 }
 
 async function trust(path) {
