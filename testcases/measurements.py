@@ -92,7 +92,7 @@ CASES = (
         "SATL",
         "10 MiB over a geostationary satellite that loses 1 % of the packets both ways.",
         SATLOSS,
-        timeout=360.0,
+        timeout=720.0,  # NewReno needs about ten minutes at this loss
     ),
     measurement(
         "eutelsat",
