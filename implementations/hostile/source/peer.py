@@ -672,6 +672,7 @@ class Peer:
                 "theirs_qpack": self._setting(_TABLE_CAPACITY) != 0,
                 "theirs_blocked": self._setting(_BLOCKED_STREAMS),
                 "fresh": self.fresh,
+                "most_streams": self.most_streams,
                 "request": self.request() if self.is_client else b"",
                 "turn": self.turns - 1,
                 "largest_received": max(self.spaces[INITIAL].received, default=0),
