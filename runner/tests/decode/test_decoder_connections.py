@@ -1,5 +1,6 @@
 """The decoder on many connections in one capture, and on migrating connections."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -105,3 +106,18 @@ def test_answers_to_a_client_hello_without_the_token_of_the_retry_are_left_out(v
     named = {cid.hex()[:8] for cid in from_server["scid"].to_pylist()}
     assert named == {"e340ce27", "d6dfe79a"}, "those of the Retry and of the connection that the client accepts"
     assert sum(trace.meta.skipped_udp.values()) > 0
+
+
+def test_a_hello_retry_request_after_version_negotiation_is_in_the_transcript() -> None:
+    """ngtcp2's client and quic-go's server: the messages after HelloRetryRequest are verified with both ClientHellos
+    (RFC 8446 §4.4.1), and the server's certificate is the wrong one that it showed."""
+    folder = OWN / "ngtcp2_helloretry"
+    trace = decode_capture(folder / "left.pcap", sorted(folder.glob("*.keys.log")))
+    assert undecrypted(trace) == ["unknown"]
+    refused, followed = trace.connections.to_pylist()
+    assert (refused["original_version"], followed["version"]) == (0x1A2A3A4A, 1)
+    messages = json.loads(followed["messages"])
+    assert [each["type"] for each in messages] == [1, 2, 1, 2, 8, 11, 15, 20, 20, 4]
+    assert [each["right"] for each in messages if "right" in each] == [True] * 3
+    shown = next(each for each in messages if each["type"] == 11)
+    assert (shown["names"], shown["self_signed"]) == (["wrong.example"], True)
