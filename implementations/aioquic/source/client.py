@@ -100,9 +100,11 @@ class HttpClient(QuicConnectionProtocol):
             return
         if isinstance(event, DataReceived):
             self._transfers[event.stream_id].write(event.data)
-        elif self._is_h3 and dict(event.headers).get(b":status") != b"200":
-            self._end(event.stream_id, f"status {dict(event.headers).get(b':status', b'missing').decode()}")
-            return
+        elif self._is_h3:
+            status = dict(event.headers).get(b":status", b"200")  # trailers have none
+            if status != b"200" and not status.startswith(b"1"):
+                self._end(event.stream_id, f"status {status.decode()}")
+                return
         if event.stream_ended:
             self._transfers[event.stream_id].write(b"")
             self._end(event.stream_id)

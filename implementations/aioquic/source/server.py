@@ -52,8 +52,9 @@ class HttpServer(QuicConnectionProtocol):
         elif isinstance(event, StreamReset):
             self._end(event.stream_id)
         for http_event in self._http.handle_event(event):
-            if isinstance(http_event, HeadersReceived):
-                self._answer(self._http, http_event.stream_id, dict(http_event.headers).get(b":path", b""))
+            fields = dict(http_event.headers) if isinstance(http_event, HeadersReceived) else {}
+            if b":method" in fields:  # trailers have none
+                self._answer(self._http, http_event.stream_id, fields.get(b":path", b""))
 
     def transmit(self) -> None:
         """Send as much as possible. While little data is left to send, read more and send again."""

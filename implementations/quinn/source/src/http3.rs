@@ -46,7 +46,10 @@ pub async fn fetch(connection: &Connection, urls: &[Uri]) -> Result<()> {
 async fn fetch_file(mut sender: SendRequest, url: &Uri) -> Result<()> {
     let mut stream = sender.send_request(http::Request::get(url.clone()).body(())?).await?;
     stream.finish().await?;
-    let response = stream.recv_response().await?;
+    let mut response = stream.recv_response().await?;
+    while response.status().is_informational() {
+        response = stream.recv_response().await?;
+    }
     if response.status() != http::StatusCode::OK {
         bail!("status {}", response.status());
     }
