@@ -14,9 +14,11 @@ pub enum Section {
     Trailers,
 }
 
-/// Refuse a malformed field section (RFC 9114 §4.2, §4.3, §10.3). Returns its Content-Length.
+/// Refuse a malformed field section (RFC 9114 §4.2 to §4.4, §10.3). Returns its Content-Length.
 pub fn check(list: &[Header], section: Section) -> Result<Option<u64>> {
+    let is_connect = list.iter().any(|field| field.name() == b":method" && field.value() == b"CONNECT");
     let (defined, required): (&[&[u8]], &[&[u8]]) = match section {
+        Section::Request if is_connect => (&[b":method", b":authority"], &[b":method", b":authority"]),
         Section::Request => (&[b":method", b":scheme", b":authority", b":path"], &[b":method", b":scheme", b":path"]),
         Section::Response => (&[b":status"], &[b":status"]),
         Section::Trailers => (&[], &[]),
@@ -28,6 +30,9 @@ pub fn check(list: &[Header], section: Section) -> Result<Option<u64>> {
     ensure!(pseudo.iter().all(|field| defined.contains(&field.name())), "an undefined pseudo-header field");
     ensure!(defined.iter().all(|name| count(name) <= 1), "a pseudo-header field twice");
     ensure!(required.iter().all(|name| count(name) == 1), "a pseudo-header field is missing");
+    ensure!(!pseudo.iter().any(|field| field.value().is_empty()), "an empty pseudo-header field");
+    let has_host = list.iter().any(|field| matches!(field.name(), b":authority" | b"host"));
+    ensure!(has_host || !matches!(section, Section::Request), "a request without :authority and Host");
     let mut length = None;
     for field in &fields {
         ensure!(!field.name().is_empty() && field.name().iter().all(is_of_name), "a wrong field name");
