@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -552,6 +552,18 @@ def long_headers(side: Side) -> Iterator[Broken]:
                 f"{sources[-1].hex()} in Initial packets",
                 packets=shown(side.with_id("scid", late[0], side.of_type(HANDSHAKE))),
             )
+        for source, other in pairwise(sources):
+            numbers = side.capture.packets["packet_number"]
+            before, after = side.with_id("scid", source, initials), side.with_id("scid", other, initials)
+            # A server that begins the handshake again also begins its packet numbers again.
+            if numbers[after[0]] == numbers[before[-1]] + 1:
+                yield Broken(
+                    rule="rfc9000-7.2-server-source-changed",
+                    actual=f"source connection ID {other.hex()} in Initial packet {numbers[after[0]]}, "
+                    f"{source.hex()} in the packet before it",
+                    packets=shown(np.array([before[-1], after[0]])),
+                )
+                return
         return
     if not side.whole:
         return
