@@ -552,16 +552,17 @@ def long_headers(side: Side) -> Iterator[Broken]:
                 f"{sources[-1].hex()} in Initial packets",
                 packets=shown(side.with_id("scid", late[0], side.of_type(HANDSHAKE))),
             )
+        numbers = side.capture.packets["packet_number"]
         for source, other in pairwise(sources):
-            numbers = side.capture.packets["packet_number"]
-            before, after = side.with_id("scid", source, initials), side.with_id("scid", other, initials)
+            first = side.with_id("scid", other, initials)[0]
+            last = side.with_id("scid", source, initials[initials < first])[-1]
             # A server that begins the handshake again also begins its packet numbers again.
-            if numbers[after[0]] == numbers[before[-1]] + 1:
+            if numbers[first] == numbers[last] + 1:
                 yield Broken(
                     rule="rfc9000-7.2-server-source-changed",
-                    actual=f"source connection ID {other.hex()} in Initial packet {numbers[after[0]]}, "
+                    actual=f"source connection ID {other.hex()} in Initial packet {numbers[first]}, "
                     f"{source.hex()} in the packet before it",
-                    packets=shown(np.array([before[-1], after[0]])),
+                    packets=shown(np.array([last, first])),
                 )
                 return
         return

@@ -98,6 +98,25 @@ def test_a_retry_is_allowed_where_the_contract_does_not_rule_it_out(
     assert codes(judge(catalog, recorded("bad/always-retries"), "handshake")) == {"unexpected-retry"}
 
 
+# Connection IDs
+
+
+@pytest.mark.parametrize(("next_number", "broken"), [(1, True), (0, False)], ids=["goes-on", "begins-again"])
+def test_a_server_keeps_its_source_id_while_its_numbers_go_on(
+    catalog: Catalog, recorded: Recorded, next_number: int, broken: bool
+) -> None:
+    """msquic answers a part of a ClientHello with another source connection ID than the whole."""
+
+    def changed_source(tables: Tables) -> None:
+        packets = tables["packets"]
+        first, second = [each for each in packets if each["type"] == "initial" and each["sender"] == SERVER][:2]
+        first["scid"], first["packet_number"], second["packet_number"] = b"\x07" * 8, 0, next_number
+
+    artifacts = craft(catalog, recorded("aioquic_quic-go/multiconnect"), "handshake", changed_source)
+    violations = {each.code for each in judge(catalog, artifacts, "handshake").violations}
+    assert ("rfc9000-7.2-server-source-changed" in violations) is broken
+
+
 # Probes
 
 
