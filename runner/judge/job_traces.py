@@ -38,7 +38,7 @@ from runner.store import runs
 from runner.trace import measure
 from runner.trace.establish import facts
 from runner.trace.measure import series
-from runner.trace.recording import ROLES, Ints, Recording, Scope, Vantage
+from runner.trace.recording import ROLES, Ints, Recording, Scope, Vantage, find
 from runner.trace.streams import Transfer
 from runner.units import format_count
 
@@ -510,6 +510,8 @@ def read_traces(
     violations = tuple(violation for violation in violations if violation.role not in innocent)
     if split:  # the client's peer is the proxy, not the server
         violations = tuple(violation for violation in violations if violation.role == Role.CLIENT)
+    else:
+        trace_facts = replace(trace_facts, arrivals=_arrivals(client_side, server_side, violations))
     return JobTraces(
         facts=trace_facts,
         sample=sample,
@@ -665,6 +667,28 @@ def protocol_findings(client_side: Trace, server_side: Trace) -> tuple[Finding, 
     return tuple(
         _broken_rule(broken_rules[key]) for key in sorted(broken_rules, key=lambda key: (order[key[0]], key[1]))
     )
+
+
+def _arrivals(client_side: Trace, server_side: Trace, broken: Iterable[Finding]) -> dict[tuple[str, int], float]:
+    """`TraceFacts.arrivals` of the datagrams that broke these rules."""
+    arrivals: dict[tuple[str, int], float] = {}
+    recording = Recording(client_side, server_side)
+    for sender, role in ROLES.items():
+        records = {record for each in broken if each.role == each.vantage == role for record in each.packets}
+        near, far = recording.near(sender), recording.far(sender)
+        if not records or near is None or far is None:
+            continue
+        rows = _rows(near, sender)
+        place = find(far.packet_key, near.packet_key[rows])
+        own = near.datagrams["record"][near.packets["datagram"][rows]]
+        for record in records.intersection(own.tolist()):
+            at = np.flatnonzero(own == record)
+            # What was lost is sent again, in a packet of another number.
+            came = place[at][place[at] != NULL] if (place[at] != NULL).any() else place[at[0] :][place[at[0] :] != NULL]
+            time = recording.seconds(int(far.packet_time[came[0]])) if len(came) else float("inf")
+            if time is not None:
+                arrivals[role, record] = time
+    return arrivals
 
 
 def _broken(side: Side, earlier: list[Side]) -> Iterator[Broken]:

@@ -219,9 +219,9 @@ def _provocations(
         before = [
             breach
             for breach in breaches
-            if breach.role == _PEER[end.role] and min(breach.times, default=end.time) <= end.time
+            if breach.role == _PEER[end.role] and _noticed_at(breach, end.time, context) <= end.time
         ]
-        before.sort(key=lambda breach: min(breach.times, default=end.time))
+        before.sort(key=lambda breach: _noticed_at(breach, end.time, context))
         fitting = tuple(breach for breach in before if breach.code.startswith(_causes_of(end)))
         noticed = tuple(breach for breach in before if not breach.code.startswith(_TOLERATED))
         if fitting or noticed:
@@ -230,6 +230,13 @@ def _provocations(
     if not lacking or any(end.role == "server" for end in ends):
         return ()
     return tuple(breach for breach in breaches if breach.role == "client" and breach.code.startswith(_FALSE_ACK))
+
+
+def _noticed_at(breach: Finding, unknown: float, context: CaseEvidence) -> float:
+    """When the peer could notice a broken rule: not before a packet that broke it arrived."""
+    arrivals = context.facts.arrivals
+    known = [arrivals[breach.vantage, each] for each in breach.packets if (breach.vantage, each) in arrivals]
+    return min(known or breach.times, default=unknown)
 
 
 def _causes_of(end: _End) -> tuple[str, ...]:

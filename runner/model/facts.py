@@ -481,6 +481,9 @@ class TraceFacts:
     """IP versions of all datagrams with QUIC, including datagrams of unknown connections."""
     ipv4: PacketPlace | None = None
     """The first QUIC datagram over IPv4."""
+    arrivals: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    """Vantage and record of a datagram that broke a rule → when the peer received it, or what was sent next if it was
+    lost, in seconds; infinity: never."""
     first_flight: FirstFlight | None = None
     """The first flight of the first connection with response data. None without a complete capture at the server."""
     protected_packets: int = 0

@@ -437,6 +437,24 @@ def _made(at: float, *names: str, chain_length: int = 1) -> tuple[list[x509.Cert
     return x509.load_pem_x509_certificates(made.chain), x509.load_pem_x509_certificates(made.ca)
 
 
+@pytest.mark.parametrize("fate", ["arrives", "is late", "is lost"])
+def test_a_violation_that_the_peer_never_saw_explains_no_close(fate: str, catalog: Catalog, tmp_path: Path) -> None:
+    story = Story.of(TRANSFER)
+    broken, packet = story.middle(SERVER)
+    packet.frames = [frame(F.RESET_STREAM, stream=4003, code=0, final=0)]
+    packet.changed = True
+    arrival = broken.seen[CLIENT]
+    story.stop(SERVER, broken.sent_ns)
+    story.closes(CLIENT, arrival.time_ns, 0x04)
+    if fate == "is lost":
+        story.recording.records[CLIENT].remove(broken.seen.pop(CLIENT))
+    elif fate == "is late":
+        arrival.time_ns += 10**8
+    story.ends()
+    result = story.judge(catalog, tmp_path / "job", "transfer", SIZES)
+    assert (result.outcome, result.culprit) == (Outcome.FAILED, SERVER if fate == "arrives" else "")
+
+
 @pytest.mark.parametrize(
     ("name", "actual"),
     [
