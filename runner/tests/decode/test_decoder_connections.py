@@ -112,7 +112,7 @@ def test_a_hello_retry_request_after_version_negotiation_is_in_the_transcript() 
     """ngtcp2's client and quic-go's server: the messages after HelloRetryRequest are verified with both ClientHellos
     (RFC 8446 §4.4.1), and the server's certificate is the wrong one that it showed."""
     folder = OWN / "ngtcp2_helloretry"
-    trace = decode_capture(folder / "left.pcap", sorted(folder.glob("*.keys.log")))
+    trace = decode_capture(folder / "client.pcap", sorted(folder.glob("*.keys.log")))
     assert undecrypted(trace) == ["unknown"]
     refused, followed = trace.connections.to_pylist()
     assert (refused["original_version"], followed["version"]) == (0x1A2A3A4A, 1)
