@@ -326,9 +326,10 @@ def join(options: JobOptions, address: str, lanes: int | None) -> None:
     def open_host() -> AbstractContextManager[Deployments]:
         return OwnPlaces.open(lanes=lanes, scratch=scratch, say=say)
 
-    # Slurm and systemd end a worker by SIGTERM. The handler raises an exception, so that the worker can remove its
-    # containers first.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Slurm and systemd end a worker by SIGTERM, and a shell starts background commands with SIGINT ignored. The handler
+    # raises an exception, so that the worker can remove its containers first.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         with _alone(scratch):
             take_part(at, invitation, open_host, lanes=lanes, say=say)
