@@ -201,6 +201,8 @@ static void run_client(struct process *client, struct process *server) {
 
 static void stop_links(void) {
     struct process *link;
+    /* Waiting takes no real time: the link delivers the endpoints' last packets, and carries the kernels' answers to them. */
+    pump_for(job_seconds("one_way_sum") + job_seconds("last_packets"));
     captures_stop();
     for (int i = 0; (link = of_kind("link", i)); i++) {
         bool early = link->ended;

@@ -110,7 +110,7 @@ class Beside:
 
 _CLIENT_AFTER_SERVER = 5.0  # seconds in which a client must end after the end of its server
 DISCARD = 9  # a port on which no process listens
-LAST_PACKETS = 0.05  # seconds, in addition to the return delay, until the client's last packet has passed all captures
+LAST_PACKETS = 0.05  # seconds, in addition to the delay, until an endpoint's last packets have passed all captures
 _LINES = 3  # lines of an endpoint's output in an error message
 _SAMPLE_SECONDS = 2.0  # seconds between measurements of CPU time
 
@@ -334,6 +334,8 @@ class LaneExperiment(TimedExperiment):
         return self._job.topology.routed or any(segment.is_gone for segment in self._lane.segments)
 
     def _stop_captures(self) -> None:
+        """End the captures when the server's last packets have passed them."""
+        self._notifier.wait(lambda: False, timeout=self._forward_delay + LAST_PACKETS)
         self._capture_drops = self._lane.stop_captures()
 
     def _collect_rest(self) -> None:

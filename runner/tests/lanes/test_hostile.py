@@ -218,6 +218,15 @@ def test_containers_of_ours_have_limits(lanes: Lanes, ask: Ask, engine: docker.D
         assert host["PidsLimit"], container.name
 
 
+def test_captures_hold_what_the_link_carries_after_both_endpoints_have_ended(lanes: Lanes, ask: Ask) -> None:
+    job = ask(server="say-goodbye")
+    assert lanes.run(job).error == {}
+    artifacts = Artifacts(job.folder)
+    captures = (artifacts.client_capture, artifacts.server_capture)
+    left, right = (capture.read_bytes().count(b"goodbye") for capture in captures)
+    assert left == right >= 4, "the server's packets, and the answers of the client's kernel"
+
+
 def test_packets_in_the_others_name_are_counted_and_are_in_no_capture(lanes: Lanes, ask: Ask) -> None:
     """The attack: a CONNECTION_CLOSE in the server's name, sent by the client, for which the server was blamed."""
     job = ask(client="spoof")

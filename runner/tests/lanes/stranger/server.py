@@ -47,18 +47,28 @@ def flood() -> None:
         udp.sendto(bytes(1200), ("193.167.0.100", 443))
 
 
-def flood_at_the_end(*_: object) -> None:
+def flood_at_the_end(*_signal: object) -> None:
     """Flood after SIGTERM."""
     flood()
 
 
+def say_goodbye(*_signal: object) -> None:
+    """Send four packets to the client, which may have ended, and exit."""
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for _ in range(4):
+        udp.sendto(b"goodbye", ("193.167.0.100", 443))
+    os._exit(0)
+
+
+AT_THE_END = {"flood-at-the-end": flood_at_the_end, "say-goodbye": say_goodbye}
+
 case = os.environ["TESTCASE"]
 if case == "exit":
     sys.exit(4)
-if case not in ("fetch", "mute", "die", "ignore-term", "fill-root", "flood", "flood-at-the-end"):
+if case not in ("fetch", "mute", "die", "ignore-term", "fill-root", "flood", *AT_THE_END):
     sys.exit(127)
 if case != "ignore-term":
-    signal.signal(signal.SIGTERM, flood_at_the_end if case == "flood-at-the-end" else lambda *_: os._exit(0))
+    signal.signal(signal.SIGTERM, AT_THE_END.get(case, lambda *_: os._exit(0)))
 if case == "flood":
     flood()
 _thread.start_new_thread(serve, ())
