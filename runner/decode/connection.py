@@ -273,7 +273,6 @@ class Connection:
     """The TLS messages of both endpoints as JSON."""
     kept: list[Kept] = field(default_factory=list)
     """The messages of a handshake whose secrets are known, until `proven_messages`."""
-    reset_tokens: set[bytes] = field(default_factory=set)
     sides: tuple[SenderState, SenderState] = field(init=False)
     _initial_options: dict[tuple[int, int], list[Protection]] = field(default_factory=dict)
 
@@ -497,8 +496,8 @@ class Registry:
         Initial packet that could be read."""
         self.changes = 0
         """Number of changes of what is known. As long as it stays the same, attempts that failed would fail again."""
-        self.reset_tokens: set[bytes] = set()
-        """The stateless reset tokens of all connections."""
+        self.reset_tokens: dict[bytes, SenderState] = {}
+        """Stateless reset token → the side that issued it."""
         self.news = False
         """True when there is new knowledge with which waiting packets may be decrypted. The decoder sets it back to
         False."""
@@ -591,7 +590,7 @@ class Registry:
                         connection.messages.append(text)
             else:
                 self.issue(payload[:-16], side)
-                self._add_reset_token(connection, payload[-16:])
+                self.reset_tokens[payload[-16:]] = side
         if first_flight and space == INITIAL_SPACE and side.sender == CLIENT:
             connection.client_hello_count += 1
 
@@ -662,14 +661,10 @@ class Registry:
                     self.news = self.short_news = True
         preferred, token = parameters.get("preferred_address"), parameters.get("stateless_reset_token")
         if isinstance(token, str):
-            self._add_reset_token(connection, bytes.fromhex(token))
+            self.reset_tokens[bytes.fromhex(token)] = connection.sides[sender]
         if isinstance(preferred, dict):
             self.issue(bytes.fromhex(str(preferred["connection_id"])), connection.sides[sender])
-            self._add_reset_token(connection, bytes.fromhex(str(preferred["stateless_reset_token"])))
-
-    def _add_reset_token(self, connection: Connection, token: bytes) -> None:
-        connection.reset_tokens.add(token)
-        self.reset_tokens.add(token)
+            self.reset_tokens[bytes.fromhex(str(preferred["stateless_reset_token"]))] = connection.sides[sender]
 
 
 SPACE_OF = {

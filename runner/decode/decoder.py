@@ -617,14 +617,11 @@ class Decoder:
 
     def _is_stateless_reset(self, packet: Packet, flow: FlowState) -> bool:
         """Whether the last 16 bytes are a stateless reset token that the sender had issued (RFC 9000 §10.3.1)."""
-        token = self._data[packet.end - 16 : packet.end]
-        if packet.end - packet.start < 21 or token not in self.registry.reset_tokens:
+        side = self.registry.reset_tokens.get(self._data[packet.end - 16 : packet.end])
+        if side is None or side not in flow.history or packet.end - packet.start < 21:
             return False
-        for side in flow.sides:
-            if token in side.connection.reset_tokens:
-                self.rows.fill(packet.row, side.connection.number, side.sender, PacketType.STATELESS_RESET)
-                return True
-        return False
+        self.rows.fill(packet.row, side.connection.number, side.sender, PacketType.STATELESS_RESET)
+        return True
 
     # Long headers
 

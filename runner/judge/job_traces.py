@@ -12,15 +12,17 @@ import pyarrow.compute as pc
 
 from runner.decode.capture import LATE_RECORD_NS
 from runner.decode.columns import CLIENT, FRAGMENTS, NULL, SERVER, CaptureMeta, Trace
+from runner.decode.crypto_messages import Message
 from runner.decode.tables import cached_decode, job_checks, load_tables, on_server_clock
 from runner.decode.tcp.tcp import cached_decode_tcp
+from runner.decode.wire import NAMES_OF_FRAMES
 from runner.diagnose.explain import Explanation, explain, marks, over_tcp, window_of
 from runner.diagnose.path import link_events
 from runner.errors import CaptureError
 from runner.judge.readback import SIMULATOR, sending_end
 from runner.judge.rules import handshake_rules, http3_rules, key_rules, packet_rules, path_rules, stream_rules
 from runner.judge.rules.rule_table import BY_ID
-from runner.judge.rules.side import Broken, Capture, Side
+from runner.judge.rules.side import EARLY, HANDSHAKE, ONE_RTT, Broken, Capture, Side
 from runner.model.facts import TraceFacts, UnreadPackets
 from runner.model.link import LinkParameters
 from runner.model.result import (
@@ -38,7 +40,7 @@ from runner.store import runs
 from runner.trace import measure
 from runner.trace.establish import facts
 from runner.trace.measure import series
-from runner.trace.recording import ROLES, Ints, Recording, Scope, Vantage, find
+from runner.trace.recording import ROLES, Ints, Recording, Scope, Vantage
 from runner.trace.streams import Transfer
 from runner.units import format_count
 
@@ -504,14 +506,15 @@ def read_traces(
     lack = "" if split else unrecorded(client_side, server_side, truths, record, evidence)
     misaddressed = misaddressed_datagrams(client_side, server_side, truth) if whole_way else {}
     fragments = fragmented_packets(client_side, server_side)
-    violations = () if lack or tcp else protocol_findings(client_side, server_side)
+    broken_rules = {} if lack or tcp else _broken_rules(client_side, server_side)
+    violations = _as_findings(broken_rules)
     # What the peer of an endpoint that sends fragments received is unknown, so the peer is not accused.
     innocent = {role for role in Role if any(count for sender, count in fragments.items() if sender != role)}
     violations = tuple(violation for violation in violations if violation.role not in innocent)
     if split:  # the client's peer is the proxy, not the server
         violations = tuple(violation for violation in violations if violation.role == Role.CLIENT)
     else:
-        trace_facts = replace(trace_facts, arrivals=_arrivals(client_side, server_side, violations))
+        trace_facts = replace(trace_facts, noticed=_noticed(broken_rules))
     return JobTraces(
         facts=trace_facts,
         sample=sample,
@@ -644,17 +647,35 @@ _ACROSS = (handshake_rules.early_limits, stream_rules.remembered_limits, handsha
 _PROVING = 5  # packets of a finding
 
 
+_BrokenRules = dict[tuple[str, str], list[tuple[Side, Broken]]]
+"""Rule and role → where the endpoint broke the rule."""
+_REPEATED = tuple(set(NAMES_OF_FRAMES) - {"padding", "ping", "ack"})
+_KEY_MESSAGES = {EARLY: Message.CLIENT_HELLO, HANDSHAKE: Message.SERVER_HELLO, ONE_RTT: Message.FINISHED}
+
+
 def protocol_findings(client_side: Trace, server_side: Trace) -> tuple[Finding, ...]:
-    """The broken rules of a job, in the order of the table of rules. Empty when one of the two captures is missing.
+    """The broken rules of a job, in the order of the table of rules. Empty when one of the two captures is missing."""
+    return _as_findings(_broken_rules(client_side, server_side))
+
+
+def _as_findings(broken_rules: _BrokenRules) -> tuple[Finding, ...]:
+    order = {rule: place for place, rule in enumerate(BY_ID)}
+    return tuple(
+        _broken_rule(broken_rules[key]) for key in sorted(broken_rules, key=lambda key: (order[key[0]], key[1]))
+    )
+
+
+def _broken_rules(client_side: Trace, server_side: Trace) -> _BrokenRules:
+    """The broken rules of a job. Empty when one of the two captures is missing.
 
     An endpoint is judged by the capture at its own end. This capture shows the packets that the endpoint sent and the
     peer's packets that arrived. Missing evidence breaks no rule.
     """
     recording = Recording(client_side, server_side)
     if recording.client is None or recording.server is None:
-        return ()
+        return {}
     captures = {CLIENT: Capture(recording.client), SERVER: Capture(recording.server)}
-    broken_rules: dict[tuple[str, str], list[tuple[Side, Broken]]] = {}
+    broken_rules: _BrokenRules = {}
     earlier: dict[int, list[Side]] = {CLIENT: [], SERVER: []}
     for number in range(len(recording.connections)):
         scope = Scope(recording, number)
@@ -663,32 +684,71 @@ def protocol_findings(client_side: Trace, server_side: Trace) -> tuple[Finding, 
             for broken in _broken(side, earlier[sender]):
                 broken_rules.setdefault((broken.rule, side.role), []).append((side, broken))
             earlier[sender].append(side)
-    order = {rule: place for place, rule in enumerate(BY_ID)}
-    return tuple(
-        _broken_rule(broken_rules[key]) for key in sorted(broken_rules, key=lambda key: (order[key[0]], key[1]))
-    )
+    return broken_rules
 
 
-def _arrivals(client_side: Trace, server_side: Trace, broken: Iterable[Finding]) -> dict[tuple[str, int], float]:
-    """`TraceFacts.arrivals` of the datagrams that broke these rules."""
-    arrivals: dict[tuple[str, int], float] = {}
-    recording = Recording(client_side, server_side)
-    for sender, role in ROLES.items():
-        records = {record for each in broken if each.role == each.vantage == role for record in each.packets}
-        near, far = recording.near(sender), recording.far(sender)
-        if not records or near is None or far is None:
-            continue
-        rows = _rows(near, sender)
-        place = find(far.packet_key, near.packet_key[rows])
-        own = near.datagrams["record"][near.packets["datagram"][rows]]
-        for record in records.intersection(own.tolist()):
-            at = np.flatnonzero(own == record)
-            # What was lost is sent again, in a packet of another number.
-            came = place[at][place[at] != NULL] if (place[at] != NULL).any() else place[at[0] :][place[at[0] :] != NULL]
-            time = recording.seconds(int(far.packet_time[came[0]])) if len(came) else float("inf")
-            if time is not None:
-                arrivals[role, record] = time
-    return arrivals
+def _noticed(broken_rules: _BrokenRules) -> dict[tuple[str, str], float]:
+    """`TraceFacts.noticed` of these rules."""
+    noticed: dict[tuple[str, str], float] = {}
+    for (rule, role), occurrences in broken_rules.items():
+        times = [time for each in occurrences if (time := _noticed_at(*each)) is not None]
+        for code in {rule, BY_ID[rule].finding or rule} if times else ():
+            noticed[code, role] = min(*times, noticed.get((code, role), float("inf")))
+    return noticed
+
+
+def _noticed_at(side: Side, broken: Broken) -> float | None:
+    """When the peer could have read the packets that broke a rule, in seconds; infinity: never. None: not known."""
+    if side.far is None or side.scope.recording.origin_ns is None:
+        return None
+    peer = Side(side.scope, 1 - side.sender, side.far, side.capture)
+    keys = side.capture.vantage.packet_key
+    times = [_read_at(side, peer, row) for row in broken.packets if row in side.sent and keys[row] != NULL]
+    if not times:
+        return None
+    read = max(times[0], min(times[1:])) if broken.pair and len(times) > 1 else min(times)
+    return (read - side.scope.recording.origin_ns) / 1e9
+
+
+def _read_at(side: Side, peer: Side, row: int) -> float:
+    """When `peer` could have read this packet, or a later packet that repeats one of its frames, in ns; infinity:
+    never."""
+    near, far = side.capture.vantage, peer.capture.vantage
+    for packet in (row, *_repeats(side, row)):
+        key = near.packet_key[packet]
+        before = int((near.packet_key[:packet] == key).sum())  # packets with the same number
+        arrived = far.packet_time[far.packet_key == key][before:]
+        keys = _keys_at(side, peer, int(side.capture.type[packet]))
+        if len(arrived) and keys < float("inf") and side.is_valid(np.array([packet])).all():
+            return max(float(arrived[0]), keys)
+    return float("inf")
+
+
+def _repeats(side: Side, row: int) -> list[int]:
+    """The later packets of an endpoint with a frame of the packet `row`, or with a part of its data."""
+    later: set[int] = set()
+    for table, own, names in (
+        (side.capture.streams, side.stream_frames(), ("stream_id",)),
+        (side.capture.frames, side.frames(*_REPEATED), ("type", "stream_id", "value")),
+    ):
+        packet, start = table["packet"][own], table["offset"][own]
+        end = start + np.maximum(table["length"][own], 1)
+        for at in np.flatnonzero(packet == row):
+            same = (packet > row) & (start < end[at]) & (end > start[at])
+            for name in names:
+                same &= table[name][own] == table[name][own[at]]
+            later.update(packet[same].tolist())
+    return sorted(later)
+
+
+def _keys_at(side: Side, peer: Side, kind: int) -> float:
+    """When the TLS message arrived that gives `peer` the keys for packets of this type (RFC 9001 §4.1, §5.7), in ns;
+    infinity: never. 0: the message is not known."""
+    needed = _KEY_MESSAGES.get(kind, 0)
+    if side.message(needed, side.sender) is None:
+        return 0
+    message = peer.message(needed, side.sender)
+    return float("inf") if message is None else peer.at(int(message["packet"]))
 
 
 def _broken(side: Side, earlier: list[Side]) -> Iterator[Broken]:

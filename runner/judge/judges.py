@@ -140,6 +140,7 @@ _TOLERATED = (
     *("rfc9001-4.9", "rfc9001-6.1-no-key-update", "rfc9002-", "rfc9114-6.2-too-few"),
 )
 
+_RESETS = ("rfc9000-5.1.2-",)  # an endpoint may answer packets with a retired connection ID by a stateless reset
 _FALSE_ACK = "rfc9000-13.1-ack-of-unreceived"  # a server does not repeat data that its client acknowledged
 
 
@@ -157,7 +158,8 @@ class _Fault:
 @dataclass(frozen=True, kw_only=True)
 class _End:
     """An act of an endpoint that ended a connection, or a response, before its time. `code`: of a close with an error;
-    None when it reports no error of the peer, or one that the peer did not make."""
+    None when it reports no error of the peer, or one that the peer did not make. `lost_state`: the act is a stateless
+    reset."""
 
     role: str
     time: float
@@ -165,6 +167,7 @@ class _End:
     place: PacketPlace | None
     code: int | None = None
     application: bool = False
+    lost_state: bool = False
 
 
 def attributed(
@@ -233,14 +236,15 @@ def _provocations(
 
 
 def _noticed_at(breach: Finding, unknown: float, context: CaseEvidence) -> float:
-    """When the peer could notice a broken rule: not before a packet that broke it arrived."""
-    arrivals = context.facts.arrivals
-    known = [arrivals[breach.vantage, each] for each in breach.packets if (breach.vantage, each) in arrivals]
-    return min(known or breach.times, default=unknown)
+    """When the peer could notice a broken rule: not before it could read a packet that broke it."""
+    known = context.facts.noticed.get((breach.code, breach.role))
+    return min(breach.times, default=unknown) if known is None else known
 
 
 def _causes_of(end: _End) -> tuple[str, ...]:
     """The beginnings of the codes of findings that fit the error code of a close."""
+    if end.lost_state:
+        return _RESETS
     if end.code is None:
         return ()
     if end.application:
@@ -273,6 +277,8 @@ def _all_ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_E
         )
     lacking = {stream.stream_id for stream in connection.request_streams if not _is_whole(stream)}
     for role, ending in connection.endings.items():
+        if (reset := ending.lost_state) is not None and reset.time is not None:
+            yield _End(role=role, time=reset.time, act="sent a stateless reset", place=reset, lost_state=True)
         for frames, act in ((ending.resets, "reset the stream"), (ending.stops, "asked the peer to stop the stream")):
             for stream, place in frames.items():
                 if stream in lacking and place is not None and place.time is not None:
@@ -360,7 +366,7 @@ def _own_end(finding: Finding, context: CaseEvidence, culprits: set[str], *, rea
     if finding.code not in _CLIENT_ENDS or culprits or not readable:
         return ""
     if not context.facts.connections or all(file.equal for file in context.evidence.files):
-        return "" if any(end.code is not None for end in ends) else finding.role
+        return "" if any(end.code is not None or end.lost_state for end in ends) else finding.role
     return _unfinished(context).role
 
 

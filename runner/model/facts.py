@@ -128,6 +128,9 @@ class Ending:
     unacknowledged: tuple[PacketPlace, ...]
     """The first datagrams of the endpoint with ack-eliciting packets that the peer did not acknowledge. A packet whose
     stream data the endpoint sent again is left out."""
+    lost_state: PacketPlace | None = None
+    """The endpoint's first stateless reset: it has lost the state of the connection (RFC 9000 §10.3). None, too, when
+    the peer had been silent for the idle timeout, after which the endpoint may discard the state (§10.1)."""
     resets: Mapping[int, PacketPlace | None] = field(default_factory=dict)
     """Stream ID → the first RESET_STREAM of the endpoint."""
     stops: Mapping[int, PacketPlace | None] = field(default_factory=dict)
@@ -481,9 +484,8 @@ class TraceFacts:
     """IP versions of all datagrams with QUIC, including datagrams of unknown connections."""
     ipv4: PacketPlace | None = None
     """The first QUIC datagram over IPv4."""
-    arrivals: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    """Vantage and record of a datagram that broke a rule → when the peer received it, or what was sent next if it was
-    lost, in seconds; infinity: never."""
+    noticed: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Code of a broken rule and role → when the peer could have read the packets that broke it; infinity: never."""
     first_flight: FirstFlight | None = None
     """The first flight of the first connection with response data. None without a complete capture at the server."""
     protected_packets: int = 0

@@ -64,6 +64,7 @@ def _ending(scope: Scope, vantage: Vantage, sender: int) -> Ending:
         unanswered=len(unanswered),
         first_unanswered=place(vantage, int(unanswered[0])) if len(unanswered) else None,
         unacknowledged=scope.places(vantage, waiting[:_SHOWN].tolist()),
+        lost_state=_lost_state(scope, vantage, sender),
         resets=_by_stream(scope, vantage, sender, "reset_stream"),
         stops=_by_stream(scope, vantage, sender, "stop_sending"),
         finished=values(streams["stream_id"][scope.mine(streams, sender) & (streams["fin"] == 1)]),
@@ -108,6 +109,18 @@ def _replaced(scope: Scope, vantage: Vantage, sender: int, waiting: Ints, acknow
             again = new_bytes(np.maximum(begin[later], begin[each]), np.minimum(end[later], end[each])).sum()
             lost[place] &= ended and bool(again == end[each] - begin[each])
     return lost
+
+
+def _lost_state(scope: Scope, vantage: Vantage, sender: int) -> PacketPlace | None:
+    resets = scope.packets(vantage, sender, "stateless_reset")
+    if not len(resets):
+        return None
+    arrived = np.flatnonzero(scope.mine(vantage.packets, 1 - sender))
+    silence = np.diff(vantage.packet_time[arrived[arrived < resets[0]]]).max(initial=0) / 1e6
+    timeouts = [
+        integer_parameter(each, "max_idle_timeout") for each in (scope.client_parameters, scope.server_parameters)
+    ]
+    return None if any(each and silence >= each for each in timeouts) else scope.place(vantage, int(resets[0]))
 
 
 def _by_stream(scope: Scope, vantage: Vantage, sender: int, name: str) -> dict[int, PacketPlace | None]:

@@ -490,6 +490,7 @@ def retry_at_client(side: Side) -> Iterator[Broken]:
             rule="rfc9000-17.2.5.3-number-reset",
             actual=f"packet number {new_numbers.min()} follows {old_numbers.max()}",
             packets=(int(before[-1]), int(after[0])),
+            pair=True,
         )
     if packets["version"][after[0]] != packets["version"][retry]:
         yield Broken(
@@ -505,6 +506,7 @@ def retry_at_client(side: Side) -> Iterator[Broken]:
             rule="rfc9000-17.2.5.3-hello-changed",
             actual=f"byte {min(differs)} of the CRYPTO data differs",
             packets=(int(before[0]), int(after[0])),
+            pair=True,
         )
 
 
@@ -540,6 +542,7 @@ def tokens(side: Side) -> Iterator[Broken]:
             rule="rfc9000-8.1.3-token-left-out",
             actual=f"{format_count(len(other), 'Initial packet')} without the token of the first Initial packet",
             packets=(int(initials[0]), *other[:4]),
+            pair=True,
         )
 
 

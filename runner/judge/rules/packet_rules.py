@@ -41,6 +41,7 @@ def numbers(side: Side) -> Iterator[Broken]:
                     actual=f"{format_count(len(again), 'number')} used twice, "
                     f"the first is {name} packet {number[again[0]]}",
                     packets=shown(first),
+                    pair=True,
                 )
                 continue
             back = np.flatnonzero(np.diff(number) < 0)

@@ -517,6 +517,7 @@ def retiring(side: Side) -> Iterator[Broken]:
                 rule="rfc9000-5.1.2-retired-id-used",
                 actual=f"{format_count(len(used), 'later packet')} with the connection ID of sequence number {number}",
                 packets=(packet, *shown(used)),
+                pair=True,
             )
             return
     yield from _prior_to(side, issued, known)

@@ -38,6 +38,8 @@ class Broken:
     """What the packets show instead."""
     packets: tuple[int, ...] = ()
     """The first few packets that show the violation, as rows of the capture at the endpoint's end."""
+    pair: bool = False
+    """True when the first packet breaks no rule alone: it shows the violation together with another packet."""
 
 
 class Capture:

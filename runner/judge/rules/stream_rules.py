@@ -305,6 +305,7 @@ def endings(side: Side) -> Iterator[Broken]:
             rule="rfc9000-4.5-final-size-changed",
             actual=f"the final size of stream {stream[at]} changes from {size[at]} to {size[at + 1]} B",
             packets=shown(packet[at : at + 2]),
+            pair=True,
         )
     sent = _Sent(side, rows, resets)
     ending = find(stream, sent.stream)
@@ -396,6 +397,7 @@ def repeats(side: Side) -> Iterator[Broken]:
                     rule="rfc9000-2.2-data-changed",
                     actual=f"byte {at} of the {title.format(key)} differs from the byte that was sent before",
                     packets=(int(table["packet"][first]), int(table["packet"][second])),
+                    pair=True,
                 )
                 return
 

@@ -206,9 +206,12 @@ def test_stateless_reset(tmp_path: Path) -> None:
     token = pair.server._host_cids[0].stateless_reset_token
     last = pair.records[-1].time_ns
     forged = datagram(last + 1, b"\x41" + bytes(40), client_port=pair.client_port, from_client=False)
-    reset = datagram(last + 2, b"\x41" + bytes(30) + token, client_port=pair.client_port, from_client=False)
-    trace = decode_pairs(tmp_path, [pair], [*pair.records, forged, reset])
-    assert trace.packets["type"].to_pylist()[-2:] == ["1rtt", "stateless_reset"]
+    copied, reset = (
+        datagram(last + 2, b"\x41" + bytes(30) + token, client_port=pair.client_port, from_client=client)
+        for client in (True, False)
+    )
+    trace = decode_pairs(tmp_path, [pair], [*pair.records, forged, copied, reset])
+    assert trace.packets["type"].to_pylist()[-3:] == ["1rtt", "1rtt", "stateless_reset"]
     assert undecrypted(trace) == []  # the other packet carries no ID of the connection: anybody may have sent it
 
 

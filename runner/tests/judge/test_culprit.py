@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from lab.mutate.mutants import MUTANTS
 from lab.mutate.mutation import Mutation, Sent, copied
 from lab.mutate.recording import CLIENT, ROLES, SERVER, Datagram, Recording
-from lab.mutate.wire import FIN, F, Kind, frame
+from lab.mutate.wire import FIN, F, Kind, P, Packet, frame, new_connection_id, stream
 from runner.inputs.inputs import SERVER_NAMES, certificates
 from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result
@@ -86,6 +86,14 @@ class Story:
         self.stop(role, datagram.sent_ns)
         peer = SERVER if role == CLIENT else CLIENT
         self.stop(peer, datagram.seen[peer].time_ns if peer in datagram.seen else datagram.sent_ns)
+
+    def loses_state(self, role: str) -> None:
+        """The role answers the last packet of its peer by a stateless reset."""
+        last = [each for each in self.recording.datagrams if each.sender != role][-1]
+        like = next(each for each in self.recording.datagrams if each.sender == role and each.arrived)
+        token = TOKEN if role == CLIENT else self.mutation(role).parameters(SERVER)[P.RESET_TOKEN]
+        packet = Packet(Kind.OPAQUE, b"\x4a" + self.random.randbytes(24) + token)
+        self.recording.insert(like, [packet], after_s=(last.sent_ns - like.sent_ns) / 1e9 + 0.03)
 
     def waits(self, seconds: float, role: str = CLIENT) -> None:
         """The role sends a PING after so many seconds."""
@@ -344,6 +352,67 @@ def _bad_certificate(story: Story) -> None:
     story.ends()
 
 
+TOKEN = b"a client's token"
+
+
+@_story("server loses its state", TRANSFER, "transfer", SIZES, SERVER)
+def _loses_state(story: Story) -> None:
+    last = story.middle(SERVER)[0]
+    story.stop(SERVER, last.sent_ns)
+    story.stop(CLIENT, last.seen[CLIENT].time_ns)
+    story.waits(0.1)
+    story.loses_state(SERVER)
+    story.ends()
+
+
+@_story("server loses its state, client does not end", TRANSFER, "transfer", SIZES, SERVER)
+def _loses_state_timeout(story: Story) -> None:
+    _loses_state(story)
+    story.ends(exit_code=None, timed_out=True)
+
+
+@_story("server loses its state when all files have arrived", TRANSFER, "transfer", SIZES, NOBODY)
+def _loses_state_late(story: Story) -> None:
+    closes = story.mutation(CLIENT).frames(F.CLOSE, F.CLOSE_APPLICATION)
+    for role in ROLES:
+        story.stop(role, closes[0][0].sent_ns - 1)
+    story.loses_state(SERVER)
+    story.ends(missing=False)
+
+
+@_story("client loses its state", TRANSFER, "transfer", SIZES, CLIENT)
+def _client_loses_state(story: Story) -> None:
+    first = story.mutation(CLIENT).packets(Kind.ONE_RTT)[0]
+    story.mutation(CLIENT).add_to(first, new_connection_id(1, b"new id", token=TOKEN))
+    _client_crashes(story)
+    story.loses_state(CLIENT)
+    story.ends()
+
+
+@_story("server forgets a connection that the client had closed", TRANSFER, "transfer", SIZES, CLIENT)
+def _forgets_closed(story: Story) -> None:
+    _client_leaves(story)
+    story.waits(1)
+    story.loses_state(SERVER)
+
+
+@_story("server forgets a connection on which the client was silent", TRANSFER, "transfer", SIZES, NOBODY)
+def _forgets_silent(story: Story) -> None:
+    _client_silent(story)
+    story.waits(40)
+    story.loses_state(SERVER)
+
+
+@_story("server answers a retired connection ID", TRANSFER, "transfer", SIZES, CLIENT)
+def _answers_retired(story: Story) -> None:
+    at = story.breaks("rfc9000-5.1.2-retired-id-used", CLIENT)
+    assert at is not None
+    for role in ROLES:
+        story.stop(role, at.sent_ns)
+    story.loses_state(SERVER)
+    story.ends()
+
+
 FINISHED, CERTIFICATE_VERIFY, DECRYPT_ERROR = 20, 15, 0x133
 CERTIFICATE = "e240c8bc0aad92f71f31e2173adf1dd805ebb327a3e210130bad4ab434318fab"  # of the recording
 
@@ -420,6 +489,12 @@ def test_the_endpoint_at_fault_is_named_and_no_other(name: str, catalog: Catalog
     assert result.findings[0].role == culprit, told
 
 
+def test_a_stateless_reset_after_a_close_breaks_no_rule(catalog: Catalog, tmp_path: Path) -> None:
+    story = Story.of(TRANSFER)
+    _forgets_closed(story)
+    assert story.judge(catalog, tmp_path / "job", "transfer", SIZES).violations == ()
+
+
 _YEAR = 365 * 86400.0
 
 
@@ -453,6 +528,101 @@ def test_a_violation_that_the_peer_never_saw_explains_no_close(fate: str, catalo
     story.ends()
     result = story.judge(catalog, tmp_path / "job", "transfer", SIZES)
     assert (result.outcome, result.culprit) == (Outcome.FAILED, SERVER if fate == "arrives" else "")
+
+
+UNREAD: dict[str, tuple[str, str, tuple[int, ...], str, Tell]] = {}
+"""Like STORIES: violations that the peer had read or not when it closed the connection with the error that fits."""
+
+
+def _unread(name: str, path: str, case: str, sizes: tuple[int, ...], culprit: str) -> Callable[[Tell], Tell]:
+    def register(tell: Tell) -> Tell:
+        UNREAD[name] = path, case, sizes, culprit, tell
+        return tell
+
+    return register
+
+
+def _lost_then_repeated(story: Story, *, in_time: bool) -> None:
+    broken, packet = story.middle(SERVER)
+    arrival = broken.seen[CLIENT].time_ns
+    for datagram, other in story.mutation(CLIENT).packets(Kind.ONE_RTT):
+        if datagram.sent_ns > arrival:
+            other.frames, other.changed = [frame(F.PING)], True
+    sent = [each for each in story.mutation(SERVER).packets(Kind.ONE_RTT) if each[0].arrived]
+    later = [each for each in sent if each[0].sent_ns > broken.sent_ns]
+    others = later[2][0].seen[CLIENT].time_ns
+    close = next(each.sent_ns for each in story.recording.datagrams if each.sender == CLIENT and each.sent_ns > others)
+    again, repeated = [each for each in later if each[0].sent_ns < close][-1]
+    assert arrival < others < close < again.seen[CLIENT].time_ns
+    for each in (packet, repeated):
+        each.frames, each.changed = [frame(F.RESET_STREAM, stream=4003, code=0, final=0)], True
+    story.recording.lose(broken)
+    story.stop(SERVER, again.sent_ns)
+    story.closes(CLIENT, again.seen[CLIENT].time_ns if in_time else others, 0x04)
+    story.ends()
+
+
+@_unread("lost, and not yet repeated", TRANSFER, "transfer", SIZES, NOBODY)
+def _not_repeated(story: Story) -> None:
+    _lost_then_repeated(story, in_time=False)
+
+
+@_unread("lost, and repeated in time", TRANSFER, "transfer", SIZES, SERVER)
+def _repeated(story: Story) -> None:
+    _lost_then_repeated(story, in_time=True)
+
+
+@_unread("the second of two packets that contradict each other is lost", TRANSFER, "transfer", SIZES, NOBODY)
+def _contradiction(story: Story) -> None:
+    broken, packet = story.middle(SERVER)
+    at = broken.seen[CLIENT].time_ns
+    packet.frames, packet.changed = [stream(8, 0, b"other bytes")], True
+    story.recording.lose(broken)
+    story.stop(SERVER, broken.sent_ns)
+    story.closes(CLIENT, at, 0x0A)
+    story.ends()
+
+
+@_unread("the link damages the second packet of a datagram", HANDSHAKE, "handshake", (), NOBODY)
+def _coalesced(story: Story) -> None:
+    datagram, packet = story.mutation(SERVER).packets(Kind.HANDSHAKE)[0]
+    assert datagram.packets[1] is packet
+    packet.add(frame(F.HANDSHAKE_DONE))
+    record = datagram.seen.pop(CLIENT)
+    record.carry(datagram.encode()[:-1] + bytes([datagram.encode()[-1] ^ 1]))
+    story.stop(SERVER, datagram.sent_ns)
+    story.closes(CLIENT, record.time_ns, 0x0A, kind=Kind.INITIAL)
+    story.ends()
+
+
+@_unread("before the keys", HANDSHAKE, "handshake", (), NOBODY)
+def _before_keys(story: Story) -> None:
+    """The server reads no 1-RTT packet before the client's Finished arrives (RFC 9001 §5.7)."""
+    finished = story.mutation(CLIENT).packets(Kind.HANDSHAKE)[0][0]
+    datagram, packet = story.mutation(CLIENT).packets(Kind.ONE_RTT)[0]
+    packet.add(frame(F.HANDSHAKE_DONE))
+    story.recording.lose(finished)
+    story.stop(CLIENT, datagram.sent_ns)
+    story.closes(SERVER, datagram.seen[SERVER].time_ns, 0x0A)
+    story.ends()
+
+
+@_unread("in rejected 0-RTT packets", "bad/refuses-early-data", "zerortt", (), NOBODY)
+def _rejected(story: Story) -> None:
+    datagram, packet = story.mutation(CLIENT).packets(Kind.ZERO_RTT)[0]
+    packet.add(frame(F.HANDSHAKE_DONE))
+    story.closes(SERVER, datagram.seen[SERVER].time_ns, 0x0A)
+    story.ends()
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_only_what_the_peer_has_read_explains_its_close(name: str, catalog: Catalog, tmp_path: Path) -> None:
+    path, case, sizes, culprit, tell = UNREAD[name]
+    story = Story.of(path)
+    tell(story)
+    result = story.judge(catalog, tmp_path / "job", case, sizes)
+    told = [(finding.code, finding.role, finding.actual) for finding in (*result.findings, *result.violations)]
+    assert (result.outcome, result.culprit) == (Outcome.FAILED, culprit), told
 
 
 @pytest.mark.parametrize(
