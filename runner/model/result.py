@@ -4,7 +4,7 @@ import tomllib
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from runner.model.link import RealLinkEvidence
 from runner.model.run import Job, Kind
@@ -486,7 +486,7 @@ class Result(JobVerdict):
     protected: ProtectedPackets | None = None  # None: no capture was read, or the result is older
     attempts: int = 1  # number of attempts of this job, including disturbed attempts
     disturbed: tuple[str, ...] = ()  # reasons why earlier attempts did not count
-    clock: str = "real"  # real or virtual; numbers of different clocks are never pooled
+    clock: Literal["real", "virtual"] = "real"  # numbers of different clocks are never pooled
     guest_speed: float | None = None  # guest seconds per host second; None: the clock was real
     host: dict[str, str] = field(default_factory=dict)  # facts of the worker's host; empty: `Run.host`
     transfer_s: float = 0.0

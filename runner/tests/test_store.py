@@ -87,6 +87,9 @@ def test_a_second_runner_on_the_folder_is_refused(tmp_path: Path) -> None:
         pass
 
 
+VALID = '{"schema": 4, "server": "quinn", "client": "quinn", "case": "sat", "iteration": 1, "outcome": "succeeded"}'
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -97,6 +100,7 @@ def test_a_second_runner_on_the_folder_is_refused(tmp_path: Path) -> None:
         ("[]", "has no schema number"),
         ('{"schema": 99}', "use a newer bentpipe"),
         ('{"schema": 1, "server": "a"}', "field 'client'"),
+        (f'{VALID[:-1]}, "clock": "[/]"}}', "field 'clock' is \"[/]\": write 'real' or 'virtual'."),
     ],
 )
 def test_a_broken_result_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from rich.console import Console
@@ -380,7 +381,7 @@ def test_the_clock_of_a_run_is_on_its_page(
 
 @pytest.mark.parametrize(("clock", "speed"), [("real", None), ("virtual", 42.5)])
 def test_a_result_tells_its_clock_and_only_in_real_time_how_late_the_simulator_was(
-    tmp_path: Path, clock: str, speed: float | None
+    tmp_path: Path, clock: Literal["real", "virtual"], speed: float | None
 ) -> None:
     folder = measured_run(tmp_path / "timed")
     way = DirectionTruth(
