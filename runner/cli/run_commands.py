@@ -23,6 +23,7 @@ from runner.model.result import JobVerdict, Outcome
 from runner.model.run import REAL, VIRTUAL, Job, Run, estimate
 from runner.model.stack import HTTP09, Role
 from runner.paths import LEDGER, LOGS
+from runner.places.place import Concurrency
 from runner.plan import jobs
 from runner.plan.catalog import load_present
 from runner.plan.choice import choose, split
@@ -65,22 +66,32 @@ def _other_protocols(run: Run, todo: Sequence[Job]) -> Iterator[str]:
 @main.command("plan")
 @options_of(MatrixOptions, SELECTION)
 def plan_(options: MatrixOptions) -> None:
-    """Show the jobs of a selection, with time, disk space and the data volume on real links."""
-    path = run_path(None)
-    selection = choose(options, load_present(options.implementations, replacements=options.images), None)
+    """Show the jobs of a selection, with time, disk space and the data volume on real links.
+
+    With the name of an existing run, --run shows the jobs that this run still lacks.
+    """
+    path = run_path(options.name)
+    stored = RunFolder.stored(path) if options.name else None
+    catalog = load_present(options.implementations, replacements=options.images)
+    selection = choose(options, catalog, stored.run if stored else None)
     run = jobs.new_run(path, selection, seed=options.seed, shuffled=options.shuffle)
-    unsupported = jobs.verdicts_without_run(selection.catalog, run.order, {})
-    todo = tuple(job for job in run.order if job not in unsupported)
+    done = stored.verdicts() if stored else {}
+    left = jobs.remaining(run.order, done, frozenset(map(Outcome, options.retry)))
+    unsupported = jobs.verdicts_without_run(selection.catalog, left, {})
+    todo = tuple(job for job in left if job not in unsupported)
     pace = guest_pace(LOGS)
     busy = not selection.real and bool(jobs.busy(AUTO))
     auto = jobs.with_clock(run, AUTO, stacks=selection.catalog.implementations, busy_host=busy)
     out.print(printing.plan_table(auto, todo, pace))
+    lanes = 1 if options.lanes == "auto" else Concurrency.parse(options.lanes).most
     total, logs = estimate(todo, run.cases), own_logs(LOGS, todo, run.cases)
     out.print(
-        f"\n{format_count(len(todo), 'job')}, about {format_duration(total.seconds)} with one lane; "
+        f"\n{format_count(len(todo), 'job')}, about {format_duration(total.seconds / lanes)} with "
+        f"{'one lane' if lanes == 1 else f'{lanes} lanes'}; "
         f"{format_size(total.disk('median') + logs)} on disk with --keep-captures median, "
         f"{format_size(total.disk('all') + logs)} with all."
-        + (f" {len(unsupported)} more are declared as unsupported." if unsupported else ""),
+        + (f" {len(unsupported)} more are declared as unsupported." if unsupported else "")
+        + (f" {format_count(len(run.order) - len(left), 'job')} of {stored.name} ended before." if stored else ""),
         soft_wrap=True,
     )
     if not selection.real:

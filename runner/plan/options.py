@@ -187,7 +187,7 @@ class MatrixOptions(JobOptions):
 
 SELECTION = (
     *("servers", "clients", "cases", "vias", "links", "sizes", "losses", "besides", "warm", "iterations"),
-    *("variants", "images", "seed", "shuffle", "links_file", "clock"),
+    *("variants", "images", "seed", "shuffle", "links_file", "clock", "name", "retry", "lanes"),
 )
 """The options of `plan`, which runs nothing."""
 

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from runner.model.result import Outcome, Result
+from runner.plan import jobs
+from runner.plan.catalog import load_catalog
+from runner.store.runs import RunFolder
 from runner.tests.program import bentpipe
+from runner.tests.records import select
 
 
 @pytest.mark.parametrize(
@@ -78,6 +83,19 @@ def test_the_plan_says_jobs_time_and_disk(monkeypatch: pytest.MonkeyPatch) -> No
     assert re.search(r" SAT sat +9 +5 +45 .* virtual", process.stdout), "what --clock auto does on a busy host"
     assert "0 jobs" not in process.stdout
     assert "0 more" not in process.stdout
+
+
+def test_the_plan_of_a_run_says_what_the_run_still_lacks(tmp_path: Path) -> None:
+    catalog = load_catalog()
+    selection = select(catalog, servers=("quinn",), clients=("aioquic",), cases=("sat",), iterations=3)
+    folder = RunFolder.create(tmp_path / "run", jobs.new_run(tmp_path / "run", selection, seed=7))
+    for job, outcome in zip(folder.run.order, (Outcome.SUCCEEDED, Outcome.ERROR), strict=False):
+        folder.save_result(Result.of(job, outcome))
+    plan = bentpipe("plan", "--run", str(folder.path), "--lanes", "2")
+    assert (
+        "1 job, about" in plan.stdout and "with 2 lanes" in plan.stdout and "2 jobs of run ended before" in plan.stdout
+    )
+    assert "2 jobs, about" in bentpipe("plan", "--run", str(folder.path), "--retry", "error").stdout
 
 
 def test_the_plan_says_which_cases_a_middlebox_carries() -> None:
