@@ -529,7 +529,8 @@ class Campaign:
         """Run all jobs that are left. Returns the results of this call. Raises the error that ended a lane."""
         schedule = self._schedule()
         remove_tree(self.folder.path, ".partial")
-        with Judges(min(self.width.all, _judges()), stopped=self._stop.is_set) as judges:
+        half = max(1, (os.cpu_count() or 1) // 2)  # jobs need the other CPUs
+        with Judges(min(self.width.all, half), stopped=self._stop.is_set) as judges:
             execution = self._execution(schedule, judges)
             lanes = [
                 threading.Thread(target=self._lane, args=(lane, schedule, execution), name=f"lane-{lane}")
@@ -607,11 +608,6 @@ class Campaign:
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self._stop.set()
-
-
-def _judges() -> int:
-    """The number of judges: half of the CPUs, because jobs need the other half."""
-    return max(1, (os.cpu_count() or 1) // 2)
 
 
 # Ctrl-C and SIGTERM during a campaign.

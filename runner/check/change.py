@@ -71,16 +71,11 @@ class Change:
     def rates(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Successes and attempts of base and of head. When head itself causes a failure, failures of base that the peer
         caused count as successes: otherwise they would hide the new failure."""
-        tolerated = self._peers_fault if any(map(self._own_fault, self.decided[1])) else lambda _: False
-        good = sum(result.outcome is _GOOD or tolerated(result) for result in self.decided[0])
+        role = self.place.role
+        own = any(result.culprit == role.value for result in self.decided[1])
+        good = sum(result.outcome is _GOOD or (own and by_the_peer(result, role)) for result in self.decided[0])
         good_after = sum(result.outcome is _GOOD for result in self.decided[1])
         return (good, len(self.decided[0])), (good_after, len(self.decided[1]))
-
-    def _own_fault(self, result: Result) -> bool:
-        return result.culprit == self.place.role.value
-
-    def _peers_fault(self, result: Result) -> bool:
-        return by_the_peer(result, self.place.role)
 
     @cached_property
     def times(self) -> tuple[list[float], list[float]]:

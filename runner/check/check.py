@@ -488,6 +488,8 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
         candidate.problems += _output_problems(candidate)
     run = candidate.folder.run
     commands = ", ".join(f"{role.value}: {command}" for role, command in options.commands.items())
+    image = options.image if options.name is None else None
+    same = (stack for stack in catalog.implementations.values() if image and stack.image == image)
     return Report(
         name=name,
         subject=facts.image if facts else commands,
@@ -499,16 +501,10 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
         peers=peers,
         run=candidate.folder.path,
         seconds=time.monotonic() - began,
-        listed=catalog.implementations.get(name)
-        or (_stack_with_image(catalog, options.image) if options.name is None else None),
+        listed=catalog.implementations.get(name) or next(same, None),
         strict=options.strict,
         interrupted=interrupted,
     )
-
-
-def _stack_with_image(catalog: Catalog, image: str | None) -> Implementation | None:
-    """The stack of the catalogue that has this image."""
-    return next((stack for stack in catalog.implementations.values() if image and stack.image == image), None)
 
 
 def _announce(trial: Trial, clock: str) -> None:

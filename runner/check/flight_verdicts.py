@@ -582,7 +582,8 @@ class _Judgement:
             return self._ending(NOTE, f"status {status}", "perhaps it left the rest of the request unread")
         wants_error = not self.flight.tolerates
         told = wants_error and not self.flight.closes and not self.flight.times  # our close ends a flood
-        noticed = told and ended and (bool(streams) or self._ended_soon())
+        soon = self.ended is not None and self.ended - self.line["fired"] < _SOON  # because it noticed the violation
+        noticed = told and ended and (bool(streams) or soon)
         if (streams and wants_stream and not self._finished(0)) or ((text or streams) and noticed):
             # It noticed the violation, and told so with another code.
             return self._ending(
@@ -624,10 +625,6 @@ class _Judgement:
         later = (self.packets.times > self.arrived) & (self.packets.times < self._sent_at() + lasted * 1e9)
         later &= named(packets["type"], "initial") & (integers(packets["sender"]) == 0)
         return not set(connections[later]) <= set(connections[self.packets.times <= self.arrived])
-
-    def _ended_soon(self) -> bool:
-        """Whether the client's process ended so soon after the flight that it had noticed the violation."""
-        return self.ended is not None and self.ended - self.line["fired"] < _SOON
 
     def _wrong(self, seen: list[str], *, acknowledged: bool | None, continued: bool) -> FlightResult:
         """The verdict on an endpoint that gave none of the right answers."""

@@ -126,11 +126,6 @@ def is_frame(answer: str) -> bool:
     return found is not None and found[1] in NAMES_OF_FRAMES
 
 
-def is_error_name(text: str) -> bool:
-    """True for the name of an error code or of a TLS alert."""
-    return text in TRANSPORT or text in ALERTS or text in APPLICATION
-
-
 @dataclass(frozen=True, kw_only=True)
 class HostileFlight:
     """A row of the list, as far as a verdict needs it."""
@@ -224,7 +219,9 @@ def _wrong_values(row: dict[str, Any]) -> Iterator[str]:
         if not isinstance(row.get(key, []), list):
             yield f"{key} is a list: write [ ] around its value"
     for answer in row["then"]:
-        if not (is_error_name(answer.removeprefix("stream ")) or answer in ANSWERS or is_frame(answer)):
+        code = answer.removeprefix("stream ")
+        named = code in TRANSPORT or code in ALERTS or code in APPLICATION
+        if not (named or answer in ANSWERS or is_frame(answer)):
             words = f"{', '.join(sorted(ANSWERS))}, stream CODE, frame NAME, frame NAME VALUE"
             yield f"then: '{answer}' is no error code and none of {words}"
     for key, values in {"level": LEVELS, "when": _STATES, "case": _CASES, "asks": tuple(Role)}.items():

@@ -438,14 +438,10 @@ def markdown(
         lines += [f"## {title}: {len(chosen)}", ""] if chosen else []
         for result in chosen:
             lines += [*_entry(stack, path, result, flights[result.flight]), ""]
-    measured = [result for result in results if result.usage is not None]
+    measured = [f"- {each.flight}, as {each.role}: {each.usage.text}" for each in results if each.usage is not None]
     if measured:
-        lines += ["## Memory and CPU time in floods", "", *map(_usage_line, measured), ""]
+        lines += ["## Memory and CPU time in floods", "", *measured, ""]
     return "\n".join(lines)
-
-
-def _usage_line(result: FlightResult) -> str:
-    return f"- {result.flight}, as {result.role}: {result.usage.text if result.usage else ''}"
 
 
 def _entry(stack: Implementation, path: Path, result: FlightResult, flight: HostileFlight) -> list[str]:

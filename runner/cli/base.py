@@ -29,10 +29,6 @@ DEMO_STACKS = ("quic-go", "quinn", "aioquic")
 TEST_STACKS = (*DEMO_STACKS, "qpep")  # the images that the default test suite needs
 
 
-def _commands(text: str) -> str:
-    return text.replace("./bentpipe", "bentpipe") if INSTALLED else text
-
-
 class SafeConsole(Console):
     """Prints text from untrusted files without the text's control characters. The console's own colours stay. Sentences
     name the command of a checkout, `./bentpipe`; an installed program has no dot in front. Sentences are not wrapped: a
@@ -44,8 +40,11 @@ class SafeConsole(Console):
         super().print(*objects, soft_wrap=texts if soft_wrap is None else soft_wrap, **how)
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
+        command = "bentpipe" if INSTALLED else "./bentpipe"
         shown = (
-            segment if segment.control else Segment(printable(_commands(segment.text)), segment.style)
+            segment
+            if segment.control
+            else Segment(printable(segment.text.replace("./bentpipe", command)), segment.style)
             for segment in buffer
         )
         return super()._render_buffer(shown)

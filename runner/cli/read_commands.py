@@ -314,7 +314,10 @@ def compare_(
     if across_clocks:
         if after is None or json_file or markdown_file or topics or least or everything:
             raise UsageError("compare: --across-clocks takes two runs and no other option.")
-        _show_clocks(*(RunFolder.open(run_path(name), skipped) for name in (before, after)))
+        both = clocks.across_clocks(*(RunFolder.open(run_path(name), skipped) for name in (before, after)))
+        for sentence in clocks.sentences(both):
+            out.print(sentence, markup=False)
+        out.print(clocks.table(both))
         return
     if after is None:
         if json_file or markdown_file or topics or least:
@@ -335,13 +338,6 @@ def compare_(
                 raise UsageError(f"{path} can't be written: {error.strerror}.") from error
     out.print(report.renderable(comparison, everything=everything))
     sys.exit(comparison.exit_code)
-
-
-def _show_clocks(first: RunFolder, second: RunFolder) -> None:
-    comparison = clocks.across_clocks(first, second)
-    for sentence in clocks.sentences(comparison):
-        out.print(sentence, markup=False)
-    out.print(clocks.table(comparison))
 
 
 def between_sentences(paths: Sequence[Path]) -> Iterator[str]:

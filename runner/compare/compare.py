@@ -548,7 +548,8 @@ class _Cells:
     def _numbers(self, key: Key, earlier: CellIterations, later: CellIterations) -> Iterator[NumberChange]:
         """The changes of a cell's numbers. Where the variation between runs is unknown, the rank test suffices only if
         the iterations vary as much as runs do."""
-        alone = _independent_iterations(self._run, key.case)
+        # In virtual time, no condition of the host is common to the iterations of a run, unless CPU time is charged.
+        alone = self._run.clock_of(key.case) == "virtual" and not self._run.guest.get("charge")
         for metric in METRICS:
             before, after = self._outdated.values(metric, earlier, later)
             if not before or not after:
@@ -599,12 +600,6 @@ def _on_same_hosts(earlier: CellIterations, later: CellIterations) -> tuple[Cell
 
 def _some(names: Sequence[str], separator: str = "; ") -> str:
     return separator.join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
-def _independent_iterations(run: Run, case: str) -> bool:
-    """Whether the iterations of a case vary as much as runs do. In virtual time, no condition of the host is common to
-    the iterations of a run, unless its CPU time is charged."""
-    return run.clock_of(case) == "virtual" and not run.guest.get("charge")
 
 
 def _between_sentences(

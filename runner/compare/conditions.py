@@ -58,8 +58,9 @@ def unchanged(run: Run, source: RunFolder, done: frozenset[Job]) -> Iterator[tup
         images = _image_ids(run, job)
         if not all(images) or images != _image_ids(source.run, job):
             continue
-        case = source.run.cases[job.case_link]
-        if not case.asks_the_same(run.case(job)) or source.run.protocol(job) != run.protocol(job):
+        stored, case = source.run.cases[job.case_link], run.case(job)
+        # Their descriptions for people may differ.
+        if replace(stored, description=case.description) != case or source.run.protocol(job) != run.protocol(job):
             continue
         try:
             source.own(job)

@@ -424,12 +424,6 @@ _ROOT = Path("/sys/fs/cgroup")
 _VERSIONS = (("cpu", "cpu.shares", 1024, 262144), (".", "cpu.weight", 100, 10000))
 
 
-def cgroup_parent(engine: Mapping[str, Any], *, foreign: bool) -> str | None:
-    """The cgroup for a container of a lane, from the engine's `info`. `foreign`: the image is not trusted. None when
-    systemd manages cgroups: it requires a slice."""
-    return f"/{FOREIGN if foreign else OWN}" if engine.get("CgroupDriver") == "cgroupfs" else None
-
-
 def set_weights(root: Path = _ROOT) -> bool:
     """Give both cgroups their weights, after a container has joined the first one. Returns False when this process may
     not set them. The kernel divides the weight of a group between the CPUs on which the group runs."""
@@ -534,7 +528,11 @@ class Engine:
         self._labels = dict(labels)
         with understood("describe itself"):
             info = client.info()
-            self._cgroups = {foreign: cgroup_parent(info, foreign=foreign) for foreign in (False, True)}
+            # By whether the image is not trusted. Where systemd manages cgroups, it requires a slice.
+            own_parents = info.get("CgroupDriver") == "cgroupfs"
+            self._cgroups = {
+                foreign: f"/{name}" if own_parents else None for foreign, name in enumerate((OWN, FOREIGN))
+            }
             self._disk = Path(str(info.get("DockerRootDir", ""))) if url is None else None
             self.security = tuple(map(str, info.get("SecurityOptions") or ()))
             self._is_overlay = str(info.get("Driver", "")).startswith("overlay")

@@ -92,12 +92,8 @@ def socket_state(path: Path) -> SocketState:
 
 def forbidden(path: Path) -> str:
     """The sentence for a user who has no right to use the engine's socket at `path`."""
-    return f"{user()} may not use the Docker Engine ({path}): {join_group()}."
-
-
-def join_group() -> str:
-    """The sentence that says how a user gets the right to use the engine."""
-    return f"run `sudo usermod -aG docker {user()}` and log in again, or run bentpipe as root"
+    fix = f"run `sudo usermod -aG docker {user()}` and log in again, or run bentpipe as root"
+    return f"{user()} may not use the Docker Engine ({path}): {fix}."
 
 
 def daemon() -> str | None:

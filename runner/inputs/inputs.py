@@ -276,13 +276,9 @@ def _sign(
             x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), critical=False
         ).add_extension(x509.ExtendedKeyUsage(list(usages)), critical=False)
     elif fill:
-        builder = builder.add_extension(x509.SubjectAlternativeName(_filler()), critical=False)
+        unused = [x509.DNSName(f"{number:060}.invalid") for number in range(_FILLING_NAMES)]  # about 600 B
+        builder = builder.add_extension(x509.SubjectAlternativeName(unused), critical=False)
     return builder.sign(issuer_key, hashes.SHA256(), ecdsa_deterministic=draw.deterministic)
-
-
-def _filler() -> list[x509.DNSName]:
-    """About 600 B of unused names."""
-    return [x509.DNSName(f"{number:060}.invalid") for number in range(_FILLING_NAMES)]
 
 
 def _key_usage(*, authority: bool) -> x509.KeyUsage:

@@ -187,10 +187,6 @@ class CaseRecord:
         """True when the seed decides what happens to packets."""
         return self.forward.has_chance or self.return_.has_chance
 
-    def asks_the_same(self, other: "CaseRecord") -> bool:
-        """True when the records differ at most in their descriptions for people."""
-        return self == replace(other, description=self.description)
-
     def over(self, link: LinkRecord) -> "CaseRecord":
         """The case over another link, whose name becomes a part of the case's name."""
         return replace(

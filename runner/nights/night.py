@@ -468,7 +468,7 @@ def keep_within(nights: list[list[Path]], keep: Keep) -> Freed:
     for age, folders in enumerate(nights):
         for path in folders:
             if keep.runs is not None and age >= keep.runs:
-                freed = _add(freed, "runs", _locked(path, _remove_run))
+                freed = _add(freed, "runs", _locked(path, lambda run: remove_tree(run.path.parent, run.path.name)))
             elif age >= keep.evidence:
                 freed = _add(freed, "evidence", _locked(path, _remove_evidence))
             elif age >= keep.captures:
@@ -530,10 +530,6 @@ def _remove_evidence(folder: RunFolder) -> None:
         for entry in folder.artifacts(job).folder.iterdir():
             if entry.name not in _KEPT:
                 remove_tree(folder.path, folder.run.folder(job) / entry.name)
-
-
-def _remove_run(folder: RunFolder) -> None:
-    remove_tree(folder.path.parent, folder.path.name)
 
 
 # The news of a night, at most ten lines for each run: whether its results can be trusted, and changes since the night

@@ -704,11 +704,6 @@ class _Links:
         """Every link by name, as `run.json` stores it."""
         return {**self.emulated, **{name: real_record(link) for name, link in self.real.items()}}
 
-    @property
-    def requested_real(self) -> tuple[str, ...]:
-        """The names of the requested real links."""
-        return tuple(name for name in self.requested if name in self.real)
-
 
 def _links(options: MatrixOptions, run: Run | None) -> _Links:
     """The declared links, the links that are written on the command line, and the links of the run. An emulated link
@@ -760,7 +755,7 @@ def _case_variants(
         cases = named_cases(catalog, options.cases)
     elif stored:
         cases = tuple(dict.fromkeys(variant.declared for variant in stored if variant.declared in catalog.cases))
-    elif links.requested_real == names != ():
+    elif names and all(name in links.real for name in names):
         cases, names = names, ()
     else:
         cases = _default_cases(split((*options.servers, *options.clients)), catalog, linked=bool(names))

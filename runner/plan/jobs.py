@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from runner.errors import UsageError
 from runner.files import read_regular
 from runner.model.result import Finding, JobVerdict, Outcome, Result
-from runner.model.run import REAL, VIRTUAL, CaseRecord, ImplementationRecord, Job, Run, best_clock, estimate, host_facts
+from runner.model.run import REAL, VIRTUAL, ImplementationRecord, Job, Run, best_clock, estimate, host_facts
 from runner.model.stack import TRANSPORTS, Implementation, Middlebox, Role, same_fields, transport_of
 from runner.paths import HOME, LOGS, VERSION
 from runner.plan.catalog import Catalog
@@ -397,19 +397,15 @@ def with_clock(
         return run
     clocks = {}
     if clock == AUTO:
-        clocks = {name: _best_clock(case, busy_host=busy_host) for name, case in run.cases.items()}
+        clocks = {  # guests can't run second flows
+            name: REAL if case.beside else VIRTUAL if busy_host else best_clock(case)
+            for name, case in run.cases.items()
+        }
         real = {(name, role) for name, stack in stacks.items() for role in stack.real_time}
         for cell, (job, *_) in run.cells.items():
             if clocks[job.case_link] == VIRTUAL and real & {(job.server, Role.SERVER), (job.client, Role.CLIENT)}:
                 clocks[cell] = REAL
     return replace(run, clock=clock, clocks=clocks, guest={"epoch": str(EPOCH), "charge": cpu_charge})
-
-
-def _best_clock(case: CaseRecord, *, busy_host: bool) -> str:
-    """The clock that `auto` chooses for a case. Second flows need real time, because guests can't run them."""
-    if case.beside:
-        return REAL
-    return VIRTUAL if busy_host else best_clock(case)
 
 
 def busy(clock: str = REAL) -> str:

@@ -371,7 +371,8 @@ class Measurement:
 
     def trace(self, path: Path) -> LinkTrace:
         """The trace of the time for which all files have values. Raises UsageError."""
-        begins = [track[0][0] for track in (self.echoes_track(), *self.rates.values()) if track]
+        begins = [track[0][0] for track in self.rates.values() if track]
+        begins += [echo.time for echo in self.echoes[:1]]
         begin, end = max(begins), min(self.ends)
         if end <= begin:
             raise UsageError(f"{path}: the files have no time in common: name files of the same measurement.")
@@ -380,10 +381,6 @@ class Measurement:
             tracks |= _delays(self.echoes) | _losses(self.echoes)
         shifted = {name: _from(track, begin) for name, track in tracks.items()}
         return checked(path, merged(path.stem.removesuffix(".json"), shifted, round(end - begin, 9)))
-
-    def echoes_track(self) -> Track:
-        """The time of each echo."""
-        return [(echo.time, 0.0) for echo in self.echoes]
 
 
 def _from(track: Track, begin: float) -> Track:

@@ -30,12 +30,7 @@ _SAMPLE = tuple(field.name for field in fields(Sample))
 _SUMMARY = ("n", "median", "low", "high", "mean", "deviation", "minimum", "maximum")
 
 
-def job_rows(view: RunView) -> list[Row]:
-    """One row per stored job. SI units; None where unknown."""
-    return [_job_row(result) for result in view.results.values()]
-
-
-def _job_row(result: Result) -> Row:
+def job_row(result: Result) -> Row:
     finding = result.cause
     row: Row = {
         "server": result.server,
@@ -228,7 +223,10 @@ def public_result(view: RunView) -> bytes:
         for server in view.servers
     ]
     results, measurements = (
-        [[_cell(cell, letters) for cell in pair if cell.case.kind is kind and _has_word(cell)] for pair in pairs]
+        [
+            [_cell(cell, letters) for cell in pair if cell.case.kind is kind and cell.outcome in _OUTCOMES]
+            for pair in pairs
+        ]
         for kind in (Kind.TEST_CASE, Kind.MEASUREMENT)
     )
     ends = [result.started_unix_s + result.wall_s for result in view.results.values()]
@@ -256,12 +254,8 @@ def public_result(view: RunView) -> bytes:
     return json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _has_word(cell: Cell) -> bool:
-    return cell.outcome in _OUTCOMES
-
-
 def _cell(cell: Cell, letters: dict[str, str]) -> dict[str, Any]:
-    assert cell.outcome is not None  # _has_word
+    assert cell.outcome is not None  # only cells with one of `_OUTCOMES` are shown
     entry = {"abbr": letters[cell.case.name], "name": cell.case.name, "result": _OUTCOMES[cell.outcome]}
     if cell.case.kind is Kind.MEASUREMENT:
         goodput = cell.summaries.get("goodput")
@@ -375,11 +369,6 @@ def _title(states: dict[str, int]) -> str:
     if not states:
         return "no earlier run to compare with"
     return ", ".join(f"{count} {state}" for state, count in states.items() if count) or "no change"
-
-
-def public_list(runs: Runs) -> bytes:
-    """`logs.json` of the public runner's page: the folders that hold a `result.json`, the oldest first."""
-    return json.dumps([name for name, _, _ in reversed(runs)]).encode() + b"\n"
 
 
 def selector(runs: Runs) -> bytes:

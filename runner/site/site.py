@@ -40,7 +40,7 @@ from runner.site.front_data import front_data
 from runner.site.pages import Asset, modules
 from runner.site.pages.scenarios import SCOREBOARD
 from runner.site.series import Download, Series, coded, load_series, plot_document, publish
-from runner.site.view import MARKER, Cell, Key, Manifest, RunView, StoredRun, digest, files_digest, levels_of, value
+from runner.site.view import MARKER, Cell, Key, Level, Manifest, RunView, StoredRun, digest, value
 from runner.site.writer import (
     BADGES,
     LATEST,
@@ -144,7 +144,7 @@ def _program() -> str:
         *here.glob("model/*.py"),
     ]
     web = [path for folder in ("templates", "static") for path in (WEB / folder).iterdir()]
-    return files_digest([*code, *web])
+    return digest((path.name, path.read_bytes()) for path in sorted([*code, *web]))
 
 
 class _Site:
@@ -174,7 +174,10 @@ class _Site:
         for folder in self.folders:
             known = self.before.runs.get(folder.name)
             if known is not None and known["state"] == states[folder.name]:
-                folder.levels = levels_of(known["levels"])
+                folder.levels = {
+                    case: {name: Level(*level) for name, level in some.items()}
+                    for case, some in known["levels"].items()
+                }
                 folder.means = RunMeans.load(folder.run, known["means"])
         for folder in self.folders:
             try:
@@ -253,7 +256,8 @@ class _Site:
             (self.writer.root / ROBUSTNESS).unlink(missing_ok=True)
         self.writer.file("atom.xml", exports.document(runs))
         self.writer.file("static/runs.js", exports.selector(runs))
-        self.writer.file("logs.json", exports.public_list(runs))
+        # The list of the public runner's page: the folders that hold a `result.json`, the oldest first.
+        self.writer.file("logs.json", json.dumps([name for name, _, _ in reversed(runs)]).encode() + b"\n")
         run_folder = self.writer.root / newest.name
         self.writer.file(f"{LATEST}/result.json", (run_folder / "result.json").read_bytes())
         badges = [path for path in self.after.runs[newest.name]["paths"] if path.startswith(f"{BADGES}/")]
@@ -440,7 +444,7 @@ def pair_context(
 ) -> dict[str, Any]:
     """The variables of the template `pair.html`. `series` and `downloads` are by iteration."""
     title = f"Offset versus time, {cell.client} → {cell.server}, {cell.case.name}"
-    shown = _first_plot(cell, series)
+    shown = cell.shown if cell.shown in series else next(iter(series), None)
     others = [behind for iteration, behind in series.items() if iteration != shown]
     return _common(cell, [BY_KEY[key] for key in _COLUMNS], "sample", downloads) | {
         "client": run.implementations.get(cell.client),
@@ -501,10 +505,6 @@ def _row(
         broken=tuple(invariant for invariant in result.invariants if invariant.holds is False),
         downloads=downloads.get(result.iteration, ()),
     )
-
-
-def _first_plot(cell: Cell, series: Mapping[int, Series]) -> int | None:
-    return cell.shown if cell.shown in series else next(iter(series), None)
 
 
 def _sky(cell: Cell, shown: int | None, series: Mapping[int, Series]) -> Markup:

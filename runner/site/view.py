@@ -329,7 +329,9 @@ def amount(number: int, noun: str) -> str:
 def transfer_facts(case: CaseRecord, group: Sequence[Cell]) -> list[str]:
     """RTT and BDP of the link, the files, the time-out, the number of iterations, and the slow-start bound."""
     rtt = case.link.rtt
-    path = [f"RTT {format_duration(rtt)}", f"BDP {_decimal_size(rtt * case.forward.data_rate / 8)}"]
+    bdp = rtt * case.forward.data_rate / 8
+    bdp_text = f"{bdp / 1e6:.3g}{NARROW}MB" if bdp >= 1e6 else f"{bdp / 1e3:.3g}{NARROW}kB"
+    path = [f"RTT {format_duration(rtt)}", f"BDP {bdp_text}"]
     facts = [
         *([] if case.forward.is_real else path),
         files_text(case.file_sizes),
@@ -359,10 +361,6 @@ def files_text(sizes: tuple[int, ...]) -> str:
     if len(set(sizes)) == 1:
         return f"{len(sizes)} files of {format_size(sizes[0])}"
     return "files " + " + ".join(format_size(size) for size in sizes)
-
-
-def _decimal_size(size: float) -> str:
-    return f"{size / 1e6:.3g}{NARROW}MB" if size >= 1e6 else f"{size / 1e3:.3g}{NARROW}kB"
 
 
 def outcomes_text(results: Iterable[Result], noun: str = "job") -> str:
@@ -642,11 +640,6 @@ def digest(parts: Iterable[object]) -> str:
     return digest_of_all.hexdigest()
 
 
-def files_digest(paths: Iterable[Path]) -> str:
-    """A digest of names and contents of files. It is used only for the files of the program, which are few."""
-    return digest((path.name, path.read_bytes()) for path in sorted(paths))
-
-
 def folder_state(folder: Path, *, depth: int) -> list[tuple[str, int, int]]:
     """Name, size and modification time of every file in `folder`, and in its subfolders down to `depth`."""
     files: list[tuple[str, int, int]] = []
@@ -688,11 +681,6 @@ class Level(NamedTuple):
 
 
 Levels = Mapping[str, Mapping[str, Level]]  # by case and server
-
-
-def levels_of(document: Mapping[str, Mapping[str, Sequence[Any]]]) -> Levels:
-    """Levels from a JSON document."""
-    return {case: {name: Level(*level) for name, level in some.items()} for case, some in document.items()}
 
 
 class StoredRun(RunFolder):

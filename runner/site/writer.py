@@ -265,7 +265,11 @@ def single(folder: Path, run: Run) -> bytes:
     """One HTML file, which loads nothing, with the pages of the run drawn in `folder`, but not its cells. A link
     to a page that is not in the file becomes plain text."""
     folders = dict.fromkeys(dirname(href) for _, href in navigation(run) if href not in _LEFT_OUT)
-    paths = [path for place in folders for path in sorted((folder / place).glob("*.html"), key=_listed)]
+    paths = [
+        path
+        for place in folders
+        for path in sorted((folder / place).glob("*.html"), key=lambda path: (path.name != "index.html", path.name))
+    ]
     pages = {path.relative_to(folder).as_posix(): path.read_text() for path in paths}
     for path in _LEFT_OUT:
         pages.pop(path, None)
@@ -285,10 +289,6 @@ def single(folder: Path, run: Run) -> bytes:
     return template.render(
         name=folder.name, run=run, style=style, scripts=scripts, navigation=places, sections=sections
     ).encode()
-
-
-def _listed(path: Path) -> tuple[bool, str]:
-    return path.name != "index.html", path.name
 
 
 def _within(path: str, html: str, slugs: Mapping[str, str]) -> str:

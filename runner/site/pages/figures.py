@@ -445,10 +445,6 @@ def _spread(cell: Cell, result: Result) -> float | None:
     return ttlb.maximum / ttlb.median
 
 
-def _spread_in_loss(cell: Cell, result: Result) -> float | None:
-    return _spread(cell, result) if _lossy(cell, result) else None
-
-
 def _traced(view: RunView, trace: DrawnTrace | None, *, with_rates: bool = False, with_detail: bool = False) -> Figure:
     """The figure of a trace; empty without a trace."""
     if trace is None:
@@ -509,7 +505,7 @@ TRACE_FIGURES: dict[str, Callable[[RunView], Figure]] = {
     "5.9": lambda v: _traced(v, best(v, _growing, _GROWING)),
     "5.10": windows,
     "5.11": lambda v: _traced(v, diagnosed(v, "bursts", "slow-start-left-early")),
-    "5.12": lambda v: _traced(v, best(v, _spread_in_loss, _SLOWEST)),
+    "5.12": lambda v: _traced(v, best(v, lambda c, r: _spread(c, r) if _lossy(c, r) else None, _SLOWEST)),
     "5.13": lambda v: _traced(v, best(v, _bad_in_loss, _LOWEST)),
     "5.14": lambda v: _traced(v, diagnosed(v, "out-of-order")),
     "5.15": lambda v: _traced(v, diagnosed(v, "out-of-order"), with_detail=True),
