@@ -223,7 +223,7 @@ def obtain(
     neither pulled nor made.
     """
     try:
-        if _has(client, TAG):
+        if held(client, TAG):
             return TAG
         _add_certificates(client, _parent(client, progress), extra_cas, progress)
     except (DockerException, OSError, subprocess.SubprocessError) as error:
@@ -231,17 +231,9 @@ def obtain(
     return TAG
 
 
-def _has(client: docker.DockerClient, tag: str) -> bool:
-    try:
-        client.images.get(tag)
-    except ImageNotFound:
-        return False
-    return True
-
-
 def _parent(client: docker.DockerClient, progress: Callable[[str], None]) -> str:
     for tag in (_ROOT_FILE_SYSTEM, _PUBLISHED):
-        if _has(client, tag):
+        if held(client, tag):
             return tag
     progress(f"pulling {_PUBLISHED}")
     if _pull(client, _PUBLISHED):
@@ -254,7 +246,7 @@ def _pull(client: docker.DockerClient, tag: str) -> bool:
     """Pull `tag`; False when the registry refuses or sends nothing."""
     repository, name = parse_repository_tag(tag)
     events = _events(client, repository, name or "latest", _PULL_SILENCE_SECONDS)
-    return not any("error" in event for event in events) and _has(client, tag)
+    return not any("error" in event for event in events) and held(client, tag) is not None
 
 
 def _bootstrap(client: docker.DockerClient, progress: Callable[[str], None]) -> None:
@@ -326,7 +318,7 @@ def _import(client: docker.DockerClient, root: Path) -> None:
     with tempfile.NamedTemporaryFile(prefix="bentpipe-base-", suffix=".tar") as archive:
         subprocess.run(["tar", "--numeric-owner", "-C", root, "-c", "."], stdout=archive, check=True)
         client.api.import_image_from_file(archive.name, repository=repository, tag=tag, changes=['CMD ["bash"]'])
-    if not _has(client, _ROOT_FILE_SYSTEM):
+    if not held(client, _ROOT_FILE_SYSTEM):
         raise SetupError(f"The engine didn't import {_ROOT_FILE_SYSTEM}: look at the space left on its disk.")
 
 

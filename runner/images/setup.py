@@ -87,10 +87,6 @@ def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], capture_output=True, text=True, check=True)
 
 
-def _veth() -> None:
-    _ip("link", "add", "trial0", "type", "veth", "peer", "name", "trial1")
-
-
 def _packet_sockets() -> None:
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as raw:
         raw.bind(("lo", 0))
@@ -103,7 +99,8 @@ def _ipv6() -> None:
 
 
 def _trial() -> dict[str, str]:
-    return {"veth": _try(_veth), "packet sockets": _try(_packet_sockets), "IPv6": _try(_ipv6)}
+    veth = _try(lambda: _ip("link", "add", "trial0", "type", "veth", "peer", "name", "trial1"))
+    return {"veth": veth, "packet sockets": _try(_packet_sockets), "IPv6": _try(_ipv6)}
 
 
 # Checks what this host lacks to run jobs, and names the fixes: one line for each check. Changes nothing.
@@ -135,7 +132,8 @@ def examine_host() -> list[Check]:
     """Check Python, machine, kernel, memory, cores, and the disk of the logs."""
     version = platform.python_version()
     python = Check(name="Python", ok=sys.version_info >= (3, 11), what=version, fix="Install Python 3.11 or newer.")
-    return [python, machine(platform.system(), platform.machine()), *examine_kernel(), _memory(), _cores(), logs_disk()]
+    results = disk("disk of the results", HOME / "logs" if (HOME / "logs").is_dir() else HOME, RUN_BYTES)
+    return [python, machine(platform.system(), platform.machine()), *examine_kernel(), _memory(), _cores(), results]
 
 
 def machine(system: str, architecture: str) -> Check:
@@ -201,11 +199,6 @@ def disk(name: str, folder: Path, needed: int) -> Check:
     free = shutil.disk_usage(folder).free
     fix = f"Free {format_size(needed)} there (`docker image prune` removes unused images)."
     return Check(name=name, ok=free >= needed, what=f"{format_size(free)} free in {folder}", fix=fix)
-
-
-def logs_disk() -> Check:
-    """Check that the disk has space for results."""
-    return disk("disk of the results", HOME / "logs" if (HOME / "logs").is_dir() else HOME, RUN_BYTES)
 
 
 def _memory() -> Check:

@@ -346,20 +346,16 @@ def _read(artifacts: Artifacts, record: CaseRecord, seed: int, real: RealLinkEvi
         header=secret(seed) if record.client is not ClientKind.STACK else "",
         files=tuple(file.content() for file in files),
     )
+    # The server names (SNI) of QUIC connections on the satellite link.
+    names = decode_capture(artifacts.link_captures[0]).connections.column("sni").to_pylist()
     return Crossing(
         **_split(at_all_times, exchange(on_link, client, server).connections, connections(at_server, idle=True)),
         inner_bytes=_bytes(on_link, client, server),
         outer_bytes=_bytes(on_link, TERMINAL, GATEWAY) if real is None else _bytes_with(on_link, real.server_address),
         client_bytes=at_all_times.bytes,
         answered=at_all_times.first is not None,
-        sights=sights(Recorded(data, on_link, _initial_names(artifacts)), private),
+        sights=sights(Recorded(data, on_link, frozenset(filter(None, names))), private),
     )
-
-
-def _initial_names(artifacts: Artifacts) -> frozenset[str]:
-    """The server names (SNI) of QUIC connections on the satellite link."""
-    names = decode_capture(artifacts.link_captures[0]).connections.column("sni").to_pylist()
-    return frozenset(name for name in names if name)
 
 
 def _split(at_client: Exchange, on_link: tuple[Ends, ...], behind: tuple[Ends, ...]) -> dict[str, int]:

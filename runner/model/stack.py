@@ -57,11 +57,6 @@ class Middlebox:
         """True when the middlebox only forwards packets."""
         return not (self.splits or self.splits_quic or self.encrypts)
 
-    @property
-    def crosses_real_links(self) -> bool:
-        """True when the middlebox works over a real link, on which the endpoints' own addresses don't exist."""
-        return self.link_port or self.forwards
-
     def as_stack(self) -> "Implementation":
         """The middlebox in the form that the image builder takes."""
         return Implementation(name=self.name, image=self.image, url=self.url, version=self.version, build=self.build)

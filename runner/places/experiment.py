@@ -235,11 +235,6 @@ _WRITABLE = ("/tmp", "/var/tmp", "/run")
 _NETWORK_CAPABILITIES = ("NET_ADMIN", "NET_RAW")
 
 
-def is_refused_image(error: LaneError) -> bool:
-    """Whether the engine refuses to make a container because the configuration of the image is wrong."""
-    return isinstance(error.__cause__, APIError) and error.__cause__.status_code == HTTPStatus.BAD_REQUEST
-
-
 class Endpoint:
     """The client or the server of one job or of the flow beside it, or one box of a middlebox.
 
@@ -291,7 +286,8 @@ class Endpoint:
         try:
             container = lane.create(spec)
         except LaneError as error:
-            if is_refused_image(error):
+            # The engine refuses an image whose configuration is wrong.
+            if isinstance(cause := error.__cause__, APIError) and cause.status_code == HTTPStatus.BAD_REQUEST:
                 raise LaneError(f"{role}-not-started", str(error)) from error
             raise
         self.join(lane.engine, lane.supervise(container, output_limit=self._limits.output))

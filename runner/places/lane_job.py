@@ -505,13 +505,10 @@ def _add_boxes(planned: LaneJob, middlebox: Middlebox) -> LaneJob:
         },
         devices=(_TUN,),
     )
-    return replace(planned, boxes=dict.fromkeys(middlebox.boxes, spec), controllers=_controllers(middlebox))
-
-
-def _controllers(middlebox: Middlebox) -> dict[str, str]:
-    """TCP's congestion controller at both routers; empty unless a variant sets a controller of the kernel."""
+    # TCP's congestion controller at both routers, if a variant sets a controller of the kernel.
     controller = middlebox.parameters.get("CCA", "")
-    return {box.value: controller for box in Box if controller in KERNEL_CONTROLLERS}
+    controllers = {box.value: controller for box in Box if controller in KERNEL_CONTROLLERS}
+    return replace(planned, boxes=dict.fromkeys(middlebox.boxes, spec), controllers=controllers)
 
 
 def _stack_job(run: Run, job: Job, folder: Path, topology: Topology, *, specs: Specs, port: int) -> LaneJob:

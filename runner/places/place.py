@@ -291,7 +291,8 @@ class LinkPlace(Place):
         if self.clock != REAL:
             raise UsageError(f"--clock {self.clock}: a real link runs in real time; leave out --clock or --link.")
         for name in filter(None, selection.vias):
-            if not selection.catalog.middleboxes[name].crosses_real_links:
+            middlebox = selection.catalog.middleboxes[name]
+            if not (middlebox.link_port or middlebox.forwards):
                 raise UsageError(
                     f"--via {name}: between each other, its boxes use more than one UDP port of the gateway (no "
                     f"`link_port` in implementations.json), so they can't run at the ends of the real "

@@ -448,10 +448,6 @@ _HOSTS = {
 _BOXES = "boxes"  # the file of boxes, which only know themselves
 
 
-def _hosts_files() -> dict[str, bytes]:
-    return {role: hosts_file(names).encode() for role, names in {**_HOSTS, _BOXES: ()}.items()}
-
-
 class Served:
     """Makes each volume once, when it is first needed. `remove_own` (runner/engine/engine.py) removes the volumes at
     the end of the run. Thread-safe."""
@@ -495,7 +491,10 @@ class Served:
     def hosts(self, role: str) -> Volume:
         """/etc/hosts of an endpoint or of a box of a middlebox."""
         with self._lock:
-            self._hosts = self._hosts or self._fill("hosts", _hosts_files)
+            named = {**_HOSTS, _BOXES: ()}
+            self._hosts = self._hosts or self._fill(
+                "hosts", lambda: {role: hosts_file(names).encode() for role, names in named.items()}
+            )
             file = role if role in _HOSTS else _BOXES
             return Volume(name=self._hosts, path="/etc/hosts", read_only=True, file=file)
 

@@ -495,7 +495,8 @@ def series(
     Lists named `t_us` and `offset` are delta-coded.
     """
     origin = _origin(transfer)
-    request = _request_time(facts)
+    asked = [stream.request for connection in facts.connections for stream in connection.request_streams]
+    request = min((time for time in asked if time is not None), default=None)
     return {
         "schema": SERIES_SCHEMA,
         "origin_unix_ns": origin,
@@ -534,12 +535,6 @@ def _stream_sizes(transfer: Transfer, facts: TraceFacts) -> list[int]:
     framed = any(connection.alpn not in (None, HTTP09) for connection in facts.connections)
     sizes: list[int] = transfer.layout.size.tolist() if framed else []
     return sizes
-
-
-def _request_time(facts: TraceFacts) -> float | None:
-    """The time when the client sent its first request; None when it was not seen."""
-    times = [stream.request for connection in facts.connections for stream in connection.request_streams]
-    return min((time for time in times if time is not None), default=None)
 
 
 def _microseconds(time_ns: Ints, origin: int) -> Ints:

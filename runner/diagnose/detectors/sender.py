@@ -202,7 +202,9 @@ def detect_window_after_loss(course: Course) -> Iterator[Diagnosis]:
     silences = [each for each in (view.outage, view.black_hole) if each is not None]
     held = sum(span.end - max(span.start, first) for span in spans)
     held -= sum(
-        _overlap(span, silence.start, silence.over + 2 * course.slices.window) for span in spans for silence in silences
+        max(0.0, min(span.end, silence.over + 2 * course.slices.window) - max(span.start, silence.start))
+        for span in spans
+        for silence in silences
     )
     share = held / course.duration
     if share < _WINDOW_AFTER_LOSS_LEAST_SHARE:
@@ -238,10 +240,6 @@ def _probes_rtt(course: Course, span: Span) -> bool:
         return False
     back = (middle > middle[low[-1]]) & (middle <= middle[low[-1]] + _BACK_RTTS * window)
     return float(flown[back].max(initial=0.0)) >= _BACK * before
-
-
-def _overlap(span: Span, start: float, end: float) -> float:
-    return max(0.0, min(span.end, end) - max(span.start, start))
 
 
 # Detector: in mid-transfer the data rate falls to a fraction and stays there, and losses don't explain this.

@@ -476,10 +476,6 @@ class Lane:
         """True when endpoints sent so much that a segment was closed (`flood_limit`)."""
         return any(segment.flooded for segment in self.segments)
 
-    def link_output(self) -> str:
-        """The output of simulators and captures."""
-        return "".join(segment.output() for segment in self.segments)
-
     def _remove(self, containers: list[str]) -> None:
         together(self.pool, *(lambda container=container: self.engine.remove(container) for container in containers))
         containers.clear()

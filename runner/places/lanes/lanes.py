@@ -158,9 +158,10 @@ class LaneExperiment(TimedExperiment):
         with self._stages.stage("lane"):
             self._lane.prepare(self._wiring)
         with self._stages.stage("link"):
+            documents = link_documents(self._job)
             together(
                 self._pool,
-                *self._link_starts(),
+                *(partial(segment.start, documents[segment.role]) for segment in self._lane.segments),
                 *(capture.start for capture in self._lane.end_captures),
                 *(
                     lambda endpoint=endpoint: endpoint.create(self._lane, served[endpoint.role.value])
@@ -184,11 +185,6 @@ class LaneExperiment(TimedExperiment):
         for beside in self._besides:
             volumes |= beside.volumes(self._served)
         return {role: (self._served.hosts(role), *others) for role, others in volumes.items()}
-
-    def _link_starts(self) -> list[Callable[[], None]]:
-        """Functions that start the simulators."""
-        documents = link_documents(self._job)
-        return [partial(segment.start, documents[segment.role]) for segment in self._lane.segments]
 
     def _start_boxes(self) -> None:
         if self._job.topology.routed and self._job.forward.impairments.changes:
@@ -269,9 +265,8 @@ class LaneExperiment(TimedExperiment):
         client = self._client.supervised
         if self._lane.link_died:
             client.kill()
-            raise LaneError(
-                "link-died", "A simulator or a capture ended early.", printed=self._lane.link_output()[-2000:]
-            )
+            printed = "".join(segment.output() for segment in self._lane.segments)[-2000:]
+            raise LaneError("link-died", "A simulator or a capture ended early.", printed=printed)
         endpoints = [*self._boxes.values(), *([self._server] if self._job.own_server else [])]
         for endpoint in endpoints:
             if endpoint.supervised.ended and not client.ended:
@@ -321,17 +316,15 @@ class LaneExperiment(TimedExperiment):
         return self._lane.archive(endpoint.role.value, path)
 
     def _look_at_interfaces(self) -> None:
-        """Note the changes that endpoints made to their interfaces."""
+        """Note the changes that endpoints made to their interfaces. Others than the endpoint may have deleted its
+        interface: a box of a middlebox may delete the other end of the cable, and with the namespace of a simulator
+        this end vanishes."""
+        may_vanish = self._job.topology.routed or any(segment.is_gone for segment in self._lane.segments)
         for endpoint, watch in self._watches.items():
             changes = watch.changes(self._stages.began_unix)
-            if self._may_vanish() and any(change.kind is InterfaceChangeKind.DELETED for change in changes):
+            if may_vanish and any(change.kind is InterfaceChangeKind.DELETED for change in changes):
                 continue  # the kernel reports that the interface was switched off, lost its addresses and was deleted
             endpoint.interface_changes = changes
-
-    def _may_vanish(self) -> bool:
-        """Whether others than the endpoint may have deleted its interface: a box of a middlebox may delete the other
-        end of the cable, and with the namespace of a simulator this end vanishes."""
-        return self._job.topology.routed or any(segment.is_gone for segment in self._lane.segments)
 
     def _stop_captures(self) -> None:
         """End the captures when the server's last packets have passed them."""
