@@ -7,7 +7,7 @@ import numpy as np
 
 from runner.decode.columns import CLIENT, NULL, SERVER
 from runner.decode.wire import varint
-from runner.judge.rules.packet_rules import shown
+from runner.judge.rules.packet_rules import broken, counted, shown
 from runner.judge.rules.side import HANDSHAKE, INITIAL, NEGOTIATION, ONE_RTT, RETRY, Broken, Side
 from runner.trace.establish import amplification
 from runner.trace.handshake import no_secrets
@@ -418,12 +418,9 @@ def retry_from_server(side: Side) -> Iterator[Broken]:
     packets = side.capture.packets
     (sources, source_ids), (targets, target_ids) = side.capture.ids("scid"), side.capture.ids("dcid")
     empty = retries[packets["token_length"][retries] == 0]
-    if len(empty):
-        yield Broken(rule="rfc9000-17.2.5.2-retry-token-empty", actual="a Retry without a token", packets=shown(empty))
+    yield from broken("rfc9000-17.2.5.2-retry-token-empty", empty, "a Retry without a token")
     if side.row and side.row["retry_integrity_ok"] is False:
-        yield Broken(
-            rule="rfc9001-5.8-retry-tag-wrong", actual="a Retry with a wrong integrity tag", packets=shown(retries)
-        )
+        yield from broken("rfc9001-5.8-retry-tag-wrong", retries, "a Retry with a wrong integrity tag")
     initials = side.of_type(INITIAL, got=True)
     for retry in retries.tolist():
         before = initials[initials < retry]
@@ -591,12 +588,7 @@ def negotiation(side: Side) -> Iterator[Broken]:
     """Only a server sends Version Negotiation, in response to a client's packet (RFC 9000 §6.1, §17.2.1)."""
     rows = side.sent[side.capture.type[side.sent] == NEGOTIATION]
     if side.is_client:
-        if len(rows):
-            yield Broken(
-                rule="rfc9000-6.1-negotiation-from-client",
-                actual=format_count(len(rows), "Version Negotiation packet"),
-                packets=shown(rows),
-            )
+        yield from counted("rfc9000-6.1-negotiation-from-client", rows, "Version Negotiation packet")
         return
     capture = side.capture
     (sources, source_ids), (targets, target_ids) = capture.ids("scid"), capture.ids("dcid")

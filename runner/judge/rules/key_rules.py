@@ -7,7 +7,7 @@ import numpy as np
 
 from runner.decode.columns import NULL, SERVER
 from runner.decode.keys import VERSION_2
-from runner.judge.rules.packet_rules import shown
+from runner.judge.rules.packet_rules import broken, counted, shown
 from runner.judge.rules.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, Broken, Side
 from runner.trace.recording import APPLICATION, find
 from runner.units import format_count
@@ -66,12 +66,9 @@ def generations(side: Side) -> Iterator[Broken]:
     place = find(packets["packet_number"][got], capture.acks["largest"][mine])
     mine, place = mine[place != NULL], place[place != NULL]
     old = packets["key_generation"][capture.acks["packet"][mine]] < packets["key_generation"][got[place]]
-    if old.any():
-        yield Broken(
-            rule="rfc9001-6.2-ack-with-old-keys",
-            actual=f"{format_count(int(old.sum()), 'ACK frame')} in packets with old keys",
-            packets=shown(capture.acks["packet"][mine[old]]),
-        )
+    yield from counted(
+        "rfc9001-6.2-ack-with-old-keys", capture.acks["packet"][mine[old]], "ACK frame", " in packets with old keys"
+    )
 
 
 def discarded(side: Side) -> Iterator[Broken]:
@@ -89,13 +86,10 @@ def discarded(side: Side) -> Iterator[Broken]:
             late = initials[datagram[initials] > datagram[first[0]]]
     elif len(arrived := side.of_type(HANDSHAKE, got=True)[:1]):
         late = initials[side.time(initials) > side.at(int(arrived[0])) + _PROCESSED_NS]
-    if len(late):
-        yield Broken(
-            rule=f"rfc9001-4.9.1-{side.role}-initial-late",
-            actual=f"{format_count(len(late), 'Initial packet')} after "
-            f"{'its own' if side.is_client else 'a'} Handshake packet",
-            packets=shown(late),
-        )
+    whose = "its own" if side.is_client else "a"
+    yield from counted(
+        f"rfc9001-4.9.1-{side.role}-initial-late", late, "Initial packet", f" after {whose} Handshake packet"
+    )
     done = side.frames("handshake_done", got=side.is_client)
     if not len(done):
         return
@@ -104,12 +98,7 @@ def discarded(side: Side) -> Iterator[Broken]:
         late = handshakes[side.time(handshakes) > side.at(confirmed) + _PROCESSED_NS]
     else:
         late = handshakes[datagram[handshakes] > datagram[confirmed]]
-    if len(late):
-        yield Broken(
-            rule=f"rfc9001-4.9.2-{side.role}-handshake-late",
-            actual=f"{format_count(len(late), 'Handshake packet')} after HANDSHAKE_DONE",
-            packets=shown(late),
-        )
+    yield from counted(f"rfc9001-4.9.2-{side.role}-handshake-late", late, "Handshake packet", " after HANDSHAKE_DONE")
 
 
 def versions(side: Side) -> Iterator[Broken]:
@@ -120,39 +109,28 @@ def versions(side: Side) -> Iterator[Broken]:
     version = np.where(types == ONE_RTT, side.scope.row.value("version") or 0, packets["version"][rows])
     for kinds, rule in (((INITIAL,), "3.3.1-initial-keys"), ((EARLY, HANDSHAKE, ONE_RTT), "3.3.2-key-labels")):
         wrong = rows[np.isin(types, kinds) & (keys != version) & (version > 0)]
-        if len(wrong):
-            yield Broken(
-                rule=f"rfc9369-{rule}",
-                actual=f"{format_count(len(wrong), 'packet')} with the keys of another version",
-                packets=shown(wrong),
-            )
+        yield from counted(f"rfc9369-{rule}", wrong, "packet", " with the keys of another version")
     parameters = side.parameters
-    if (version == VERSION_2).any() and parameters and "version_information" not in parameters:
-        yield Broken(
-            rule="rfc9369-4-no-version-information",
-            actual="the transport parameters lack version_information",
-            packets=shown(rows[version == VERSION_2]),
-        )
+    if parameters and "version_information" not in parameters:
+        actual = "the transport parameters lack version_information"
+        yield from broken("rfc9369-4-no-version-information", rows[version == VERSION_2], actual)
     handshakes = side.of_type(HANDSHAKE)
     # When the server has chosen a version, its Initial packets have this negotiated version.
     negotiated = packets["version"][side.of_type(INITIAL, got=side.is_client)]
     if len(handshakes) and len(negotiated):
         wrong = handshakes[packets["version"][handshakes] != negotiated[-1]]
-        if len(wrong):
-            yield Broken(
-                rule="rfc9369-4.1-handshake-version",
-                actual=f"{format_count(len(wrong), 'Handshake packet')} of another version than 0x{negotiated[-1]:08x}",
-                packets=shown(wrong),
-            )
+        yield from counted(
+            "rfc9369-4.1-handshake-version",
+            wrong,
+            "Handshake packet",
+            f" of another version than 0x{negotiated[-1]:08x}",
+        )
     early = side.of_type(EARLY)
     original = side.scope.row.value("original_version")
     wrong = early[packets["version"][early] != original]
-    if len(wrong) and not side.scope.count(SERVER, "version_negotiation"):
-        yield Broken(
-            rule="rfc9369-4.1-early-data-version",
-            actual=f"{len(wrong)} 0-RTT packets of another version than 0x{original or 0:08x}",
-            packets=shown(wrong),
-        )
+    if not side.scope.count(SERVER, "version_negotiation"):
+        actual = f"{len(wrong)} 0-RTT packets of another version than 0x{original or 0:08x}"
+        yield from broken("rfc9369-4.1-early-data-version", wrong, actual)
 
 
 def early_1rtt(side: Side) -> Iterator[Broken]:
@@ -165,31 +143,21 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
     if side.is_client:
         rows = side.of_type(ONE_RTT)
         early = rows if finished is None else rows[rows < finished]
-        if len(early):
-            yield Broken(
-                rule="rfc9001-5.7-client-1rtt-early",
-                actual=f"{len(early)} 1-RTT packets before Finished",
-                packets=shown(early),
-            )
+        yield from broken("rfc9001-5.7-client-1rtt-early", early, f"{len(early)} 1-RTT packets before Finished")
         return
     done = capture.frames["packet"][side.frames("handshake_done")]
     early = done if finished is None else done[done < finished]
-    if len(early):
-        yield Broken(
-            rule="rfc9000-19.20-handshake-done-early",
-            actual=f"{format_count(len(early), 'HANDSHAKE_DONE frame')} before Finished",
-            packets=shown(early),
-        )
+    yield from counted("rfc9000-19.20-handshake-done-early", early, "HANDSHAKE_DONE frame", " before Finished")
     acks = side.ack_frames(space=APPLICATION)
     numbers = capture.packets["packet_number"][side.of_type(ONE_RTT, got=True)]
     read = acks[np.isin(capture.acks["largest"][acks], numbers)]
     read = read if finished is None else read[capture.acks["packet"][read] < finished]
-    if len(read):
-        yield Broken(
-            rule="rfc9001-5.7-server-1rtt-read-early",
-            actual=f"{format_count(len(read), 'ACK frame')} for 1-RTT packets before Finished",
-            packets=shown(capture.acks["packet"][read]),
-        )
+    yield from counted(
+        "rfc9001-5.7-server-1rtt-read-early",
+        capture.acks["packet"][read],
+        "ACK frame",
+        " for 1-RTT packets before Finished",
+    )
     if finished is not None and not len(done):
         rows = side.of_type(ONE_RTT)
         late = rows[(side.time(rows) > side.at(finished) + 2 * _PROCESSED_NS) & ~capture.closing[rows]]
@@ -266,21 +234,12 @@ def done_from_client(side: Side) -> Iterator[Broken]:
     if not side.is_client:
         rows = side.frames("new_token")
         empty = rows[side.capture.frames["length"][rows] == 0]
-        if len(empty):
-            yield Broken(
-                rule="rfc9000-19.7-token-empty",
-                actual="NEW_TOKEN with an empty token",
-                packets=shown(side.capture.frames["packet"][empty]),
-            )
+        packets = side.capture.frames["packet"][empty]
+        yield from broken("rfc9000-19.7-token-empty", packets, "NEW_TOKEN with an empty token")
         return
     for name, rule in (("handshake_done", "19.20-handshake-done-from-client"), ("new_token", "19.7-token-from-client")):
         rows = side.frames(name)
-        if len(rows):
-            yield Broken(
-                rule=f"rfc9000-{rule}",
-                actual=format_count(len(rows), f"{name.upper()} frame"),
-                packets=shown(side.capture.frames["packet"][rows]),
-            )
+        yield from counted(f"rfc9000-{rule}", side.capture.frames["packet"][rows], f"{name.upper()} frame")
 
 
 KEY_DETECTORS = (generations, discarded, versions, early_1rtt, closing, done_from_client)

@@ -24,6 +24,17 @@ def shown(rows: Ints) -> tuple[int, ...]:
     return tuple(int(row) for row in rows[:5])
 
 
+def broken(rule: str, packets: Ints, actual: str) -> Iterator[Broken]:
+    """The rule that these packets broke; nothing when there are none."""
+    if len(packets):
+        yield Broken(rule=rule, actual=actual, packets=shown(packets))
+
+
+def counted(rule: str, packets: Ints, noun: str, rest: str = "") -> Iterator[Broken]:
+    """The rule that these packets broke, with their number and the noun for them as the beginning of the text."""
+    yield from broken(rule, packets, f"{format_count(len(packets), noun)}{rest}")
+
+
 def numbers(side: Side) -> Iterator[Broken]:
     """In each packet number space, every packet has a higher number than the packet before."""
     packets, vantage = side.capture.packets, side.capture.vantage
@@ -78,12 +89,7 @@ def destinations(side: Side) -> Iterator[Broken]:
     codes, _ = side.capture.ids("dcid")
     same = packets["datagram"][rows][1:] == packets["datagram"][rows][:-1]
     mixed = rows[1:][same & (codes[rows][1:] != codes[rows][:-1])]
-    if len(mixed):
-        yield Broken(
-            rule="rfc9000-12.2-mixed-destinations",
-            actual=f"{format_count(len(mixed), 'datagram')} with several destination connection IDs",
-            packets=shown(mixed),
-        )
+    yield from counted("rfc9000-12.2-mixed-destinations", mixed, "datagram", " with several destination connection IDs")
 
 
 def payloads(side: Side) -> Iterator[Broken]:
@@ -91,12 +97,7 @@ def payloads(side: Side) -> Iterator[Broken]:
     capture = side.capture
     numbered = side.sent_read[capture.packets["packet_number"][side.sent_read] != NULL]
     empty = numbered[~capture.framed[numbered]]
-    if len(empty):
-        yield Broken(
-            rule="rfc9000-12.4-empty-payload",
-            actual=f"{format_count(len(empty), 'packet')} without a frame",
-            packets=shown(empty),
-        )
+    yield from counted("rfc9000-12.4-empty-payload", empty, "packet", " without a frame")
     found: dict[str, Broken] = {}
     for row in side.frames("unknown"):
         kind, payload = int(capture.frames["type"][row]), capture.frames.cell("payload", int(row)) or b""
@@ -161,23 +162,17 @@ def wrong_packets(side: Side) -> Iterator[Broken]:
         types = capture.type[packets]
         if name not in _HANDSHAKE_FRAMES:
             for kind, word in ((INITIAL, "Initial"), (HANDSHAKE, "Handshake")):
-                if (types == kind).any():
-                    yield Broken(
-                        rule=f"rfc9000-12.5-frame-in-{word.lower()}",
-                        actual=f"{format_count(int((types == kind).sum()), name.upper() + ' frame')} in {word} packets",
-                        packets=shown(packets[types == kind]),
-                    )
-        if name in _NOT_EARLY and (types == EARLY).any():
-            yield Broken(
-                rule="rfc9000-12.5-frame-in-early-data",
-                actual=f"{format_count(int((types == EARLY).sum()), name.upper() + ' frame')} in 0-RTT packets",
-                packets=shown(packets[types == EARLY]),
-            )
-        if name == "application_close" and np.isin(types, (INITIAL, HANDSHAKE)).any():
-            yield Broken(
-                rule="rfc9000-10.2.3-application-close-early",
-                actual="an Initial or Handshake packet with CONNECTION_CLOSE of type 0x1d",
-                packets=shown(packets[np.isin(types, (INITIAL, HANDSHAKE))]),
+                wrong = packets[types == kind]
+                actual = f"{format_count(len(wrong), f'{name.upper()} frame')} in {word} packets"
+                yield from broken(f"rfc9000-12.5-frame-in-{word.lower()}", wrong, actual)
+        if name in _NOT_EARLY:
+            early, rule = packets[types == EARLY], "rfc9000-12.5-frame-in-early-data"
+            yield from counted(rule, early, f"{name.upper()} frame", " in 0-RTT packets")
+        if name == "application_close":
+            yield from broken(
+                "rfc9000-10.2.3-application-close-early",
+                packets[np.isin(types, (INITIAL, HANDSHAKE))],
+                "an Initial or Handshake packet with CONNECTION_CLOSE of type 0x1d",
             )
 
 
@@ -188,12 +183,7 @@ def headers(side: Side) -> Iterator[Broken]:
     first_byte, short = capture.packets["first_byte"][rows], capture.type[rows] == ONE_RTT
     for chosen, bits, rule in ((~short, 0x0C, "17.2-reserved-bits-long"), (short, 0x18, "17.3.1-reserved-bits-short")):
         wrong = rows[chosen & (first_byte & bits != 0)]
-        if len(wrong):
-            yield Broken(
-                rule=f"rfc9000-{rule}",
-                actual=f"{format_count(len(wrong), 'packet')} with reserved bits that are not 0",
-                packets=shown(wrong),
-            )
+        yield from counted(f"rfc9000-{rule}", wrong, "packet", " with reserved bits that are not 0")
     yield from _fixed_bits(side, rows[first_byte & 0x40 == 0])
     # In later packets, the peer chose the destination connection ID.
     first = rows[~short][:1] if side.is_client else rows[:0]
@@ -213,22 +203,14 @@ def _fixed_bits(side: Side, cleared: Ints) -> Iterator[Broken]:
     if "grease_quic_bit" not in side.peer_parameters:
         short = side.capture.type[cleared] == ONE_RTT
         for chosen, rule in ((cleared[~short], "17.2-fixed-bit-long"), (cleared[short], "17.3.1-fixed-bit-short")):
-            if len(chosen):
-                yield Broken(
-                    rule=f"rfc9000-{rule}",
-                    actual=f"the fixed bit is 0 in {format_count(len(chosen), 'packet')}",
-                    packets=shown(chosen),
-                )
+            yield from broken(f"rfc9000-{rule}", chosen, f"the fixed bit is 0 in {format_count(len(chosen), 'packet')}")
     elif side.is_client and side.sound:
         arrived = side.of_type(HANDSHAKE, got=True)
         early = cleared[side.capture.type[cleared] == INITIAL]
         early = early[early < arrived[0]] if len(arrived) else early
-        if len(early) and not (side.capture.packets["token_length"][side.of_type(INITIAL)] > 0).any():
-            yield Broken(
-                rule="rfc9287-3.1-cleared-before-offer",
-                actual=f"the fixed bit is 0 in {format_count(len(early), 'packet')}",
-                packets=shown(early),
-            )
+        if not (side.capture.packets["token_length"][side.of_type(INITIAL)] > 0).any():
+            actual = f"the fixed bit is 0 in {format_count(len(early), 'packet')}"
+            yield from broken("rfc9287-3.1-cleared-before-offer", early, actual)
 
 
 def truncated_numbers(side: Side) -> Iterator[Broken]:
@@ -249,12 +231,9 @@ def truncated_numbers(side: Side) -> Iterator[Broken]:
         number = capture.packets["packet_number"][rows]
         bits = 8 * ((capture.packets["first_byte"][rows] & 3) + 1)
         short = rows[(number - known) * 2 > (np.int64(1) << bits)]
-        if len(short):
-            yield Broken(
-                rule="rfc9000-17.1-number-truncated",
-                actual=f"{format_count(len(short), f'{name} packet')} with a packet number of too few bytes",
-                packets=shown(short),
-            )
+        yield from counted(
+            "rfc9000-17.1-number-truncated", short, f"{name} packet", " with a packet number of too few bytes"
+        )
 
 
 def sizes(side: Side) -> Iterator[Broken]:
@@ -304,21 +283,12 @@ def early_after_1rtt(side: Side) -> Iterator[Broken]:
         later = side.capture.acks["packet"][side.ack_frames(space=APPLICATION)]
         late = early[early > later[0]] if len(later) else early[:0]
         late = late[side.time(late) > side.at(int(later[0]))] if len(late) else late
-        if len(late):
-            yield Broken(
-                rule="rfc9000-17.2.3-early-after-1rtt",
-                actual=f"{len(late)} 0-RTT packets after the acknowledgment of a 1-RTT packet",
-                packets=shown(late),
-            )
+        actual = f"{len(late)} 0-RTT packets after the acknowledgment of a 1-RTT packet"
+        yield from broken("rfc9000-17.2.3-early-after-1rtt", late, actual)
         return
     initials = side.of_type(INITIAL)
     tokens = initials[side.capture.packets["token_length"][initials] > 0]
-    if len(tokens):
-        yield Broken(
-            rule="rfc9000-17.2.2-token-from-server",
-            actual=f"{format_count(len(tokens), 'Initial packet')} with a token",
-            packets=shown(tokens),
-        )
+    yield from counted("rfc9000-17.2.2-token-from-server", tokens, "Initial packet", " with a token")
 
 
 PACKET_DETECTORS = (
@@ -449,12 +419,9 @@ def acks_of_acks(side: Side) -> Iterator[Broken]:
     wait = (delay if isinstance(delay, int) else _ACK_DELAY_MS) * 1_000_000 + _TIMER_NS
     recent = np.searchsorted(eliciting_times, times, side="right") - np.searchsorted(eliciting_times, times - wait)
     wrong &= recent == 0
-    if wrong.any():
-        yield Broken(
-            rule="rfc9000-13.2.1-ack-of-acks",
-            actual=f"{format_count(int(wrong.sum()), 'ACK-only packet')} in answer to ACK-only packets",
-            packets=shown(packets[wrong]),
-        )
+    yield from counted(
+        "rfc9000-13.2.1-ack-of-acks", packets[wrong], "ACK-only packet", " in answer to ACK-only packets"
+    )
 
 
 def delays(side: Side) -> Iterator[Broken]:
