@@ -71,21 +71,8 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
 
 
-def _print_version(context: click.Context, _: click.Parameter, enabled: bool) -> None:
-    if enabled and not context.resilient_parsing:
-        click.echo(f"bentpipe, version {VERSION}")
-        context.exit()
-
-
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Show the version and exit.",
-)
+@click.version_option(VERSION, prog_name="bentpipe")
 @click.option(
     "--implementations",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -39,16 +39,11 @@ _SUSPICIOUS = 4  # the container is measured when the free space has shrunk by m
 _DEATH_SECONDS = 0.15  # seconds from a measurement to the container's last write
 
 
-def watch_root(
-    engine: Engine, watched: Watched, *, layer: BoundedLayer | None, limit: int, over: Callable[[], None]
+def _watch_root(
+    engine: Engine, watched: Watched, layer: BoundedLayer | None, limit: int, over: Callable[[], None]
 ) -> None:
-    """Watch a started container in a thread, which ends with the container. When `layer` is full, `over` is called and
-    the container is killed. Without a layer, this is done shortly before the container has written `limit` bytes."""
-    arguments = (engine, watched, layer, limit, over)
-    threading.Thread(target=_watch, args=arguments, name="root", daemon=True).start()
-
-
-def _watch(engine: Engine, watched: Watched, layer: BoundedLayer | None, limit: int, over: Callable[[], None]) -> None:
+    """Watch a started container until it ends. When `layer` is full, `over` is called and the container is killed.
+    Without a layer, this is done shortly before the container has written `limit` bytes."""
     if layer is not None and not layer.is_used and not watched.ended:
         layer.release()
         layer = None
@@ -362,7 +357,8 @@ class Endpoint:
             code = f"{self.role.value}-not-started" if error.code == "engine" else error.code
             raise LaneError(code, str(error)) from error
         if self._engine is not None and not self._read_only:
-            watch_root(self._engine, self.watched, layer=self._layer, limit=self._limits.root, over=self._stop_for_root)
+            arguments = (self._engine, self.watched, self._layer, self._limits.root, self._stop_for_root)
+            threading.Thread(target=_watch_root, args=arguments, name="root", daemon=True).start()
 
     def _stop_for_root(self) -> None:
         self.stopped_by_us = True

@@ -402,60 +402,49 @@ PROBE_SHAPE = Shape(
 )
 
 
-class Probe:
-    """One image in one role, without a peer, in a lane with a simulator. Many clients wait for the simulator before
-    they read TESTCASE."""
+def _probe(
+    image: str, role: Role, lane: Lane, served: Served, *, wiring: CommandContainer, timeout: float
+) -> ProbeResult:
+    """Start one image in one role, without a peer, in a lane with a simulator, and wait `timeout` seconds at most. Many
+    clients wait for the simulator before they read TESTCASE. Raises LaneError when the lane failed."""
+    files = inputs.served_files(0, (_FILE_SIZE,))
+    www, certs = served.www(files), served.certs(1)
+    environment = inputs.environment(role, testcase=secrets.token_hex(4), requests=inputs.request_urls(files))
+    endpoint = Endpoint(role, EndpointSpec(image=image, environment=environment), EndpointLimits())
 
-    def __init__(self, image: str, role: Role, lane: Lane, served: Served) -> None:
-        self._image = image
-        self._role = role
-        self._lane = lane
-        self._served = served
-
-    def run(self, wiring: CommandContainer, *, timeout: float) -> ProbeResult:
-        """Start the image and wait `timeout` seconds at most. Raises LaneError when the lane failed."""
-        limits, lane = EndpointLimits(), self._lane
-        files = inputs.served_files(0, (_FILE_SIZE,))
-        www, certs = self._served.www(files), self._served.certs(1)
-        endpoint = Endpoint(self._role, EndpointSpec(image=self._image, environment=self._environment(files)), limits)
-        endpoint.find(self._lane.engine)
-        lane.prepare(wiring)
-        for segment in lane.segments:
-            segment.start(link_document(forward=_LINK, return_=_LINK, seed=1))
-        try:
-            hosts = self._served.hosts(self._role.value)
-            endpoint.create(lane, (hosts, www, certs) if self._role is Role.SERVER else (hosts, certs))
-            endpoint.start()
-        except LaneError as error:
-            # When the engine refuses a call, for example without an ENTRYPOINT, the image causes the error. Otherwise,
-            # the engine didn't answer.
-            refused = error.code in ("engine", f"{self._role.value}-not-started")
-            if endpoint.running is None and not refused:
-                raise
-            return self._result(endpoint, f"it can't be started: {error}")
-        if not self._lane.notifier.wait(lambda: endpoint.supervised.ended, timeout=timeout):
-            endpoint.supervised.kill()
-            return self._result(endpoint, f"it still ran after {timeout:.0f} s; an unknown test case exits with 127")
-        final = endpoint.supervised.final
-        exit_code = final.exit_code if final is not None else None
-        if exit_code == UNSUPPORTED:
-            return self._result(endpoint, "", exit_code)
-        return self._result(endpoint, f"it exited with {exit_code} instead of 127", exit_code)
-
-    def _environment(self, files: tuple[inputs.ServedFile, ...]) -> dict[str, str]:
-        return inputs.environment(self._role, testcase=secrets.token_hex(4), requests=inputs.request_urls(files))
-
-    def _result(self, endpoint: Endpoint, problem: str, exit_code: int | None = None) -> ProbeResult:
+    def result(problem: str, exit_code: int | None = None) -> ProbeResult:
         record = endpoint.record(0.0)
         ran = record.ended - record.started if record.started is not None and record.ended is not None else 0.0
         return ProbeResult(
-            image=self._image,
-            role=self._role.value,
+            image=image,
+            role=role.value,
             exit_code=exit_code,
             seconds=ran,
             output=endpoint.supervised.last_lines(_PROBE_LINES) if endpoint.running is not None else "",
             problem=problem,
         )
+
+    endpoint.find(lane.engine)
+    lane.prepare(wiring)
+    for segment in lane.segments:
+        segment.start(link_document(forward=_LINK, return_=_LINK, seed=1))
+    try:
+        hosts = served.hosts(role.value)
+        endpoint.create(lane, (hosts, www, certs) if role is Role.SERVER else (hosts, certs))
+        endpoint.start()
+    except LaneError as error:
+        # When the engine refuses a call, for example without an ENTRYPOINT, the image causes the error. Otherwise,
+        # the engine didn't answer.
+        refused = error.code in ("engine", f"{role.value}-not-started")
+        if endpoint.running is None and not refused:
+            raise
+        return result(f"it can't be started: {error}")
+    if not lane.notifier.wait(lambda: endpoint.supervised.ended, timeout=timeout):
+        endpoint.supervised.kill()
+        return result(f"it still ran after {timeout:.0f} s; an unknown test case exits with 127")
+    final = endpoint.supervised.final
+    exit_code = final.exit_code if final is not None else None
+    return result("" if exit_code == UNSUPPORTED else f"it exited with {exit_code} instead of 127", exit_code)
 
 
 # The lanes on one running engine. Jobs run at the same time, each in its own namespaces, and leave nothing behind.
@@ -541,7 +530,7 @@ class LaneSet:
         harness."""
         lane = self._take(PROBE_SHAPE)
         try:
-            return Probe(image, role, lane, self._served).run(self._wiring, timeout=timeout)
+            return _probe(image, role, lane, self._served, wiring=self._wiring, timeout=timeout)
         finally:
             self._background.submit(lane.discard)
 

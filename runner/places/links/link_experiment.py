@@ -476,10 +476,6 @@ class LinkEnd:
             raise LaneError("no-side", f"There is no monitor container at the {self.role.value}.")
         return self._collected.counted(self.engine.archive(self.monitor.container, path, limit=limit))
 
-    def path_of(self, endpoint: Endpoint, path: str) -> str:
-        """The path in the monitor container of the folder `path` of an endpoint."""
-        return _BOX_LOGS if endpoint in self._boxes else path
-
     def endpoint_captures(self, *, limit: int) -> Iterator[Iterator[bytes]]:
         """The capture in the endpoint's own network, if it has one, as a tar of one pcap file of at most `limit` bytes.
         Raises LaneError without a capture."""
@@ -825,7 +821,7 @@ class RealExperiment(TimedExperiment):
     def _archive(self, endpoint: Endpoint, path: str) -> Iterator[bytes]:
         end = self._end_of(endpoint)
         limit = downloads_quota(self._job.required_files) if path == "/downloads" else self._job.limits.logs
-        return end.archive(end.path_of(endpoint, path), limit=limit)
+        return end.archive(_BOX_LOGS if endpoint in self._boxes.values() else path, limit=limit)
 
     def _outputs(self) -> dict[str, str]:
         return dict(sorted(self._printed.items()))
