@@ -21,7 +21,7 @@ def probes(case: CaseEvidence) -> Iterator[Finding]:
     """
     connections = case.facts.connections
     if connections and all(connection.probe is None for connection in connections):
-        hellos = max(connection.client_hello_count for connection in connections)
+        hellos = max(len(connection.landmarks.client_hellos) for connection in connections)
         at_once = f"; {hellos} ClientHellos, all at once" if hellos > 1 else ""
         finding = Finding(
             code="no-probe",

@@ -58,10 +58,6 @@ def _unread(document: dict[str, Any], *, with_keys: bool) -> Iterator[str]:
     elif not document["datagrams"]:
         records = format_count(document["records"], "record")
         yield f"No QUIC packet was found in the {records} of {document['file_name']}."
-    above = next(each["actual"] for each in document["invariants"] if each["name"] == "datagrams_above_mtu")
-    if above:
-        why = "offloading joined several (GSO, GRO: ethtool -K IFACE gso off gro off), or the link has a larger MTU"
-        yield f"{format_count(above, 'datagram')} above 1500 B: {why}."
     if document["backwards_ns"] >= 1e8:
         step = document["backwards_ns"] / 1e9
         yield f"Times step back by up to {step:.1f} s: the clock was set, or files were joined."

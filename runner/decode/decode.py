@@ -181,7 +181,8 @@ def read_capture(
     if foreign and unread and not datagrams.records:
         raise CaptureError(f"Nothing in {capture} can be read. {' '.join(unread)}")
     sessions, logs = read_key_logs(key_logs, file.secrets, limit=LARGEST_FOREIGN if foreign else LARGEST_KEY_LOG)
-    decoder, selected = decode_datagrams(datagrams, sessions)
+    # An endpoint of a run could join packets that its peer can't read.
+    decoder, selected = decode_datagrams(datagrams, sessions, single=0 if foreign else MTU)
     connections, rows = decoder.registry.connections, decoder.rows
     randoms = [connection.client_random for connection in connections]
     meta = CaptureMeta(
@@ -218,7 +219,9 @@ def read_capture(
     return DecodedCapture(datagrams, selected, decoder, meta, checks)
 
 
-def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tuple[Decoder, Integers]:
+def decode_datagrams(
+    datagrams: Datagrams, sessions: dict[bytes, Session], *, single: int = MTU
+) -> tuple[Decoder, Integers]:
     """Decode the QUIC datagrams. Returns the decoder and the numbers of the QUIC datagrams. Never raises.
 
     Flows that could be QUIC are decoded, too. Flows without a packet of a connection, and single datagrams that belong
@@ -227,7 +230,7 @@ def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tu
     """
     quic, possible = _quic_flows(datagrams)
     selected = np.flatnonzero((quic | possible)[datagrams.flow])
-    decoder = Decoder(datagrams, sessions)
+    decoder = Decoder(datagrams, sessions, single=single)
     decoder.run(selected)
     if possible.any():
         quic |= possible & _flows_of_connections(datagrams, decoder, selected)
@@ -235,7 +238,7 @@ def decode_datagrams(datagrams: Datagrams, sessions: dict[bytes, Session]) -> tu
     kept[strangers(decoder.rows, datagrams, selected, decoder.registry)] = False
     kept[refused_answers(decoder.rows, decoder.registry)] = False
     if not kept.all():
-        selected, decoder = selected[kept], Decoder(datagrams, sessions)
+        selected, decoder = selected[kept], Decoder(datagrams, sessions, single=single)
         decoder.run(selected)
     return decoder, selected
 
@@ -435,7 +438,12 @@ def describe(decoded: DecodedCapture, *, details: bool) -> dict[str, Any]:
     frame_counts, closed = _frame_counts(rows), packets.column("decrypted") == 0
     return {
         **asdict(meta),
-        "remarks": [*meta.remarks, *_one_way(decoded.connections, rows), *_unusual(rows, connections)],
+        "remarks": [
+            *meta.remarks,
+            *_joined(decoded),
+            *_one_way(decoded.connections, rows),
+            *_unusual(rows, connections),
+        ],
         "datagrams": len(decoded.selected),
         "packets": len(rows),
         "records": meta.packets,
@@ -450,6 +458,22 @@ def describe(decoded: DecodedCapture, *, details: bool) -> dict[str, Any]:
         "connections": connections,
         "invariants": [asdict(each) for each in decoded.checks],
     }
+
+
+def _joined(decoded: DecodedCapture) -> Iterator[str]:
+    """A sentence about records that contain several datagrams."""
+    datagrams, selected, divided = decoded.datagrams, decoded.selected, decoded.decoder.divided
+    above = np.flatnonzero(datagrams.ip_length[selected] > MTU)
+    records = datagrams.record[selected[np.union1d(above, np.array(divided, dtype=np.int64))]]
+    if len(records):
+        named = ", ".join(map(str, records[:5].tolist()))
+        more = f" and {len(records) - 5} more" if len(records) > 5 else ""
+        otherwise = "" if divided else ", or the link has a larger MTU"
+        yield (
+            f"Several datagrams in one record, joined by segmentation offload (GSO, GRO){otherwise}: "
+            f"{'records' if len(records) > 1 else 'record'} {named}{more}. Numbers, sizes and times of datagrams, and "
+            "which packets were coalesced, are not known there. Mend: ethtool -K IFACE tx-udp-segmentation off gro off."
+        )
 
 
 def _one_way(connections: Sequence[Connection], rows: Rows) -> Iterator[str]:

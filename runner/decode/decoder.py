@@ -423,8 +423,12 @@ _PROTECTED = (PacketType.INITIAL, PacketType.ZERO_RTT, PacketType.HANDSHAKE)
 class Decoder:
     """Reads the datagrams of one capture once. After `run`, `rows` and `registry` contain the result."""
 
-    def __init__(self, datagrams: Datagrams, sessions: dict[bytes, Session]) -> None:
+    def __init__(self, datagrams: Datagrams, sessions: dict[bytes, Session], *, single: int = MTU) -> None:
+        """`single`: IP packets of at most so many bytes contain one datagram."""
         self.rows = Rows()
+        self.divided: list[int] = []
+        """Datagrams that turned out to be several, which segmentation offload had joined."""
+        self._single = single
         self.with_ignored_bytes = 0
         """Number of datagrams with bytes behind their last packet that are no packet (RFC 9000 §12.2)."""
         self.registry = Registry(datagrams.flows, sessions, len(datagrams.start))
@@ -462,7 +466,7 @@ class Decoder:
             flow = registry.flows[flow_number]
             whole = Packet(len(self.rows), datagram, 0, start, end, length - (end - start))
             index = self._packets(whole, flow)
-            if ip_length > MTU:
+            if ip_length > self._single:
                 self._split(whole, index, flow)
             if registry.news:
                 short = registry.short_news
@@ -823,6 +827,8 @@ class Decoder:
         if rows.packets[row, "type"] != PacketType.ONE_RTT or rows.packets[row, "decrypted"]:
             return
         start = whole.end - (rows.packets[row, "length"] - whole.missing)
+        if not any(side.has_short_keys for side in flow.sides):
+            return
         if flow.unsplit >= _SPLITS and not flow.segment_size:
             return
         flow.unsplit += 1
@@ -839,6 +845,7 @@ class Decoder:
                 first = Packet(row, whole.datagram, index - 1, start, stop, 0)
                 self._accept_short(first, side, side.cid_length, opened)
                 flow.segment_size, flow.unsplit = size, 0
+                self.divided.append(whole.datagram)
                 for at in range(stop, whole.end, size):
                     end = min(at + size, whole.end)
                     missing = whole.missing if end == whole.end else 0

@@ -343,8 +343,9 @@ class ConnectionFacts:
 
     # Handshake
     client_hello_count: int
-    """Number of the client's Initial packets that contain the start of the ClientHello, counted at the client's vantage
-    point, or without a capture there, at the server's."""
+    """Number of the client's Initial packets that contain the start of a ClientHello, counted at the client's vantage
+    point, or without a capture there, at the server's: the first, its repetitions, and the second ClientHello after a
+    HelloRetryRequest."""
     client_hello: ClientHello | None
     handshake_completed: bool
     """True when the handshake was complete at both ends: the server sent HANDSHAKE_DONE or acknowledged a 1-RTT packet

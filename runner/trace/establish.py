@@ -386,7 +386,7 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         client_parameters=scope.client_parameters,
         server_parameters=scope.server_parameters,
         version_negotiations=handshake.version_negotiations(scope),
-        client_hello_count=row.value("client_hello_count") or 0,
+        client_hello_count=(row.value("client_hello_count") or 0) + handshake.second_hellos(scope),
         client_hello=handshake.client_hello(scope),
         handshake_completed=handshake.completed(scope),
         handshake_completed_by_client=scope.count(CLIENT, "1rtt") > 0,

@@ -332,6 +332,15 @@ def client_hello(scope: Scope) -> ClientHello | None:
     )
 
 
+def second_hellos(scope: Scope) -> int:
+    """The number of Initial packets with the start of the ClientHello that follows a HelloRetryRequest."""
+    vantage = scope.best(CLIENT)
+    rows = _crypto(scope, vantage)
+    if not len(rows):
+        return 0
+    return len(np.unique(vantage.frames["packet"][rows[vantage.frames["offset"][rows] == _size(vantage, rows)]]))
+
+
 def _arrived(scope: Scope, size: int) -> bool | None:
     """Whether the first `size` bytes of the message reached the server's vantage point in readable packets."""
     server = scope.recording.server

@@ -24,6 +24,7 @@ from runner.tests.decode.decoded import (
 from runner.tests.decode.pairs import Pair
 from runner.tests.decode.rewrite import read
 from runner.tests.decode.test_oracle_tshark import OWN, key_logs
+from runner.trace.establish import facts
 
 
 def test_fifty_connections_at_once(tmp_path: Path) -> None:
@@ -119,5 +120,7 @@ def test_a_hello_retry_request_after_version_negotiation_is_in_the_transcript() 
     messages = json.loads(followed["messages"])
     assert [each["type"] for each in messages] == [1, 2, 1, 2, 8, 11, 15, 20, 20, 4]
     assert [each["right"] for each in messages if "right" in each] == [True] * 3
+    assert followed["client_hello_count"] == 1, "zero tells that the capture lacks the beginning"
+    assert facts(trace, None).connections[1].client_hello_count == 2, "the public runner counts both"
     shown = next(each for each in messages if each["type"] == 11)
     assert (shown["names"], shown["self_signed"]) == (["wrong.example"], True)

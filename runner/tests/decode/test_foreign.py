@@ -26,9 +26,10 @@ from runner.tests.decode import rewrite
 from runner.tests.decode.decoded import own, undecrypted
 from runner.tests.decode.pairs import Pair, datagram
 from runner.tests.decode.rewrite import Interface, Record, read, write_pcap, write_pcapng
-from runner.tests.decode.test_oracle_tshark import key_logs
+from runner.tests.decode.test_oracle_tshark import OWN, key_logs
 
 CAPTURE = own("quic-go_transfer")
+JOINED = OWN / "quic-go_joined"
 
 
 def _ported(record: Record, source: int, destination: int) -> Record:
@@ -316,7 +317,11 @@ _WITHOUT_KEYS = "Without a key log"
         ),
         ([replace(each, frame=each.frame[:96]) for each in read(CAPTURE)[:1]], "1 record cut off", "within a record"),
         ([each for each in read(CAPTURE)[:2] for _ in range(2)], "2 packets repeated in the capture", "step back"),
-        ([read(CAPTURE)[0].with_payload(bytes(1600))], "1 datagram above 1500 B: offloading", "repeated"),
+        (
+            [read(CAPTURE)[0].with_payload(bytes(1600))],
+            "(GSO, GRO), or the link has a larger MTU: record 1.",
+            "repeated",
+        ),
         (
             [replace(each, time_ns=each.time_ns - 10**10 * (at > 5)) for at, each in enumerate(read(CAPTURE))],
             "Times step back by up to 10.0 s",
@@ -331,6 +336,17 @@ def test_sentences_about_incomplete_captures(
     shown = _shown(tmp_path, records)
     assert sentence in shown
     assert never not in shown
+
+
+def test_datagrams_that_offload_joined_are_divided_where_nobody_can_have_forged_them() -> None:
+    capture, key_log = JOINED / "server.pcapng", JOINED / "client.keys.log"
+    document = describe_capture(capture, [key_log], details=False)
+    assert (document["undecrypted_by_type"], document["stream_bytes"]) == ({"unknown": 1}, 23 + 1024)
+    (said,) = document["remarks"]
+    assert re.fullmatch(
+        r"Several datagrams in one record, .* \(GSO, GRO\): record 12\. .* tx-udp-segmentation off .*", said
+    )
+    assert undecrypted(decode_capture(capture, [key_log])) == ["unknown", "1rtt"]
 
 
 _SECTION, _DESCRIPTION = 28, 32  # bytes of the first two blocks of the pcapng files of `write_pcapng`
