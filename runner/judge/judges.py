@@ -141,6 +141,8 @@ _TOLERATED = (
 )
 
 _RESETS = ("rfc9000-5.1.2-",)  # an endpoint may answer packets with a retired connection ID by a stateless reset
+_CLEARED = "rfc9287-3.1-cleared-before-offer"  # a server discards such a packet (RFC 9000 §17.2)
+_EARLY_REFUSED = "early-data-refused"
 _FALSE_ACK = "rfc9000-13.1-ack-of-unreceived"  # a server does not repeat data that its client acknowledged
 
 
@@ -175,6 +177,9 @@ def attributed(
 ) -> tuple[Finding, ...]:
     """The findings of a failed job with the roles at fault, and the violations that caused the failure; causes come
     first. `readable`: all packets that the case needs could be read."""
+    if bits := _cleared_hellos(findings, violations, context):
+        refused = (replace(each, role="client") if each.code == _EARLY_REFUSED else each for each in findings)
+        findings = (*bits, *refused)
     if not any(finding.code in _OBSERVED for finding in findings):
         return findings
     causes = _provocations(findings, violations, context)
@@ -233,6 +238,22 @@ def _provocations(
     if not lacking or any(end.role == "server" for end in ends):
         return ()
     return tuple(breach for breach in breaches if breach.role == "client" and breach.code.startswith(_FALSE_ACK))
+
+
+def _cleared_hellos(
+    findings: tuple[Finding, ...], violations: tuple[Finding, ...], context: CaseEvidence
+) -> tuple[Finding, ...]:
+    """The client's fixed bits of 0, when the server refused 0-RTT and answered no ClientHello before a repeated one."""
+    steps = [connection.landmarks for connection in context.facts.connections]
+    late = any(
+        each.server_hello is not None
+        and len(each.client_hellos) > 1
+        and (each.client_hellos[1].time or 0) < (each.server_hello.time or 0)
+        for each in steps
+    )
+    if not late or all(finding.code != _EARLY_REFUSED for finding in findings):
+        return ()
+    return tuple(each for each in violations if each.code == _CLEARED)
 
 
 def _noticed_at(breach: Finding, unknown: float, context: CaseEvidence) -> float:

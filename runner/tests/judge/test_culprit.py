@@ -477,6 +477,22 @@ def _unanswered(story: Story) -> None:
     story.ends(exit_code=1)
 
 
+EARLY = "bad/refuses-early-data"
+
+
+@_story("0-RTT after a ClientHello whose fixed bit is 0 and that is answered", EARLY, "zerortt", (32,) * 4, SERVER)
+def _cleared_and_read(story: Story) -> None:
+    story.breaks("rfc9287-3.1-cleared-before-offer", CLIENT)
+
+
+@_story("0-RTT after a ClientHello whose fixed bit is 0 and that is discarded", EARLY, "zerortt", (32,) * 4, CLIENT)
+def _cleared_and_discarded(story: Story) -> None:
+    datagram, hello = story.mutation(CLIENT).packets(Kind.INITIAL)[0]
+    again = copied(hello, *hello.frames, number=hello.number + 100)
+    _cleared_and_read(story)
+    story.recording.insert(datagram, [again], after_s=0.005)
+
+
 @pytest.mark.parametrize("name", STORIES)
 def test_the_endpoint_at_fault_is_named_and_no_other(name: str, catalog: Catalog, tmp_path: Path) -> None:
     path, case, sizes, culprit, tell = STORIES[name]
