@@ -12,6 +12,7 @@ from statistics import median
 
 from runner.check.candidate import TRIES, CellPlace, JUnitEntry, Problem, by_the_peer, code_of, fix, junit
 from runner.check.check import Verdict, finding_lines, findings_text
+from runner.compare.report import markdown_row
 from runner.compare.stats import FALSE_DISCOVERY_RATE, rank_test, rate_test
 from runner.model.result import Outcome, Result
 from runner.plan.jobs import FIRST_CASE_FAILED
@@ -332,7 +333,7 @@ class ChangeReport:
                 _cause(first),
                 self._evidence(first),
             )
-            lines.append("| " + " | ".join(_field(text) for text in fields) + " |")
+            lines.append(markdown_row(fields))
         if len(groups) > _MOST_ROWS:
             lines += ["", f"{len(groups) - _MOST_ROWS} more rows are in `changes.json`."]
         return lines
@@ -437,10 +438,6 @@ def _names(names: Iterable[str]) -> str:
 
 def _short(image_id: str) -> str:
     return image_id.removeprefix("sha256:")[:12]
-
-
-def _field(text: str) -> str:
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())
 
 
 def _junit_entry(change: Change) -> JUnitEntry:

@@ -270,15 +270,16 @@ def markdown(comparison: Comparison, *, everything: bool) -> str:
     lines += [f"- {text}" for text in (*comparison.notes, *_stack_lines(comparison))]
     lines.append("")
     if chosen := rows(comparison, everything=everything):
-        lines += [_line(("", *HEAD)), _line(["---"] * (len(HEAD) + 1))]
-        lines += [_line((_SIGNS[row.state][0], *row.fields)) for row in chosen]
+        lines += [markdown_row(("", *HEAD)), markdown_row(["---"] * (len(HEAD) + 1))]
+        lines += [markdown_row((_SIGNS[row.state][0], *row.fields)) for row in chosen]
         lines += ["", _HOW]
     else:
         lines.append("No change is significant.")
     return "\n".join(lines) + "\n"
 
 
-def _line(fields: tuple[str, ...] | list[str]) -> str:
+def markdown_row(fields: Iterable[str]) -> str:
+    """A row of a table in Markdown."""
     inside = (field.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for field in fields)
     return "| " + " | ".join(" ".join(field.split()) for field in inside) + " |"
 
