@@ -1,7 +1,6 @@
 """Images from elsewhere: fetches published images and the Debian base image, brings images from this host's engine to
 another one, and reads archives of `docker save`."""
 
-import gzip
 import hashlib
 import json
 import os
@@ -640,12 +639,8 @@ class SavedImages:
 
     def files(self, image: str) -> frozenset[str]:
         """The absolute paths of all files and folders in the image. Raises LaneError for a broken archive."""
-        image_saved = self._find(image)
-        try:
-            with tarfile.open(image_saved.archive) as archive:
-                return frozenset(_shown(archive, image_saved.layers))
-        except (tarfile.TarError, OSError, KeyError, EOFError) as error:
-            raise LaneError("no-disk", f"{image_saved.archive} is broken: {error}") from error
+        with self._opened(image) as (archive, layers):
+            return frozenset(_shown(archive, layers))
 
     def facts(self, image: str) -> ImageFacts:
         """Facts about an image. Raises UsageError when no archive has it, LaneError for a broken archive."""
@@ -660,15 +655,17 @@ class SavedImages:
 
     def write_root(self, image: str, path: Path) -> None:
         """Write the image's root folder as a tar file. Raises LaneError for a broken archive."""
-        image_saved = self._find(image)
+        with self._opened(image) as (archive, layers), tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as root:
+            _merge(archive, layers, root)
+
+    @contextmanager
+    def _opened(self, image: str) -> Iterator[tuple[tarfile.TarFile, Sequence[str]]]:
+        saved = self._find(image)
         try:
-            with (
-                tarfile.open(image_saved.archive) as archive,
-                tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as root,
-            ):
-                _merge(archive, image_saved.layers, root)
+            with tarfile.open(saved.archive) as archive:
+                yield archive, saved.layers
         except (tarfile.TarError, OSError, KeyError, EOFError) as error:
-            raise LaneError("no-disk", f"{image_saved.archive} is broken: {error}") from error
+            raise LaneError("no-disk", f"{saved.archive} is broken: {error}") from error
 
     def _find(self, image: str) -> SavedImage:
         if image not in self:
@@ -707,16 +704,12 @@ def _content(tar: tarfile.TarFile, name: str) -> bytes:
     return file.read(_LARGEST_IMAGE_JSON)
 
 
-@contextmanager
-def _layer(archive: tarfile.TarFile, name: str) -> Iterator[tarfile.TarFile]:
-    """A layer, which may be compressed with gzip."""
-    file: IO[bytes] | None = archive.extractfile(name)
+def _layer(archive: tarfile.TarFile, name: str) -> tarfile.TarFile:
+    """A layer, which may be compressed."""
+    file = archive.extractfile(name)
     if file is None:
         raise KeyError(name)
-    packed = file.read(2) == b"\x1f\x8b"
-    file.seek(0)
-    with tarfile.open(fileobj=gzip.GzipFile(fileobj=file) if packed else file) as layer:
-        yield layer
+    return tarfile.open(fileobj=file)
 
 
 def _merge(archive: tarfile.TarFile, layers: Sequence[str], root: tarfile.TarFile) -> None:
