@@ -254,10 +254,10 @@ def read_mahimahi(down: Path, up: Path) -> LinkTrace:
     if max(ends.values()) > (1 + _UNEQUAL) * length + _GAP:
         short, long = (down, up) if ends["forward"] < ends["return"] else (up, down)
         raise UsageError(
-            f"{short}, line {_lines(short)}: the file ends early, after {length:g} s, and {long} lasts "
+            f"{short}, line {len(read_text(short).split())}: the file ends early, after {length:g} s, and {long} lasts "
             f"{max(ends.values()):g} s: cut both to the same time."
         )
-    tracks = {f"{way}_data_rate": [each for each in piece if each[0] < length] for way, piece in pieces.items()}
+    tracks = {f"{way}_data_rate": piece for way, piece in pieces.items()}
     return checked(down, merged(down.stem, tracks, length))
 
 
@@ -318,10 +318,6 @@ def _straight(values: Sequence[int]) -> list[tuple[float, float]]:
     slope = min(max((values[-1] - packets) / (len(values) - 1 - begin), low), high)
     pieces.append((begin / 1000, slope * _PACKET_BITS * 1000))
     return pieces
-
-
-def _lines(path: Path) -> int:
-    return len(read_text(path).split())
 
 
 def merged(name: str, tracks: Mapping[str, Sequence[tuple[float, float]]], length: float) -> LinkTrace:
@@ -420,8 +416,8 @@ def _losses(echoes: Sequence[Echo]) -> dict[str, Track]:
     return tracks
 
 
-def _settled(path: Path, echoes: list[Echo], lines: Sequence[int]) -> list[Echo]:
-    """The echoes. Raises UsageError for files without an answer, for times that go backwards, and for long pauses."""
+def _settle(into: Measurement, path: Path, echoes: list[Echo], lines: Sequence[int]) -> None:
+    """Add the echoes. Raises UsageError for files without answers, for times that go backwards, and for long pauses."""
     if not any(echo.forward is not None for echo in echoes) or not any(echo.return_ is not None for echo in echoes):
         raise UsageError(f"{path} has no answered probe: name the output of a measurement of a link that worked.")
     for number, (before, after) in enumerate(pairwise(echoes)):
@@ -432,7 +428,8 @@ def _settled(path: Path, echoes: list[Echo], lines: Sequence[int]) -> list[Echo]
             raise UsageError(
                 f"{where}: there is a gap of {after.time - before.time:.0f} s before it: cut the file there."
             )
-    return echoes
+    into.echoes = echoes
+    into.ends.append(echoes[-1].time)
 
 
 def add_pings(into: Measurement, path: Path) -> None:
@@ -463,8 +460,7 @@ def add_pings(into: Measurement, path: Path) -> None:
             at.append(lines[after])
         echoes.append(Echo(time=end, forward=rtt / 2, return_=rtt / 2))
         at.append(lines[after])
-    into.echoes = _settled(path, echoes, at)
-    into.ends.append(echoes[-1].time)
+    _settle(into, path, echoes, at)
 
 
 def add_irtt(into: Measurement, path: Path) -> None:
@@ -484,8 +480,7 @@ def add_irtt(into: Measurement, path: Path) -> None:
             )
     except (KeyError, TypeError) as error:
         raise UsageError(f"{path} is no JSON of irtt: {error} is missing or has another form.") from error
-    into.echoes = _settled(path, echoes, ())
-    into.ends.append(echoes[-1].time)
+    _settle(into, path, echoes, ())
 
 
 def add_iperf3(into: Measurement, path: Path) -> None:
@@ -521,8 +516,7 @@ def add_probes(into: Measurement, path: Path) -> None:
         if numbers:
             lines.setdefault(numbers[0], line)
     echoes = [found[number] for number in sorted(found)]
-    into.echoes = _settled(path, echoes, [lines[number] for number in sorted(found)])
-    into.ends.append(echoes[-1].time)
+    _settle(into, path, echoes, [lines[number] for number in sorted(found)])
 
 
 def read_leocc(down: Path, up: Path, delays: Path) -> LinkTrace:
@@ -546,11 +540,7 @@ def read_leocc(down: Path, up: Path, delays: Path) -> LinkTrace:
     length = min(length, end)
     steps: Track = [(round(number * _LEOCC_STEP, 9), value) for number, value in enumerate(values)]
     tracks |= {f"{way}_delay": steps for way in WAYS}
-    return checked(down, merged(down.stem, {name: _until(track, length) for name, track in tracks.items()}, length))
-
-
-def _until(track: Iterable[tuple[float, float]], end: float) -> Track:
-    return [step for step in track if step[0] < end]
+    return checked(down, merged(down.stem, tracks, length))
 
 
 def _json(path: Path) -> Any:
