@@ -164,11 +164,22 @@ def write_single(folder: "RunFolder", path: Path) -> str:
     with TemporaryDirectory(prefix="bentpipe-") as drawn:
         _draw([folder], Path(drawn, "site"))
         content = single(Path(drawn, "site", folder.name), folder.run)
+    write_output(path, content)
+    return f"{path} ({format_size(len(content))})"
+
+
+def write_output(path: Path, content: bytes) -> None:
+    """Write a file that the user named: all of it, or nothing. Raises UsageError when it can't be written."""
+    from runner.store.runs import write_atomically
+
+    target = path.resolve()
     try:
-        path.write_bytes(content)
+        if target.is_file() or not target.exists():
+            write_atomically(target, content)
+        else:
+            target.write_bytes(content)  # a device, such as /dev/stdout
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror}.") from error
-    return f"{path} ({format_size(len(content))})"
 
 
 def _draw(folders: "list[RunFolder]", target: Path) -> None:

@@ -16,7 +16,7 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from runner import notebook
-from runner.cli.base import SITE, Skipped, draw_site, err, options_of, out, write_single
+from runner.cli.base import SITE, Skipped, draw_site, err, options_of, out, write_output, write_single
 from runner.cli.group import main
 from runner.compare import clocks, compare, report
 from runner.compare.compare import RunMeans, between_runs, run_means
@@ -332,10 +332,7 @@ def compare_(
         (markdown_file, report.markdown(comparison, everything=everything)),
     ):
         if path is not None:
-            try:
-                path.write_bytes(text.encode("utf-8", "replace"))  # a stranger's run may have halves of surrogate pairs
-            except OSError as error:
-                raise UsageError(f"{path} can't be written: {error.strerror}.") from error
+            write_output(path, text.encode("utf-8", "replace"))  # a stranger's run may have halves of surrogate pairs
     out.print(report.renderable(comparison, everything=everything))
     sys.exit(comparison.exit_code)
 

@@ -85,6 +85,14 @@ def deaf_endpoint(evidence: Evidence, record: CaseRecord) -> Finding | None:
     return _first(evidence, is_deaf)
 
 
+def switched_off(evidence: Evidence) -> Finding | None:
+    """The finding when an endpoint switched its interface off before the client ended; None otherwise. No capture has
+    the packets that the link delivered meanwhile."""
+    ended = evidence.client.ended
+    off = {_KIND.OFF, _KIND.DELETED, _KIND.OVERRUN}
+    return _first(evidence, lambda change: change.kind in off and (ended is None or change.time <= ended))
+
+
 def misaddressed_frames(counts: Mapping[str, int], truth: LinkTruth | None) -> Finding | None:
     """The finding when most datagrams of an endpoint did not enter the link, because of their MAC address; None
     otherwise. `counts`: these datagrams by role. It is a cause only in a job that failed."""

@@ -18,6 +18,7 @@ from runner.judge.execution import (
     load_truth,
     misaddressed_frames,
     silent_client,
+    switched_off,
     unreachable,
     unsupported,
     with_record,
@@ -625,7 +626,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
     traces = read_traces(artifacts, record, evidence, truth, result.ground, tcp=result.protocol in OVER_TCP)
     readable = not _unread(traces, case, record)
     result = _with_traces(result, traces, artifacts, evidence, readable=readable)
-    if finding := broken_link(evidence, truth):
+    if finding := broken_link(evidence, truth) or (switched_off(evidence) if traces.unrecorded else None):
         return result.ending(Outcome.FAILED, finding)
     if finding := unreachable(evidence, traces.deaf, f"no packet of the link reached the {traces.deaf}"):
         return result.ending(Outcome.FAILED, finding)

@@ -36,6 +36,20 @@ def test_a_full_disk_is_one_sentence(name: str) -> None:
     assert done.stderr == "bentpipe: The output can't be written: No space left on device.\n"
 
 
+def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "no-folder" / "changes.json"
+    target.parent.write_text("")
+    done = bentpipe(*COMMANDS["compare"], "--json", str(target))
+    assert (done.returncode, f"{target} can't be written" in done.stderr.replace("\n", "")) == (2, True)
+    assert bentpipe(*COMMANDS["compare"], "--json", "/dev/null").returncode in (0, 1)
+    assert Path("/dev/null").is_char_device(), "a device is written, not replaced"
+    target = tmp_path / "changes.json"
+    target.symlink_to(tmp_path / "elsewhere.json")
+    bentpipe(*COMMANDS["compare"], "--json", str(target))
+    assert target.is_symlink() and json.loads((tmp_path / "elsewhere.json").read_text())
+    assert len(list(tmp_path.iterdir())) == 3, "no temporary file is left"
+
+
 def test_a_full_disk_for_everything_ends_the_command() -> None:
     assert bentpipe(*COMMANDS["wrong"], full="out err", **ELSEWHERE).returncode in (2, 3)
 

@@ -80,6 +80,19 @@ def test_in_a_guest_an_endpoint_that_records_nothing_of_its_peer_is_blamed(
     assert (result.outcome, codes(result), result.findings[0].role) == (Outcome.FAILED, {"interface-changed"}, role)
 
 
+@pytest.mark.parametrize(("change", "blamed"), [(OFF, "server"), (ADDRESS, ""), (OFF | {"time": 1e6}, "")])
+def test_who_switches_its_interface_off_is_blamed_for_what_its_capture_lacks(
+    catalog: Catalog, recorded: Recorded, change: dict[str, Any], blamed: str
+) -> None:
+    """The attack `flap-link` of a server: the link delivers packets while its interface is off."""
+    artifacts = recorded(RECORDING)
+    mine = [record for record in read(artifacts.server_capture) if not record.from_client()]
+    write_pcap(artifacts.server_capture, [*read(artifacts.server_capture)[:1], *mine])
+    with_changes(artifacts, "server", change)
+    result = judge(catalog, artifacts, "handshake")
+    assert (codes(result), result.findings[0].role) == ({"interface-changed" if blamed else "disturbed"}, blamed)
+
+
 @pytest.mark.parametrize("change", [SMALL, OFF, ADDRESS, SMALL | {"value": ""}, SMALL | {"value": 5000 * "9"}])
 def test_a_change_without_harm_is_no_failure(catalog: Catalog, recorded: Recorded, change: dict[str, Any]) -> None:
     artifacts = recorded(RECORDING)
