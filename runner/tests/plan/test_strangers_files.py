@@ -118,7 +118,7 @@ def test_a_build_does_not_replace_an_image_that_bentpipe_did_not_build(tmp_path:
     client = docker.from_env()
     (tmp_path / "Dockerfile").write_text("FROM scratch\nLABEL a=b\n")
     tag = "bentpipe-test/somebodys"
-    built, _ = client.images.build(path=str(tmp_path), tag=tag)
+    built, _ = client.images.build(path=str(tmp_path), tag=tag, rm=True)
     try:
         with pytest.raises(SetupError, match="bentpipe did not build it"):
             building.build(client, [Image(tag=tag, context=tmp_path)], report=lambda _: None)
