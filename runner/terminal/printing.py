@@ -2,6 +2,7 @@
 console."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -444,8 +445,7 @@ def _short_link(link: LinkParameters) -> str:
 
 _COLUMN = 12  # characters of a terminal that a column of the matrix needs
 _LISTED = 40  # reasons at most; a run in which everything fails has thousands
-_NAMED = (Outcome.FAILED, Outcome.ERROR, Outcome.UNSUPPORTED, Outcome.SKIPPED)
-_SHORT = {Outcome.UNSUPPORTED, Outcome.SKIPPED}  # a terminal shows only the number of such cases
+_NAMED = (Outcome.FAILED, Outcome.ERROR)  # of cases with another outcome, a terminal shows only the number
 
 
 @dataclass(frozen=True)
@@ -496,8 +496,8 @@ def markdown_matrix(results: Mapping[Job, JobVerdict], run: Run) -> str:
 
 def sentence(results: Mapping[Job, JobVerdict], run: Run) -> str:
     """The last line: the number of jobs by outcome, and the command that retries errors."""
-    counts = {outcome: _count(results, outcome) for outcome in Outcome}
-    parts = ", ".join(f"{number} {outcome.value}" for outcome, number in counts.items() if number)
+    counts = Counter(result.outcome for result in results.values())
+    parts = ", ".join(f"{counts[outcome]} {outcome.value}" for outcome in Outcome if counts[outcome])
     text = f"{format_count(len(results), 'job')}: {parts or 'none'}."
     if broken := sum(bool(result.violations) for result in results.values()):
         text += f" In {broken} of them an endpoint broke a MUST of an RFC (§)."
@@ -506,10 +506,6 @@ def sentence(results: Mapping[Job, JobVerdict], run: Run) -> str:
     if counts[Outcome.ERROR]:
         text += f" Retry the errors: ./bentpipe run --run {run.name} --retry error"
     return text
-
-
-def _count(results: Mapping[Job, JobVerdict], outcome: Outcome) -> int:
-    return sum(result.outcome is outcome for result in results.values())
 
 
 class _Grid:
@@ -536,10 +532,9 @@ class _Grid:
         """Lines of one matrix cell for a terminal."""
         for outcome, cases in self._by_outcome(client, server):
             style = STYLES[outcome]
-            named = outcome in _NAMED and outcome not in _SHORT
             marked = sum("§" in case for case in cases)
             count = f"{len(cases)}, {marked} §" if marked else f"{len(cases)}"
-            yield f"[{style}]{outcome.sign} {' '.join(cases) if named else count}[/{style}]"
+            yield f"[{style}]{outcome.sign} {' '.join(cases) if outcome in _NAMED else count}[/{style}]"
         yield from self._numbers(client, server)
 
     def lines(self, client: str, server: str) -> Iterator[str]:
@@ -615,10 +610,10 @@ def _reasons(results: Mapping[Job, JobVerdict], run: Run) -> Iterable[Reason]:
     """Failures first, then errors, in the order of the run's cases."""
     grouped: dict[tuple[Outcome, str], dict[str, list[Job]]] = {}
     for job, result in results.items():
-        if result.outcome in (Outcome.FAILED, Outcome.ERROR):
+        if result.outcome in _NAMED:
             reasons = grouped.setdefault((result.outcome, job.case_link), {})
             reasons.setdefault(_why(job, result), []).append(job)
-    for outcome in (Outcome.FAILED, Outcome.ERROR):
+    for outcome in _NAMED:
         for name, case in run.cases.items():
             for text, jobs in grouped.get((outcome, name), {}).items():
                 yield Reason(outcome, case, text, tuple(jobs))
