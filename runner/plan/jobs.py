@@ -22,7 +22,7 @@ from runner.paths import HOME, LOGS, VERSION
 from runner.plan.catalog import Catalog
 from runner.plan.choice import Selection
 from runner.plan.options import AUTO, CALIBRATED, MEASURED, NO_CPU_MODEL, MatrixOptions
-from runner.store.runs import RunFolder, guest_pace, own_logs
+from runner.store.runs import RunFolder, guest_pace, own_logs, write_atomically
 from runner.units import format_count, format_duration, format_size
 
 # Makes the jobs of a selection in their order, and finds the jobs that are left. Pure.
@@ -286,10 +286,7 @@ class CpuModel:
 
     def save(self, path: Path) -> None:
         """Write the model to `path`. An older model is replaced."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".new")
-        partial.write_text(json.dumps(asdict(self), indent=1, sort_keys=True) + "\n")
-        partial.replace(path)
+        write_atomically(path, json.dumps(asdict(self), indent=1, sort_keys=True).encode() + b"\n")
 
     @classmethod
     def load(cls, path: Path) -> "CpuModel":
