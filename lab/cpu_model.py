@@ -27,10 +27,10 @@ from rich.console import Console
 from runner.campaign.campaign import run_matrix
 from runner.errors import BentpipeError
 from runner.model.result import EndpointRecord
-from runner.model.run import VIRTUAL
+from runner.model.run import VIRTUAL, host_cpu
 from runner.model.stack import Role
 from runner.plan import jobs
-from runner.plan.jobs import CpuModel, host_cpu
+from runner.plan.jobs import CpuModel
 from runner.plan.options import MEASURED, MatrixOptions
 from runner.store.runs import NamedRuns, RunFolder, load_evidence, run_path
 

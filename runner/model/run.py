@@ -324,6 +324,14 @@ def host_facts() -> dict[str, str]:
     }
 
 
+def host_cpu() -> str:
+    """The name of this host's CPU; `unknown` when the kernel doesn't report it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith(("model name", "Model")):
+            return line.partition(":")[2].strip()
+    return "unknown"
+
+
 # Hours of the day in which no job starts, for example because people use the terminal by day.
 
 _FORMAT = re.compile(r"^([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)$")

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from runner.errors import UsageError
 from runner.files import read_regular
 from runner.model.result import Finding, JobVerdict, Outcome, Result
-from runner.model.run import REAL, VIRTUAL, ImplementationRecord, Job, Run, best_clock, estimate, host_facts
+from runner.model.run import REAL, VIRTUAL, ImplementationRecord, Job, Run, best_clock, estimate, host_cpu, host_facts
 from runner.model.stack import TRANSPORTS, Implementation, Middlebox, Role, same_fields, transport_of
 from runner.paths import HOME, LOGS, VERSION
 from runner.plan.catalog import Catalog
@@ -306,15 +306,6 @@ class CpuModel:
                 f"{path} was calibrated on '{model.host}', and this CPU is '{host_cpu()}': run `{CALIBRATE}` again."
             )
         return model
-
-
-def host_cpu() -> str:
-    """The name of this host's CPU."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return "unknown"
 
 
 def charge_of(mode: str, path: Path) -> str:

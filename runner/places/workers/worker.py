@@ -29,7 +29,7 @@ from runner.errors import LaneError, SetupError, UsageError, first_line
 from runner.files import locked_folder, own_folder, read_regular, remove_abandoned
 from runner.inputs.inputs import mutual_keys
 from runner.model.result import Artifacts
-from runner.model.run import VIRTUAL, Job, Run, host_facts
+from runner.model.run import VIRTUAL, Job, Run, host_cpu, host_facts
 from runner.paths import SOURCE
 from runner.places.guests.guests import Setting
 from runner.places.lane_job import Deployment
@@ -487,7 +487,7 @@ class Host:
     """Runs the orders of one worker. Thread-safe."""
 
     def __init__(self, name: str, deployments: Deployments, scratch: Path, *, say: Callable[[str], None]) -> None:
-        self.facts = {**host_facts(), "cpu": _processor(), "worker": name}
+        self.facts = {**host_facts(), "cpu": host_cpu(), "worker": name}
         self.say = say
         self.running: set[str] = set()  # keys of the running orders
         self._deployments = deployments
@@ -538,14 +538,6 @@ def archive_name(key: str) -> str:
     """The name of an order's archive in a shared folder: the name of the run, then a digest of the rest of the key."""
     run, _, job = key.partition("/")
     return f"{run}-{hashlib.sha256(job.encode()).hexdigest()[:16]}"
-
-
-def _processor() -> str:
-    """The name of this host's processor; empty when the kernel doesn't report it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith(("model name", "Model")):
-            return line.partition(":")[2].strip()
-    return ""
 
 
 def this_host() -> Host:

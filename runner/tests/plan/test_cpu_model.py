@@ -7,9 +7,9 @@ import pytest
 
 from lab.cpu_model import Work, fit, held_out, predicted
 from runner.errors import UsageError
-from runner.model.run import REAL, VIRTUAL
+from runner.model.run import REAL, VIRTUAL, host_cpu
 from runner.plan import jobs
-from runner.plan.jobs import CpuModel, charge_of, host_cpu
+from runner.plan.jobs import CpuModel, charge_of
 from runner.plan.options import CALIBRATED, MEASURED, NO_CPU_MODEL
 from runner.store.runs import RunFolder
 from runner.tests.guests.test_description import run_of
