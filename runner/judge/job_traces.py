@@ -650,6 +650,7 @@ _PROVING = 5  # packets of a finding
 _BrokenRules = dict[tuple[str, str], list[tuple[Side, Broken]]]
 """Rule and role → where the endpoint broke the rule."""
 _REPEATED = tuple(set(NAMES_OF_FRAMES) - {"padding", "ping", "ack"})
+_MOST_REPEATS = 100  # an endpoint may repeat a frame thousands of times
 _KEY_MESSAGES = {EARLY: Message.CLIENT_HELLO, HANDSHAKE: Message.SERVER_HELLO, ONE_RTT: Message.FINISHED}
 
 
@@ -725,7 +726,7 @@ def _read_at(side: Side, peer: Side, row: int) -> float:
 
 
 def _repeats(side: Side, row: int) -> list[int]:
-    """The later packets of an endpoint with a frame of the packet `row`, or with a part of its data."""
+    """The first later packets of an endpoint with a frame of the packet `row`, or with a part of its data."""
     later: set[int] = set()
     for table, own, names in (
         (side.capture.streams, side.stream_frames(), ("stream_id",)),
@@ -738,7 +739,7 @@ def _repeats(side: Side, row: int) -> list[int]:
             for name in names:
                 same &= table[name][own] == table[name][own[at]]
             later.update(packet[same].tolist())
-    return sorted(later)
+    return sorted(later)[:_MOST_REPEATS]
 
 
 def _keys_at(side: Side, peer: Side, kind: int) -> float:

@@ -728,7 +728,9 @@ def _unable(
     checks = tuple(check for check in COMMON if check in case.checks)
     findings = (*_findings(checks, context), *decisive(result.violations, case))
     broken = attributed(findings, result.violations, context, readable=readable)
-    return result.ending(Outcome.FAILED, *broken, *unable) if broken else result.ending(Outcome.UNSUPPORTED, *unable)
+    if not broken:
+        return result.ending(Outcome.UNSUPPORTED, *unable)
+    return result.ending(Outcome.FAILED, *broken, *(replace(each, role="") for each in unable))
 
 
 def decisive(violations: tuple[Finding, ...], case: Case, *, own: bool = True) -> Iterator[Finding]:

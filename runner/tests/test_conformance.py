@@ -82,6 +82,8 @@ def test_bad_recordings_fail_with_the_right_finding_alone(catalog: Catalog, reco
     result = judge(catalog, artifacts, bad.case, bad.changes)
     assert result.outcome is Outcome.FAILED
     assert {finding.code for finding in result.findings} - bad.also == {bad.code}
+    unable = [finding.role for finding in result.findings if finding.code == "limits-never-raised"]
+    assert not any(unable), "what an endpoint can't do is no fault"
     finding = next(one for one in result.findings if (one.code, one.role) == (bad.code, bad.role))
     assert finding.section == bad.section
     assert finding.requirement

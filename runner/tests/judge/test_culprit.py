@@ -355,14 +355,25 @@ def _bad_certificate(story: Story) -> None:
 TOKEN = b"a client's token"
 
 
-@_story("server loses its state", TRANSFER, "transfer", SIZES, SERVER)
-def _loses_state(story: Story) -> None:
+def _away(story: Story, *probes: float) -> None:
+    """The server falls silent, the client probes after so many seconds, and the server has lost its state."""
     last = story.middle(SERVER)[0]
     story.stop(SERVER, last.sent_ns)
     story.stop(CLIENT, last.seen[CLIENT].time_ns)
-    story.waits(0.1)
+    for seconds in probes:
+        story.waits(seconds)
     story.loses_state(SERVER)
     story.ends()
+
+
+@_story("server loses its state", TRANSFER, "transfer", SIZES, SERVER)
+def _loses_state(story: Story) -> None:
+    _away(story, 0.1)
+
+
+@_story("server is away for seconds, and has lost its state then", TRANSFER, "transfer", SIZES, SERVER)
+def _restarts(story: Story) -> None:
+    _away(story, 0.3, 0.6, 1.2, 2.4)
 
 
 @_story("server loses its state, client does not end", TRANSFER, "transfer", SIZES, SERVER)
