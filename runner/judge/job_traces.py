@@ -650,7 +650,7 @@ _PROVING = 5  # packets of a finding
 _BrokenRules = dict[tuple[str, str], list[tuple[Side, Broken]]]
 """Rule and role → where the endpoint broke the rule."""
 _REPEATED = tuple(set(NAMES_OF_FRAMES) - {"padding", "ping", "ack"})
-_MOST_REPEATS = 100  # an endpoint may repeat a frame thousands of times
+_MOST = 100  # occurrences of a broken rule, and repeats of a frame, whose arrival is looked up: there may be thousands
 _KEY_MESSAGES = {EARLY: Message.CLIENT_HELLO, HANDSHAKE: Message.SERVER_HELLO, ONE_RTT: Message.FINISHED}
 
 
@@ -692,7 +692,7 @@ def _noticed(broken_rules: _BrokenRules) -> dict[tuple[str, str], float]:
     """`TraceFacts.noticed` of these rules."""
     noticed: dict[tuple[str, str], float] = {}
     for (rule, role), occurrences in broken_rules.items():
-        times = [time for each in occurrences if (time := _noticed_at(*each)) is not None]
+        times = [time for each in occurrences[:_MOST] if (time := _noticed_at(*each)) is not None]
         for code in {rule, BY_ID[rule].finding or rule} if times else ():
             noticed[code, role] = min(*times, noticed.get((code, role), float("inf")))
     return noticed
@@ -739,7 +739,7 @@ def _repeats(side: Side, row: int) -> list[int]:
             for name in names:
                 same &= table[name][own] == table[name][own[at]]
             later.update(packet[same].tolist())
-    return sorted(later)[:_MOST_REPEATS]
+    return sorted(later)[:_MOST]
 
 
 def _keys_at(side: Side, peer: Side, kind: int) -> float:
