@@ -528,7 +528,7 @@ class Engine:
         self._labels = dict(labels)
         with understood("describe itself"):
             info = client.info()
-            # By whether the image is not trusted. Where systemd manages cgroups, it requires a slice.
+            # Images of strangers have a parent of their own. Where systemd manages cgroups, a parent must be a slice.
             own_parents = info.get("CgroupDriver") == "cgroupfs"
             self._cgroups = {
                 foreign: f"/{name}" if own_parents else None for foreign, name in enumerate((OWN, FOREIGN))

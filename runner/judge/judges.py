@@ -244,7 +244,8 @@ def _provocations(
 def _cleared_hellos(
     findings: tuple[Finding, ...], violations: tuple[Finding, ...], context: CaseEvidence
 ) -> tuple[Finding, ...]:
-    """The client's fixed bits of 0, when the server refused 0-RTT and answered no ClientHello before a repeated one."""
+    """The violations of a client that cleared the fixed bit. The server discarded its first ClientHello, answered only
+    the repeated one, and refused 0-RTT. Empty when this did not happen."""
     steps = [connection.landmarks for connection in context.facts.connections]
     late = any(
         each.server_hello is not None

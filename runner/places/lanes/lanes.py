@@ -316,9 +316,8 @@ class LaneExperiment(TimedExperiment):
         return self._lane.archive(endpoint.role.value, path)
 
     def _look_at_interfaces(self) -> None:
-        """Note the changes that endpoints made to their interfaces. Others than the endpoint may have deleted its
-        interface: a box of a middlebox may delete the other end of the cable, and with the namespace of a simulator
-        this end vanishes."""
+        """Note the changes that endpoints made to their interfaces. Two others can delete an endpoint's interface:
+        a box of a middlebox that deletes the other end of the cable, and the end of a simulator's namespace."""
         may_vanish = self._job.topology.routed or any(segment.is_gone for segment in self._lane.segments)
         for endpoint, watch in self._watches.items():
             changes = watch.changes(self._stages.began_unix)

@@ -4,6 +4,7 @@ and the other endpoint reacts as the RFCs say."""
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -140,13 +141,18 @@ def _witness(rule: str, culprit: str, code: int, *, application: bool = False, k
 
 
 H3 = "quic-go_quinn/http3"
-STORIES: dict[str, tuple[str, str, tuple[int, ...], str, Tell]] = {}
+Stories = dict[str, tuple[str, str, tuple[int, ...], str, Tell]]
 """Name → recording, case, sizes, role at fault, change."""
+STORIES: Stories = {}
+UNREAD: Stories = {}
+"""Violations that the peer had read or not when it closed the connection with the error that fits."""
 
 
-def _story(name: str, path: str, case: str, sizes: tuple[int, ...], culprit: str) -> Callable[[Tell], Tell]:
+def _story(
+    name: str, path: str, case: str, sizes: tuple[int, ...], culprit: str, *, stories: Stories = STORIES
+) -> Callable[[Tell], Tell]:
     def register(tell: Tell) -> Tell:
-        STORIES[name] = path, case, sizes, culprit, tell
+        stories[name] = path, case, sizes, culprit, tell
         return tell
 
     return register
@@ -557,16 +563,7 @@ def test_a_violation_that_the_peer_never_saw_explains_no_close(fate: str, catalo
     assert (result.outcome, result.culprit) == (Outcome.FAILED, SERVER if fate == "arrives" else "")
 
 
-UNREAD: dict[str, tuple[str, str, tuple[int, ...], str, Tell]] = {}
-"""Like STORIES: violations that the peer had read or not when it closed the connection with the error that fits."""
-
-
-def _unread(name: str, path: str, case: str, sizes: tuple[int, ...], culprit: str) -> Callable[[Tell], Tell]:
-    def register(tell: Tell) -> Tell:
-        UNREAD[name] = path, case, sizes, culprit, tell
-        return tell
-
-    return register
+_unread = partial(_story, stories=UNREAD)
 
 
 def _lost_then_repeated(story: Story, *, in_time: bool) -> None:
