@@ -1,5 +1,6 @@
 # Upstream's client calls SSL_poll() in a loop without waiting: this takes a CPU from the emulated link, and never ends when the
-# connection is lost. Here each call waits up to a second, and the client fails when the connection is closed.
+# connection is lost. Here each call waits up to a second, and the client fails when the connection is closed. At the end upstream
+# calls SSL_shutdown() in such a loop, three probe time-outs long (9 s at an RTT of 1.5 s): here it waits, too.
 s/poll_timeout\.tv_sec = 0;/poll_timeout.tv_sec = 1;/
 /Iterate over our poll array looking for ready SSL/i\
         if (result_count == 0\
@@ -7,3 +8,5 @@ s/poll_timeout\.tv_sec = 0;/poll_timeout.tv_sec = 1;/
             fprintf(stderr, "Connection closed before the files were whole\\n");\
             goto end;\
         }
+/Shutting down/a\
+    SSL_set_blocking_mode(ssl, 1);
