@@ -493,6 +493,22 @@ class _Judgement:
                 sent += size * (target == port)
         return got, sent
 
+    def _unlimited(self) -> tuple[int, int] | None:
+        """The first moment at which the server had sent to the peer's new port, after the flight, more than three times
+        what had come from there: the bytes that came, and those that it sent."""
+        old, own = self.packets.datagrams[self.sent[-1]][:2]
+        of_connection = integers(self.packets.trace.packets["connection"]) == self.connection
+        got = sent = 0
+        for record in np.unique(self.packets.record_of[of_connection]).tolist():
+            source, target, size, time_ns = self.packets.datagrams[record]
+            if old not in (source, target):
+                got += size * (target == own)
+                sent += size * (source == own and time_ns > self.arrived)
+            if sent > 3 * got:
+                self.answers.append(record)
+                return got, sent
+        return None
+
     def _answered_there(self) -> bool:
         """Whether a PATH_RESPONSE went to that port."""
         frames = self.packets.trace.frames
@@ -520,6 +536,8 @@ class _Judgement:
             seen[volume if sent <= VOLUMES[volume] * got else "too much"] = f"{sent} bytes for {got}"
         if "renewed" in then and self._renewed():
             seen["renewed"] = "it went on with another connection ID"
+        if "validated" in then and (moment := self._unlimited()):
+            seen["validated"] = f"it sent the new port {moment[1]} bytes after the flight, when {moment[0]} had come"
         if "there" in then and self._answered_there():
             seen["there"] = "PATH_RESPONSE on the path of the challenge"
         return seen
@@ -535,6 +553,7 @@ class _Judgement:
         if own.size and not acknowledged and "speaks" not in self.flight.then:
             since = max(since, int(times[own].min()))
         counts = self._of_tested(packets) & (times > since)
+        counts &= ~named(packets["type"], "retry")  # refuses a token, too
         if self.role is Role.SERVER:  # later it is being stopped
             counts &= times <= self.packets.clients_end + _GRACE_NS
         if self.flight.closes:  # who has forgotten the connection may say so (RFC 9000 §10.2)

@@ -59,6 +59,7 @@ _WORKS = {
     "continues": "the connection goes on",
     "ignored": "the packet is dropped, and the connection goes on",
     "silent": "nothing more is sent",
+    "validated": "more than three times the bytes that came from the new port, to that port",
     "there": "PATH_RESPONSE to the port of the challenge",
     "renewed": "another connection ID is used",
     "limited": "at most three times the bytes that came from that port",
@@ -83,6 +84,7 @@ _MOST_TIMES = 2000  # datagrams of a flood take a millisecond each, and all of t
 LEVELS = ("MUST", "SHOULD", "MAY")
 
 _STATES = ("first", "initial-sent", "initial", "handshake", "complete", "confirmed", "answered")
+_MOVES = ("first", "retried", "confirmed")
 _CASES = ("handshake", "http3", "retry", "versionnegotiation", "zerortt")
 _MESSAGES = ("client_hello", "server_hello", "encrypted_extensions", "certificate", "certificate_verify", "finished")
 _SWITCHES = {
@@ -93,14 +95,19 @@ _SWITCHES = {
     "replays",
     "small",
     "asks_certificate",
+    "other_address",
 }  # keys whose value is `true`
 _PEER_KEYS = (
     *_SWITCHES,
-    *("when", "send", "parameters", "earlier", "messages", "control", "knows", "token", "retry_token", "id_length"),
+    *("when", "moves", "send", "parameters", "earlier", "before", "messages", "control", "knows", "token"),
+    *("retry_token", "id_length"),
 )
 """Keys of a row that only the peer reads."""
 _SENT = ("send", "parameters", "messages", "control", "small", "token", "retry_token", "asks_certificate")
 """Keys that change what is sent; a row has at least one."""
+
+_PREPARED = ("moves", "before", "other_address")
+"""Keys that change where, or after what, it is sent."""
 
 
 def code_name(code: int, *, application: bool) -> str:
@@ -186,7 +193,7 @@ def parse_flight(name: str, row: dict[str, Any], file: str = LIST.name) -> Hosti
     """The flight of a row. Raises UsageError, which names the row and the key."""
     if mistake := next(_mistakes(row), ""):
         raise UsageError(f"{file}, [{name}]: {mistake}.")
-    sent = "; ".join(f"{key}: {row[key]}" for key in (*_SENT, "times") if key in row)
+    sent = "; ".join(f"{key}: {row[key]}" for key in (*_SENT, "times", *_PREPARED) if key in row)
     read = {key: row[key] for key in row.keys() & _KEYS} | {"then": tuple(row["then"]), "sent": sent}
     read.setdefault("rule", _rule_of_errors(row["then"]))
     return HostileFlight(name=name, **read)
@@ -224,7 +231,7 @@ def _wrong_values(row: dict[str, Any]) -> Iterator[str]:
         if not (named or answer in ANSWERS or is_frame(answer)):
             words = f"{', '.join(sorted(ANSWERS))}, stream CODE, frame NAME, frame NAME VALUE"
             yield f"then: '{answer}' is no error code and none of {words}"
-    for key, values in {"level": LEVELS, "when": _STATES, "case": _CASES, "asks": tuple(Role)}.items():
+    for key, values in {"level": LEVELS, "when": _STATES, "moves": _MOVES, "case": _CASES, "asks": tuple(Role)}.items():
         if key in row and row[key] not in values:
             yield f"{key} is {', '.join(values)}, not '{row[key]}'"
     for key in sorted(row.keys() & _SWITCHES):

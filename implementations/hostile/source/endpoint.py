@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -36,6 +37,7 @@ _REPEATS = 2  # meetings with a flood, so that what an endpoint keeps of each is
 _FLOOD_SECONDS = 20.0  # that a slow endpoint may take longer for a flood
 _SETTLE = 0.3  # seconds after a flood in which the other endpoint may forget its connection
 _SLOTS_FROM = 4430  # the port of slot n, from 1, is this plus n; slot 0 is the usual port
+_IP_TRANSPARENT = 19  # of linux/in.h; Python has no name for it
 _ROWS = Path(__file__).with_name("flights.toml")
 LOG = Path("/logs/flights.jsonl")
 
@@ -87,18 +89,21 @@ class Client(Endpoint):
         """One connection, to its end. `longer`: seconds that it may take beyond the usual time."""
         ticket = self.ticket() if flight.get("resumes") else ticket
         replayed = self.connect({}, ticket=ticket) if flight.get("replays") else None
+        before = self.connect(flight["before"]) if "before" in flight else None
         with self.lock:
             began = time.monotonic()
             until = began + self.longest + longer
             peer = Peer(
                 flight, is_client=True, alpn=self.alpn, now=began, patience=PATIENCE, target=self.target,
-                host=self.host, ticket=ticket, replayed=replayed, key_log=self.key_log,
+                host=self.host, ticket=ticket, replayed=replayed, before=before, key_log=self.key_log,
             )  # fmt: skip
         with (
             socket.socket(self.address[0], socket.SOCK_DGRAM) as main,
             socket.socket(self.address[0], socket.SOCK_DGRAM) as other,
             selectors.DefaultSelector() as selector,
         ):
+            if flight.get("other_address"):
+                _leave_home(other, main, self.address)
             for each in (main, other):
                 each.connect(self.address[4])
                 each.setblocking(False)
@@ -261,6 +266,13 @@ def _listen(port: int) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     listener.bind(("::" if ipv6 else "0.0.0.0", port))
     return listener
+
+
+def _leave_home(other: socket.socket, main: socket.socket, server: Any) -> None:
+    """Let a socket send from the next IPv4 address. No answer arrives there. Needs NET_ADMIN."""
+    main.connect(server[4])
+    other.setsockopt(socket.IPPROTO_IP, _IP_TRANSPARENT, 1)
+    other.bind((str(ip_address(main.getsockname()[0]) + 1), 0))
 
 
 def _send(where: socket.socket, data: bytes) -> None:

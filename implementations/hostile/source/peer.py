@@ -102,6 +102,7 @@ class Peer:
 
     `flight`: a row of flights.toml, {} for an honest connection. `content`: the file that a server serves. `outbox`:
     datagrams to send, with True for those from another port. `replayed`: the client whose ClientHello is sent again.
+    `before`: the client of the connection that came before, for a flight that uses its tokens.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class Peer:
         ticket: tls.SessionTicket | None = None,
         tickets: dict[bytes, tls.SessionTicket] | None = None,
         replayed: "Peer | None" = None,
+        before: "Peer | None" = None,
         key_log: Callable[[str], None] = lambda _: None,
         rng: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -127,6 +129,8 @@ class Peer:
         self.scid, self.dcid, self.odcid = rng(flight.get("id_length", _ID)), rng(_ID), b""
         self.token = b""
         self.retried = b""  # the connection ID of our Retry
+        self.before, self.challenges = before, list[bytes]()  # data of PATH_CHALLENGE frames that wait for the flight
+        self.moved = flight.get("moves") == "first"  # whether all packets leave from the other port
         self.spaces = {space: Space() for space in (INITIAL, EARLY, HANDSHAKE, ONE_RTT)}
         self.spaces[EARLY].received = self.spaces[ONE_RTT].received
         self.streams: dict[int, Assembly] = {}
@@ -156,7 +160,7 @@ class Peer:
         self.began, self._deadline, self._backoff = now, None, 0
         self._pending = list(flight.get("send", ())) * flight.get("times", 1)
         self._ready_at: float | None = None
-        self._awaits_ids: float | None = None  # until when connection IDs of the other endpoint may arrive
+        self._awaits: float | None = None  # until when connection IDs and challenges of the other endpoint may arrive
         self._ticket, self._tickets, self._identity = ticket, tickets, identity
         self._tls: tls.Context | None = None
         self._hello = self._retry_transcript = b""
@@ -343,6 +347,8 @@ class Peer:
     def _follow_retry(self, scid: bytes, token: bytes) -> None:
         space = self.spaces[INITIAL]
         self.dcid, self.token = scid, token
+        if self.flight.get("moves") == "retried":
+            self.moved, self.odcid = True, scid  # seen from outside, a connection from another port begins
         if "retry_token" in self.flight:
             self.token = self._value(self.flight["retry_token"], b"")
         space.keys.setup_initial(scid, True, 1)
@@ -434,7 +440,7 @@ class Peer:
         elif frame == 0x12:
             self.most_streams = max(self.most_streams, pull())
         elif frame == 0x1A:
-            self.spaces[ONE_RTT].queue.append(words.path_response(buffer.pull_bytes(8)))
+            self._answer_challenge(buffer.pull_bytes(8))
         elif frame == 0x1B:
             buffer.pull_bytes(8)
         elif frame == 0x1E:
@@ -444,6 +450,15 @@ class Peer:
         else:
             for _ in range({0x04: 3, 0x05: 2, 0x11: 2, 0x15: 2, 0x00: 0, 0x01: 0}.get(frame, 1)):
                 pull()
+
+    def _answer_challenge(self, data: bytes) -> None:
+        """PATH_RESPONSE; after this endpoint has moved, on the old path. The flight sends the first one."""
+        if not self.moved:
+            self.spaces[ONE_RTT].queue.append(words.path_response(data))
+        elif self.fired is None:
+            self.challenges.append(data)
+        else:
+            self.emit([Packet(ONE_RTT, words.path_response(data), {"elsewhere": False})])
 
     def _acked(self, space: Space, acked: list[tuple[int, int]]) -> None:
         for number in [each for each in space.unacked if any(low <= each <= high for low, high in acked)]:
@@ -486,6 +501,9 @@ class Peer:
     def _act_as_client(self, now: float) -> None:
         if self.alpn == "h3" and self.own_uni(0) not in self.offsets and self._open_control(now):
             return
+        if self.flight.get("moves") == "confirmed" and not self.moved:
+            self.moved = True
+            self.emit([Packet(ONE_RTT, words.ping())])
         if self._reach("confirmed", now):
             return
         if self.requested is None:
@@ -683,6 +701,8 @@ class Peer:
                 "token": self.token,
                 "ids": self.ids,
                 "new_tokens": self.new_tokens,
+                "before": self.before,
+                "challenges": self.challenges,
                 "next_number": self.spaces[ONE_RTT].number,
                 "next_handshake": self.spaces[HANDSHAKE].number,
                 "crypto_sent": {name: space.sent for name, space in self.spaces.items()},
@@ -705,11 +725,12 @@ class Peer:
             return False  # the other endpoint's parameters are still on their way
         if "theirs_" in self.flight.get("needs", "") and self._setting(_TABLE_CAPACITY) is None:
             return True  # so are its SETTINGS: honest traffic waits for them
-        if "ids" in self.flight.get("needs", "") and not self.ids:
-            self._awaits_ids = self._awaits_ids or now + 2 * self._patience
-            if now < self._awaits_ids:
+        awaited = {"ids": self.ids, "challenges": self.challenges}
+        if any(name in self.flight.get("needs", "") and not known for name, known in awaited.items()):
+            self._awaits = self._awaits or now + 2 * self._patience
+            if now < self._awaits:
                 return True
-        self._awaits_ids = None
+        self._awaits = None
         if "needs" in self.flight and not self._value(self.flight["needs"]):
             self.applies, self._pending = False, []
             return False
@@ -783,8 +804,9 @@ class Peer:
             packet, number = seal(part, self.spaces, usual, at_least=at_least)
             data += packet
             self.sealed.append({"space": _SPACES[part.space], "number": number})
-        elsewhere = any(isinstance(part, Raw) and part.elsewhere for part in parts)
-        elsewhere |= any(isinstance(part, Packet) and part.changes.get("elsewhere") for part in parts)
+        elsewhere = any(
+            part.elsewhere if isinstance(part, Raw) else part.changes.get("elsewhere", self.moved) for part in parts
+        )
         self.outbox.append((data, elsewhere))
         self._emitted[elsewhere] += 1
 
@@ -825,7 +847,7 @@ class Peer:
 
     def timer(self) -> float:
         """The time at which `elapse` has work. It is never in the past after `elapse`: the caller would use a core."""
-        times = [self.continues if self._ready_at is None else self._ready_at, self._deadline, self._awaits_ids]
+        times = [self.continues if self._ready_at is None else self._ready_at, self._deadline, self._awaits]
         times.append(self._end())
         return min((each for each in times if each is not None and not self.done), default=math.inf)
 

@@ -5,6 +5,7 @@ options are aioquic's: `max_datagram_frame_size=1200`, `connection_id_length=0`.
 """
 
 import importlib
+import os
 import struct
 import sys
 import tempfile
@@ -13,12 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from aioquic.asyncio.server import _encode_invalid_token_close
 from aioquic.h3.connection import H3Connection
 from aioquic.h3.events import HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import HandshakeCompleted, ProtocolNegotiated, QuicEvent, StreamDataReceived
-from aioquic.quic.packet import encode_quic_version_negotiation
+from aioquic.quic.packet import encode_quic_retry, encode_quic_version_negotiation, pull_quic_header
+from aioquic.quic.retry import QuicRetryTokenHandler
 
 from runner.check.flight_verdicts import FlightResult, Sample, judge_flights
 from runner.check.flights import LIST, load_flights
@@ -39,6 +42,7 @@ except UsageError as error:
 ROWS: dict[str, dict[str, Any]] = importlib.import_module("endpoint").rows()
 _STEP = 0.001  # seconds from one endpoint to the other
 _LONGEST = 12.0
+_CONTENT = b"content " * 128  # more than a path gets that is not validated
 _STOP = 2.0
 ADDRESS = ("10.0.0.2", 40000)
 _UNKNOWN = 0x1A2A3A4A
@@ -49,6 +53,33 @@ _IDENTITY = _peer.Identity(_FILES["cert.pem"], _FILES["priv.key"])
 
 Lose = Callable[[bytes], bool]
 Take = Callable[[dict[bytes, Any], bytes], Any]
+
+
+class _Gate:
+    """The address validation of aioquic, which is a part of its server for asyncio."""
+
+    def __init__(self) -> None:
+        self._tokens = QuicRetryTokenHandler()
+
+    def answer(self, data: bytes, address: tuple[str, int], quic: QuicConnection, now: float) -> bytes:
+        """What a server sends for a datagram that its connection doesn't get: a Retry packet or CONNECTION_CLOSE.
+        Nothing: the connection gets it."""
+        if quic._network_paths:
+            return b""
+        header = pull_quic_header(_peer.Buffer(data=data), host_cid_length=8)
+        ours, theirs = header.destination_cid, header.source_cid
+        if not header.token:
+            scid = os.urandom(8)
+            token = self._tokens.create_token(
+                address=address, original_destination_connection_id=ours, retry_source_connection_id=scid, now=now
+            )
+            return encode_quic_retry(1, scid, theirs, ours, token)
+        try:
+            odcid = self._tokens.validate_token(address=address, destination_cid=ours, token=header.token, now=now)
+        except ValueError:
+            return _encode_invalid_token_close(1, ours, theirs)
+        quic._original_destination_connection_id, quic._retry_source_connection_id = odcid, ours
+        return b""
 
 
 class Tested:
@@ -117,13 +148,13 @@ class Tested:
             if isinstance(each, HeadersReceived) and self.role is Role.SERVER:
                 with suppress(RuntimeError):  # its client has stopped the stream
                     http.send_headers(each.stream_id, [(b":status", b"200")])
-                    http.send_data(each.stream_id, b"content", end_stream=True)
+                    http.send_data(each.stream_id, _CONTENT, end_stream=True)
             elif getattr(each, "stream_ended", False):
                 self._end(0x100)
 
     def _answered(self, stream: int) -> None:
         if self.role is Role.SERVER:
-            self.quic.send_stream_data(stream, b"content", end_stream=True)
+            self.quic.send_stream_data(stream, _CONTENT, end_stream=True)
         else:
             self._end(0)
 
@@ -151,12 +182,15 @@ def meet(
     closes the connection. `usage`: memory and CPU time of aioquic, where its honest connection is from -2 to -1.
     `take`: how the server takes a ticket from those that it gave. `options`: of QuicConfiguration."""
     row, secrets, tickets, client = ROWS[name], list[str](), dict[bytes, Any](), role is Role.CLIENT
+    gate = _Gate() if row.get("case") == "retry" and not client else None
     records = [_record(-60.0, earlier, from_client=True)] if earlier else []
     alpn = "h3" if row.get("case") == "http3" else "hq-interop"
     options |= _OPTIONS.get(row.get("case", ""), {})
 
     def exchange(flight: dict[str, Any], now: float, **others: Any) -> tuple[Any, Tested, float]:
         """A connection from `now` on: the peer, aioquic, and the time of its end."""
+        if "before" in flight:
+            others["before"], _, now = exchange(flight["before"], now)
         peer = _peer.Peer(
             flight, is_client=not client, alpn=alpn, now=now, patience=0.25, identity=_IDENTITY, content=b"content",
             target="/file", key_log=secrets.append, **others,
@@ -173,10 +207,7 @@ def meet(
             now += _STEP
             for data, elsewhere in moved:
                 if not lose(data):
-                    port = ADDRESS[1] + elsewhere
-                    records.append(_record(now, data, from_client=not client, port=port))
-                    if not elsewhere or tested.quic._network_paths:
-                        tested.quic.receive_datagram(data, (ADDRESS[0], port), now)
+                    _take(data, ADDRESS[1] + elsewhere, peer, tested, gate, now, records)
             if not moved:
                 if peer.done:
                     break
@@ -220,6 +251,18 @@ def _deliver(data: bytes, peer: Any, tested: Tested, now: float, records: list[R
     answer = encode_quic_version_negotiation(dcid, rest[1 : 1 + rest[0]], [1])
     records.append(_record(now, answer, from_client=False))
     tested.quic.receive_datagram(answer, ADDRESS, now)
+
+
+def _take(
+    data: bytes, port: int, peer: Any, tested: Tested, gate: _Gate | None, now: float, records: list[Record]
+) -> None:
+    """Give a datagram of the peer to aioquic, if the server's address validation lets it pass."""
+    records.append(_record(now, data, from_client=tested.role is Role.SERVER, port=port))
+    if gate is not None and (answer := gate.answer(data, (ADDRESS[0], port), tested.quic, now)):
+        records.append(_record(now, answer, from_client=False, port=port))
+        peer.receive(answer, now)
+    elif port == ADDRESS[1] or peer.moved or tested.quic._network_paths:
+        tested.quic.receive_datagram(data, (ADDRESS[0], port), now)
 
 
 def _record(now: float, data: bytes, *, from_client: bool, port: int = ADDRESS[1]) -> Record:
