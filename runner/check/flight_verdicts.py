@@ -575,7 +575,9 @@ class _Judgement:
         seen = {f"stream {stream}": f"stream error {stream}" for stream in streams}
         if streams:
             seen["any-stream"] = f"stream error {', '.join(streams)}"
-        spoke = not {"silent", "speaks"}.isdisjoint(then) and self._spoke_on(acknowledged=acknowledged)
+        spoke = not {"silent", "speaks"}.isdisjoint(then) and (
+            self._spoke_on(acknowledged=acknowledged) or (self.role is Role.SERVER and self._continued())
+        )
         seen |= {"speaks": "it sent more packets"} if spoke else {"silent": text or "nothing more"}
         seen |= self._on_its_paths()
         if status.startswith(("4", "5")) or ended:

@@ -501,9 +501,9 @@ class Peer:
     def _act_as_client(self, now: float) -> None:
         if self.alpn == "h3" and self.own_uni(0) not in self.offsets and self._open_control(now):
             return
-        if self.flight.get("moves") == "confirmed" and not self.moved:
-            self.moved = True
-            self.emit([Packet(ONE_RTT, words.ping())])
+        if self.flight.get("moves") == "confirmed" and not self.moved and self.applies:
+            self._move(now)
+            return
         if self._reach("confirmed", now):
             return
         if self.requested is None:
@@ -531,6 +531,18 @@ class Peer:
             if 0 not in self.taken:
                 self.send_stream(0, self.response(), fin=True)
             self._reach("answered", now)
+
+    def _move(self, now: float) -> None:
+        """Go on from the other port. Waits for connection IDs of the server, so that it can use another one, and gives
+        it some (RFC 9000 §9.5)."""
+        self._awaits = self._awaits or now + 2 * self._patience
+        if not self.ids and now < self._awaits:
+            return
+        for number in range(1, min(self.theirs["active_connection_id_limit"], 4)):
+            self.spaces[ONE_RTT].queue.append(words.new_connection_id(number, 0, self._rng(_ID), self._rng(16)))
+        self.flush(now)
+        self.dcid, self.moved, self._awaits = self.ids[0] if self.ids else self.dcid, True, None
+        self.emit([Packet(ONE_RTT, words.ping())])
 
     def _open_control(self, now: float) -> bool:
         """Open the control stream. `control`: the flight's bytes for it. Returns whether the flight begins with it."""
@@ -732,7 +744,7 @@ class Peer:
                 return True
         self._awaits = None
         if "needs" in self.flight and not self._value(self.flight["needs"]):
-            self.applies, self._pending = False, []
+            self.applies, self._pending, self.moved = False, [], False
             return False
         self.fired = now
         self.flush(now, hold=state in ("initial", "handshake"))
