@@ -458,7 +458,7 @@ class Peer:
         elif self.fired is None:
             self.challenges.append(data)
         else:
-            self.emit([Packet(ONE_RTT, words.path_response(data), {"elsewhere": False})])
+            self.emit([Packet(ONE_RTT, words.path_response(data) + words.padding(1150), {"elsewhere": False})])
 
     def _acked(self, space: Space, acked: list[tuple[int, int]]) -> None:
         for number in [each for each in space.unacked if any(low <= each <= high for low, high in acked)]:
