@@ -463,9 +463,9 @@ def describe(decoded: DecodedCapture, *, details: bool) -> dict[str, Any]:
 def _joined(decoded: DecodedCapture) -> Iterator[str]:
     """A sentence about records that contain several datagrams."""
     datagrams, selected, divided = decoded.datagrams, decoded.selected, decoded.decoder.divided
-    above = np.flatnonzero(datagrams.ip_length[selected] > MTU)
-    records = datagrams.record[selected[np.union1d(above, np.array(divided, dtype=np.int64))]]
-    if len(records):
+    joined = sorted({*np.flatnonzero(datagrams.ip_length[selected] > MTU).tolist(), *divided})
+    if joined:
+        records = datagrams.record[selected[joined]]
         named = ", ".join(map(str, records[:5].tolist()))
         more = f" and {len(records) - 5} more" if len(records) > 5 else ""
         otherwise = "" if divided else ", or the link has a larger MTU"
