@@ -68,7 +68,8 @@ from testcases.checks import COMMON, NOTES, OPEN, is_clean
 # 4. Otherwise nobody is at fault: the job has failed, and its findings name no role.
 
 _FILES = "files-differ"
-_CLIENT_ENDS = ("client-exit", "timeout")
+_CLIENT_EXIT = "client-exit"
+_CLIENT_ENDS = (_CLIENT_EXIT, "timeout")
 _OBSERVED = (*_CLIENT_ENDS, "closed-with-error", "client-hello-unanswered", _FILES)
 """Codes of findings about the end of a job. The endpoint that shows it may be a witness."""
 _LEFT_OUT = frozenset(
@@ -162,7 +163,7 @@ class _Fault:
 class _End:
     """An act of an endpoint that ended a connection, or a response, before its time. `code`: of a close with an error;
     None when it reports no error of the peer, or one that the peer did not make. `lost_state`: the act is a stateless
-    reset."""
+    reset. `arrival`: when the peer knew that the connection had failed; infinite when it did not, or when all was well."""
 
     role: str
     time: float
@@ -171,6 +172,7 @@ class _End:
     code: int | None = None
     application: bool = False
     lost_state: bool = False
+    arrival: float = float("inf")
 
 
 def attributed(
@@ -186,7 +188,11 @@ def attributed(
     causes = _provocations(findings, violations, context)
     culprits = {cause.role for cause in causes}
     findings = tuple(
-        _with_file_fault(finding, context, culprits, readable=readable) if finding.code == _FILES else finding
+        _with_file_fault(finding, context, culprits, readable=readable)
+        if finding.code == _FILES
+        else _with_exit_fault(finding, context)
+        if finding.code == _CLIENT_EXIT and readable and not culprits
+        else finding
         for finding in findings
     )
     ended = any(end.code is not None for connection in context.facts.connections for end in _ends(connection, context))
@@ -278,15 +284,20 @@ def _causes_of(end: _End) -> tuple[str, ...]:
 
 def _ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_End]:
     """The closes, and the resets of responses that were not complete. After the time-out of the client, we stop the
-    server: what it ends then was not ended by itself."""
+    server: what it ends then was not ended by itself. What an endpoint does after its peer's end had arrived is a
+    reaction."""
     until = _death(context) if context.evidence.client.timed_out else float("inf")
-    yield from (end for end in _all_ends(connection, context) if end.role == "client" or end.time < until)
+    ends = [end for end in _all_ends(connection, context) if end.role == "client" or end.time < until]
+    known = {role: min((end.arrival for end in ends if end.role != role), default=float("inf")) for role in _PEER}
+    yield from (end for end in ends if end.time <= known[end.role])
 
 
 def _all_ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_End]:
+    lacking = {stream.stream_id for stream in connection.request_streams if not _is_whole(stream)}
     for close in connection.closes:
         if close.time is None:
             continue
+        failed = bool(lacking) or not is_clean(connection, close)
         clean = is_clean(connection, close) or (not close.application and close.code in _NO_FAULT_OF_THE_PEER)
         clean = clean or _is_unfounded(connection, close, context)
         clean = clean or (close.application and close.code == _H3_INTERNAL)
@@ -297,11 +308,13 @@ def _all_ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_E
             place=close.place,
             code=None if clean else close.code,
             application=close.application,
+            arrival=_known(close.arrival if failed else None),
         )
-    lacking = {stream.stream_id for stream in connection.request_streams if not _is_whole(stream)}
     for role, ending in connection.endings.items():
         if (reset := ending.lost_state) is not None and reset.time is not None:
-            yield _End(role=role, time=reset.time, act="sent a stateless reset", place=reset, lost_state=True)
+            arrival = _known(ending.reset_arrival)
+            act = "sent a stateless reset"
+            yield _End(role=role, time=reset.time, act=act, place=reset, lost_state=True, arrival=arrival)
         for frames, act in ((ending.resets, "reset the stream"), (ending.stops, "asked the peer to stop the stream")):
             for stream, place in frames.items():
                 if stream in lacking and place is not None and place.time is not None:
@@ -374,6 +387,10 @@ def _certificate_fault(
     return "other certificates" if given else ""
 
 
+def _known(time: float | None) -> float:
+    return float("inf") if time is None else time
+
+
 def _first_end(connection: ConnectionFacts, context: CaseEvidence) -> _End | None:
     return min(_ends(connection, context), key=lambda end: end.time, default=None)
 
@@ -389,8 +406,26 @@ def _own_end(finding: Finding, context: CaseEvidence, culprits: set[str], *, rea
     if finding.code not in _CLIENT_ENDS or culprits or not readable:
         return ""
     if not context.facts.connections or all(file.equal for file in context.evidence.files):
-        return "" if any(end.code is not None or end.lost_state for end in ends) else finding.role
+        accused = finding.code == _CLIENT_EXIT and any(end.code is not None for end in ends)
+        return "" if accused else finding.role
     return _unfinished(context).role
+
+
+def _with_exit_fault(finding: Finding, context: CaseEvidence) -> Finding:
+    """A finding about the exit code of a client, with the server as the role at fault when all files had arrived and
+    the server then ended the connection with an error, lost its state, or fell silent."""
+    via = context.evidence.via
+    if (via is not None and via.splits_quic) or not all(file.equal for file in context.evidence.files):
+        return finding
+    for connection in context.facts.connections:
+        end = _first_end(connection, context)
+        fault = _Fault() if end is not None else _silent(connection, _client_end(connection, context), context)
+        if end is not None and end.code is None and end.arrival <= _death(context):
+            fault = _Fault(role=end.role, why=f"all files had arrived when the {end.role} {end.act}", places=(end.place,))
+        if fault.role == "server":
+            described = replace(finding, role=fault.role, actual=f"{finding.actual}; {fault.why}")
+            return proven(described, *fault.places)
+    return finding
 
 
 # Files
@@ -599,7 +634,7 @@ def _idle_timeout(connection: ConnectionFacts) -> float:
 
 
 def _time(place: PacketPlace | None) -> float:
-    return float("inf") if place is None or place.time is None else place.time
+    return _known(None if place is None else place.time)
 
 
 # The verdict on a job.

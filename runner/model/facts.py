@@ -96,6 +96,8 @@ class Close:
     reason: str
     time: float | None
     place: PacketPlace | None = None
+    arrival: float | None = None
+    """When it arrived at the peer; None: it did not, or no capture was made there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +133,8 @@ class Ending:
     lost_state: PacketPlace | None = None
     """The endpoint's first stateless reset: it has lost the state of the connection (RFC 9000 §10.3). None, too, when
     the peer had been silent for the idle timeout, after which the endpoint may discard the state (§10.1)."""
+    reset_arrival: float | None = None
+    """When the first stateless reset arrived at the peer; None: it did not, or no capture was made there."""
     resets: Mapping[int, PacketPlace | None] = field(default_factory=dict)
     """Stream ID → the first RESET_STREAM of the endpoint."""
     stops: Mapping[int, PacketPlace | None] = field(default_factory=dict)

@@ -192,6 +192,7 @@ def closes(scope: Scope) -> tuple[Close, ...]:
     left out when the application's own close was seen, too.
     """
     first_seen: dict[tuple[str, bool, int, str], tuple[int, PacketPlace | None]] = {}
+    arrivals: dict[tuple[str, bool, int, str], int] = {}
     for sender, role in ROLES.items():
         for vantage in scope.recording.vantages:
             frames = vantage.frames
@@ -200,6 +201,8 @@ def closes(scope: Scope) -> tuple[Close, ...]:
                 reason = (frames.cell("payload", int(row)) or b"").decode(errors="replace")
                 key = (role, application, int(frames["value"][row]), reason)
                 time_ns = int(frames["time_ns"][row])
+                if vantage is scope.recording.far(sender):
+                    arrivals[key] = min(time_ns, arrivals.get(key, time_ns))
                 if key not in first_seen or time_ns < first_seen[key][0]:
                     first_seen[key] = time_ns, scope.place(vantage, int(frames["packet"][row]))
     for role, application, _, _ in tuple(first_seen):
@@ -207,16 +210,15 @@ def closes(scope: Scope) -> tuple[Close, ...]:
             first_seen.pop((role, False, _APPLICATION_ERROR, ""), None)
     return tuple(
         Close(
-            sender=role,
-            application=application,
-            code=code,
-            reason=reason,
+            sender=key[0],
+            application=key[1],
+            code=key[2],
+            reason=key[3],
             time=scope.recording.seconds(time_ns),
             place=place,
+            arrival=scope.recording.seconds(arrivals.get(key)),
         )
-        for (role, application, code, reason), (time_ns, place) in sorted(
-            first_seen.items(), key=lambda item: item[1][0]
-        )
+        for key, (time_ns, place) in sorted(first_seen.items(), key=lambda item: item[1][0])
     )
 
 

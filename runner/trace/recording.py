@@ -411,12 +411,13 @@ class Scope:
         """The number of packets of a type that `sender` sent."""
         return len(self.packets(self.best(sender), sender, packet_type))
 
-    def first_at_client(self, sender: int, packet_type: str) -> float | None:
-        """The time when the first packet of a type passed the client's vantage point; None when it was not seen."""
-        if self.recording.client is None:
+    def first_at(self, end: int, sender: int, packet_type: str) -> float | None:
+        """The time when the first packet of a type passed the vantage point at `end`; None when it was not seen."""
+        vantage = self.recording.near(end)
+        if vantage is None:
             return None
-        rows = self.packets(self.recording.client, sender, packet_type)
-        return self.recording.seconds(int(self.recording.client.packet_time[rows].min())) if len(rows) else None
+        rows = self.packets(vantage, sender, packet_type)
+        return self.recording.seconds(int(vantage.packet_time[rows].min())) if len(rows) else None
 
     def place(self, vantage: Vantage, packet: int) -> PacketPlace | None:
         """The place of a packet, by its row."""

@@ -388,13 +388,76 @@ def _loses_state_timeout(story: Story) -> None:
     story.ends(exit_code=None, timed_out=True)
 
 
-@_story("server loses its state when all files have arrived", TRANSFER, "transfer", SIZES, NOBODY)
-def _loses_state_late(story: Story) -> None:
+def _before_close(story: Story) -> None:
+    """All files have arrived, the client has not closed, and it lives some seconds longer."""
     closes = story.mutation(CLIENT).frames(F.CLOSE, F.CLOSE_APPLICATION)
     for role in ROLES:
         story.stop(role, closes[0][0].sent_ns - 1)
+    story.ends(missing=False)
+    story.recording.evidence["client"]["ended"] += 5
+
+
+def _loses_state_late(story: Story) -> None:
+    _before_close(story)
+    story.loses_state(SERVER)
+
+
+_story("server loses its state when all files have arrived", TRANSFER, "transfer", SIZES, SERVER)(_loses_state_late)
+
+
+@_story("server loses its state when the client has exited", TRANSFER, "transfer", SIZES, CLIENT)
+def _loses_state_after(story: Story) -> None:
+    _loses_state_late(story)
+    story.recording.evidence["client"]["ended"] -= 5
+
+
+@_story("server loses its state when all files have arrived, client does not end", TRANSFER, "transfer", SIZES, CLIENT)
+def _loses_state_late_timeout(story: Story) -> None:
+    _loses_state_late(story)
+    story.ends(exit_code=None, timed_out=True, missing=False)
+
+
+@_story("a stateless reset is lost when all files have arrived", TRANSFER, "transfer", SIZES, CLIENT)
+def _loses_state_unheard(story: Story) -> None:
+    _loses_state_late(story)
+    story.recording.lose(story.recording.datagrams[-1])
+
+
+@_story("server loses its state when the client has closed", TRANSFER, "transfer", SIZES, CLIENT)
+def _loses_state_closed(story: Story) -> None:
     story.loses_state(SERVER)
     story.ends(missing=False)
+
+
+@_story("server dies when all files have arrived", TRANSFER, "transfer", SIZES, SERVER)
+def _dies_late(story: Story) -> None:
+    _before_close(story)
+    story.waits(1)
+    story.waits(2)
+
+
+@_story("server has an internal error when all files have arrived", TRANSFER, "transfer", SIZES, SERVER)
+def _fails_late(story: Story) -> None:
+    _before_close(story)
+    story.closes(SERVER, 2**62, 1)
+
+
+@_story("client answers a stateless reset by an error", TRANSFER, "transfer", SIZES, SERVER)
+def _answers_reset(story: Story) -> None:
+    """quic-go does so: it closes with INTERNAL_ERROR."""
+    _away(story, 0.1)
+    reset = story.recording.datagrams[-1]
+    datagram, packet = story.mutation(CLIENT).packets(Kind.ONE_RTT)[-1]
+    close = copied(packet, frame(F.CLOSE, code=1, frame=0), number=packet.number + 1)
+    story.recording.insert(datagram, [close], after_s=(reset.seen[CLIENT].time_ns - datagram.sent_ns) / 1e9 + 0.001)
+
+
+@_story("client closes with an error before a stateless reset arrives", TRANSFER, "transfer", SIZES, CLIENT)
+def _closes_before_reset(story: Story) -> None:
+    last = story.middle(SERVER)[0]
+    story.closes(CLIENT, last.sent_ns, 1)
+    story.loses_state(SERVER)
+    story.ends()
 
 
 @_story("client loses its state", TRANSFER, "transfer", SIZES, CLIENT)
@@ -520,6 +583,18 @@ def test_the_endpoint_at_fault_is_named_and_no_other(name: str, catalog: Catalog
     assert result.outcome is Outcome.FAILED, told
     assert {finding.role for finding in result.findings} - {""} == {culprit} - {""}, told
     assert result.findings[0].role == culprit, told
+
+
+def test_a_server_that_was_started_again_is_named(
+    catalog: Catalog, recorded: Callable[[str], Artifacts]
+) -> None:
+    """nginx was killed after its first flight. With the same quic_host_key, the next nginx answers the request by a
+    stateless reset, and quic-go closes the connection with INTERNAL_ERROR."""
+    case = catalog.cases["longrtt"]
+    result = analyse(JOB, recorded("nginx_quic-go/restart"), case, case.record())
+    codes = ["files-differ", "client-exit", "closed-with-error"]
+    assert [(each.code, each.role) for each in result.findings] == list(zip(codes, (SERVER, "", ""), strict=True))
+    assert "the server sent a stateless reset" in result.findings[0].actual
 
 
 def test_a_stateless_reset_after_a_close_breaks_no_rule(catalog: Catalog, tmp_path: Path) -> None:
