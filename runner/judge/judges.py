@@ -124,6 +124,7 @@ _ANSWERED: dict[int, tuple[str, ...]] = {
 _WRONG_CERTIFICATE = "certificate-wrong"
 _DECRYPT_ERROR, _EXPIRED = 0x100 + 51, 0x100 + 45
 _ABOUT_CERTIFICATES = frozenset((*range(0x100 + 42, 0x100 + 47), 0x100 + 48))
+_REFUSALS = _ABOUT_CERTIFICATES | {0x100 + 40}  # s2n-quic sends handshake_failure
 _NO_FAULT_OF_THE_PEER = frozenset((_INTERNAL, _REFUSED, 0x100 + 80, 0x100 + 90))  # internal_error, user_canceled
 _HTTP3 = ("rfc9114-", "rfc9204-")
 # Rules whose violation a peer can't notice, or only ignores. They explain a close only when its code fits.
@@ -278,7 +279,7 @@ def _causes_of(end: _End) -> tuple[str, ...]:
         return ()
     if end.application:
         return _HTTP3
-    certificates = (_WRONG_CERTIFICATE,) if end.code in _ABOUT_CERTIFICATES else ()
+    certificates = (_WRONG_CERTIFICATE,) if end.code in _REFUSALS else ()
     return (*_ANSWERED.get(end.code, ()), *certificates)
 
 
@@ -335,7 +336,7 @@ def _wrong_certificates(context: CaseEvidence) -> Iterator[Finding]:
     """The server's certificates that made a client end its handshake by a TLS alert or in silence."""
     for connection in context.facts.connections:
         codes = {close.code for close in connection.closes if close.sender == "client"}
-        if not connection.handshake_completed and (not codes or not codes.isdisjoint(_ABOUT_CERTIFICATES)):
+        if not connection.handshake_completed and (not codes or not codes.isdisjoint(_REFUSALS)):
             yield from _wrong_certificate(connection, context, expired=_EXPIRED in codes)
 
 

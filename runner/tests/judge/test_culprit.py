@@ -753,3 +753,20 @@ def test_a_wrong_certificate_that_the_client_accepts_is_a_note(
     told = [(note.actual, note.role, len(note.packets)) for note in result.notes if note.code == "certificate-wrong"]
     assert told == ([] if actual is None else [(actual, SERVER, 1)])
     assert (result.outcome, result.findings) == (Outcome.SUCCEEDED, ())
+
+
+_OWN = "a certificate that is signed by its own key, not by the CA"
+
+
+def test_a_real_server_with_a_certificate_of_its_own(catalog: Catalog, recorded: Callable[[str], Artifacts]) -> None:
+    """nginx shows another certificate than that of /certs. ngtcp2 accepts it, s2n-quic closes with handshake_failure."""
+    case = catalog.cases["handshake"]
+    accepted, refused = (
+        analyse(JOB, recorded(f"nginx_{client}/own-certificate"), case, case.record())
+        for client in ("ngtcp2", "s2n-quic")
+    )
+    assert (accepted.outcome, accepted.findings) == (Outcome.SUCCEEDED, ())
+    assert [(note.code, note.role, note.actual) for note in accepted.notes] == [("certificate-wrong", SERVER, _OWN)]
+    first = refused.findings[0]
+    assert (refused.outcome, first.code, first.actual) == (Outcome.FAILED, "certificate-wrong", _OWN)
+    assert {finding.role for finding in refused.findings} - {""} == {SERVER}
