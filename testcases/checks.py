@@ -312,7 +312,8 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
         if connection.handshake_completed or connection.landmarks.server_hello is not None:
             continue
         read = any(close.sender == "server" and close.code in _CRYPTO_ERRORS for close in connection.closes)
-        if hello is None or hello.arrived is False or read:
+        retried = connection.retries and not connection.retry_token_echoed  # Retry is an answer
+        if hello is None or hello.arrived is False or read or retried:
             continue
         order = ", which arrived in another order" if hello.out_of_order else ""
         carried = format_count(hello.datagrams, "datagram")

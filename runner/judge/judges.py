@@ -422,7 +422,9 @@ def _with_exit_fault(finding: Finding, context: CaseEvidence) -> Finding:
         end = _first_end(connection, context)
         fault = _Fault() if end is not None else _silent(connection, _client_end(connection, context), context)
         if end is not None and end.code is None and end.arrival <= _death(context):
-            fault = _Fault(role=end.role, why=f"all files had arrived when the {end.role} {end.act}", places=(end.place,))
+            fault = _Fault(
+                role=end.role, why=f"all files had arrived when the {end.role} {end.act}", places=(end.place,)
+            )
         if fault.role == "server":
             described = replace(finding, role=fault.role, actual=f"{finding.actual}; {fault.why}")
             return proven(described, *fault.places)

@@ -202,6 +202,18 @@ def _invalid_token(story: Story) -> None:
     _witness("rfc9000-17.2.5.3-token-not-echoed", CLIENT, 0x0B, kind=Kind.INITIAL)(story)
 
 
+@_story("client repeats its first Initial after each Retry", "quic-go_quinn/retry", "retry", (1024,), CLIENT)
+def _retry_ignored(story: Story) -> None:
+    hello, retry = story.recording.datagrams[:2]
+    story.stop(CLIENT, hello.sent_ns)
+    story.stop(SERVER, retry.sent_ns)
+    for seconds in (1, 3, 7):
+        again = copied(hello.packets[0], *hello.packets[0].frames, number=hello.packets[0].number + seconds)
+        story.recording.insert(hello, [again], after_s=seconds)
+        story.recording.insert(retry, list(retry.packets), after_s=seconds)
+    story.ends(exit_code=None, timed_out=True)
+
+
 @_story("small Initial that is not answered", HANDSHAKE, "handshake", (), CLIENT)
 def _small_initial(story: Story) -> None:
     story.breaks("rfc9000-14.1-client-initial-small", CLIENT)
@@ -585,9 +597,7 @@ def test_the_endpoint_at_fault_is_named_and_no_other(name: str, catalog: Catalog
     assert result.findings[0].role == culprit, told
 
 
-def test_a_server_that_was_started_again_is_named(
-    catalog: Catalog, recorded: Callable[[str], Artifacts]
-) -> None:
+def test_a_server_that_was_started_again_is_named(catalog: Catalog, recorded: Callable[[str], Artifacts]) -> None:
     """nginx was killed after its first flight. With the same quic_host_key, the next nginx answers the request by a
     stateless reset, and quic-go closes the connection with INTERNAL_ERROR."""
     case = catalog.cases["longrtt"]
