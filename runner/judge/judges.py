@@ -164,7 +164,7 @@ class _Fault:
 class _End:
     """An act of an endpoint that ended a connection, or a response, before its time. `code`: of a close with an error;
     None when it reports no error of the peer, or one that the peer did not make. `lost_state`: the act is a stateless
-    reset. `arrival`: when the peer knew that the connection had failed; infinite when it did not, or when all was well."""
+    reset. `arrival`: when the peer knew that the connection had failed; infinite: it did not, or all was well."""
 
     role: str
     time: float

@@ -769,7 +769,7 @@ _OWN = "a certificate that is signed by its own key, not by the CA"
 
 
 def test_a_real_server_with_a_certificate_of_its_own(catalog: Catalog, recorded: Callable[[str], Artifacts]) -> None:
-    """nginx shows another certificate than that of /certs. ngtcp2 accepts it, s2n-quic closes with handshake_failure."""
+    """nginx shows a certificate of its own: ngtcp2 accepts it, s2n-quic closes with handshake_failure."""
     case = catalog.cases["handshake"]
     accepted, refused = (
         analyse(JOB, recorded(f"nginx_{client}/own-certificate"), case, case.record())
