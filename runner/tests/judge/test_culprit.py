@@ -601,7 +601,7 @@ def test_a_server_that_was_started_again_is_named(catalog: Catalog, recorded: Ca
     """nginx was killed after its first flight. With the same quic_host_key, the next nginx answers the request by a
     stateless reset, and quic-go closes the connection with INTERNAL_ERROR."""
     case = catalog.cases["longrtt"]
-    result = analyse(JOB, recorded("nginx_quic-go/restart"), case, case.record())
+    result = analyse(JOB, recorded("restarted/nginx_quic-go/longrtt"), case, case.record())
     codes = ["files-differ", "client-exit", "closed-with-error"]
     assert [(each.code, each.role) for each in result.findings] == list(zip(codes, (SERVER, "", ""), strict=True))
     assert "the server sent a stateless reset" in result.findings[0].actual
