@@ -52,6 +52,13 @@ _HELD = 1.25, 2  # ratio, and packets, by which the bytes in flight may exceed t
 _REST_SHARE = 8  # a rest is a gap of more than 1/8 window between packets
 
 
+def _most_frequent(values: Ints) -> tuple[int, int]:
+    """The most frequent value (of several, the smallest), and how often it occurs. `values` may be large numbers."""
+    distinct, counts = np.unique(values, return_counts=True)
+    place = int(counts.argmax())
+    return int(distinct[place]), int(counts[place])
+
+
 @dataclass(frozen=True)
 class Supply:
     """The datagrams with response data of one connection, in the order of sending."""
@@ -117,8 +124,7 @@ class Supply:
         sizes, count = np.unique(self.size, return_counts=True)
         for size in sizes[count >= _USUAL * len(self.size)]:
             mine = self.size == size
-            length = np.bincount(self._stream_bytes[mine])
-            if length.sum() - length.max() >= _LEAST_VARIED:
+            if mine.sum() - _most_frequent(self._stream_bytes[mine])[1] >= _LEAST_VARIED:
                 filled |= mine
         return filled
 
@@ -143,15 +149,14 @@ class Supply:
         left = np.diff(np.cumsum(self.size)[ends], prepend=0)
         heads = np.append(0, ends[:-1] + 1)
         largest = np.maximum.reduceat(self.size, heads)[: len(ends)]
-        usual = np.bincount(written).argmax()
+        usual, _ = _most_frequent(written)
         mine = written == usual
         if mine.sum() < max(_LEAST_TIMES, _USUAL * len(ends)):
             return write_ends
         # The last datagram could have been larger if an earlier datagram of the write was larger. The same holds if
         # datagrams that also have an ACK frame are larger and have as many stream bytes.
         could = float(np.mean(self.size[ends][mine] < largest[mine])) > _REGULAR
-        sizes = np.bincount(left[mine])
-        if could or sizes.sum() - sizes.max() >= _LEAST_VARIED:
+        if could or mine.sum() - _most_frequent(left[mine])[1] >= _LEAST_VARIED:
             write_ends[ends[mine]] = True
         return write_ends
 
@@ -307,10 +312,10 @@ class Supply:
     def _regular(self, rests: Bools) -> bool:
         if rests.sum() < max(_LEAST_TIMES, _OFTEN * len(rests)):
             return False
-        steps = np.bincount(np.diff(np.cumsum(self.size)[rests]))
+        steps = np.diff(np.cumsum(self.size)[rests])
         # A write must be larger than a datagram, because datagrams of equal size may be the largest of the stack.
-        usual = int(steps.argmax())
-        return usual > int(self.size.max()) and float(steps[usual]) >= _REGULAR * float(steps.sum())
+        usual, times = _most_frequent(steps)
+        return usual > int(self.size.max()) and times >= _REGULAR * len(steps)
 
     @cached_property
     def _acks(self) -> Floats:

@@ -678,7 +678,9 @@ _NAMES = ("congestion_window", "cwnd")
 _TELLS = re.compile(rb'"(?:congestion_window|cwnd)"\s*:\s*"?(\d+)')
 _MOST_WINDOW = 2**40  # bytes
 _LONGEST_LINE = 1 << 20  # most bytes of a line; an event with a window has about a hundred
-_LARGEST_DOCUMENT = 64 << 20  # most bytes of a JSON document, which is read at once; a sequence is read line by line
+# Most bytes of a JSON document, which is read at once: in memory it is up to 25 times as long, and the judge has 1 GiB.
+# A sequence is read line by line.
+_LARGEST_DOCUMENT = 24 << 20
 _SENT = "packet_sent"
 _LATEST_MS = 4e12  # ms since 1970, the year 2096; in ns it fits into 64 bits
 

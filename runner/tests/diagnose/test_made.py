@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from runner.decode.columns import CLIENT
-from runner.diagnose.limits import longest
+from runner.diagnose.limits import Supply, longest
 from runner.diagnose.path import LinkEvents, link_events
 from runner.model.link import LinkChange, LinkImpairments
 from runner.model.result import DirectionTruth, Limit, LinkTruth
@@ -157,6 +157,13 @@ def test_writes_are_seen_whatever_their_size(cause: Cause) -> None:
     explanation = Made(cause).explained()
     assert {diagnosis.code for diagnosis in explanation.diagnoses} == {"application-idle"}
     assert explanation.limits[Limit.APPLICATION] > 0.6
+
+
+def test_long_writes_take_no_memory_of_their_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """41 MB of a transfer over 250 Mbit/s lay between two rests."""
+    bytes_ = vars(Supply)["_stream_bytes"].func
+    monkeypatch.setattr(Supply, "_stream_bytes", property(lambda supply: bytes_(supply) << 32))
+    assert Made(Cause(cap=60_000, size=400_000)).explained().limits
 
 
 def test_datagrams_that_the_stack_takes_for_full_are_no_writes() -> None:
