@@ -36,40 +36,46 @@ def _sky(
     return LinkRecord.declared(name, forward=direction(forward), return_=direction(return_), source=source, note=note)
 
 
-# Starlink reassigns its satellites every 15 s. Then the delay makes a step, the data rate changes, packets get lost.
+# Starlink reassigns its satellites every 15 s. Then the delay has a peak, the data rate changes, packets get lost.
 _GRID, _TURNS, _STEP = 15.0, 10, 0.2  # s between reassignments, number of them, s between changes
-_JITTER = 0.0145  # s one way: successive RTTs then differ by 6.7 ms on average
+_JITTER = (0.0055, 0.0205)  # s forward and return: successive RTTs then differ by 6.7 ms on average
 _GONE = 0.04  # s of a handover in which no packet arrives; until the next step, 10 % are lost: 5.6 % of that second
+# The delays of the turns are nearly equal. After a handover, packets wait longer by the peak, until _PEAK_END.
+_DELAYS = (0.0080, 0.0070, 0.0080, 0.0085, 0.0075, 0.0090, 0.0085, 0.0070, 0.0090, 0.0080)  # s
+_PEAKS = (0.028, 0.039, 0.024, 0.051, 0.031, 0.059, 0.025, 0.044, 0.027, 0.034)  # s, forward
+_PEAK_END = 0.1  # s
 _LEAP = 23.6 / 73  # the largest step of the data rate from second to second, of the largest rate
 
 
-def _starlink(delays: list[float], rates: tuple[int, int], loss: float, seed: int) -> list[LinkChange]:
-    """One direction: the delay without jitter of each turn, the range of data rates, the loss between handovers."""
+def _starlink(
+    rates: tuple[int, int], *, jitter: float, peaks: tuple[float, ...], loss: float, seed: int
+) -> list[LinkChange]:
+    """One direction: the range of data rates, the jitter, the peak of each turn, the loss between handovers."""
     random = Random(seed)
     changes, rate, leap = [], sum(rates) / 2, _LEAP * rates[1]
-    for turn, delay in enumerate(delays):
+    for turn, (delay, peak) in enumerate(zip(_DELAYS, peaks, strict=True)):
         begin, rate = turn * _GRID, random.uniform(max(rates[0], rate - leap), min(rates[1], rate + leap))
         for number in range(round(_GRID / _STEP)):
             time = round(number * _STEP, 3)
             if number and number % round(1 / _STEP) == 0:  # each second a step, with the median that LeoCC reports
                 rate = min(max(rate + random.gauss(0.0, 0.042) * rates[1], rates[0]), rates[1])
-            now = LinkChange(round(begin + time, 3), round(delay + random.uniform(0.0, _JITTER), 5), round(rate), loss)
+            now = LinkChange(round(begin + time, 3), round(delay + random.uniform(0.0, jitter), 5), round(rate), loss)
             if number:
                 changes.append(now)
             else:
-                over = now._replace(handover=True)
-                changes += [over._replace(loss=1.0), over._replace(time=begin + _GONE, loss=0.1)]
+                over = now._replace(loss=0.1, handover=True)
+                late = over._replace(time=begin + _GONE, delay=round(delay + peak, 5))
+                changes += [over._replace(loss=1.0), late, over._replace(time=begin + _PEAK_END)]
     return changes
 
 
-_STARLINK_DELAYS = [0.015, 0.012, 0.021, 0.008, 0.033, 0.053, 0.031, 0.011, 0.024, 0.016]
 STARLINK_MODEL = _sky(
     "starlink-model",
-    forward=_starlink(_STARLINK_DELAYS, (30_000_000, 73_000_000), 0.0001, 1),
-    return_=_starlink(_STARLINK_DELAYS, (8_000_000, 15_000_000), 0.002, 2),
+    forward=_starlink((30_000_000, 73_000_000), jitter=_JITTER[0], peaks=_PEAKS, loss=0.0001, seed=1),
+    return_=_starlink((8_000_000, 15_000_000), jitter=_JITTER[1], peaks=(0.0,) * _TURNS, loss=0.002, seed=2),
     period=_GRID * _TURNS,
-    source="Huston 2024 (period, jitter, worst step), LeoCC (data rates, their steps, losses); the handovers are ours",
-    note="every 15 s new delay and rate; a handover loses all packets for 40 ms, then 10 % for 160 ms",
+    source="Huston 2024 (period, jitter), LeoCC (delays, peaks, data rates, losses); the losses of handovers are ours",
+    note="every 15 s a new rate and a peak of the delay; a handover loses all packets for 40 ms, then 10 % for 160 ms",
 )
 
 
