@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from runner.model.link import LinkChange
+from runner.model.link import Direction, LinkChange, Queue
 from runner.plan.link_traces import read_leocc
 from runner.site.charts import Axis, curves, standalone
 from testcases.skies import STARLINK_MODEL
@@ -82,7 +82,8 @@ def main() -> None:
     parser.add_argument("--first", type=float, required=True)
     options = parser.parse_args()
     trace = read_leocc(options.down, options.down, options.delays)
-    changes = trace.changes("forward", STARLINK_MODEL.satellite.forward)
+    plain = Direction(data_rate=1, delay=0.0, queue=Queue(bdp=1.0))  # the recording has both
+    changes = trace.changes("forward", plain)
     slices = np.arange(0, trace.length - _SLICE, _SLICE)
     seconds = course(changes, "data_rate", np.arange(int(trace.length) * 1000) / 1000).reshape(-1, 1000).mean(axis=1)
     recorded = quantities(course(changes, "delay", slices), seconds, options.first)
