@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--first", type=float, required=True)
     options = parser.parse_args()
     trace = read_leocc(options.down, options.down, options.delays)
-    plain = Direction(data_rate=1, delay=0.0, queue=Queue(bdp=1.0))  # the recording has both
+    plain = Direction(data_rate=1_000_000, delay=0.0, queue=Queue(bdp=1.0))  # the recording has both
     changes = trace.changes("forward", plain)
     slices = np.arange(0, trace.length - _SLICE, _SLICE)
     seconds = course(changes, "data_rate", np.arange(int(trace.length) * 1000) / 1000).reshape(-1, 1000).mean(axis=1)
