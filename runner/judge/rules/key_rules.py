@@ -86,6 +86,9 @@ def discarded(side: Side) -> Iterator[Broken]:
             late = initials[datagram[initials] > datagram[first[0]]]
     elif len(arrived := side.of_type(HANDSHAKE, got=True)[:1]):
         late = initials[side.time(initials) > side.at(int(arrived[0])) + _PROCESSED_NS]
+        # A server that lost its state begins again with another ID, and can't read that packet.
+        for target in side.ids("dcid", arrived):
+            late = side.with_id("scid", target, late)
     whose = "its own" if side.is_client else "a"
     yield from counted(
         f"rfc9001-4.9.1-{side.role}-initial-late", late, "Initial packet", f" after {whose} Handshake packet"
