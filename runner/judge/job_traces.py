@@ -304,8 +304,10 @@ def _without_a_truth(recording: Recording, vantage: Vantage, end: int, evidence:
         return f"the capture at the {vantage.role} has {whose}, which arrived once"
     for row in (row.client if end == CLIENT else row.server for row in recording.connections):
         if row is not None and not row["client_hello_count"]:
-            read = vantage.packets["decrypted"][vantage.trace.packets["connection"].to_numpy() == row["connection"]]
-            if read.any():
+            mine = vantage.trace.packets["connection"].to_numpy() == row["connection"]
+            # A probe of an unknown version, by a scanner or our own, gets Version Negotiation and has no ClientHello.
+            mine &= ~vantage.packets.named("type", "version_negotiation")
+            if vantage.packets["decrypted"][mine].any():
                 return f"the capture at the {vantage.role} begins after the client's first packets"
     if end == SERVER or recording.server is None:
         return ""

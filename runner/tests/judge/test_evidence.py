@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import socket
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -293,6 +295,29 @@ def test_without_the_links_truth_the_captures_are_compared_with_each_other_and_w
     told = unrecorded(traces[0], traces[1], (None, None), catalog.cases["transfer"].record(), evidence)
     assert lack in told
     assert bool(told) == bool(lack)
+
+
+def test_without_the_links_truth_a_probe_of_another_version_lacks_no_packets(catalog: Catalog, recorded: Copy) -> None:
+    """A scanner sends an unknown version, and the server answers by Version Negotiation (RFC 9000 §6)."""
+    artifacts = recorded("quinn_quinn/transfer")
+    for path in (artifacts.client_capture, artifacts.server_capture):
+        records = read(path)
+        hello = next(record for record in records if record.from_client() and record.frame[23] == socket.IPPROTO_UDP)
+        ip, rest = hello.frame[26:34], hello.frame[42:]
+        other, ids = b"\x13\x37", b"\x08" + b"scanner1" + b"\x08" + b"scanner2"
+        asked = hello.frame[:34] + other + hello.frame[36:40] + bytes(2) + b"\xc0\x1a\x2a\x3a\x4a" + ids
+        asked += bytes(len(hello.frame) - len(asked))
+        answer = b"\x80" + bytes(4) + b"\x08scanner2\x08scanner1" + b"\0\0\0\1" * ((len(rest) - 23) // 4)
+        length = struct.pack("!HH", 8 + len(answer), 0)
+        head = hello.frame[:16] + struct.pack("!H", 28 + len(answer)) + hello.frame[18:26] + ip[4:] + ip[:4]
+        answered = head + hello.frame[36:38] + other + length + answer
+        probe = [replace(hello, frame=frame, time_ns=records[0].time_ns) for frame in (asked, answered)]
+        write_pcap(path, [*probe, *records])
+    evidence = load_evidence(artifacts)
+    assert evidence is not None
+    traces = [decode_capture(path, artifacts.key_logs) for path in (artifacts.client_capture, artifacts.server_capture)]
+    assert "version_negotiation" in traces[0].packets["type"].to_pylist()
+    assert unrecorded(traces[0], traces[1], (None, None), catalog.cases["transfer"].record(), evidence) == ""
 
 
 @pytest.mark.parametrize("side", ["left.pcap", "right.pcap"])
