@@ -9,7 +9,6 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,7 @@ from aioquic.buffer import Buffer, BufferReadError
 from aioquic.quic.crypto import CryptoError
 from aioquic.quic.packet import QuicPacketType, pull_quic_header
 from connection import OPAQUE_PARAMETERS, PARAMETERS, Assembly, Identity, Space, update_keys
+from edited_tls import edited
 from sealing import acknowledge, seal
 from vocabulary import EARLY, HANDSHAKE, INITIAL, ONE_RTT, Packet, Raw, Series, Wait
 
@@ -65,36 +65,6 @@ _ALTERING = (
 _NEED_NO_ACK = (0x00, 0x02, 0x03, 0x1C, 0x1D)
 
 _GROUPS = {0x1D, 0x17, 0x18, 0x19}  # key shares that the TLS engine reads
-_editor: Callable[[bytes], bytes] = bytes
-_transcript = b""  # what was exchanged before the ClientHello that the TLS engine sees
-
-
-class _KeySchedule(tls.KeySchedule):  # type: ignore[misc]
-    """Continues the transcript of a HelloRetryRequest, which the TLS engine of aioquic can't send."""
-
-    def __init__(self, cipher_suite: tls.CipherSuite) -> None:
-        super().__init__(cipher_suite)
-        self.hash.update(_transcript)
-
-    def __deepcopy__(self, _: Any) -> "_KeySchedule":
-        copied = copy.copy(self)
-        copied.hash = self.hash.copy()
-        return copied
-
-
-@contextmanager
-def _push_message(key_schedule: Any, buffer: Buffer) -> Iterator[None]:
-    """Replaces `tls.push_message`: the transcript has each message as it was edited, so later messages are valid."""
-    start = buffer.tell()
-    yield
-    message = _editor(buffer.data_slice(start, buffer.tell()))
-    buffer.seek(start)
-    buffer.push_bytes(message)
-    key_schedule.update_hash(message)
-
-
-tls.push_message = _push_message
-tls.KeySchedule = _KeySchedule
 
 
 class Peer:
@@ -263,18 +233,15 @@ class Peer:
 
     def _advance(self, data: bytes) -> None:
         """Give TLS the next bytes of its stream, and queue what it answers."""
-        global _editor, _transcript  # aioquic calls functions and classes of its module
         assert self._tls is not None
         if self._tls.state == tls.State.SERVER_EXPECT_CLIENT_HELLO and not (data := self._agree_on_group(data)):
             return
         buffers = {epoch: Buffer(capacity=1 << 16) for epoch in tls.Epoch}
-        _editor, _transcript = self._edit, self._retry_transcript
         try:
-            self._tls.handle_message(data, buffers)
+            with edited(self._edit, self._retry_transcript):
+                self._tls.handle_message(data, buffers)
         except (tls.Alert, AssertionError, ValueError) as error:
             self.trouble = f"TLS: {type(error).__name__} {error}"
-        finally:
-            _editor, _transcript = bytes, b""
         for epoch, buffer in buffers.items():
             self.queue_crypto(_EPOCHS[epoch], buffer.data)
         if self._tls.received_extensions:

@@ -292,3 +292,16 @@ if __name__ == "__main__":
                 for _result in meet(_flight.name, _role, Path(_folder), **_options):
                     print(f"{_flight.name}, {_role.value}: {_result.verdict}: {_result.seen}. {_result.why}")
                     print("\n".join(_packets(Path(_folder), _result.sent)))
+
+
+class Polite(QuicConnection):
+    """Answers a CONNECTION_CLOSE with one of its own."""
+
+    def _handle_connection_close_frame(self, _: Any, __: int, buf: Any) -> None:
+        buf.pull_bytes(buf.capacity - buf.tell())
+        self.close(0)
+
+
+def one(results: list[FlightResult]) -> FlightResult:
+    assert len(results) == 1
+    return results[0]
