@@ -15,6 +15,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
+from scipy import stats
 
 from runner.model.link import Direction, LinkChange, Queue
 from runner.plan.link_traces import read_leocc
@@ -24,7 +25,7 @@ from testcases.skies import STARLINK_MODEL
 Samples = NDArray[np.float64]
 SEEDS, HOUR = 100, 3600.0
 _SLICE, _GRID = 0.01, 15.0  # s: of LeoCC's delays, between reassignments
-_PEAK = 0.5  # s around a reassignment in which its peak is looked for
+_PEAK = 0.5  # s around a reassignment in which the delay has its peak
 _QUANTILES = (0.05, 0.5, 0.95, 1.0)
 
 
@@ -51,16 +52,8 @@ def quantities(delays: Samples, rates: Samples, first: float) -> dict[str, Sampl
     }
 
 
-def distances(some: Samples, others: Samples) -> tuple[float, float]:
-    """The Kolmogorov–Smirnov and the Wasserstein distance of two samples."""
-    values = np.sort(np.concatenate([some, others]))
-    shares = [np.searchsorted(np.sort(one), values, side="right") / len(one) for one in (some, others)]
-    apart = np.abs(shares[0] - shares[1])
-    return float(apart.max()), float((apart[:-1] * np.diff(values)).sum())
-
-
 def model() -> dict[str, Samples]:
-    """The quantities of an hour of the model, from each of SEEDS begins."""
+    """The quantities of an hour of the model, for each of SEEDS start times."""
     found: dict[str, list[Samples]] = {}
     impairments = STARLINK_MODEL.satellite.forward.impairments
     period = impairments.changes_period
@@ -82,7 +75,7 @@ def main() -> None:
     parser.add_argument("--first", type=float, required=True)
     options = parser.parse_args()
     trace = read_leocc(options.down, options.down, options.delays)
-    plain = Direction(data_rate=1_000_000, delay=0.0, queue=Queue(bdp=1.0))  # the recording has both
+    plain = Direction(data_rate=1_000_000, delay=0.0, queue=Queue(bdp=1.0))  # the recording replaces both
     changes = trace.changes("forward", plain)
     slices = np.arange(0, trace.length - _SLICE, _SLICE)
     seconds = course(changes, "data_rate", np.arange(int(trace.length) * 1000) / 1000).reshape(-1, 1000).mean(axis=1)
@@ -96,7 +89,8 @@ def main() -> None:
         words = [
             ", ".join(f"{value:.3g}" for value in np.quantile(one, _QUANTILES)) for one in (values, modelled[name])
         ]
-        ks, wasserstein = distances(values, modelled[name])
+        ks = stats.ks_2samp(values, modelled[name], method="asymp").statistic
+        wasserstein = stats.wasserstein_distance(values, modelled[name])
         out.print(f"| {name} | {words[0]} ({len(values)}) | {words[1]} | {ks:.2f} | {wasserstein:.3g} |")
     drawn = "one-way delay, download, ms"
     shares = np.linspace(0.0, 1.0, 201)

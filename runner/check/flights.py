@@ -107,7 +107,7 @@ _SENT = ("send", "parameters", "messages", "control", "small", "token", "retry_t
 """Keys that change what is sent; a row has at least one."""
 
 _PREPARED = ("moves", "before", "other_address")
-"""Keys that change where, or after what, it is sent."""
+"""Keys that change from where the flight is sent, or what comes before it."""
 
 
 def code_name(code: int, *, application: bool) -> str:

@@ -1,4 +1,4 @@
-"""The TLS engine of aioquic with messages that its user edits, and with a HelloRetryRequest before the ClientHello."""
+"""aioquic's TLS engine with messages that the caller edits, and with a HelloRetryRequest before the ClientHello."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ tls.KeySchedule = _KeySchedule
 
 @contextmanager
 def edited(editor: Callable[[bytes], bytes], transcript: bytes) -> Iterator[None]:
-    """Within it, the engine sends each message as `editor` returns it. `transcript`: the messages before the
+    """Within this context, the engine sends each message as `editor` returns it. `transcript`: the messages before the
     ClientHello that the engine sees."""
     global _editor, _transcript
     _editor, _transcript = editor, transcript

@@ -419,7 +419,8 @@ class Peer:
                 pull()
 
     def _answer_challenge(self, data: bytes) -> None:
-        """PATH_RESPONSE; after this endpoint has moved, on the old path. The flight sends the first one."""
+        """Answer PATH_CHALLENGE. After this endpoint has moved, the answer leaves on the old path, and the flight sends
+        the first one."""
         if not self.moved:
             self.spaces[ONE_RTT].queue.append(words.path_response(data))
         elif self.fired is None:
