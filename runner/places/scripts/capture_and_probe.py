@@ -156,9 +156,9 @@ def wait_for_server(address: str, port: int) -> None:
     destination, source = os.urandom(8), os.urandom(8)
     question = struct.pack(">BI", 0xC0, 0x1A2A3A4A) + b"\x08" + destination + b"\x08" + source
     echoed = bytes(4) + b"\x08" + source + b"\x08" + destination
-    while True:
-        with socket.socket(family_of(address), socket.SOCK_DGRAM) as asking:
-            asking.settimeout(0.1)
+    with socket.socket(family_of(address), socket.SOCK_DGRAM) as asking:  # an answer may take longer than the time-out
+        asking.settimeout(0.1)
+        while True:
             try:
                 asking.connect((address, port))
                 asking.send(question.ljust(1200, b"\0"))
@@ -166,9 +166,9 @@ def wait_for_server(address: str, port: int) -> None:
             except OSError:
                 time.sleep(0.05)
                 continue
-        if reply[:1] >= b"\x80" and reply[1 : 1 + len(echoed)] == echoed:
-            print("server ready", flush=True)
-            return
+            if reply[:1] >= b"\x80" and reply[1 : 1 + len(echoed)] == echoed:
+                print("server ready", flush=True)
+                return
 
 
 def open_listener(address: str) -> socket.socket:

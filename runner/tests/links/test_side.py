@@ -50,3 +50,21 @@ def test_an_address_that_does_not_answer_is_asked_again(port: int) -> None:
     lines, seconds = _find(port, "127.0.0.1", "127.0.0.1", token="00" * 16)
     assert seconds > 4.0
     assert lines == [["127.0.0.1", "-1", "0", "-", "-"]] * 2
+
+
+def test_a_server_behind_a_satellite_is_ready_when_its_late_answer_comes() -> None:
+    """The answer comes 0.6 s after its question, and so after later questions."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(5)
+        command = [*SIDE, "ready", "10", "00", str(server.getsockname()[1]), "127.0.0.1"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as asking:
+            question, client = server.recvfrom(2048)
+            time.sleep(0.6)
+            assert asking.poll() is None
+            destination, source = question[6:14], question[15:23]
+            server.sendto(b"\x80" + bytes(4) + b"\x08" + source + b"\x08" + destination + b"\0\0\0\1", client)
+            try:
+                assert asking.wait(5) == 0
+            finally:
+                asking.kill()
