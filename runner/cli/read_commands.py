@@ -467,13 +467,13 @@ def _trace_of(table: Path | None, files: dict[str, Any]) -> LinkTrace:
         return read_mahimahi(files["down"], files["up"])
     if table is None and set(files) == {"down", "up", "delays"}:
         return read_leocc(files["down"], files["up"], files["delays"])
-    if table is None and files and set(files) <= set(_IMPORTERS):
+    if table is None and files and set(files) <= set(_IMPORTERS) and ("probes" not in files or len(files) == 1):
         measured = Measurement()
         for name, value in files.items():
             for path in value if isinstance(value, tuple) else (value,):
                 _IMPORTERS[name](measured, path)
         return measured.trace(path)
     raise UsageError(
-        "link-trace: name one table; or --down and --up, with or without --delays; or one of --ping, --irtt "
-        "and --probes, with or without --iperf3."
+        "link-trace: name one table; or --down and --up, with or without --delays; or one of --ping and "
+        "--irtt, with or without --iperf3; or --probes."
     )

@@ -19,6 +19,8 @@ from typing import Any
 from runner.errors import UsageError
 from runner.files import not_json
 from runner.model.link import LARGEST_DELAY, LARGEST_RATE, Direction, LinkChange
+from runner.model.result import Artifacts
+from runner.store.runs import load_evidence
 
 # Traces of links: how delay, data rate and loss of a link change with time, read from files and made into links.
 #
@@ -500,7 +502,9 @@ def add_iperf3(into: Measurement, path: Path) -> None:
 
 
 def add_probes(into: Measurement, path: Path) -> None:
-    """Add the probes of a job over a real link (`sim/probes.txt`)."""
+    """Add the probes of a job over a real link (`sim/probes.txt`), without those of the transfer, which wait in the
+    queue that it fills, and without those whose answers were on the link at the end. The probes after the transfer
+    follow those before it. Raises UsageError."""
     found: dict[int, Echo] = {}
     lines: dict[int, int] = {}
     for line, text in enumerate(read_text(path).splitlines(), start=1):
@@ -515,8 +519,16 @@ def add_probes(into: Measurement, path: Path) -> None:
             found[number] = Echo(time=sent / 1e9, forward=(back - replied) / 1e9, return_=(received - sent) / 1e9)
         if numbers:
             lines.setdefault(numbers[0], line)
-    echoes = [found[number] for number in sorted(found)]
-    _settle(into, path, echoes, [lines[number] for number in sorted(found)])
+    evidence = load_evidence(Artifacts(path.absolute().parent.parent))
+    link = evidence.real_link if evidence is not None else None
+    if link is None:
+        raise UsageError(f"{path} is not sim/probes.txt of a job over a real link, with its evidence.json.")
+    before, during, after = (phase.sent if phase else 0 for phase in (link.before, link.during, link.after))
+    end = before + during
+    echoes, at = [found[number] for number in sorted(found)], [lines[number] for number in sorted(found)]
+    pause = echoes[end].time - echoes[before].time if end < len(echoes) else 0.0
+    later = [replace(echo, time=echo.time - pause) for echo in echoes[end : end + after]]
+    _settle(into, path, echoes[:before] + later, at[:before] + at[end : end + after])
 
 
 def read_leocc(down: Path, up: Path, delays: Path) -> LinkTrace:

@@ -313,26 +313,20 @@ def test_leocc_has_a_delay_for_each_10_ms(tmp_path: Path) -> None:
         importers.read_leocc(rates, rates, _write(tmp_path / "delay_2.txt", "24\n" * 50))
 
 
-def test_the_probes_of_a_real_link_are_replayed(tmp_path: Path) -> None:
-    lines = []
-    for number in range(100):
-        sent = 1_700_000_000_000_000_000 + number * 200_000_000
-        lines.append(f"s {number} {sent}")
-        if number % 10:
-            received = sent + 300_000_000 + 7_000_000_000  # the server's clock is 7 s ahead
-            lines.append(f"r {number} {sent} {received} {received + 1000} {sent + 600_001_000 + number * 1_000_000}")
-    _write(tmp_path / "probes.txt", "\n".join(lines))
-    done = CliRunner().invoke(
-        main,
-        ["link-trace", "--probes", f"{tmp_path}/probes.txt", "--save", f"{tmp_path}/sky.csv"],
-        catch_exceptions=False,
-    )
+def test_the_probes_of_a_real_link_are_replayed_without_those_of_its_transfer(tmp_path: Path) -> None:
+    """The recorded job: quinn, 3 MB over 3/0.5 Mbit/s, RTT 60 ms; its transfer filled the queue, RTT 162 ms."""
+    probes = Path(__file__).parent / "recordings" / "real-link" / "sim" / "probes.txt"
+    command = ["link-trace", "--probes", str(probes), "--save", f"{tmp_path}/sky.csv"]
+    done = CliRunner().invoke(main, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    assert " forward_delay      300.5 ms to 397.5 ms, mean 348.4 ms" in done.output
     trace = read_trace(tmp_path / "sky.csv")
-    assert trace.columns["return_delay"][0] == pytest.approx(trace.columns["forward_delay"][0])
-    assert trace.columns["forward_delay"][-1] - trace.columns["forward_delay"][0] == pytest.approx(0.097)
+    assert trace.length == pytest.approx((19 + 16) * 0.2, abs=0.01), "80 probes, of which 45 beside the transfer"
+    assert max(trace.columns["forward_delay"]) == pytest.approx(0.0319, abs=0.0001)
+    assert trace.columns["return_delay"][0] == pytest.approx(trace.columns["forward_delay"][0], abs=0.001)
+    assert max(trace.columns["forward_loss"]) == max(trace.columns["return_loss"]) == 0
     assert parse_link(f"trace={tmp_path}/sky.csv,rate=20M/2M").satellite.forward.data_rate == 20_000_000
+    with pytest.raises(UsageError, match="name one table"):
+        CliRunner().invoke(main, [*command, "--ping", str(probes)], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
@@ -348,7 +342,7 @@ def test_the_probes_of_a_real_link_are_replayed(tmp_path: Path) -> None:
         (importers.add_irtt, "{}", "is no JSON of irtt: 'round_trips'"),
         (importers.add_irtt, '{"round_trips": []}', "has no answered probe"),
         (importers.add_iperf3, '{"start": {}, "intervals": []}', "is no output of `iperf3 --json`"),
-        (importers.add_probes, "s 1 5\n", "has no answered probe"),
+        (importers.add_probes, "s 1 5\n", "is not sim/probes.txt of a job over a real link"),
     ],
 )
 def test_a_file_of_another_form_is_one_sentence(tmp_path: Path, add: object, text: str, expected: str) -> None:
