@@ -45,6 +45,7 @@ class Middlebox:
     splits: tuple[Box, ...] = ()  # boxes where TCP connections end and new TCP connections begin
     splits_quic: tuple[Box, ...] = ()  # boxes where QUIC connections end and new QUIC connections begin
     carries: tuple[str, ...] = ("tcp", "udp")  # transports that the middlebox handles; it forwards others unchanged
+    lacks: tuple[str, ...] = ()  # values of TESTCASE that don't work through the middlebox, such as `zerortt`
     encrypts: bool = False  # True: nothing of the inner connections may be visible on the satellite link
     link_port: bool = False  # True: the boxes use only UDP port LINK_PORT of the gateway between each other
     poses_as_server: bool = False  # True: it ends TLS connections in the server's name, and gets /certs
@@ -119,7 +120,6 @@ OVER_QUIC = (HTTP09, HTTP3)
 OVER_TCP = (HTTP2, HTTP1)
 PROTOCOLS = (*OVER_QUIC, *OVER_TCP)
 """All protocols, preferred first."""
-TRANSPORTS = ("tcp", "udp")
 
 WIRE_NAMES = {HTTP3: "http3", HTTP2: "h2", HTTP1: "h1"}
 """Protocol → the value of TESTCASE that requests it, in every case. Over HTTP/0.9, each case has its own value."""

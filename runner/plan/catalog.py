@@ -192,8 +192,9 @@ def _knobs(texts: dict[str, str]) -> dict[str, str]:
 class _Middlebox(BaseModel):
     """One middlebox. `boxes`: the boxes where its image runs. `splits`: the boxes where TCP connections end.
     `splits_quic`: the boxes where QUIC connections end. `carries`: the transports that the middlebox handles.
-    `link_port`: between each other, its boxes use only one UDP port of the gateway, so that they work at the ends of a
-    real link. `knobs`: the variables that a variant may set, with their allowed values (model/stack.py).
+    `lacks`: the values of TESTCASE that don't work through it, whatever the endpoints can do. `link_port`: between each
+    other, its boxes use only one UDP port of the gateway, so that they work at the ends of a real link. `knobs`:
+    the variables that a variant may set, with their allowed values (model/stack.py).
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -206,6 +207,7 @@ class _Middlebox(BaseModel):
     splits: list[Box] = []
     splits_quic: list[Box] = []
     carries: list[Literal["tcp", "udp"]] = Field(default=["tcp", "udp"], min_length=1)
+    lacks: list[str] = []
     encrypts: bool = False
     link_port: bool = False
     poses_as_server: bool = False

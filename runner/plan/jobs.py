@@ -17,7 +17,7 @@ from runner.errors import UsageError
 from runner.files import read_regular
 from runner.model.result import Finding, JobVerdict, Outcome, Result
 from runner.model.run import REAL, VIRTUAL, ImplementationRecord, Job, Run, best_clock, estimate, host_cpu, host_facts
-from runner.model.stack import TRANSPORTS, Implementation, Middlebox, Role, same_fields, transport_of
+from runner.model.stack import Implementation, Middlebox, Role, same_fields, transport_of
 from runner.paths import HOME, LOGS, VERSION
 from runner.plan.catalog import Catalog
 from runner.plan.choice import Selection
@@ -128,12 +128,13 @@ def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
 
 
 def _not_carried(catalog: Catalog, job: Job, spoken: str) -> str | None:
-    """The reason why the middlebox does not carry the protocol; None when the middlebox carries it, or when there is no
+    """The reason why the middlebox does not carry the job; None when the middlebox carries it, or when there is no
     middlebox."""
-    carries = catalog.middleboxes[job.via].carries if job.via else TRANSPORTS
-    if transport_of(spoken) in carries:
-        return None
-    return f"{job.via} carries {' and '.join(carries)} only, and {spoken} runs over {transport_of(spoken)}"
+    box = catalog.middleboxes.get(job.via)
+    if box is not None and transport_of(spoken) not in box.carries:
+        return f"{job.via} carries {' and '.join(box.carries)} only, and {spoken} runs over {transport_of(spoken)}"
+    name = catalog.cases[job.case].wire(Role.CLIENT, spoken)
+    return f"{job.via} declares no support of '{name}'" if box is not None and name in box.lacks else None
 
 
 def protocol(catalog: Catalog, job: Job) -> str | None:

@@ -220,6 +220,9 @@ def test_a_mistake_is_one_sentence(options: dict[str, object], sentence: str) ->
     [
         ("pep-split", "download-h3", "pep-split carries tcp only, and h3 runs over udp"),
         ("quic-pep", "download", "quic-pep carries udp only, and http/1.1 runs over tcp"),
+        ("quic-pep", "zerortt", "quic-pep declares no support of 'zerortt'"),
+        ("quic-pep", "repeat-zerortt", "quic-pep declares no support of 'zerortt'"),
+        ("quic-pep", "repeat-resumption", None),
         ("openvpn", "download-h3", None),
         ("none", "download", None),
     ],
