@@ -137,6 +137,7 @@ _TOLERATED = (
         "rfc9000-8.1-",
         "rfc9000-8.1.3-",
         "rfc9000-8.2.1-",
+        "rfc9000-8.2.2-response-not-padded",
     ),
     *("rfc9000-9", "rfc9000-10", "rfc9000-12.2-", "rfc9000-12.3-number-not", "rfc9000-13.2", "rfc9000-13.4"),
     *("rfc9000-17.1-", "rfc9000-17.2.5.3-hello", "rfc9000-18.2-datagram", "rfc9000-19.3.2-", "rfc9001-4.1.2-"),
@@ -146,6 +147,7 @@ _TOLERATED = (
 _RESETS = ("rfc9000-5.1.2-",)  # an endpoint may answer packets with a retired connection ID by a stateless reset
 _CLEARED = "rfc9287-3.1-cleared-before-offer"  # a server discards such a packet (RFC 9000 §17.2)
 _EARLY_REFUSED = "early-data-refused"
+_UNANSWERED = "rfc9000-8.2.2-challenge-unanswered"
 _FALSE_ACK = "rfc9000-13.1-ack-of-unreceived"  # a server does not repeat data that its client acknowledged
 
 
@@ -239,7 +241,12 @@ def _provocations(
         ]
         before.sort(key=lambda breach: _noticed_at(breach, end.time, context))
         fitting = tuple(breach for breach in before if breach.code.startswith(_causes_of(end)))
-        noticed = tuple(breach for breach in before if not breach.code.startswith(_TOLERATED))
+        noticed = tuple(
+            breach
+            for breach in before
+            if not breach.code.startswith(_TOLERATED)
+            and not (breach.code == _UNANSWERED and _has_answered_all_paths(breach.role, context))
+        )
         if fitting or noticed:
             return fitting or noticed[:1]
     lacking = any(not _is_whole(stream) for each in context.facts.connections for stream in each.request_streams)
@@ -263,6 +270,18 @@ def _cleared_hellos(
     if not late or all(finding.code != _EARLY_REFUSED for finding in findings):
         return ()
     return tuple(each for each in violations if each.code == _CLEARED)
+
+
+def _has_answered_all_paths(role: str, context: CaseEvidence) -> bool:
+    """Whether the role answered at least one PATH_CHALLENGE on each path that its peer challenged: then the peer could
+    validate all of them (RFC 9000 §8.2.3)."""
+    asked = [
+        ((number, challenge.client, challenge.server), challenge.answered)
+        for number, connection in enumerate(context.facts.connections)
+        for challenge in connection.challenges
+        if challenge.sender != role and challenge.arrived is not False
+    ]
+    return {path for path, _ in asked} == {path for path, answered in asked if answered}
 
 
 def _noticed_at(breach: Finding, unknown: float, context: CaseEvidence) -> float:

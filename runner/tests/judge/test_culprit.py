@@ -310,6 +310,27 @@ def _server_silent_early(story: Story) -> None:
     story.ends(exit_code=1)
 
 
+@_story("server ends after small PATH_RESPONSEs", REBIND, "rebind-port", (40_960,), SERVER)
+def _ends_on_new_path(story: Story) -> None:
+    """quic-go, the client of this recording, sends PATH_RESPONSE in small datagrams, which ends no connection."""
+    first = story.mutation(CLIENT).frames(F.PATH_RESPONSE)[0][0]
+    story.closes(SERVER, first.seen[SERVER].time_ns, 0x01)
+    story.ends()
+
+
+@_story("server ends after one of its challenges was answered", REBIND, "rebind-port", (40_960,), SERVER)
+def _ends_after_one_answer(story: Story) -> None:
+    _, packet, repeated = story.mutation(SERVER).frames(F.PATH_CHALLENGE)[-1]
+    packet.swap(repeated, frame(F.PATH_CHALLENGE, b"another."))
+    _, packet, answer = story.mutation(CLIENT).frames(F.PATH_RESPONSE)[-1]
+    packet.swap(answer, frame(F.PING))
+    for _, each, data in story.mutation(SERVER).frames(F.STREAM)[-3:]:
+        each.swap(data, frame(F.PING))
+    late = story.mutation(SERVER).packets(Kind.ONE_RTT)[-5][0]
+    story.closes(SERVER, late.sent_ns - 1, 0x01)
+    story.ends()
+
+
 @_story("server falls silent, client closes", TRANSFER, "transfer", SIZES, SERVER)
 def _server_silent_close(story: Story) -> None:
     _server_silent(story)
