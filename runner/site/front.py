@@ -4,7 +4,7 @@ They are drawn from the data that the manifest stores, so that old runs need not
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +13,7 @@ from runner.model.run import NightRecord, NightState
 from runner.site import exports
 from runner.site import view as words
 from runner.site.exports import FeedEntry, atom, run_id
-from runner.site.front_data import MOST_LINES, FrontData, StackVerdicts, colour
+from runner.site.front_data import JUDGED, MOST_LINES, FrontData, StackVerdicts, colour
 from runner.site.view import StoredRun, same_plan
 
 _CURRENT = 7 * 86_400  # seconds: a plan is current when it has a run that began at most this long before the newest run
@@ -78,7 +78,10 @@ class Front:
         """Every plan with a run of the last seven days before the newest run, the newest plan first."""
         plans: list[Plan] = []
         for folder in self.folders:
-            known = next((plan for plan in plans if same_plan(folder, plan.newest)), None)
+            # In both directions: a run of a few cases must not hide the other cases of a wider run before it.
+            known = next(
+                (plan for plan in plans if same_plan(folder, plan.newest) and same_plan(plan.newest, folder)), None
+            )
             if known is not None:
                 known.runs.append(folder)
             elif self.folders[0].run.started_unix_s - folder.run.started_unix_s <= _CURRENT:
@@ -109,8 +112,8 @@ class Front:
         return sorted(lines, key=lambda line: (_WORST.index(line.colour), line.name))
 
     def _stack_line(self, name: str, plans: Sequence[Plan]) -> StackLine:
-        histories = [history for plan in plans if (history := self._history(name, plan))]
-        newest = [history[0] for history in histories if history[0].folder in [plan.newest for plan in plans]]
+        histories = list(self._current(name, plans))
+        newest = [history[0] for history in histories]
         worst = min((night.colour for night in newest), key=_WORST.index)
         streaks = [_streak(history, worst) for history in histories if history[0].colour == worst]
         # A stack is green since the last of its plans became green. It has another colour since the first plan got it.
@@ -127,6 +130,21 @@ class Front:
             judged=sum(verdicts["judged"] for verdicts in several),
             passed=sum(verdicts["passed"] for verdicts in several),
         )
+
+    def _current(self, name: str, plans: Sequence[Plan]) -> Iterator[list[StackNight]]:
+        """The history of the stack in each plan whose newest run tested it. A cell counts only in the newest run that
+        has a verdict on it, so each verdict of the newest nights is there once."""
+        judged: set[str] = set()
+        for plan in plans:
+            history = self._history(name, plan)
+            if not history or history[0].folder is not plan.newest:
+                continue
+            night = history[0]
+            left = _without(night.verdicts, judged)
+            if left["cells"]:
+                fewer = len(left["cells"]) < len(night.verdicts["cells"])
+                yield [StackNight(night.folder, colour(left) if fewer else night.colour, left), *history[1:]]
+            judged |= {href for *_, outcome, href in night.verdicts["cells"] if outcome in JUDGED}
 
     def _history(self, name: str, plan: Plan) -> list[StackNight]:
         """The stack in each run of the plan that tested the stack, the newest first.
@@ -149,11 +167,7 @@ class Front:
 
     def stack_page(self, line: StackLine) -> dict[str, Any]:
         """The variables of the template `latest.html`."""
-        parts = [
-            (plan.newest, history)
-            for plan in self.plans()
-            if (history := self._history(line.name, plan)) and history[0].folder is plan.newest
-        ]
+        parts = [(history[0].folder, history) for history in self._current(line.name, self.plans())]
         changes = [
             (folder, change)
             for folder, *_ in parts
@@ -214,6 +228,19 @@ class Front:
                 {"name": name, "record": record, "runs": runs, "missing": missing, "trusted": trusted, "wrong": wrong}
             )
         return {"nights": sorted(lines, key=lambda line: -line["record"].began_unix_s), "most": MOST_LINES}
+
+
+def _without(verdicts: StackVerdicts, hrefs: Container[str]) -> StackVerdicts:
+    """The verdicts without the cells of these pages."""
+    cells = [cell for cell in verdicts["cells"] if cell[-1] not in hrefs]
+    outcomes = Counter(cell[3] for cell in cells)
+    return {
+        "judged": sum(outcomes[outcome] for outcome in JUDGED),
+        "passed": outcomes["succeeded"],
+        "errors": outcomes["error"],
+        "failures": [failure for failure in verdicts["failures"] if failure["href"] not in hrefs],
+        "cells": cells,
+    }
 
 
 def _streak(history: Sequence[StackNight], shown: str) -> tuple[StackNight, StackNight | None]:

@@ -11,6 +11,7 @@ from runner.site.view import COLOURED, Cell, RunView, ordered_cases, step_of
 from runner.units import format_count
 
 MOST_LINES = 10
+JUDGED = ("succeeded", "failed", "mixed")  # outcomes of a cell with a verdict
 _GEO_RTT = (0.45, 0.9)  # s: RTTs over one geostationary satellite
 _GEO_NAMES, _LEO_NAMES = ("astra", "eutelsat"), ("leo", "starlink")
 
@@ -150,7 +151,7 @@ def _stack(view: RunView, name: str) -> StackVerdicts:
             outcome = cell.css if cell.results else "none"
             verdicts["cells"].append((role, peer, cell.case.name, outcome, cell.href))
             verdicts["errors"] += outcome == "error"
-            if outcome in ("succeeded", "failed", "mixed"):
+            if outcome in JUDGED:
                 verdicts["judged"] += 1
                 verdicts["passed"] += outcome == "succeeded"
             if outcome in ("failed", "mixed"):
@@ -178,7 +179,7 @@ def _grid(view: RunView) -> Grid:
 def _pair_state(cells: Sequence[Cell]) -> PairState:
     tests = [cell for cell in cells if cell.case.kind is Kind.TEST_CASE]
     transfers = [cell for cell in cells if cell.case.kind is Kind.MEASUREMENT]
-    outcomes = [cell.css for cell in tests if cell.css in ("succeeded", "failed", "mixed")]
+    outcomes = [cell.css for cell in tests if cell.css in JUDGED]
     summaries = transfers[0].summaries if transfers else {}
     delivery, share = summaries.get("ttlb"), summaries.get(COLOURED)
     return {

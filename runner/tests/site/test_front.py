@@ -206,6 +206,22 @@ def test_a_plan_that_no_longer_runs_is_history(tmp_path: Path) -> None:
     assert ">old<" not in page
 
 
+def test_a_run_of_a_few_cells_replaces_these_and_hides_no_other(tmp_path: Path) -> None:
+    wide = night(tmp_path / "wide", 0, {("quinn", "aioquic"): "server", ("quic-go", "quinn"): "server"})
+    again = tuple(job for job in wide.run.order if job.case == "hs" and job.server == "quic-go")
+    narrow = RunFolder.create(
+        tmp_path / "narrow", replace(wide.run, name="narrow", order=again, started_unix_s=BEGAN + DAY)
+    )
+    for job in again:
+        narrow.save_result(_result(job, {}, slow="", error=""))
+    render([wide, narrow], tmp_path / "site")
+    page = (tmp_path / "site/index.html").read_text()
+    assert row(page, "quinn").startswith("quinn ✗ red since 2027-01-15 08:00 UTC, its first run here 1 of 12 cells")
+    assert row(page, "quic-go") == (
+        "quic-go ✓ green since 2027-01-16 08:00 UTC, its first run here all 12 cells succeeded"
+    )
+
+
 def test_a_run_with_an_error_can_be_trusted_except_for_that_job(tmp_path: Path) -> None:
     folder = night(tmp_path / "n-0", 0, {})
     job = Job(server="quinn", client="aioquic", case="hs", iteration=1)
