@@ -50,8 +50,8 @@ class SafeConsole(Console):
         return super()._render_buffer(shown)
 
 
-out = SafeConsole(highlight=False)
-err = SafeConsole(stderr=True, highlight=False)
+out = SafeConsole(highlight=False, emoji=False)  # an IPv6 address like fd00::100:1 has none
+err = SafeConsole(stderr=True, highlight=False, emoji=False)
 
 
 def options_of(

@@ -6,6 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from runner.cli.base import out
 from runner.cli.decoding import decoded_lines
 from runner.model.result import Outcome, Result
 from runner.model.run import Job
@@ -43,3 +44,9 @@ def test_names_in_a_capture_are_printed() -> None:
     counts = dict.fromkeys(("datagrams", "packets", "frames", "stream_frames", "stream_bytes", "undecrypted"), 0)
     document = {**counts, "connections": [connection], "invariants": [], "link_type": "RAW", "headers": {}}
     assert "\n".join(decoded_lines(document)).count(HOSTILE) == 2
+
+
+def test_a_part_of_an_address_is_no_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    address = "fd00:cafe:cafe:100:100"
+    out.print(address)
+    assert capsys.readouterr().out == f"{address}\n"
