@@ -5,10 +5,13 @@ generator. Edits keep the rest of the recording valid: sizes, packet numbers, ac
 import copy
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
+
+from aioquic.quic.rangeset import RangeSet
 
 from lab.mutate.recording import CLIENT, SERVER, Connection, Datagram, Recording, anything
 from lab.mutate.wire import (
@@ -40,119 +43,51 @@ class UnfitError(Exception):
     """This rule can't be broken in this way in this recording."""
 
 
-def space_packets(
-    recording: Recording, connection: Connection, sender: str, space: str
-) -> Iterator[tuple[Datagram, Packet]]:
-    """All packets of one packet number space of one sender."""
-    for datagram, packet in recording.packets(sender):
-        if datagram.connection is connection and packet.opened and packet.space == space:
-            yield datagram, packet
+@contextmanager
+def kept_size(datagram: Datagram) -> Iterator[None]:
+    """Keep the size of a datagram with an Initial packet while it is edited, as far as padding allows it. Other
+    datagrams may change their size."""
+    size = datagram.size
+    yield
+    if any(packet.kind is Kind.INITIAL for packet in datagram.packets):
+        for packet in datagram.packets:
+            if datagram.size > size:
+                packet.pad(size - datagram.size)
+        if datagram.size < size:
+            [packet for packet in datagram.packets if packet.kind in LONG][-1].pad(size - datagram.size)
 
 
-def keep_size(datagram: Datagram, size: int) -> None:
-    """Restore the `size` of a datagram with an Initial packet, as far as padding allows it. Other datagrams may change
-    their size."""
-    initial = [packet for packet in datagram.packets if packet.kind is Kind.INITIAL]
-    if initial and datagram.size != size:
-        difference = size - datagram.size
-        if difference < 0:
-            for packet in datagram.packets:
-                if datagram.size > size:
-                    packet.pad(size - datagram.size)
-        else:
-            long = [packet for packet in datagram.packets if packet.kind in LONG]
-            long[-1].pad(difference)
-
-
-def copied(packet: Packet, *frames: Frame, number: int | None = None) -> Packet:
-    """A packet with the header of another packet, and with these frames."""
+def copied(packet: Packet, *frames: Frame, **fields: Any) -> Packet:
+    """A packet with the header of another packet, but for these fields, and with these frames."""
     twin = copy.copy(packet)
-    twin.frames = list(frames)
-    twin.number = packet.number if number is None else number
-    twin.trailer = b""
-    twin.changed = True
+    twin.edit(frames=list(frames), trailer=b"", **fields)
     return twin
 
 
-def renumber(  # noqa: PLR0917
-    recording: Recording, connection: Connection, sender: str, space: str, start: int, acked_from_ns: int
-) -> None:
-    """Raise all packet numbers from `start` on by 1, also in ACKs. ACKs from `acked_from_ns` on also acknowledge
-    `start`."""
-    peer = "server" if sender == "client" else "client"
-    for _, packet in space_packets(recording, connection, sender, space):
-        if packet.number >= start:
-            packet.number += 1
-            packet.changed = True
-    for datagram, packet in space_packets(recording, connection, peer, space):
-        for frame in packet.frames:
-            if frame.is_ack and frame.ranges[0][1] >= start - 1:
-                ranges = _raised(frame.ranges, start, acked=datagram.sent_ns >= acked_from_ns)
-                if ranges != frame.ranges:
-                    packet.swap(frame, frame.but(ranges=ranges))
-                    if packet.kind is Kind.ONE_RTT and datagram.size > MTU:
-                        raise UnfitError("an ACK that grows makes a datagram too large")
+def flipped(data: bytes, at: int = -1) -> bytes:
+    """The same bytes with another value at one place."""
+    changed = bytearray(data)
+    changed[at] ^= 1
+    return bytes(changed)
+
+
+def _common(first: bytes, second: bytes) -> int:
+    """The number of bytes with which both begin."""
+    differing = (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
+    return next(differing, min(len(first), len(second)))
 
 
 def _raised(ranges: tuple[tuple[int, int], ...], start: int, *, acked: bool) -> tuple[tuple[int, int], ...]:
-    numbers: list[tuple[int, int]] = []
+    """The ranges of an ACK when the numbers from `start` on are raised by 1. `acked`: `start` is acknowledged, too."""
+    raised = RangeSet()
     for low, high in ranges:
-        if high < start:
-            numbers.append((low, high))
-        elif low >= start:
-            numbers.append((low + 1, high + 1))
-        else:
-            numbers += [(start + 1, high + 1), (low, start - 1)]
-    if acked and numbers[0][1] > start:
-        numbers.append((start, start))
-    numbers.sort(reverse=True)
-    joined = [numbers[0]]
-    for low, high in numbers[1:]:
-        if high + 1 >= joined[-1][0]:
-            joined[-1] = (min(low, joined[-1][0]), joined[-1][1])
-        else:
-            joined.append((low, high))
-    return tuple(joined)
-
-
-def insert_packet(
-    recording: Recording, like: Datagram, template: Packet, *frames: Frame, after_s: float | None = None, size: int = 0
-) -> tuple[Datagram, Packet]:
-    """Send one more packet soon after another packet, with the next packet number. Later packet numbers are raised.
-
-    `size`: bytes of the whole datagram, filled with PADDING; a datagram with an Initial packet gets 1200 B.
-    """
-    connection = like.connection
-    if connection is None or not template.opened:
-        raise UnfitError("no connection")
-    number = template.number + 1
-    if after_s is None:
-        after_s = _free_time(recording, like)
-    arrival = like.seen.get(like.receiver, like.seen[like.sender]).time_ns + round(after_s * 1e9)
-    renumber(recording, connection, like.sender, template.space, number, arrival)
-    _count(recording, like, template.space, number, arrival)
-    packet = copied(template, *frames, number=number)
-    if template.kind is Kind.INITIAL:
-        size = max(size, LEAST_INITIAL)
-    fill(packet, size)
-    return recording.insert(like, [packet], after_s=after_s), packet
-
-
-def _count(recording: Recording, like: Datagram, space: str, number: int, arrival_ns: int) -> None:
-    """Add the ECN mark of the new packet to the receiver's ECN counts from its arrival on."""
-    if not like.arrived or like.connection is None:
-        return
-    name = {1: "ect1", 2: "ect0", 3: "ce"}.get(like.seen[like.receiver].ecn)
-    for datagram, packet in space_packets(recording, like.connection, like.receiver, space):
-        for frame in packet.frames:
-            if name and frame.type == F.ACK_ECN and datagram.sent_ns >= arrival_ns and frame.ranges[0][1] >= number:
-                packet.swap(frame, frame.with_value(name, frame[name] + 1))
-
-
-def _free_time(recording: Recording, like: Datagram) -> float:
-    """A time before the sender's next datagram, in seconds after this datagram."""
-    later = (each.sent_ns for each in recording.datagrams if each.sender == like.sender and each.sent_ns > like.sent_ns)
-    return min(0.0005, (min(later, default=like.sent_ns + 10**9) - like.sent_ns) / 2e9)
+        if low < start:
+            raised.add(low, min(high + 1, start))
+        if high >= start:
+            raised.add(max(low, start) + 1, high + 2)
+    if acked and ranges[0][1] >= start:
+        raised.add(start, start + 1)
+    return tuple((each.start, each.stop - 1) for each in reversed(list(raised)))
 
 
 def fill(packet: Packet, size: int) -> None:
@@ -160,81 +95,6 @@ def fill(packet: Packet, size: int) -> None:
     packet.changed = True
     while (missing := size - len(packet.encode())) > 0:  # a second time if a short packet was already padded
         packet.frames = [*packet.frames, padding(missing)]
-
-
-def rewrite_crypto(
-    recording: Recording, connection: Connection, sender: str, space: str, edit: Callable[[bytes], bytes]
-) -> None:
-    """Change a CRYPTO stream in all its frames. Retransmissions get the same change, and later offsets move."""
-    old = connection.crypto_stream(sender, space)
-    new = edit(old)
-    start = next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-    back = 0
-    while back < min(len(old), len(new)) - start and old[-1 - back] == new[-1 - back]:
-        back += 1
-    stop, grown = len(old) - back, len(new) - len(old)
-
-    def moved(offset: int, *, end: bool) -> int:
-        if offset < start or (offset == start and not (end and start == stop == len(old))):
-            return offset
-        return offset + grown if offset >= stop else min(offset, start + max(stop + grown - start, 0))
-
-    for datagram, packet in list(space_packets(recording, connection, sender, space)):
-        size = datagram.size
-        for frame in list(packet.frames):
-            if frame.type == F.CRYPTO:
-                low, high = moved(frame.offset, end=False), moved(frame.end, end=True)
-                data = new[low:high]
-                if (low, data) != (frame.offset, frame.data):
-                    packet.swap(frame, *([frame.but(data=data, offset=low)] if data else []))
-        packet.frames = packet.frames or [Frame(F.PING)]
-        if packet.changed:
-            keep_size(datagram, size)
-
-
-def edit_message(
-    recording: Recording, connection: Connection, sender: str, kind: int, edit: Callable[[Message], None]
-) -> None:
-    """Change one TLS message of a sender."""
-    space = {CLIENT_HELLO: "initial", SERVER_HELLO: "initial", NEW_SESSION_TICKET: "application"}
-    done: list[Message] = []
-
-    def change(stream: bytes) -> bytes:
-        listed, rest = messages(stream)
-        for message in listed:
-            if message.type == kind and not done:
-                edit(message)
-                done.append(message)
-        return b"".join(message.encode() for message in listed) + rest
-
-    rewrite_crypto(recording, connection, sender, space.get(kind, "handshake"), change)
-    if not done:
-        raise UnfitError(f"no message of type {kind}")
-
-
-def edit_parameters(
-    recording: Recording, connection: Connection, role: str, edit: Callable[[Parameters], Parameters]
-) -> None:
-    """Change the transport parameters of an endpoint."""
-
-    def change(message: Message) -> None:
-        old = message.get(TRANSPORT_PARAMETERS)
-        if old is None:
-            raise UnfitError("no transport parameters")
-        message.set(TRANSPORT_PARAMETERS, encode_parameters(edit(parameters(old))))
-
-    kind = CLIENT_HELLO if role == CLIENT else ENCRYPTED_EXTENSIONS
-    edit_message(recording, connection, role, kind, change)
-
-
-def parameters_of(connection: Connection, role: str) -> dict[int, bytes]:
-    """The transport parameters that an endpoint sent."""
-    space = "initial" if role == CLIENT else "handshake"
-    for message in messages(connection.crypto_stream(role, space))[0]:
-        data = message.get(TRANSPORT_PARAMETERS)
-        if data is not None:
-            return dict(parameters(data))
-    raise UnfitError("no transport parameters")
 
 
 Sent = tuple[Datagram, Packet]
@@ -273,6 +133,10 @@ class Mutation:
         """The other role."""
         return SERVER if self.role == CLIENT else CLIENT
 
+    def by(self, role: str) -> "Mutation":
+        """The same connection, for another role."""
+        return Mutation(self.recording, self.connection, role, self.rng)
+
     def pick(self, candidates: Sequence[T], why: str = "nothing that fits") -> T:
         """Choose one of the candidates. Raises UnfitError when there is none."""
         if not candidates:
@@ -298,12 +162,8 @@ class Mutation:
 
     def frames(self, *types: int, sender: str = "") -> list[tuple[Datagram, Packet, Frame]]:
         """The frames of these types that the role (or `sender`) sent."""
-        return [
-            (datagram, packet, frame)
-            for datagram, packet in self.packets(sender=sender)
-            for frame in packet.frames
-            if frame.type in types or (F.STREAM in types and frame.is_stream)
-        ]
+        sent = self.recording.frames(*types, sender=sender or self.role)
+        return [each for each in sent if each[0].connection is self.connection]
 
     def streams(self, sender: str = "") -> dict[int, Stream]:
         """The streams on which a role sent data."""
@@ -380,14 +240,63 @@ class Mutation:
 
     def send(self, *frames: Frame, kind: Kind = Kind.ONE_RTT, size: int = 0, confirmed: bool = True) -> Sent:
         """Send one more packet with these frames at a random time. The peer acknowledges it."""
-        datagram, packet = self.pick(
-            self.hosts(kind, confirmed=confirmed), f"no place for one more {kind.value} packet"
-        )
-        return insert_packet(self.recording, datagram, packet, *frames, size=size)
+        like = self.pick(self.hosts(kind, confirmed=confirmed), f"no place for one more {kind.value} packet")
+        return self.send_after(like, *frames, size=size)
 
     def send_after(self, sent: Sent, *frames: Frame, size: int = 0, after_s: float | None = None) -> Sent:
-        """Send one more packet with these frames soon after the packet `sent`."""
-        return insert_packet(self.recording, *sent, *frames, size=size, after_s=after_s)
+        """Send one more packet soon after the packet `sent`, with the next packet number. Later packet numbers are
+        raised.
+
+        `size`: bytes of the whole datagram, filled with PADDING; a datagram with an Initial packet gets 1200 B.
+        """
+        like, template = sent
+        if like.connection is not self.connection or not template.opened:
+            raise UnfitError("no connection")
+        number = template.number + 1
+        if after_s is None:
+            after_s = self._free_time(like)
+        arrival = like.seen.get(like.receiver, like.seen[like.sender]).time_ns + round(after_s * 1e9)
+        self.renumber(like.sender, template.space, number, arrival)
+        self._count(like, template.space, number, arrival)
+        packet = copied(template, *frames, number=number)
+        fill(packet, max(size, LEAST_INITIAL) if template.kind is Kind.INITIAL else size)
+        return self.recording.insert(like, [packet], after_s=after_s), packet
+
+    def renumber(self, sender: str, space: str, start: int, acked_from_ns: int) -> None:
+        """Raise all packet numbers of a space from `start` on by 1, also in ACKs. ACKs from `acked_from_ns` on also
+        acknowledge `start`."""
+        for _, packet in self._in_space(sender, space):
+            if packet.number >= start:
+                packet.edit(number=packet.number + 1)
+        for datagram, packet in self._in_space(CLIENT if sender == SERVER else SERVER, space):
+            for frame in packet.frames:
+                if frame.is_ack and frame.ranges[0][1] >= start - 1:
+                    ranges = _raised(frame.ranges, start, acked=datagram.sent_ns >= acked_from_ns)
+                    if ranges != frame.ranges:
+                        packet.swap(frame, frame.but(ranges=ranges))
+                        if packet.kind is Kind.ONE_RTT and datagram.size > MTU:
+                            raise UnfitError("an ACK that grows makes a datagram too large")
+
+    def _in_space(self, sender: str, space: str) -> list[Sent]:
+        """The packets of one packet number space of one sender."""
+        return self.packets(sender=sender, where=lambda _, packet: packet.opened and packet.space == space)
+
+    def _count(self, like: Datagram, space: str, number: int, arrival_ns: int) -> None:
+        """Add the ECN mark of a new packet to the receiver's ECN counts from its arrival on."""
+        if not like.arrived:
+            return
+        name = {1: "ect1", 2: "ect0", 3: "ce"}.get(like.seen[like.receiver].ecn, "")
+        for datagram, packet in self._in_space(like.receiver, space):
+            for frame in packet.frames:
+                new = frame.type == F.ACK_ECN and datagram.sent_ns >= arrival_ns and frame.ranges[0][1] >= number
+                if name and new:
+                    packet.swap(frame, frame.but(**{name: frame[name] + 1}))
+
+    def _free_time(self, like: Datagram) -> float:
+        """A time before the sender's next datagram, in seconds after this datagram."""
+        sent = (each.sent_ns for each in self.recording.datagrams if each.sender == like.sender)
+        following = min((at for at in sent if at > like.sent_ns), default=like.sent_ns + 10**9)
+        return min(0.0005, (following - like.sent_ns) / 2e9)
 
     def add(self, kind: Kind, *frames: Frame) -> Sent:
         """Put frames into an ack-eliciting packet, in the place of its PADDING if it has PADDING."""
@@ -397,31 +306,33 @@ class Mutation:
             for datagram, packet in self.packets(kind)
             if datagram.arrived and packet.opened and packet.eliciting and datagram.size + room <= MTU
         ]
-        datagram, packet = self.pick(candidates, f"no {kind.value} packet with room")
-        self.add_to((datagram, packet), *frames)
-        return datagram, packet
+        sent = self.pick(candidates, f"no {kind.value} packet with room")
+        self.add_to(sent, *frames)
+        return sent
 
     def add_to(self, sent: Sent, *frames: Frame) -> None:
         """Put frames into this packet."""
         datagram, packet = sent
-        size = datagram.size
-        packet.add(*frames)
-        keep_size(datagram, size)
+        with kept_size(datagram):
+            packet.add(*frames)
 
     def replace(self, sent: Sent, old: Frame, *new: Frame) -> None:
         """Replace a frame by other frames. A datagram with an Initial packet keeps its size."""
         datagram, packet = sent
-        size = datagram.size
-        packet.swap(old, *new)
-        if not packet.frames:
-            packet.frames = [padding(1)]
-        keep_size(datagram, size)
+        with kept_size(datagram):
+            packet.swap(old, *new)
+            packet.frames = packet.frames or [padding(1)]
 
     # Transport parameters and TLS
 
     def parameters(self, role: str = "") -> dict[int, bytes]:
-        """The transport parameters of the role, or of another role."""
-        return parameters_of(self.connection, role or self.role)
+        """The transport parameters that the role, or another role, sent."""
+        role = role or self.role
+        stream = self.connection.crypto_stream(role, "initial" if role == CLIENT else "handshake")
+        for message in messages(stream)[0]:
+            if (data := message.get(TRANSPORT_PARAMETERS)) is not None:
+                return dict(parameters(data))
+        raise UnfitError("no transport parameters")
 
     def parameter(self, kind: int, role: str, default: int = 0) -> int:
         """A transport parameter that is an integer."""
@@ -434,13 +345,49 @@ class Mutation:
 
     def edit_parameters(self, edit: Callable[[Parameters], Parameters], role: str = "") -> None:
         """Change the list of transport parameters."""
-        edit_parameters(self.recording, self.connection, role or self.role, edit)
-        self._reread()
+
+        def change(message: Message) -> None:
+            old = message.get(TRANSPORT_PARAMETERS)
+            if old is None:
+                raise UnfitError("no transport parameters")
+            message.set(TRANSPORT_PARAMETERS, encode_parameters(edit(parameters(old))))
+
+        self.edit_message(CLIENT_HELLO if (role or self.role) == CLIENT else ENCRYPTED_EXTENSIONS, change, role)
 
     def edit_message(self, kind: int, edit: Callable[[Message], None], role: str = "") -> None:
-        """Change a TLS message."""
-        edit_message(self.recording, self.connection, role or self.role, kind, edit)
+        """Change the first TLS message of this kind."""
+        sender = role or self.role
+        space = {CLIENT_HELLO: "initial", SERVER_HELLO: "initial", NEW_SESSION_TICKET: "application"}
+        listed, rest = messages(self.connection.crypto_stream(sender, space.get(kind, "handshake")))
+        message = next((each for each in listed if each.type == kind), None)
+        if message is None:
+            raise UnfitError(f"no message of type {kind}")
+        edit(message)
+        new = b"".join(each.encode() for each in listed) + rest
+        self._rewrite_crypto(sender, space.get(kind, "handshake"), new)
         self._reread()
+
+    def _rewrite_crypto(self, sender: str, space: str, new: bytes) -> None:
+        """Change a CRYPTO stream in all its frames. Retransmissions get the same change, and later offsets move."""
+        old = self.connection.crypto_stream(sender, space)
+        start = _common(old, new)
+        back = _common(old[start:][::-1], new[start:][::-1])
+        stop, grown = len(old) - back, len(new) - len(old)
+
+        def moved(offset: int, *, end: bool) -> int:
+            if offset < start or (offset == start and not (end and start == stop == len(old))):
+                return offset
+            return offset + grown if offset >= stop else min(offset, start + max(stop + grown - start, 0))
+
+        for datagram, packet in self._in_space(sender, space):
+            with kept_size(datagram):
+                for frame in list(packet.frames):
+                    if frame.type == F.CRYPTO:
+                        low, high = moved(frame.offset, end=False), moved(frame.end, end=True)
+                        data = new[low:high]
+                        if (low, data) != (frame.offset, frame.data):
+                            packet.swap(frame, *([frame.but(data=data, offset=low)] if data else []))
+                packet.frames = packet.frames or [Frame(F.PING)]
 
     def _reread(self) -> None:
         """Collect the CRYPTO streams again after an edit."""

@@ -10,13 +10,14 @@ import json
 import shutil
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lab.mutate.wire import (
     LONG,
+    SERVER_HELLO,
     SUITES,
     TRANSPORT_PARAMETERS,
     V1,
@@ -221,16 +222,23 @@ class Connection:
 
     def crypto_stream(self, sender: str, space: str) -> bytes:
         """The CRYPTO stream up to its first gap."""
-        whole = b""
-        for offset, data in sorted(self.crypto.get((sender, space), {}).items()):
-            if offset > len(whole):
-                break
+        return assembled(self.crypto.get((sender, space), {}).items())
+
+
+def assembled(pieces: Iterable[tuple[int, bytes]]) -> bytes:
+    """A stream up to its first gap, from pieces with their offsets. Where pieces overlap, the first counts."""
+    whole = b""
+    for offset, data in sorted(pieces, key=lambda piece: piece[0]):
+        if offset <= len(whole):
             whole += data[len(whole) - offset :]
-        return whole
+    return whole
 
 
-_LEVELS = {Kind.HANDSHAKE: "HANDSHAKE_TRAFFIC_SECRET", Kind.ONE_RTT: "TRAFFIC_SECRET_0"}
-_EARLY = "CLIENT_EARLY_TRAFFIC_SECRET"
+_LEVELS = {
+    Kind.ZERO_RTT: "EARLY_TRAFFIC_SECRET",
+    Kind.HANDSHAKE: "HANDSHAKE_TRAFFIC_SECRET",
+    Kind.ONE_RTT: "TRAFFIC_SECRET_0",
+}
 _HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 
 
@@ -289,18 +297,16 @@ def _by_tuple(datagram: Datagram, connections: list[Connection]) -> list[Connect
     """The connections to try: first those with the datagram's addresses, then all others, because clients migrate; the
     newest first."""
     record = next(iter(datagram.seen.values()))
-    ends = record.source, record.destination
-    client = ends[0] if datagram.sender == "client" else ends[1]
+    client = record.source if datagram.sender == "client" else record.destination
     newest = list(reversed(connections))
     return sorted(newest, key=lambda connection: connection.client != client)
 
 
 def _try(connection: Connection, datagram: Datagram, packet: Packet) -> bool:
     sender = datagram.sender
-    receiver = "server" if sender == "client" else "client"
     largest = connection.largest.get((sender, packet.space), -1)
     if packet.kind is Kind.ONE_RTT:
-        for cid in dict.fromkeys(connection.cids[receiver]):
+        for cid in dict.fromkeys(connection.cids[datagram.receiver]):
             if packet.raw[1 : 1 + len(cid)] == cid:
                 packet.fields = slice(1 + len(cid), len(packet.raw))
                 packet.dcid = cid
@@ -311,22 +317,17 @@ def _try(connection: Connection, datagram: Datagram, packet: Packet) -> bool:
 
 
 def _long(connection: Connection, sender: str, packet: Packet) -> Iterator[Keys]:
+    """The keys that may open a packet with a long header. Those of the packet's version are tried first."""
     if packet.kind is Kind.INITIAL:
-        for _, keys in reversed(connection.initial):
-            if keys[sender].version == packet.version:
-                yield keys[sender]
-        for _, keys in connection.initial:
-            if keys[sender].version != packet.version:
-                yield keys[sender]
+        known = [keys[sender] for _, keys in reversed(connection.initial)]
+        yield from sorted(known, key=lambda keys: keys.version != packet.version)
         return
+    label = f"{sender.upper()}_{_LEVELS[packet.kind]}"
+    early = SUITES if packet.kind is Kind.ZERO_RTT else ()  # it may come before the server has chosen a suite
     for version in dict.fromkeys((packet.version, V1, V2)):
-        if packet.kind is Kind.ZERO_RTT:
-            secret = connection.secrets.get(_EARLY)
-            suites = (connection.suite,) if connection.suite else SUITES
-            for suite in suites if secret else ():
-                yield _made(connection, sender, _EARLY, version, suite)
-        elif connection.suite and f"{sender.upper()}_{_LEVELS[packet.kind]}" in connection.secrets:
-            yield _made(connection, sender, f"{sender.upper()}_{_LEVELS[packet.kind]}", version, connection.suite)
+        for suite in (connection.suite,) if connection.suite else early:
+            if label in connection.secrets:
+                yield _made(connection, sender, label, version, suite)
 
 
 def _one_rtt(connection: Connection, sender: str) -> Iterator[Keys]:
@@ -396,10 +397,9 @@ def _hello(connection: Connection, sender: str, secrets: dict[bytes, dict[str, b
     if sender == "client" and whole[6:38] in secrets and not connection.client_random:
         connection.client_random = whole[6:38]
         connection.secrets = secrets[connection.client_random]
-    while sender == "server" and len(whole) >= 4:
-        body, whole = whole[4 : 4 + int.from_bytes(whole[1:4])], whole[4 + int.from_bytes(whole[1:4]) :]
-        if len(body) > 35 and body[2:34] != _HELLO_RETRY:
-            connection.suite = int.from_bytes(body[35 + body[34] : 37 + body[34]])
+    for message in messages(whole)[0] if sender == "server" else ():
+        if message.type == SERVER_HELLO and message.before[2:34] != _HELLO_RETRY:
+            connection.suite = int.from_bytes(message.before[-3:-1])
 
 
 CLIENT, SERVER = "client", "server"

@@ -3,11 +3,10 @@
 aioquic protects the packets; nothing is shared with the decoder of bentpipe.
 """
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from functools import cached_property
+from typing import Any
 
 from aioquic._crypto import AEAD, CryptoError, HeaderProtection
 from aioquic.quic.crypto import CryptoContext, CryptoPair, next_key_phase
@@ -59,68 +58,52 @@ class Reader:
 
 
 class F(IntEnum):
-    """Frame types. STREAM is 0x08 with its three flags."""
+    """Frame types, each with the names of its integers in the order on the wire, and the form of the bytes that follow.
+
+    STREAM is 0x08 with its three flags. ACK and STREAM frames have forms of their own.
+    """
 
     PADDING = 0x00
     PING = 0x01
     ACK = 0x02
     ACK_ECN = 0x03
-    RESET_STREAM = 0x04
-    STOP_SENDING = 0x05
-    CRYPTO = 0x06
-    NEW_TOKEN = 0x07
+    RESET_STREAM = 0x04, "stream code final"
+    STOP_SENDING = 0x05, "stream code"
+    CRYPTO = 0x06, "offset", "block"
+    NEW_TOKEN = 0x07, "", "block"
     STREAM = 0x08
-    MAX_DATA = 0x10
-    MAX_STREAM_DATA = 0x11
-    MAX_STREAMS_BIDI = 0x12
-    MAX_STREAMS_UNI = 0x13
-    DATA_BLOCKED = 0x14
-    STREAM_DATA_BLOCKED = 0x15
-    STREAMS_BLOCKED_BIDI = 0x16
-    STREAMS_BLOCKED_UNI = 0x17
-    NEW_CONNECTION_ID = 0x18
-    RETIRE_CONNECTION_ID = 0x19
-    PATH_CHALLENGE = 0x1A
-    PATH_RESPONSE = 0x1B
-    CLOSE = 0x1C
-    CLOSE_APPLICATION = 0x1D
+    MAX_DATA = 0x10, "limit"
+    MAX_STREAM_DATA = 0x11, "stream limit"
+    MAX_STREAMS_BIDI = 0x12, "limit"
+    MAX_STREAMS_UNI = 0x13, "limit"
+    DATA_BLOCKED = 0x14, "limit"
+    STREAM_DATA_BLOCKED = 0x15, "stream limit"
+    STREAMS_BLOCKED_BIDI = 0x16, "limit"
+    STREAMS_BLOCKED_UNI = 0x17, "limit"
+    NEW_CONNECTION_ID = 0x18, "sequence retire", "id and token"
+    RETIRE_CONNECTION_ID = 0x19, "sequence"
+    PATH_CHALLENGE = 0x1A, "", "eight bytes"
+    PATH_RESPONSE = 0x1B, "", "eight bytes"
+    CLOSE = 0x1C, "code frame", "block"
+    CLOSE_APPLICATION = 0x1D, "code", "block"
     HANDSHAKE_DONE = 0x1E
     IMMEDIATE_ACK = 0x1F
-    DATAGRAM = 0x30
-    DATAGRAM_LENGTH = 0x31
-    ACK_FREQUENCY = 0xAF
+    DATAGRAM = 0x30, "", "rest of the packet"
+    DATAGRAM_LENGTH = 0x31, "", "block"
+    ACK_FREQUENCY = 0xAF, "sequence threshold delay reordering"
+
+    integers: tuple[str, ...]
+    form: str
+
+    def __new__(cls, value: int, integers: str = "", form: str = "") -> "F":
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.integers, member.form = tuple(integers.split()), form
+        return member
 
 
 FIN, LENGTH, OFFSET = 1, 2, 4
 """Flags of STREAM frames (RFC 9000 §19.8)."""
-
-# Frame type → names of its integers in the order on the wire, and the form of the bytes that follow: none, eight bytes,
-# or a length and the bytes.
-_LAYOUT: dict[int, tuple[tuple[str, ...], str]] = {
-    F.PING: ((), ""),
-    F.RESET_STREAM: (("stream", "code", "final"), ""),
-    F.STOP_SENDING: (("stream", "code"), ""),
-    F.CRYPTO: (("offset",), "block"),
-    F.NEW_TOKEN: ((), "block"),
-    F.MAX_DATA: (("limit",), ""),
-    F.MAX_STREAM_DATA: (("stream", "limit"), ""),
-    F.MAX_STREAMS_BIDI: (("limit",), ""),
-    F.MAX_STREAMS_UNI: (("limit",), ""),
-    F.DATA_BLOCKED: (("limit",), ""),
-    F.STREAM_DATA_BLOCKED: (("stream", "limit"), ""),
-    F.STREAMS_BLOCKED_BIDI: (("limit",), ""),
-    F.STREAMS_BLOCKED_UNI: (("limit",), ""),
-    F.RETIRE_CONNECTION_ID: (("sequence",), ""),
-    F.PATH_CHALLENGE: ((), "eight"),
-    F.PATH_RESPONSE: ((), "eight"),
-    F.CLOSE: (("code", "frame"), "block"),
-    F.CLOSE_APPLICATION: (("code",), "block"),
-    F.HANDSHAKE_DONE: ((), ""),
-    F.IMMEDIATE_ACK: ((), ""),
-    F.DATAGRAM: ((), "rest"),
-    F.DATAGRAM_LENGTH: ((), "block"),
-    F.ACK_FREQUENCY: (("sequence", "threshold", "delay", "reordering"), ""),
-}
 _NOT_ELICITING = {F.PADDING, F.ACK, F.ACK_ECN, F.CLOSE, F.CLOSE_APPLICATION}
 
 
@@ -169,27 +152,10 @@ class Frame:
         """Whether a STREAM frame ends its stream."""
         return self.is_stream and bool(self.type & FIN)
 
-    def but(
-        self,
-        *,
-        type: int | None = None,
-        data: bytes | None = None,
-        ranges: Sequence[tuple[int, int]] | None = None,
-        **values: int,
-    ) -> "Frame":
-        """The same frame with other fields."""
-        return replace(
-            self,
-            type=self.type if type is None else type,
-            values=self.values | values,
-            data=self.data if data is None else data,
-            ranges=self.ranges if ranges is None else tuple(ranges),
-            raw=b"",
-        )
-
-    def with_value(self, name: str, value: int) -> "Frame":
-        """The same frame with another integer."""
-        return replace(self, values=self.values | {name: value}, raw=b"")
+    def but(self, **changes: Any) -> "Frame":
+        """The same frame with other integers, or with another `type`, `data` or `ranges`."""
+        fields = {name: changes.pop(name) for name in ("type", "data", "ranges") if name in changes}
+        return replace(self, values=self.values | changes, raw=b"", **fields)
 
     def encode(self) -> bytes:
         """The bytes of the frame."""
@@ -199,12 +165,13 @@ class Frame:
             return self._encode_ack()
         if self.is_stream:
             return self._encode_stream()
-        if self.type == F.NEW_CONNECTION_ID:
-            head = bytes([F.NEW_CONNECTION_ID]) + varint(self["sequence"]) + varint(self["retire"])
-            return head + bytes([len(self.data) - 16]) + self.data
-        names, tail = _LAYOUT[self.type]
-        head = varint(self.type) + b"".join(varint(self[name]) for name in names)
-        return head + (varint(len(self.data)) if tail == "block" else b"") + self.data
+        kind = F(self.type)
+        head = varint(kind) + b"".join(varint(self[name]) for name in kind.integers)
+        if kind.form == "block":
+            head += varint(len(self.data))
+        elif kind.form == "id and token":
+            head += bytes([len(self.data) - 16])
+        return head + self.data
 
     def _encode_stream(self) -> bytes:
         parts = [varint(self.type), varint(self["stream"])]
@@ -257,19 +224,16 @@ def unknown(data: bytes) -> Frame:
 
 def parse(payload: bytes) -> list[Frame]:
     """The frames of a packet. The first frame that can't be read is kept, with all bytes after it, as type -1."""
-    return list(_parse(payload))
-
-
-def _parse(payload: bytes) -> Iterator[Frame]:
+    frames: list[Frame] = []
     reader = Reader(payload)
     while reader.left:
         start = reader.position
         try:
-            parsed = _frame(reader)
-        except (IndexError, KeyError):
-            yield unknown(payload[start:])
-            return
-        yield replace(parsed, raw=payload[start : reader.position])
+            frame = _frame(reader)
+        except (IndexError, ValueError):
+            return [*frames, unknown(payload[start:])]
+        frames.append(replace(frame, raw=payload[start : reader.position]))
+    return frames
 
 
 def _frame(reader: Reader) -> Frame:
@@ -285,13 +249,13 @@ def _frame(reader: Reader) -> Frame:
         if kind & OFFSET:
             values["offset"] = reader.varint()
         return Frame(kind, values, reader.block() if kind & LENGTH else reader.take(reader.left))
-    if kind == F.NEW_CONNECTION_ID:
-        values = {"sequence": reader.varint(), "retire": reader.varint()}
+    form = F(kind).form
+    values = {name: reader.varint() for name in F(kind).integers}
+    if form == "block":
+        return Frame(kind, values, reader.block())
+    if form == "id and token":
         return Frame(kind, values, reader.take(reader.number(1) + 16))
-    names, tail = _LAYOUT[kind]
-    values = {name: reader.varint() for name in names}
-    size = {"": 0, "eight": 8, "rest": reader.left}
-    return Frame(kind, values, reader.block() if tail == "block" else reader.take(size[tail]))
+    return Frame(kind, values, reader.take({"eight bytes": 8, "rest of the packet": reader.left}.get(form, 0)))
 
 
 def _ack(reader: Reader, kind: int) -> Frame:
@@ -312,7 +276,8 @@ CLIENT_HELLO, SERVER_HELLO, NEW_SESSION_TICKET, ENCRYPTED_EXTENSIONS = 1, 2, 4, 
 END_OF_EARLY_DATA, CERTIFICATE_REQUEST, CERTIFICATE_VERIFY, FINISHED, KEY_UPDATE = 5, 13, 15, 20, 24
 ALPN, KEYS, EARLY_DATA, SUPPORTED_VERSIONS, KEY_MODES, TRANSPORT_PARAMETERS = 16, 41, 42, 43, 45, 57
 
-Parameters = list[tuple[int, bytes]]
+Pairs = list[tuple[int, bytes]]
+Parameters = Pairs
 
 
 class P:
@@ -346,7 +311,7 @@ class Message:
 
     type: int
     before: bytes
-    extensions: list[tuple[int, bytes]] = field(default_factory=list)
+    extensions: Pairs = field(default_factory=list)
 
     def encode(self) -> bytes:
         """The bytes of the message."""
@@ -362,40 +327,25 @@ class Message:
 
     def set(self, kind: int, data: bytes | None) -> None:
         """Change, add or remove an extension."""
-        if self.get(kind) is None and data is not None:
-            self.extensions.insert(0, (kind, data))  # not at the end: in a ClientHello the pre-shared key must be last
-            return
-        self.extensions = [
-            (each, old if each != kind else data or b"")
-            for each, old in self.extensions
-            if each != kind or data is not None
-        ]
+        # Not at the end: in a ClientHello the pre-shared key must be last.
+        self.extensions = _with_entry(self.extensions, kind, data, front=True)
 
 
-def _client_hello(reader: Reader) -> None:
-    reader.take(34)
-    reader.block(1)
-    reader.block(2)
-    reader.block(1)
+def _with_entry(listed: Pairs, kind: int, data: bytes | None, *, front: bool = False) -> Pairs:
+    """The list with one entry changed, added or removed."""
+    if data is None:
+        return [each for each in listed if each[0] != kind]
+    if kind in dict(listed):
+        return [(each, data if each == kind else old) for each, old in listed]
+    return [(kind, data), *listed] if front else [*listed, (kind, data)]
 
 
-def _server_hello(reader: Reader) -> None:
-    reader.take(34)
-    reader.block(1)
-    reader.take(3)
-
-
-def _ticket(reader: Reader) -> None:
-    reader.take(8)
-    reader.block(1)
-    reader.block(2)
-
-
-_HEADS: dict[int, Callable[[Reader], None]] = {
-    CLIENT_HELLO: _client_hello,
-    SERVER_HELLO: _server_hello,
-    NEW_SESSION_TICKET: _ticket,
-    ENCRYPTED_EXTENSIONS: lambda _: None,
+# The part of a message before its extensions: bytes, then blocks whose lengths have so many bytes, then bytes.
+_HEADS = {
+    CLIENT_HELLO: (34, (1, 2, 1), 0),
+    SERVER_HELLO: (34, (1,), 3),
+    NEW_SESSION_TICKET: (8, (1, 2), 0),
+    ENCRYPTED_EXTENSIONS: (0, (), 0),
 }
 
 
@@ -412,7 +362,11 @@ def messages(stream: bytes) -> tuple[list[Message], bytes]:
         if kind not in _HEADS:
             collected.append(Message(kind, body.data))
             continue
-        _HEADS[kind](body)
+        before, blocks, after = _HEADS[kind]
+        body.take(before)
+        for length in blocks:
+            body.block(length)
+        body.take(after)
         message = Message(kind, body.data[: body.position])
         listed = Reader(body.block(2))
         while listed.left:
@@ -438,20 +392,7 @@ def encode_parameters(listed: Parameters) -> bytes:
 def with_parameter(listed: Parameters, kind: int, data: bytes | int | None) -> Parameters:
     """The parameters with one parameter changed, added or removed. An integer is encoded."""
     value = varint(data) if isinstance(data, int) else data
-    without = [(each, old) for each, old in listed if each != kind]
-    if value is None:
-        return without
-    if len(without) == len(listed):
-        return [*listed, (kind, value)]
-    return [(each, value if each == kind else old) for each, old in listed]
-
-
-def client_suites(hello: Message) -> tuple[int, ...]:
-    """The cipher suites of a ClientHello."""
-    reader = Reader(hello.before, 34)
-    reader.block(1)
-    suites = Reader(reader.block(2))
-    return tuple(suites.number(2) for _ in range(suites.left // 2))
+    return _with_entry(listed, kind, value)
 
 
 def with_session_id(hello: Message, session: bytes) -> None:
@@ -461,6 +402,7 @@ def with_session_id(hello: Message, session: bytes) -> None:
 
 
 V1, V2 = 1, 0x6B3343CF
+OTHER_VERSION = {V1: V2, V2: V1}
 AES_128 = 0x1301
 SUITES = (AES_128, 0x1302, 0x1303)
 TAG = 16
@@ -511,11 +453,6 @@ def initial_keys(dcid: bytes, version: int) -> dict[str, Keys]:
     }
 
 
-def unguessable(*parts: object) -> bytes:
-    """32 bytes that differ for different parts and are the same in every run."""
-    return hashlib.sha256(repr(parts).encode()).digest()
-
-
 class Kind(Enum):
     """The kind of a packet. OPAQUE: bytes that no key opens, which are kept unchanged."""
 
@@ -535,12 +472,9 @@ SPACES = {
     Kind.ZERO_RTT: "application",
     Kind.ONE_RTT: "application",
 }
-_BITS = {Kind.INITIAL: 0, Kind.ZERO_RTT: 1, Kind.HANDSHAKE: 2, Kind.RETRY: 3}
-
-
-def type_bits(kind: Kind, version: int) -> int:
-    """The packet type of a long header (RFC 9000 §17.2, RFC 9369 §3.2)."""
-    return (_BITS[kind] + (version == V2)) % 4
+_TYPES = (Kind.INITIAL, Kind.ZERO_RTT, Kind.HANDSHAKE, Kind.RETRY)
+"""By the type in a long header of version 1 (RFC 9000 §17.2). The types of version 2 are higher by one, modulo 4
+(RFC 9369 §3.2)."""
 
 
 @dataclass
@@ -650,12 +584,16 @@ class Packet:
         self.frames = parse(payload)
         return True
 
-    def drop(self, *unwanted: Frame) -> None:
-        """Remove these frames."""
-        self.frames = [frame for frame in self.frames if not any(frame is each for each in unwanted)]
-        if not self.frames:
-            self.frames = [frame(F.PING)]
+    def edit(self, **fields: Any) -> None:
+        """Change fields, so that the packet is encoded and sealed again."""
+        for name, value in fields.items():
+            setattr(self, name, value)
         self.changed = True
+
+    def set_version(self, version: int) -> None:
+        """Change the version, and the bits of the type, which depend on it. The keys stay."""
+        bits = (_TYPES.index(self.kind) + (version == V2)) % 4
+        self.edit(version=version, first=self.first & ~0x30 | bits << 4)
 
     def swap(self, old: Frame, *new: Frame) -> None:
         """Replace a frame by other frames."""
@@ -697,7 +635,7 @@ def split(data: bytes) -> list[Packet]:
             break
         try:
             packet, position = _header(data, position)
-        except (IndexError, KeyError):
+        except IndexError:
             packets.append(Packet(Kind.OPAQUE, data[position:]))
             break
         packets.append(packet)
@@ -716,7 +654,7 @@ def _header(data: bytes, start: int) -> tuple[Packet, int]:
         return Packet(kind, data[start:], first, version, dcid, scid, versions=listed), len(data)
     if version not in (1, V2):
         return Packet(Kind.OPAQUE, data[start:]), len(data)
-    kind = next(kind for kind in _BITS if type_bits(kind, version) == first >> 4 & 3)
+    kind = _TYPES[((first >> 4 & 3) - (version == V2)) % 4]
     packet = Packet(kind, b"", first, version, dcid, scid)
     if kind is Kind.RETRY:
         packet.raw = data[start:]

@@ -37,8 +37,8 @@ def _row(action: str, expression: str, **more: Any) -> Callable[[Mutation], None
     return change
 
 
-def _statements(lines: str | list[str]) -> Callable[[Mutation], None]:
-    code = compile(lines if isinstance(lines, str) else "\n".join(lines), "mutants.toml", "exec")
+def _statements(lines: str) -> Callable[[Mutation], None]:
+    code = compile(lines, "mutants.toml", "exec")
 
     def change(m: Mutation) -> None:
         exec(code, {**_NAMES, "m": m})

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from lab.mutate.mutation import Mutation, Sent, mutant
-from lab.mutate.recording import CLIENT, SERVER
+from lab.mutate.recording import CLIENT, SERVER, assembled
 from lab.mutate.wire import F, P, Reader, frame, stream, varint
 
 CASES = ("http3",)
@@ -18,14 +18,10 @@ def h3(kind: int, data: bytes = b"") -> bytes:
 
 def contents(m: Mutation, sender: str = "") -> dict[int, bytes]:
     """The streams of a role, each from its beginning to its first gap."""
-    whole: dict[int, bytes] = {}
-    for number, sent in m.streams(sender).items():
-        data = b""
-        for _, _, each in sorted(sent.sent, key=lambda each: each[2].offset):
-            if each.offset <= len(data):
-                data += each.data[len(data) - each.offset :]
-        whole[number] = data
-    return whole
+    return {
+        number: assembled((each.offset, each.data) for _, _, each in sent.sent)
+        for number, sent in m.streams(sender).items()
+    }
 
 
 def control(m: Mutation) -> int:
@@ -52,14 +48,17 @@ def add_to_request(m: Mutation, data: bytes) -> None:
 
 def add_setting(m: Mutation, data: bytes | None) -> None:
     """Add bytes to SETTINGS; None: the first setting again."""
-    number, payload, end = _first_of_control(m)
+    number = control(m)
+    reader = Reader(contents(m)[number], 1)
+    m.need(reader.varint() == SETTINGS, "no SETTINGS")
+    payload = reader.block()
     if data is None:
-        reader = Reader(payload)
+        settings = Reader(payload)
         m.need(payload, "no setting")
-        reader.varint()
-        reader.varint()
-        data = payload[: reader.position]
-    insert(m, number, 1, h3(SETTINGS, payload + data), cut=end - 1)
+        settings.varint()
+        settings.varint()
+        data = payload[: settings.position]
+    insert(m, number, 1, h3(SETTINGS, payload + data), cut=reader.position - 1)
 
 
 def request(m: Mutation) -> int:
@@ -91,48 +90,12 @@ def insert(m: Mutation, number: int, at: int, data: bytes, *, cut: int = 0) -> N
         m.send(stream(number, at, data))
 
 
-@mutant("rfc9114-4.1-frame-after-trailers", SERVER, cases=CASES)
-def _after_trailers(m: Mutation) -> None:
-    number = request(m)
-    reader = Reader(contents(m)[number])
-    reader.varint()
-    reader.block()
-    trailers = h3(HEADERS, b"\0\0")
-    insert(m, number, reader.position, h3(DATA, b"a") + trailers)
-
-
-@mutant("rfc9114-4.1-request-not-finished", CLIENT, cases=CASES)
-def _unfinished(m: Mutation) -> None:
-    number = request(m)
-    for datagram, packet, each in m.streams()[number].sent:
-        if each.fin:
-            new = each.but(type=each.type & ~1)
-            m.replace((datagram, packet), each, new if each.data else frame(F.PING))
-
-
-def _first_of_control(m: Mutation) -> tuple[int, bytes, int]:
-    """The control stream, the payload of its SETTINGS, and the offset after SETTINGS."""
-    number = control(m)
-    reader = Reader(contents(m)[number], 1)
-    m.need(reader.varint() == SETTINGS, "no SETTINGS")
-    payload = reader.block()
-    return number, payload, reader.position
-
-
-@mutant("rfc9114-6.2.1-control-stream-stopped", cases=CASES)
-def _stopped(m: Mutation) -> None:
-    number = control(Mutation(m.recording, m.connection, m.peer, m.rng))
+def stop(m: Mutation, number: int) -> None:
+    """Send STOP_SENDING for a stream of the peer."""
     opened = m.streams(m.peer)[number].sent[0][0]
-    m.need(opened.arrived, "what opens the control stream was lost")
+    m.need(opened.arrived, "what opens the stream was lost")
     after = [each for each in m.hosts() if each[0].sent_ns > opened.seen[m.role].time_ns]
     m.send_after(m.pick(after, "nothing is sent after it"), frame(F.STOP_SENDING, stream=number, code=0))
-
-
-def _new_stream(m: Mutation, data: bytes) -> None:
-    control(m)
-    unused = 4 + max(number for number in m.streams() if number & 2)
-    m.set_parameter(P.MAX_STREAMS_UNI, 100, m.peer)
-    m.send(stream(unused, 0, data))
 
 
 @mutant("rfc9114-6.1-server-bidirectional-stream", SERVER, cases=CASES)
@@ -141,12 +104,6 @@ def _bidirectional(m: Mutation) -> None:
     m.set_parameter(P.MAX_STREAMS_BIDI, 100, CLIENT)
     m.set_parameter(P.MAX_STREAM_DATA_BIDI_REMOTE, 10000, CLIENT)
     m.send(stream(1, 0, h3(HEADERS, b"\0\0\xd1")))
-
-
-# Behind the first bytes of a stream
-
-
-# Fields
 
 
 def change_section(m: Mutation, change: Callable[[bytes], bytes]) -> None:
@@ -164,20 +121,9 @@ def line(name: bytes, value: bytes) -> bytes:
     return length + name + bytes([len(value)]) + value
 
 
-# A value of Content-Length that no file has.
-
-
-@mutant("rfc9114-4.4-connect", CLIENT, cases=CASES)
-def _connect(m: Mutation) -> None:
-    change_section(m, lambda _: b"\0\0\xcf\xd7\xc1")  # :method CONNECT, :scheme https, :path /
-
-
-# Pushes
-
-
-def _allow(m: Mutation, most: int) -> Sent:
+def allow_pushes(m: Mutation, most: int) -> Sent:
     """Let the client allow pushes. Returns a packet that the server sends later."""
-    client = Mutation(m.recording, m.connection, CLIENT, m.rng)
+    client = m.by(CLIENT)
     sent = client.streams()[control(client)].sent
     allowed, packet, last = max(sent, key=lambda each: each[2].end)
     m.need(allowed.arrived, "the control stream was lost")
@@ -186,15 +132,20 @@ def _allow(m: Mutation, most: int) -> Sent:
     return m.pick([each for each in m.hosts() if each[0].sent_ns > allowed.seen[SERVER].time_ns], "it sends no more")
 
 
-def _unused(m: Mutation, at: int = 1) -> int:
+def unused(m: Mutation, at: int = 1) -> int:
+    """The first unidirectional stream that the role has not used, or the `at`-th."""
     return 4 * at + max(number for number in m.streams() if number & 2)
 
 
-def _pushed(identifier: int) -> bytes:
+def open_stream(m: Mutation, data: bytes, *, at: int = 1, fin: bool = False) -> None:
+    """Begin a unidirectional stream with these bytes. `at`: as in `unused`."""
+    m.set_parameter(P.MAX_STREAMS_UNI, 100, m.peer)
+    m.send(stream(unused(m, at), 0, data, fin=fin))
+
+
+def pushed(identifier: int) -> bytes:
+    """The bytes of a push stream."""
     return bytes([PUSH]) + varint(identifier) + h3(HEADERS, b"\0\0\xd9")
-
-
-# QPACK
 
 
 def instruct(m: Mutation, kind: int, data: bytes, *, fin: bool = False) -> None:
@@ -205,28 +156,4 @@ def instruct(m: Mutation, kind: int, data: bytes, *, fin: bool = False) -> None:
         number, whole = streams[0]
         m.send(stream(number, len(whole), data, fin=fin))
     else:
-        m.set_parameter(P.MAX_STREAMS_UNI, 100, m.peer)
-        m.send(stream(_unused(m), 0, bytes([kind]) + data, fin=fin))
-
-
-def _two_of(rule: str, kind: int) -> None:
-    def change(m: Mutation) -> None:
-        instruct(m, kind, b"")
-        m.set_parameter(P.MAX_STREAMS_UNI, 100, m.peer)
-        m.send(stream(_unused(m, 2), 0, bytes([kind])))
-
-    mutant(rule, cases=CASES, name="two")(change)
-
-
-_two_of("rfc9204-4.2-two-encoder-streams", ENCODER)
-_two_of("rfc9204-4.2-two-decoder-streams", DECODER)
-
-
-@mutant("rfc9204-4.2-stream-stopped", SERVER, cases=CASES)
-def _qpack_stopped(m: Mutation) -> None:
-    streams = contents(m, m.peer).items()
-    number = m.pick([number for number, data in streams if number & 2 and data[:1] in (b"\2", b"\3")], "no QPACK")
-    opened = m.streams(m.peer)[number].sent[0][0]
-    m.need(opened.arrived, "what opens the stream was lost")
-    after = [each for each in m.hosts() if each[0].sent_ns > opened.seen[m.role].time_ns]
-    m.send_after(m.pick(after, "nothing is sent after it"), frame(F.STOP_SENDING, stream=number, code=0))
+        open_stream(m, bytes([kind]) + data, fin=fin)
