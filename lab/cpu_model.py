@@ -14,7 +14,6 @@ host should be idle, because other load makes CPU times longer.
 """
 
 import argparse
-import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from statistics import median
 
 import numpy as np
 from rich.console import Console
+from scipy.optimize import nnls
 
 from runner.campaign.campaign import run_matrix
 from runner.errors import BentpipeError
@@ -81,20 +81,11 @@ def works(lanes: RunFolder, guests: RunFolder) -> Iterator[Work]:
 
 
 def fit(measured: Sequence[Work], trap: float) -> tuple[float, float, float]:
-    """Seconds per system call, seconds per page fault, and the factor of user time. Of all choices of terms without a
-    negative factor, the result has the smallest relative errors by least squares."""
+    """Seconds per system call, seconds per page fault, and the factor of user time. No number is negative; of all such
+    numbers, these have the smallest relative errors by least squares."""
     rows = np.array([[term / work.lane_cpu for term in work.terms(trap)] for work in measured])
-    targets = np.ones(len(measured))
-    best, least = np.zeros(3), float("inf")
-    for count in (1, 2, 3):
-        for columns in itertools.combinations(range(3), count):
-            solution, *_ = np.linalg.lstsq(rows[:, columns], targets, rcond=None)
-            numbers = np.zeros(3)
-            numbers[list(columns)] = solution
-            error = float(np.sum((rows @ numbers - targets) ** 2))
-            if (numbers >= 0).all() and error < least:
-                best, least = numbers, error
-    return float(best[0]), float(best[1]), float(best[2])
+    syscall, fault, factor = nnls(rows, np.ones(len(measured)))[0]
+    return float(syscall), float(fault), float(factor)
 
 
 def predicted(work: Work, numbers: tuple[float, float, float], trap: float) -> float:

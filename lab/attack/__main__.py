@@ -71,6 +71,15 @@ def finish(family: str, tally: Tally, state: Path) -> None:
 state_option = click.option(
     "--state", type=click.Path(path_type=Path, dir_okay=False), default=verdicts.STATE, show_default=True
 )
+scratch_option = click.option(
+    "--scratch", type=click.Path(path_type=Path, file_okay=False), default=LOGS / "attack", show_default=True
+)
+seconds_option = click.option(
+    "--seconds", default=500.0, show_default=True, help="Start nothing after this time. The next call does."
+)
+clock_option = click.option(
+    "--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True, help="The jobs' clock."
+)
 
 
 @click.group()
@@ -102,11 +111,9 @@ def folders(count: int, seed: int, only: int | None, state: Path) -> None:
 
 @main.command()
 @click.option("--only", default="", metavar="PATTERN", help="Only behaviours that match this regular expression.")
-@click.option("--seconds", default=500.0, show_default=True, help="Start nothing after this time. The next call does.")
-@click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), default=LOGS / "attack", show_default=True)
-@click.option(
-    "--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True, help="The jobs' clock."
-)
+@seconds_option
+@scratch_option
+@clock_option
 @state_option
 def images(only: str, seconds: float, scratch: Path, clock: str, state: Path) -> None:
     """Run hostile endpoint images in lanes or in guests, each followed by an honest job."""
@@ -123,11 +130,9 @@ def images(only: str, seconds: float, scratch: Path, clock: str, state: Path) ->
 @main.command()
 @click.option("--count", default=200, show_default=True, help="Attacks, including those of earlier calls.")
 @click.option("--seed", default=1, show_default=True)
-@click.option("--seconds", default=500.0, show_default=True, help="Start nothing after this time. The next call does.")
-@click.option("--scratch", type=click.Path(path_type=Path, file_okay=False), default=LOGS / "attack", show_default=True)
-@click.option(
-    "--clock", type=click.Choice(["real", "virtual"]), default="real", show_default=True, help="The jobs' clock."
-)
+@seconds_option
+@scratch_option
+@clock_option
 @click.option("--only", default="", metavar="PATTERN", help="Only targets that match this regular expression.")
 @state_option
 def kills(count: int, seed: int, seconds: float, *, scratch: Path, clock: str, only: str, state: Path) -> None:

@@ -29,7 +29,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -44,10 +44,11 @@ import pyarrow as pa
 
 from lab.attack import mutations
 from lab.attack.mutations import ALARM
-from lab.attack.verdicts import Finding, Tally, Verdict, cpu_s, family, largest_resident, resident, runs
+from lab.attack.verdicts import Finding, Tally, Verdict, cpu_s, family, largest_resident, reset_peak, resident, runs
 from lab.run_folders import rare_run, recorded_run, variants_run, vias_run
 from runner.cli import entry as bentpipe
 from runner.cli import read_commands
+from runner.compare import TOPICS
 from runner.errors import BentpipeError
 from runner.judge import process
 from runner.judge.process import JudgeLimits, Judges
@@ -82,11 +83,16 @@ def enter_cage() -> None:
     WORK.mkdir()
     os.environ["TMPDIR"] = str(WORK.parent)
     CANARIES.mkdir()
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        place = line.split(" ")[4].encode().decode("unicode_escape")
+    for place in _mounts():
         if place not in ("/proc", *_WRITABLE):
             subprocess.run(["mount", "-o", "remount,bind,ro", place], check=False, capture_output=True)
     _run("ip", "link", "set", "lo", "up")
+
+
+def _mounts() -> list[str]:
+    """The places of all mounts of this namespace."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line.split(" ")[4].encode().decode("unicode_escape") for line in lines]
 
 
 def _run(*command: str) -> None:
@@ -132,8 +138,7 @@ class Opens:
 
     def _mark(self) -> None:
         """Watch every mount except WORK's, which all targets may read and write."""
-        for line in Path("/proc/self/mountinfo").read_text().splitlines():
-            place = line.split(" ")[4].encode().decode("unicode_escape")
+        for place in _mounts():
             if place == str(WORK.parent):
                 continue
             mask = ctypes.c_uint64(_FAN_OPEN | _FAN_MODIFY)
@@ -179,11 +184,6 @@ class Opens:
                     path = "?"
                 os.close(descriptor)
                 yield path, mask
-
-
-def command(*arguments: str) -> Sequence[str]:
-    """The command that calls this module in the cage."""
-    return (*ENTER, sys.executable, "-m", "lab.attack.folders", *arguments)
 
 
 KINDS = ("handshake", "measured", "paths", "rare", "retry", "variants")
@@ -350,7 +350,7 @@ class Worker:
             kind = rng.choice(KINDS)
             name = f"n{number}" if rng.randrange(50) else f"n{number}é <b>&'"
             shutil.copytree(_SEEDS / kind, _LOGS / name)
-            self._tell(doing=MUTATE, numbers=[number])
+            self._tell(doing=MUTATE)
             done = mutations.mutate(rng, _LOGS / name)
             names.append(name)
             kinds += [line.partition(":")[0] for line in done]
@@ -358,8 +358,7 @@ class Worker:
             shutil.copytree(_SEEDS / honest, _LOGS / honest)
             names = [honest]
         self._found = []
-        with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # resets the peak of memory (proc(5))
+        reset_peak(os.getpid())
         for name in names:
             self._alone(_LOGS / name, honest=bool(honest))
         self._together()
@@ -369,14 +368,13 @@ class Worker:
             self._add(_ESCAPED, "write", "another run has changed")
         if numbers:
             self._found += self.escapes()
-        self._tell(done=numbers, kinds=kinds, found=self._found, peak=_peaks())
+        self._tell(numbers=numbers, kinds=kinds, found=self._found, peak=_peaks())
 
     def _alone(self, folder: Path, *, honest: bool) -> None:
         """Call the commands that take one run or two runs."""
         good = _LOGS / GOOD
         self._call("compare", folder, good, "--json", WORK / "c.json", "--markdown", WORK / "c.md")
-        every = ",".join(reading_topics())
-        self._call("compare", good, folder, "--despite", every, "--all")
+        self._call("compare", good, folder, "--despite", ",".join(TOPICS), "--all")
         jobs = [path for path in sorted(folder.glob("*_*/*/*")) if path.is_dir()]
         for job in jobs[:2]:
             self._call("show", job)
@@ -494,21 +492,13 @@ class Worker:
         self._report.flush()
 
 
-def reading_topics() -> Iterator[str]:
-    """The topics of `compare --despite`."""
-    from runner.compare import TOPICS  # noqa: PLC0415 - it is used only here
-
-    return iter(TOPICS)
-
-
 def _peaks() -> dict[str, int]:
     """The largest resident memory of the reader and of its judge since the batch began, in MiB."""
     sizes: dict[str, int] = {}
     for pid in family(os.getpid()):
         name = "reader, MiB" if pid == os.getpid() else "judge, MiB"
         sizes[name] = max(largest_resident(pid) >> 20, sizes.get(name, 0))
-        with suppress(OSError):
-            Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets the peak (proc(5))
+        reset_peak(pid)
     return sizes
 
 
@@ -621,8 +611,8 @@ class Keeper:
             *lines, buffer = (buffer + data).split(b"\n")
             for line in map(json.loads, lines):
                 doing[0], began, cpu = str(line.get("doing", "between")), time.monotonic(), cpu_s(family(pid))
-                if line.get("done"):
-                    yield _Batch(numbers=line["done"], kinds=line["kinds"], found=line["found"], peak=line["peak"])
+                if "doing" not in line:
+                    yield _Batch(**line)
                     began, cpu = time.monotonic(), cpu_s(family(pid))
             members = family(pid)  # once, because this look is most of the keeper's work
             if any(map(runs, members)):
@@ -683,8 +673,7 @@ def attack_folders(
 
 
 def _count(tally: Tally, seed: int, report: dict[str, Any]) -> None:
-    for kind in report["kinds"]:
-        tally.of_kind(kind)
+    tally.kinds.update(report["kinds"])
     for measurement, value in report["peak"].items():
         tally.peak(measurement, value)
     for number, loss in report["losses"]:
@@ -696,7 +685,8 @@ def _reports(seed: int, numbers: range, patience: float) -> Iterator[dict[str, A
     """The batches of one cage. When a cage dies, its current batch counts as lost."""
     arguments = (str(seed), str(patience), str(numbers.start), str(numbers.stop))
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(command(*arguments), cwd=ROOT, stdout=subprocess.PIPE, stderr=errors)
+        command = (*ENTER, sys.executable, "-m", "lab.attack.folders", *arguments)
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors)
         assert process.stdout is not None
         try:
             count = 0

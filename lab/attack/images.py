@@ -17,7 +17,8 @@ from unittest.mock import patch
 
 import docker
 
-from lab.attack.verdicts import Finding, Tally, Verdict, family, largest_resident
+from lab.attack.verdicts import Finding, Tally, Verdict, family, largest_resident, proc_file, reset_peak
+from lab.run_folders import run
 from runner.campaign.campaign import Campaign
 from runner.engine.containers import LABEL_ROLE, LABEL_RUN
 from runner.model.result import Artifacts, Outcome, Result
@@ -147,9 +148,8 @@ def _attack_weak_guest(tally: Tally, scratch: Path, catalog: Catalog) -> None:
         _execute(folder, catalog, place.deployment(folder.run), job)
     marks = path / job.path / role / "escaped.txt"
     reached = marks.read_text(errors="replace") if marks.is_file() else ""
-    tally.of_kind(
-        f"{role} {name}, guest with seccomp: reached {', '.join(filter(None, reached.splitlines())) or 'nothing'}"
-    )
+    places = ", ".join(filter(None, reached.splitlines())) or "nothing"
+    tally.kinds[f"{role} {name}, guest with seccomp: reached {places}"] += 1
     if "all memory of the guest" not in reached:
         attack_name = f"images --only {name} (guest with seccomp)"
         tally.add(Finding(attack=attack_name, verdict=Verdict.LOST, what="control", text=reached or "nothing reached"))
@@ -194,7 +194,7 @@ def _try(  # noqa: PLR0917
     tally.tried += attack.attempt == 0
     tally.forget(attack.title)
     tally.seconds += time.monotonic() - began
-    tally.of_kind(f"{attack.role} {attack.name}: {_shown(hostile)}")
+    tally.kinds[f"{attack.role} {attack.name}: {_shown(hostile)}"] += 1
     trial = Trial(attack.role, hostile, honest, took=took, load=load, peaks=sampler.peaks)
     for verdict, kind, text in trial.problems(folder, usual):
         tally.add(Finding(attack=attack.title, verdict=verdict, what=kind, text=text))
@@ -225,18 +225,13 @@ def _run(path: Path, catalog: Catalog, behaviours: list[tuple[str, str]]) -> Run
         )
         for role, name in behaviours
     }
-    return Run(
-        name=path.name,
-        started_unix_s=time.time(),
+    planned = run(path.name, cases, tuple(jobs), time.time())
+    return replace(
+        planned,
         bentpipe_version=VERSION,
         host=host_facts(),
         seed=1,
-        shuffled=False,
-        clients=tuple(dict.fromkeys(job.client for job in jobs)),
-        servers=tuple(dict.fromkeys(job.server for job in jobs)),
-        cases=cases,
         implementations={**stacks, _HONEST.name: _HONEST},
-        order=tuple(jobs),
     )
 
 
@@ -355,8 +350,7 @@ class Sampler:
     def start(self) -> None:
         """Begin to measure."""
         for pid in family(os.getpid()):
-            with suppress(OSError):
-                Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets the peak of memory (proc(5))
+            reset_peak(pid)
         self._thread.start()
 
     def stop(self) -> None:
@@ -390,11 +384,7 @@ class Sampler:
 
 def _members(pid: int) -> list[int]:
     """All processes of a container, those of `docker exec` included. `pid`: its first process."""
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    for line in lines:
+    for line in proc_file(pid, "cgroup").decode().splitlines():
         _, controllers, group = line.split(":", 2)
         if "memory" in controllers.split(",") or not controllers:
             for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):

@@ -25,7 +25,7 @@ from typing import Any
 
 import docker
 
-from lab.attack.verdicts import Finding, Tally, Verdict, family
+from lab.attack.verdicts import Finding, Tally, Verdict, family, proc_file
 from lab.testbed.hosts import Host, free_number, lacking
 from runner.engine.containers import LABEL_LANES, LABEL_ROLE, LABEL_RUN, WATCHDOG_ROLE
 from runner.errors import SetupError
@@ -121,44 +121,43 @@ class Striker:
         self._run = run
         self._offset = offset
 
-    def strike(self, target: str, rng: Random, pid: int) -> str:
-        """Hit the target. Returns its description; empty when there is no target of this kind at the moment."""
+    def strike(self, target: str, rng: Random, pid: int) -> bool:
+        """Hit the target. Returns False when there is no target of this kind at the moment."""
         if target in _ROLES:
             return self._container(target, rng)
-        hit: Callable[[Random, int], str] = getattr(self, f"_{target}")
+        hit: Callable[[Random, int], bool] = getattr(self, f"_{target}")
         return hit(rng, pid)
 
     @staticmethod
-    def _runner(rng: Random, pid: int) -> str:  # noqa: ARG004 - all strikes have the same parameters
+    def _runner(rng: Random, pid: int) -> bool:  # noqa: ARG004 - all strikes have the same parameters
         os.kill(pid, signal.SIGKILL)
-        return "the runner"
+        return True
 
     @staticmethod
-    def _group(rng: Random, pid: int) -> str:  # noqa: ARG004
+    def _group(rng: Random, pid: int) -> bool:  # noqa: ARG004
         os.killpg(pid, signal.SIGKILL)
-        return "the runner's group"
+        return True
 
     @staticmethod
-    def _interrupt(rng: Random, pid: int) -> str:
+    def _interrupt(rng: Random, pid: int) -> bool:
         """One to three times Ctrl-C, which a terminal sends to the whole group, or SIGTERM."""
         if rng.randrange(4) == 0:
             os.kill(pid, signal.SIGTERM)
-            return "the runner, by SIGTERM"
-        times = rng.randint(1, 3)
-        for _ in range(times):
+            return True
+        for _ in range(rng.randint(1, 3)):
             os.killpg(pid, signal.SIGINT)
             time.sleep(rng.uniform(0.05, 1.0))
-        return f"the runner's group, by {times} times Ctrl-C"
+        return True
 
     @staticmethod
-    def _judge(rng: Random, pid: int) -> str:  # noqa: ARG004
+    def _judge(rng: Random, pid: int) -> bool:  # noqa: ARG004
         judges = [judge for judge in family(pid) if b"runner.judge.child" in command_line(judge)]
         for judge in judges:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(judge, signal.SIGKILL)
-        return f"{len(judges)} judges" if judges else ""
+        return bool(judges)
 
-    def _container(self, target: str, rng: Random) -> str:
+    def _container(self, target: str, rng: Random) -> bool:
         engine = self._host.engine()
         try:
             running = engine.api.containers(filters={"label": f"{LABEL_RUN}={self._run.name}"})
@@ -168,33 +167,33 @@ class Striker:
                 pid = engine.api.inspect_container(container["Id"])["State"]["Pid"]
                 if pid > 1:
                     os.kill(pid, signal.SIGKILL)
-                    return str(container["Labels"][LABEL_ROLE])
+                    return True
         except (docker.errors.DockerException, ProcessLookupError):
-            return ""
+            return False
         finally:
             engine.close()
-        return ""
+        return False
 
-    def _dockerd(self, rng: Random, pid: int) -> str:  # noqa: ARG002
+    def _dockerd(self, rng: Random, pid: int) -> bool:  # noqa: ARG002
         os.kill(self._pid_of("docker.pid"), signal.SIGKILL)
         time.sleep(_AWAY_S)
         self._host.restart_engine()
-        return "dockerd"
+        return True
 
-    def _containerd(self, rng: Random, pid: int) -> str:  # noqa: ARG002
+    def _containerd(self, rng: Random, pid: int) -> bool:  # noqa: ARG002
         # dockerd starts it again. A containerd that outlives its dockerd is no child of the next one, and the file with
         # the process id may be old.
         known = {*family(self._pid_of("docker.pid")), self._pid_of("docker/containerd/containerd.pid")}
         running = [pid for pid in known if command_line(pid).split(b"\0")[0].rpartition(b"/")[2] == b"containerd"]
         for containerd in running:
             os.kill(containerd, signal.SIGKILL)
-        return "containerd" if running else ""
+        return bool(running)
 
     def _pid_of(self, file: str) -> int:
         return int(Path(f"/proc/{self._host.anchor}/root/run/{file}").read_text())
 
     @staticmethod
-    def _memory(rng: Random, pid: int) -> str:  # noqa: ARG004
+    def _memory(rng: Random, pid: int) -> bool:  # noqa: ARG004
         """Let the memory of the runner's control group run out, so that the kernel kills the runner or a judge."""
         group = _MEMORY / f"bentpipe-attack-{pid}"
         group.mkdir()
@@ -220,10 +219,9 @@ class Striker:
                     (_MEMORY / "cgroup.procs").write_text(left)
             with contextlib.suppress(OSError):
                 group.rmdir()
-        dead = [member for member in members if not Path(f"/proc/{member}").exists()]
-        return f"{len(dead)} of {len(members)} processes, for want of memory" if dead else ""
+        return not all(Path(f"/proc/{member}").exists() for member in members)
 
-    def _disk(self, rng: Random, pid: int) -> str:  # noqa: ARG002
+    def _disk(self, rng: Random, pid: int) -> bool:  # noqa: ARG002
         """Fill the file system of the run for some seconds."""
         filling = self._run.parent / "filling"
         free = os.statvfs(self._run.parent)
@@ -233,12 +231,11 @@ class Striker:
                 file.write(bytes(1 << 16))
         time.sleep(_AWAY_S)
         filling.unlink()
-        return "the run's disk"
+        return True
 
-    def _clock(self, rng: Random, pid: int) -> str:  # noqa: ARG002
-        step = rng.choice((-86400, -600, -5, 5, 600, 86400))
-        self._offset.write_bytes(struct.pack("=q", step))
-        return f"the runner's clock, {step} s"
+    def _clock(self, rng: Random, pid: int) -> bool:  # noqa: ARG002
+        self._offset.write_bytes(struct.pack("=q", rng.choice((-86400, -600, -5, 5, 600, 86400))))
+        return True
 
 
 def build_shim(folder: Path) -> Path:
@@ -252,19 +249,7 @@ def build_shim(folder: Path) -> Path:
 
 def command_line(pid: int) -> bytes:
     """The command line of a process; empty when it is gone."""
-    return _content(pid, "cmdline")
-
-
-def environment(pid: int) -> bytes:
-    """The variables with which a process was started; empty when it is gone."""
-    return _content(pid, "environ")
-
-
-def _content(pid: int, file: str) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/{file}").read_bytes()
-    except OSError:
-        return b""
+    return proc_file(pid, "cmdline")
 
 
 _STACKS = ("quic-go", "aioquic")
@@ -343,7 +328,7 @@ class _Run:
         striker = Striker(self.host, self.folder, self.offset)
         process = self._start()
         while self.tally.tried < count and time.monotonic() < deadline:
-            number = sum(self.tally.kinds.values())
+            number = self.tally.kinds.total()
             rng = Random(f"{self.seed}/{number}")
             target = self.targets[number % len(self.targets)]
             attack = f"kills --seed {self.seed}, {number}: {target}"
@@ -351,13 +336,13 @@ class _Run:
             if target == SECOND:
                 hit = self._refuses_second(attack, process)
             else:
-                hit = bool(self._hit(striker, target, rng, process))
+                hit = self._hit(striker, target, rng, process)
             if not hit:
-                self.tally.of_kind(f"{target} (nothing to strike at)")
+                self.tally.kinds[f"{target} (nothing to strike at)"] += 1
                 if process.poll() is not None:
                     break
                 continue
-            self.tally.of_kind(target)
+            self.tally.kinds[target] += 1
             self.tally.tried += 1
             self._blamed += target == "endpoint"
             if target in ENDS_RUNNER:
@@ -382,15 +367,15 @@ class _Run:
         """The file with the offset of the runner's clock."""
         return self.folder.with_name(f"{self.folder.name}.clock")
 
-    def _hit(self, striker: Striker, target: str, rng: Random, process: "subprocess.Popen[bytes]") -> str:
-        """Strike as soon as there is a target. Returns the description of the target; empty when there was none."""
+    def _hit(self, striker: Striker, target: str, rng: Random, process: "subprocess.Popen[bytes]") -> bool:
+        """Strike as soon as there is a target. Returns False when there was none."""
         end = time.monotonic() + _PATIENCE_S
         while process.poll() is None and time.monotonic() < end:
             with contextlib.suppress(ProcessLookupError):
-                if hit := striker.strike(target, rng, process.pid):
-                    return hit
+                if striker.strike(target, rng, process.pid):
+                    return True
             time.sleep(_POLL_S)
-        return ""
+        return False
 
     @staticmethod
     def _abort(process: "subprocess.Popen[bytes]") -> None:
@@ -525,7 +510,8 @@ class _Run:
     def _processes(self) -> list[int]:
         """The runners of this run and their children, also those without a parent: they inherit a variable."""
         variable = f"CLOCK_OFFSET={self.offset}".encode()
-        return [pid for pid in _processes() if variable in environment(pid).split(b"\0")]
+        pids = {int(path.name) for path in Path("/proc").glob("[0-9]*")} - {os.getpid()}
+        return [pid for pid in pids if variable in proc_file(pid, "environ").split(b"\0")]
 
     def _engine_names(self) -> set[str]:
         engine = self.host.engine()
@@ -556,7 +542,7 @@ class _Run:
         self._without = {name: self._without.get(name, now) for name in without_process}
         lost = {name for name, since in self._without.items() if now - since > _UNNOTICED_S}
         for _ in lost - self._lost:
-            self.tally.of_kind("(a container that dockerd lost)")
+            self.tally.kinds["(a container that dockerd lost)"] += 1
         self._lost |= lost
         return lost
 
@@ -601,10 +587,6 @@ class _Run:
             self._add(attack, Verdict.DISTURBED if disturbed else Verdict.LOST, "outcome", text)
         if extra := [str(path) for path in self.folder.glob(".partial/*")]:
             self._add(attack, Verdict.LOST, "litter", ", ".join(extra))
-
-
-def _processes() -> list[int]:
-    return [int(path.name) for path in Path("/proc").glob("[0-9]*") if int(path.name) != os.getpid()]
 
 
 def _has_no_process(engine: docker.DockerClient, container: dict[str, Any]) -> bool:

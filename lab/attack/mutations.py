@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lab.mutate import wire
 from lab.mutate.recording import Recording
-from lab.mutate.wire import unknown
 from runner.decode.wire import FRAME_NAMES
 from runner.store.runs import schemas
 
@@ -45,18 +45,8 @@ NAMES = (
     *("quinn", "alpha", "handshake", "goodput", "-rf", "--help", "con", "é" * 200, "\udc80", "\u202e", "%2e%2e%2f"),
     # Paths that lead to the folder of another run, or to the canaries, from a run, a pair or a case.
     *("../good", "../good/quinn", "../../good/quinn_quinn", "../../../../srv/canary/run/quinn"),
-    *(
-        "../../../../../../srv/canary/precious",
-        "[bold]",
-        "[/]",
-        "{{7*7}}",
-        "a_b",
-        "_",
-        "__proto__",
-        ALARM,
-        f'"><img src=x onerror={ALARM}',
-        "'+alert(1)+'",
-    ),
+    *("../../../../../../srv/canary/precious", "[bold]", "[/]", "{{7*7}}", "a_b", "_", "__proto__"),
+    *(ALARM, f'"><img src=x onerror={ALARM}', "'+alert(1)+'"),
 )
 NUMBERS = (
     *(0, 1, -1, 2, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32, 2**53, 2**62, 2**63 - 1, 2**63, 2**64, 10**30),
@@ -113,9 +103,8 @@ def _change(rng: Random, document: Any) -> None:
     elif kind == 7:
         del node[key]
     elif kind == 8 and isinstance(node, list):
-        node[key:key] = [
-            copy.deepcopy(before) for _ in range(rng.choice((1, 2, 2000)) if len(str(before)) < 1000 else 3)
-        ]
+        times = rng.choice((1, 2, 2000)) if len(str(before)) < 1000 else 3
+        node[key:key] = [copy.deepcopy(before) for _ in range(times)]
     elif isinstance(node, dict):
         node[str(rng.choice(NAMES))] = copy.deepcopy(before)
     else:
@@ -138,9 +127,7 @@ def _of_the_same_type(rng: Random, before: Any) -> Any:
     return value(rng)
 
 
-@cache
-def _schemas() -> dict[str, dict[str, Any]]:
-    return schemas()
+_schemas = cache(schemas)
 
 
 def _grow(rng: Random, document: Any, name: str) -> None:
@@ -229,9 +216,8 @@ def mutated_text(rng: Random, text: bytes) -> bytes:
         depth = rng.choice((200, 3000, 100_000))
         return b'{"schema": 1, "a":' + b"[" * depth + b"]" * depth + b"}"
     if kind == 2:
-        return rng.choice(
-            (b"", b"null", b"[]", b"{}", b"\xef\xbb\xbf" + text, text.decode().encode("utf-16"), b"\x00" * 64)
-        )
+        marked = (b"\xef\xbb\xbf" + text, text.decode().encode("utf-16"))  # byte order marks
+        return rng.choice((b"", b"null", b"[]", b"{}", *marked, b"\x00" * 64))
     if kind == 3:
         return text + text
     if kind == 4:
@@ -316,10 +302,7 @@ def changed_bytes(rng: Random, data: bytes, *, most: int = 12) -> bytes:
 def varint(rng: Random, value: int) -> bytes:
     """`value` as a variable-length integer, not always in the shortest form (RFC 9000 §16)."""
     value &= (1 << 62) - 1
-    shortest = next(bits for bits in (6, 14, 30, 62) if value < 1 << bits)
-    bits = rng.choice([bits for bits in (6, 14, 30, 62) if bits >= shortest])
-    prefix = (6, 14, 30, 62).index(bits)
-    return (prefix << bits | value).to_bytes((bits + 2) // 8)
+    return wire.varint(value, rng.choice([size for size in (1, 2, 4, 8) if value < 1 << (8 * size - 2)]))
 
 
 def frames(rng: Random) -> bytes:
@@ -441,7 +424,7 @@ def seal_again(rng: Random, job: Path) -> None:
         raise ValueError from error
     opened = [packet for _, packet in recording.packets() if packet.opened and packet.payload]
     for packet in rng.sample(opened, min(len(opened), rng.choice((1, 1, 2, 3, 8)))):
-        packet.frames, packet.changed = [unknown(payload(rng, packet.payload))], True
+        packet.edit(frames=[wire.unknown(payload(rng, packet.payload))])
     for path in files[:2]:
         path.unlink()  # it may be read-only
     recording.write_captures(job)
@@ -508,8 +491,7 @@ def _text(rng: Random, data: bytes) -> bytes:
 
 
 def _gzip(data: bytes) -> bytes:
-    packer = zlib.compressobj(1, wbits=31)
-    return packer.compress(data) + packer.flush()
+    return zlib.compress(data, 1, wbits=31)
 
 
 def _zstandard(data: bytes) -> bytes:
@@ -528,15 +510,7 @@ _TARGETS = (
 _DEVICES = ((1, 5), (1, 7), (1, 8), (1, 3), (5, 0))  # zero, full, random, null, tty (Linux: devices.txt)
 _LARGEST = 64 << 20  # bytes; larger files, which an earlier change made, are not changed again
 _ODD_NAMES = (
-    b"\xff\xfe\x80",
-    b"a\nb",
-    b"\x1b[31m",
-    b"x" * 255,
-    b" ",
-    b"%2e%2e%2f",
-    b"-rf",
-    b"<b>&\"'",
-    b"\xe2\x80\xaeexe",
+    *(b"\xff\xfe\x80", b"a\nb", b"\x1b[31m", b"x" * 255, b" ", b"%2e%2e%2f", b"-rf", b"<b>&\"'", b"\xe2\x80\xaeexe"),
 )
 
 

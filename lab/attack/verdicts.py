@@ -1,6 +1,7 @@
 """The results of all attacks, stored on disk, with their table, and the resources that processes use (proc(5))."""
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,19 @@ from runner.paths import ROOT
 from runner.store.runs import write_atomically
 
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+
+
+def proc_file(pid: int, name: str) -> bytes:
+    """A file of a process in /proc; empty when the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat from the state on; empty when the process is gone."""
+    return proc_file(pid, "stat").rpartition(b")")[2].split()
 
 
 def family(pid: int) -> list[int]:
@@ -30,36 +44,28 @@ def family(pid: int) -> list[int]:
 
 def cpu_s(processes: Iterable[int]) -> float:
     """CPU time of the living processes among these, in seconds."""
-    total = 0.0
-    for process in processes:
-        with suppress(OSError, IndexError):
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-            total += (int(fields[11]) + int(fields[12])) / _TICKS
-    return total
+    return sum(int(ticks) for process in processes for ticks in _stat(process)[11:13]) / _TICKS
 
 
 def resident(pid: int) -> int:
     """Resident bytes; 0 when the process is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
-    except (OSError, IndexError):
-        return 0
+    return int((proc_file(pid, "statm").split() or [b"0"] * 2)[1]) * _PAGE
 
 
 def largest_resident(pid: int) -> int:
-    """The largest resident bytes so far, or since a reset (`clear_refs` of proc(5)); 0 when the process is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
-    except (OSError, IndexError):
-        return 0
+    """The largest resident bytes so far, or since `reset_peak`; 0 when the process is gone."""
+    return int((proc_file(pid, "status").partition(b"VmHWM:")[2].split() or [b"0"])[0]) * 1024
+
+
+def reset_peak(pid: int) -> None:
+    """Forget the largest resident bytes so far."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def runs(pid: int) -> bool:
     """True when the process runs on a CPU or waits for one."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "R"
-    except (OSError, IndexError):
-        return False
+    return _stat(pid)[:1] == [b"R"]
 
 
 STATE = ROOT / "logs" / "attack.json"
@@ -94,7 +100,7 @@ class Tally:
 
     tried: int = 0
     seconds: float = 0.0
-    kinds: dict[str, int] = field(default_factory=dict)
+    kinds: Counter[str] = field(default_factory=Counter)
     peaks: dict[str, float] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     bad: dict[str, str] = field(default_factory=dict)  # attack → the worst verdict of its findings
@@ -112,10 +118,6 @@ class Tally:
         """Forget the findings about an attack that is tried again."""
         self.bad.pop(attack, None)
         self.findings = [finding for finding in self.findings if finding.attack != attack]
-
-    def of_kind(self, kind: str) -> None:
-        """Count an attack of a kind."""
-        self.kinds[kind] = self.kinds.get(kind, 0) + 1
 
     def peak(self, measurement: str, value: float) -> None:
         """Note a measured value; only the largest value is kept."""

@@ -8,10 +8,15 @@ from contextlib import suppress
 
 from common import AFTER, BESIDE, behaviour, escaped, fill
 
-
-@behaviour(AFTER)
-def fill_root():
-    fill("/var/fill", 40, 900 << 20)
+# Name, when, the beginning of the files' paths, bytes of a file. Each is a behaviour.
+FILLED = (
+    ("fill-root", AFTER, "/var/fill", 900 << 20),
+    ("fill-logs", AFTER, "/logs/fill", 200 << 20),
+    ("fill-downloads", AFTER, "/downloads/fill", 200 << 20),
+    ("fill-shm", AFTER, "/dev/shm/fill", 200 << 20),
+)
+for name, when, path, size in FILLED:
+    behaviour(when, name)(lambda path=path, size=size: fill(path, 40, size))
 
 
 @behaviour(AFTER)
@@ -37,24 +42,9 @@ def inodes_root():
 
 
 @behaviour(AFTER)
-def fill_logs():
-    fill("/logs/fill", 40, 200 << 20)
-
-
-@behaviour(AFTER)
 def inodes_logs():
     for number in range(2_000_000):
         os.close(os.open(f"/logs/{number}", os.O_CREAT | os.O_WRONLY))
-
-
-@behaviour(AFTER)
-def fill_downloads():
-    fill("/downloads/fill", 40, 200 << 20)
-
-
-@behaviour(AFTER)
-def fill_shm():
-    fill("/dev/shm/fill", 40, 200 << 20)
 
 
 @behaviour(AFTER)

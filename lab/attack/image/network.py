@@ -30,19 +30,8 @@ def total(data):
 
 
 def ip4(source, target, protocol, payload):
-    head = struct.pack(
-        ">BBHHHBBH4s4s",
-        0x45,
-        0,
-        20 + len(payload),
-        1,
-        0,
-        64,
-        protocol,
-        0,
-        socket.inet_aton(source),
-        socket.inet_aton(target),
-    )
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(payload), 1, 0, 64, protocol, 0)
+    head += socket.inet_aton(source) + socket.inet_aton(target)
     return head[:10] + struct.pack(">H", total(head)) + head[12:] + payload
 
 
@@ -60,11 +49,16 @@ def ethernet(payload, kind=b"\x08\x00", target=b"\xff" * 6):
     return target + raw()[1] + kind + payload
 
 
-@behaviour(BESIDE)
-def forge_close():
-    udp = struct.pack(">HHHH", 443, 50000, 8 + 1200, 0) + b"\xc3\x00\x00\x00\x01" + os.urandom(1195)
+def send_forged(ports, datagram):
+    """Send a UDP datagram in the peer's name, to this endpoint's own address and to the peer's."""
+    udp = struct.pack(">HHHH", *ports, 8 + len(datagram), 0) + datagram
     packets = [ip4(PEER, OWN, 17, udp), ip4(PEER, PEER, 17, udp)]
     send_all([ethernet(packet, target=target) for packet in packets for target in (GATEWAY, b"\xff" * 6)])
+
+
+@behaviour(BESIDE)
+def forge_close():
+    send_forged((443, 50000), b"\xc3\x00\x00\x00\x01" + os.urandom(1195))
 
 
 def initial(from_client, original, target, source, frames):
@@ -98,47 +92,27 @@ def client_initial():
 def forge_initial_close():
     original, client, port = client_initial()
     if ROLE == "client":  # in the server's name, as if it came from the server
-        packet, ports = initial(False, original, client, os.urandom(8), CLOSE), (443, port)
+        send_forged((443, port), initial(False, original, client, os.urandom(8), CLOSE))
     else:
-        packet, ports = initial(True, original, original, client, CLOSE), (port, 443)
-    udp = struct.pack(">HHHH", *ports, 8 + len(packet), 0) + packet
-    packets = [ip4(PEER, OWN, 17, udp), ip4(PEER, PEER, 17, udp)]
-    send_all([ethernet(packet, target=target) for packet in packets for target in (GATEWAY, b"\xff" * 6)])
+        send_forged((port, 443), initial(True, original, original, client, CLOSE))
 
 
 @behaviour(BESIDE)
 def forge_arp():
+    mac = raw()[1]
     frames = []
     for address in (PEER, "193.167.0.2", "193.167.100.2"):
-        mac = raw()[1]
-        frames.append(
-            ethernet(
-                struct.pack(
-                    ">HHBBH6s4s6s4s",
-                    1,
-                    0x800,
-                    6,
-                    4,
-                    2,
-                    mac,
-                    socket.inet_aton(address),
-                    b"\xff" * 6,
-                    socket.inet_aton(OWN),
-                ),
-                b"\x08\x06",
-            )
-        )
+        head = struct.pack(">HHBBH", 1, 0x800, 6, 4, 2)  # a reply about Ethernet and IPv4 (RFC 826)
+        addresses = mac + socket.inet_aton(address) + b"\xff" * 6 + socket.inet_aton(OWN)
+        frames.append(ethernet(head + addresses, b"\x08\x06"))
     send_all(frames)
 
 
 @behaviour(BESIDE)
 def forge_routers():
     payload = bytes((134, 0, 0, 0, 64, 0)) + bytes(10) + os.urandom(32)
-    header = (
-        struct.pack(">IHBB", 6 << 28, len(payload), 58, 255)
-        + socket.inet_pton(10, "fe80::1")
-        + socket.inet_pton(10, "ff02::1")
-    )
+    header = struct.pack(">IHBB", 6 << 28, len(payload), 58, 255)
+    header += socket.inet_pton(socket.AF_INET6, "fe80::1") + socket.inet_pton(socket.AF_INET6, "ff02::1")
     send_all([ethernet(header + payload, b"\x86\xdd", b"\x33\x33\0\0\0\1")])
 
 
@@ -148,21 +122,16 @@ def forge_everything():
     sender, mac = raw()
     while time.monotonic() < end:
         with suppress(OSError):
-            sender.send(
-                random.choice((b"\xff" * 6, os.urandom(6)))
-                + random.choice((mac, os.urandom(6)))
-                + os.urandom(random.randrange(2, 1400))
-            )
+            addresses = random.choice((b"\xff" * 6, os.urandom(6))) + random.choice((mac, os.urandom(6)))
+            sender.send(addresses + os.urandom(random.randrange(2, 1400)))
 
 
 @behaviour(INSTEAD)
 def flood_initials():
     sender = socket.socket(type=socket.SOCK_DGRAM)
     while True:
-        sender.sendto(
-            b"\xc3\x00\x00\x00\x01\x08" + os.urandom(8) + b"\x08" + os.urandom(8) + b"\x00\x44\x96" + os.urandom(1174),
-            (PEER, 443),
-        )
+        header = b"\xc3\x00\x00\x00\x01\x08" + os.urandom(8) + b"\x08" + os.urandom(8) + b"\x00\x44\x96"
+        sender.sendto(header + os.urandom(1174), (PEER, 443))
 
 
 @behaviour(INSTEAD)
