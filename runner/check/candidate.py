@@ -262,14 +262,22 @@ def of_probe(answers: Mapping[Role, str]) -> Iterator[Problem]:
         )
 
 
-def of_output(role: Role, output: str) -> Iterator[Problem]:
-    """Problems in the output of /setup.sh."""
+def of_output(role: Role, output: str, *, unsupported: bool = False) -> Iterator[Problem]:
+    """Problems that the output of an endpoint shows. `unsupported`: the endpoint exited with 127, as a shell does that
+    does not find a program."""
     refused = [line for line in output.splitlines() if "Operation not permitted" in line]
     if refused:
         yield Problem(
             code="no-net-admin",
             what=f"As {role.value}, /setup.sh lacks a permission: `{refused[0].strip()[:160]}`.",
             fix="Run /setup.sh as root before anything else: only root has NET_ADMIN in the container.",
+        )
+    last = output.strip().rpartition("\n")[-1]
+    if unsupported and last.endswith(("not found", "No such file or directory")):
+        yield Problem(
+            code="program-missing",
+            what=f"As {role.value}, it exited with 127 because a program is missing: `{last[:160]}`.",
+            fix="Add the program to the image, or correct its path. 127 must mean only that a case is unsupported.",
         )
 
 
@@ -444,7 +452,7 @@ FIXES = {
     "exits; a server answers each request with the whole file of /www and ends the stream.",
     "files-extra": "Write nothing but the requested files to /downloads; logs belong to /logs.",
     "no-key-log": "Append secrets in the NSS key log format to the file that SSLKEYLOGFILE names.",
-    "wrong-alpn": "Offer hq-interop in every case except http3, which needs h3.",
+    "wrong-alpn": "Offer or accept hq-interop in every case except http3, which needs h3.",
     "handshake-count": "Use one connection for all requests, except in multiconnect, resumption and zerortt.",
     "output-flood": "Print less, and write traces into files below /logs.",
     "volume-full": "Write less below /logs: qlog and key log are enough.",
@@ -468,7 +476,7 @@ _FIXES_OF_CASES = {
     ): "Fall back to 1200-byte datagrams when only large ones are lost (RFC 8899 §4.3).",
     ("timeout", "blackhole"): "Continue after a silence of two seconds. Probe time-outs must not grow far beyond two "
     "seconds.",
-    ("wrong-alpn", "http3"): "Offer h3 in this case.",
+    ("wrong-alpn", "http3"): "Offer or accept h3 in this case.",
 }
 
 

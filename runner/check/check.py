@@ -587,13 +587,14 @@ def _ending(candidate: Candidate, role: Role) -> str:
 
 
 def _output_problems(candidate: Candidate) -> list[Problem]:
-    """Problems with missing rights that the output of an endpoint shows, at most one per role."""
+    """Problems that the output of an endpoint shows, at most one per role."""
     by_role: dict[Role, Problem] = {}
     for place, results in candidate.cells().items():
         for result in results:
             log = candidate.folder.path / result.job.path / place.role.value / "output.log"
             if log.is_file() and place.role not in by_role:
-                for problem in of_output(place.role, log.read_text(errors="replace")):
+                unsupported = result.outcome is Outcome.UNSUPPORTED
+                for problem in of_output(place.role, log.read_text(errors="replace"), unsupported=unsupported):
                     by_role[place.role] = problem
     return list(by_role.values())
 

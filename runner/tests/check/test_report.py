@@ -340,6 +340,11 @@ def test_what_only_a_run_tells() -> None:
     assert list(of_output(Role.SERVER, "listening\n")) == []
     (refused,) = of_output(Role.SERVER, "ok\nRTNETLINK answers: Operation not permitted\n")
     assert refused.code == "no-net-admin"
+    shell = "/entrypoint.sh: line 27: /run_endpoint.sh: No such file or directory\n"  # recorded
+    (missing,) = of_output(Role.SERVER, shell, unsupported=True)
+    assert missing.code == "program-missing"
+    assert list(of_output(Role.SERVER, shell)) == []
+    assert list(of_output(Role.SERVER, "test case 'v2' is not supported as server\n", unsupported=True)) == []
 
 
 def broken(code: str, role: str) -> Finding:
