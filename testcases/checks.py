@@ -218,11 +218,29 @@ def _not_offered(protocol: str, connection: ConnectionFacts) -> Finding:
 @keyless
 @reads("initial")
 def protocol_is_offered(case: CaseEvidence) -> Iterator[Finding]:
-    """The client offers the protocol that the case requires (docs/contract.md), in each connection without a complete
-    handshake; `Alpn` checks the others."""
+    """The client offers the protocol that the case requires (docs/contract.md), and the server accepts it, in each
+    connection without a complete handshake; `Alpn` checks the others."""
     for connection in case.facts.connections:
-        if not connection.handshake_completed and _offers_another(connection, case.protocol):
+        if connection.handshake_completed:
+            continue
+        if _offers_another(connection, case.protocol):
             yield _not_offered(case.protocol, connection)
+            return
+        refusals = [
+            close
+            for close in connection.closes
+            if close.sender == "server" and not close.application and close.code == _NO_APPLICATION_PROTOCOL
+        ]
+        if refusals and case.protocol in connection.offered_alpn:
+            finding = Finding(
+                code="wrong-alpn",
+                requirement="The server accepts the protocol of the case.",
+                expected=f"{case.protocol}, which the client offers",
+                actual="no_application_protocol",
+                role="server",
+                section="endpoint contract, Test case names",
+            )
+            yield proven(finding, refusals[0].place)
             return
 
 
@@ -234,6 +252,7 @@ def alpn_of_job(case: CaseEvidence) -> Iterator[Finding]:
 
 _H3_NO_ERROR = 0x100
 _APPLICATION_ERROR = 0x0C
+_NO_APPLICATION_PROTOCOL = 0x178  # RFC 9001 §8.1
 _CRYPTO_ERRORS = range(0x100, 0x200)  # RFC 9000 §20.1: TLS alerts. They show that TLS got the message
 
 

@@ -214,6 +214,12 @@ def _retry_ignored(story: Story) -> None:
     story.ends(exit_code=None, timed_out=True)
 
 
+@_story("server refuses the protocol of the case", HANDSHAKE, "handshake", (), SERVER)
+def _protocol_refused(story: Story) -> None:
+    story.closes(SERVER, 0, 0x178, kind=Kind.INITIAL)
+    story.ends(exit_code=1)
+
+
 @_story("small Initial that is not answered", HANDSHAKE, "handshake", (), CLIENT)
 def _small_initial(story: Story) -> None:
     story.breaks("rfc9000-14.1-client-initial-small", CLIENT)
