@@ -5,9 +5,8 @@ from collections import defaultdict
 from typing import Any
 
 from runner.model.result import Finding
-from runner.model.run import Job
 from runner.site.pages import Page, Pages
-from runner.site.view import RunView
+from runner.site.view import Cell, RunView
 
 NAV = (7, "Rules", "rules/index.html")
 NEEDS = "stacks"
@@ -22,11 +21,11 @@ def pages(view: RunView) -> Pages:
 def _rows(view: RunView) -> list[dict[str, Any]]:
     """One row for each rule, and for each role and stack that broke the rule. Within a rule, rows with more jobs come
     first."""
-    broken: dict[tuple[str, str, str], list[tuple[Job, Finding]]] = defaultdict(list)
-    for job, result in view.results.items():
-        for finding in result.violations:
-            stack = job.server if finding.role == "server" else job.client
-            broken[finding.code, finding.role, stack].append((job, finding))
+    broken: dict[tuple[str, str, str], list[tuple[Cell, Finding]]] = defaultdict(list)
+    for cell in view.table.values():
+        for finding in (finding for result in cell.results for finding in result.violations):
+            stack = cell.server if finding.role == "server" else cell.stack
+            broken[finding.code, finding.role, stack].append((cell, finding))
     rows = [
         {
             "code": code,

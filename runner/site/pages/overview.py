@@ -231,7 +231,7 @@ class FailureGroup:
     section: str
     jobs: int
     cells: list[tuple[Cell, Finding, list[int]]]
-    share: float  # fraction of all findings
+    share: float  # fraction of all findings of jobs that ran; 0: the jobs are unsupported
 
     @property
     def whom(self) -> str:
@@ -365,26 +365,27 @@ def changed_rows(view: RunView) -> list[tuple[str, tuple[str, ...], str]]:
 
 
 def failures(table: Iterable[Cell]) -> list[FailureGroup]:
-    """The findings grouped by code, the most frequent code first."""
-    failures: dict[str, dict[str, tuple[Cell, Finding, list[int]]]] = {}
+    """The findings grouped by code: first those of jobs that ran, the most frequent code first."""
+    failures: dict[tuple[bool, str], dict[str, tuple[Cell, Finding, list[int]]]] = {}
     for cell in table:
         for result in cell.results:
             for finding in result.findings:
-                by_cell = failures.setdefault(finding.code, {})
+                by_cell = failures.setdefault((result.outcome is Outcome.UNSUPPORTED, finding.code), {})
                 by_cell.setdefault(cell.href, (cell, finding, []))[2].append(result.iteration)
     groups = []
-    total = sum(len(iterations) for by_cell in failures.values() for _, _, iterations in by_cell.values())
-    for code, by_cell in failures.items():
-        entries = list(by_cell.values())
+    amounts = {key: sum(len(iterations) for _, _, iterations in by_cell.values()) for key, by_cell in failures.items()}
+    total = sum(amount for (unsupported, _), amount in amounts.items() if not unsupported)
+    for unsupported, code in sorted(failures, key=lambda key: (key[0], -amounts[key], key[1])):
+        entries = list(failures[unsupported, code].values())
         first = entries[0][1]
         groups.append(
             FailureGroup(
                 code=code,
                 requirement=first.requirement,
                 section=first.section,
-                jobs=sum(len(iterations) for _, _, iterations in entries),
+                jobs=amounts[unsupported, code],
                 cells=entries,
-                share=sum(len(iterations) for _, _, iterations in entries) / total,
+                share=0 if unsupported else amounts[unsupported, code] / total,
             )
         )
-    return sorted(groups, key=lambda group: (-group.jobs, group.code))
+    return groups
