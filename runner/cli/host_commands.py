@@ -32,6 +32,7 @@ from runner.model.run import NightRecord, NightState
 from runner.model.stack import HTTP09, HTTP1, Implementation
 from runner.nights.night import NIGHT, SYSTEMD, Night, cron_line, install, load_night, unit_names
 from runner.paths import IMPLEMENTATIONS, INSTALLED, LOGS, ROOT
+from runner.places.place import Concurrency
 from runner.places.workers.worker import PORT, Address, Invitation, accepted, invitation_folder, schedule, use_dask
 from runner.plan.catalog import Catalog, load_catalog, load_implementations, load_present
 from runner.plan.choice import choose, split
@@ -381,6 +382,7 @@ def _load_night(path: Path) -> Night:
         try:
             with command.make_context("run", list(each.arguments), obj=IMPLEMENTATIONS) as context:
                 options = MatrixOptions(implementations=IMPLEMENTATIONS, **context.params)
+            Concurrency.parse(options.lanes)
             choose(options, load_catalog(IMPLEMENTATIONS), None)
         except (click.ClickException, UsageError) as error:
             mistake = error.format_message() if isinstance(error, click.ClickException) else error

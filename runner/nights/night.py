@@ -597,7 +597,7 @@ class NightWork:
         now = self.clock()
         for record in load_records(folder)[:1]:
             if record.ended_unix_s is None and now - record.began_unix_s < _RESUMABLE:
-                self.say(f"Night {record.stamp} continues after {len(record.stages)} stages.")
+                self.say(f"Night {record.stamp} continues after {format_count(len(record.stages), 'stage')}.")
                 return record
         return NightRecord(stamp=f"{datetime.fromtimestamp(now):%Y-%m-%dT%H%M}", began_unix_s=now)
 

@@ -343,7 +343,12 @@ def test_before_the_first_night_the_status_is_told(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("command", [["status"], ["install", "--cron"], ["run"]])
 @pytest.mark.parametrize(
-    ("options", "sentence"), [("--cas sat", "No such option '--cas'"), ("--case satt", "there is no case 'satt'")]
+    ("options", "sentence"),
+    [
+        ("--cas sat", "No such option '--cas'"),
+        ("--case satt", "there is no case 'satt'"),
+        ("--lanes one", "'one' is neither 'auto' nor a number"),
+    ],
 )
 def test_a_misspelled_option_of_a_run_is_told_before_the_night(
     tmp_path: Path, command: list[str], options: str, sentence: str
