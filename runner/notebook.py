@@ -67,9 +67,10 @@ def tshark(
         raise SetupError("tshark is not installed: run `sudo apt-get install tshark`, or ./bentpipe packets, as root.")
     capture = artifacts.client_capture if vantage == CLIENT else artifacts.server_capture
     if not capture.is_file():
-        raise UsageError(
-            f"{artifacts.folder} has no capture of the {vantage}: run the job again with --keep-captures all."
-        )
+        reason = "run the job again with --keep-captures all"
+        if not artifacts.evidence.is_file():
+            reason = "its results were imported, and its packets are on the host that ran it"
+        raise UsageError(f"{artifacts.folder} has no capture of the {vantage}: {reason}.")
     command = [program, "-r", "-", "-d", "udp.port==443,quic", *options]
     command += ["-Y", display_filter] if display_filter else []
     with tempfile.NamedTemporaryFile(prefix="bentpipe-", suffix=".keys.log") as keys, tempfile.TemporaryFile() as log:

@@ -143,12 +143,17 @@ def _clock(case: str, before: Run, after: Run) -> Iterator[str]:
 
 
 def _cell_clocks(before: Run, after: Run) -> Iterator[str]:
-    """A sentence for each cell with a clock of its own, when the cases have the same clock."""
+    """A sentence for each change of the clock in cells with a clock of their own, when the cases have the same
+    clock."""
+    changed: dict[str, list[str]] = {}
     for cell in sorted((before.clocks.keys() | after.clocks.keys()) & before.cells.keys() & after.cells.keys()):
         case = before.cells[cell][0].case_link
         old, new = before.clock_of(case, cell), after.clock_of(case, cell)
         if old != new and before.clock_of(case) == after.clock_of(case):
-            yield f"{cell}: {old} time before, {new} time after."
+            changed.setdefault(f"{old} time before, {new} time after", []).append(cell)
+    for sentence, cells in changed.items():
+        others = f" and {format_count(len(cells) - 1, 'more cell')}" if len(cells) > 1 else ""
+        yield f"{cells[0]}{others}: {sentence}."
 
 
 def _charge(run: Run) -> str:

@@ -79,6 +79,10 @@ def test_a_capture_that_is_cut_or_gone_is_one_sentence(tmp_path: Path) -> None:
     capture.unlink()
     with pytest.raises(UsageError, match=r"no capture of the client: run the job again with --keep-captures all"):
         next(packets(job))
+    (job / "evidence.json").rename(job / "kept")  # an imported job has only its result
+    with pytest.raises(UsageError, match="its results were imported, and its packets are on the host that ran it"):
+        next(packets(job))
+    (job / "kept").rename(job / "evidence.json")
     capture.symlink_to(JOB / "sim/left.pcapng")
     with pytest.raises(UsageError, match="bentpipe never makes this"):
         next(packets(job))

@@ -258,6 +258,13 @@ def test_auto_runs_pairs_of_a_stack_whose_verdicts_differ_by_clock_in_real_time(
     assert [name for name, _ in busy.parts_by_clock(jobs)] == ["virtual", "real"]
     before = plan_jobs.with_clock(plan, "auto")
     assert differences(before, run)["clock"] == ["kwik_quinn/satloss: virtual time before, real time after."]
+    more = (*jobs, replace(jobs[0], client="aioquic"))
+    wide = (
+        plan_jobs.with_clock(replace(plan, order=more), "auto", stacks=known) for known in ({}, catalog.implementations)
+    )
+    assert differences(*wide)["clock"] == [
+        "kwik_aioquic/satloss and 1 more cell: virtual time before, real time after."
+    ]
     extended = extend_run(RunFolder.create(tmp_path / "run", before), run)
     assert [job.server for _, part in extended.parts_by_clock(jobs) for job in part] == ["kwik", "quinn"], (
         "a cell that a run has keeps its clock"
