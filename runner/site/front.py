@@ -120,7 +120,7 @@ class Front:
         ordered = sorted(streaks, key=lambda streak: streak[0].folder.run.started_unix_s)
         began, before = ordered[-1] if worst == "succeeded" else ordered[0]
         since = f"since {words.moment(began.folder.run.started_unix_s)}"
-        since += f", {_WORDS[before.colour]} before" if before is not None else ", its first run here"
+        since += f", {_WORDS[before.colour]} before" if before is not None else ", the first run of this plan"
         several = [night.verdicts for night in newest]
         return StackLine(
             name=name,

@@ -120,7 +120,7 @@ def test_failures_that_no_finding_explains_are_unclear_and_a_peers_fault_leaves_
     assert "1 of 12 cells failed, and no finding names the endpoint at fault: timeout (1)" in row(page, "quic-go")
     render([night(tmp_path / "n", 0, {("quinn", "aioquic"): "server"})], tmp_path / "site")
     peer = row((tmp_path / "site/index.html").read_text(), "aioquic")
-    assert peer.startswith("aioquic ✓ green since 2027-01-15 08:00 UTC, its first run here")
+    assert peer.startswith("aioquic ✓ green since 2027-01-15 08:00 UTC, the first run of this plan")
     assert peer.endswith("1 of 12 cells failed by its peer's fault: server-exit (1)")
 
 
@@ -163,6 +163,7 @@ def test_what_changed_is_grouped_and_has_cause_and_packets(site: Path) -> None:
 def test_the_best_server_over_an_orbit_has_its_interval(site: Path) -> None:
     text = words(site / "index.html")
     assert "GEO aioquic : 2.13 s range" in text
+    assert "median delivery time in sat of n-4, 3 servers." in text
     assert "LEO" not in text
 
 
@@ -189,7 +190,7 @@ def test_a_feed_of_a_stack_is_silent_in_nights_without_news(tmp_path: Path) -> N
     feed = ElementTree.fromstring((tmp_path / "site/latest/quinn/atom.xml").read_bytes())
     assert [entry.findtext(f"{ATOM}title") for entry in feed.findall(f"{ATOM}entry")] == ["quinn: green, n-0"]
     row_of_quinn = row((tmp_path / "site/index.html").read_text(), "quinn")
-    assert row_of_quinn == "quinn ✓ green since 2027-01-15 08:00 UTC, its first run here all 12 cells succeeded"
+    assert row_of_quinn == "quinn ✓ green since 2027-01-15 08:00 UTC, the first run of this plan all 12 cells succeeded"
 
 
 def test_a_plan_that_no_longer_runs_is_history(tmp_path: Path) -> None:
@@ -216,9 +217,11 @@ def test_a_run_of_a_few_cells_replaces_these_and_hides_no_other(tmp_path: Path) 
         narrow.save_result(_result(job, {}, slow="", error=""))
     render([wide, narrow], tmp_path / "site")
     page = (tmp_path / "site/index.html").read_text()
-    assert row(page, "quinn").startswith("quinn ✗ red since 2027-01-15 08:00 UTC, its first run here 1 of 12 cells")
+    assert row(page, "quinn").startswith(
+        "quinn ✗ red since 2027-01-15 08:00 UTC, the first run of this plan 1 of 12 cells"
+    )
     assert row(page, "quic-go") == (
-        "quic-go ✓ green since 2027-01-16 08:00 UTC, its first run here all 12 cells succeeded"
+        "quic-go ✓ green since 2027-01-16 08:00 UTC, the first run of this plan all 12 cells succeeded"
     )
 
 
