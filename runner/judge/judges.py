@@ -489,12 +489,13 @@ def _fault(file: FileRecord, context: CaseEvidence) -> _Fault:
 
 
 def _never_requested(context: CaseEvidence) -> _Fault:
-    """A file without a request is the client's fault, with three exceptions: the server closed the connection, the
-    server allowed no further stream, or the request may be in a packet that could not be decrypted."""
+    """A file without a request is the client's fault, with four exceptions: the last handshake was not completed, the
+    server closed the connection, the server allowed no further stream, or the request may be in a packet that could not
+    be decrypted."""
     connections = context.facts.connections
     ready = [connection for connection in connections if connection.handshake_completed_by_client]
     hidden = any(connection.early_data_unread for connection in connections)
-    if hidden or not ready:
+    if hidden or not ready or not connections[-1].handshake_completed_by_client:
         return _Fault() if hidden else _unfinished(context)
     if any(_stopped_by_server(connection, context) for connection in ready):
         return _Fault()

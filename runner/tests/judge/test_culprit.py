@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from lab.mutate.mutants import MUTANTS
 from lab.mutate.mutation import Mutation, Sent, copied
 from lab.mutate.recording import CLIENT, ROLES, SERVER, Datagram, Recording
-from lab.mutate.wire import FIN, F, Kind, P, Packet, frame, new_connection_id, stream
+from lab.mutate.wire import FIN, F, Kind, P, Packet, frame, new_connection_id, padding, stream
 from runner.inputs.inputs import SERVER_NAMES, certificates
 from runner.judge.judges import analyse
 from runner.model.result import Artifacts, Outcome, Result
@@ -335,6 +335,21 @@ def _ends_after_one_answer(story: Story) -> None:
     late = story.mutation(SERVER).packets(Kind.ONE_RTT)[-5][0]
     story.closes(SERVER, late.sent_ns - 1, 0x01)
     story.ends()
+
+
+@_story("server falls silent in a later handshake", "quic-go_quinn/resumption", "resumption", (1024,) * 2, SERVER)
+def _silent_in_a_later_handshake(story: Story) -> None:
+    """The client can't request the last file, although it completed a handshake before."""
+    reply = story.mutation(SERVER).packets(Kind.INITIAL)[0][0]
+    reply.packets = reply.packets[:1]
+    story.stop(SERVER, reply.sent_ns)
+    story.stop(CLIENT, reply.sent_ns)
+    datagram, hello = story.mutation(CLIENT).packets(Kind.INITIAL)[0]
+    for seconds in (1, 3, 7):
+        probe = copied(hello, frame(F.PING), padding(1150), number=hello.number + seconds)
+        story.recording.insert(datagram, [probe], after_s=seconds)
+    story.ends(missing=False)
+    story.recording.evidence["files"][-1].update(received=None, equal=False)
 
 
 @_story("server falls silent, client closes", TRANSFER, "transfer", SIZES, SERVER)
