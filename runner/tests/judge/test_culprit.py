@@ -376,6 +376,12 @@ def _client_crashes(story: Story) -> None:
     story.ends(exit_code=139)
 
 
+@_story("client crashes after a small Initial packet of the server", TRANSFER, "transfer", SIZES, CLIENT)
+def _client_crashes_after_a_small_initial(story: Story) -> None:
+    story.breaks("rfc9000-14.1-server-initial-small", SERVER)
+    _client_crashes(story)
+
+
 @_story("client closes in the middle", TRANSFER, "transfer", SIZES, CLIENT)
 def _client_leaves(story: Story) -> None:
     story.closes(CLIENT, story.middle(CLIENT)[0].sent_ns, 0)
