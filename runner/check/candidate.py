@@ -263,8 +263,8 @@ def of_probe(answers: Mapping[Role, str]) -> Iterator[Problem]:
 
 
 def of_output(role: Role, output: str, *, unsupported: bool = False) -> Iterator[Problem]:
-    """Problems that the output of an endpoint shows. `unsupported`: the endpoint exited with 127, as a shell does that
-    does not find a program."""
+    """Problems that the output of an endpoint shows. `unsupported`: the endpoint exited with 127. A shell that can't
+    find a program exits with 127, too."""
     refused = [line for line in output.splitlines() if "Operation not permitted" in line]
     if refused:
         yield Problem(
