@@ -20,7 +20,6 @@ from runner.check.flights import (
     ALERTS,
     APPLICATION,
     GENERIC,
-    TRANSPORT,
     VOLUMES,
     HostileFlight,
     answer_text,
@@ -31,6 +30,7 @@ from runner.decode.capture import open_capture
 from runner.decode.columns import NULL, Bools, Trace, integers, named, words
 from runner.decode.http3 import DynamicTable, QpackError
 from runner.decode.tables import decode_capture
+from runner.judge.rules.rule_table import TRANSPORT
 from runner.model.stack import Role
 from runner.units import MIB, format_count
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.decode.wire import NAMES_OF_FRAMES
 from runner.errors import UsageError
-from runner.judge.rules.rule_table import BY_ID, RULES_OF_CODES
+from runner.judge.rules.rule_table import BY_ID, RULES_OF_CODES, TRANSPORT
 from runner.model.stack import HTTP3, WIRE_NAMES, Role
 from runner.paths import ROOT
 
@@ -20,12 +20,6 @@ PAGE = ROOT / "docs" / "hostile.md"
 _MARK = "<!-- h3spec -->"
 LIST = ROOT / "implementations" / "hostile" / "source" / "flights.toml"
 
-_TRANSPORT = """NO_ERROR INTERNAL_ERROR CONNECTION_REFUSED FLOW_CONTROL_ERROR STREAM_LIMIT_ERROR STREAM_STATE_ERROR
-FINAL_SIZE_ERROR FRAME_ENCODING_ERROR TRANSPORT_PARAMETER_ERROR CONNECTION_ID_LIMIT_ERROR PROTOCOL_VIOLATION
-INVALID_TOKEN APPLICATION_ERROR CRYPTO_BUFFER_EXCEEDED KEY_UPDATE_ERROR AEAD_LIMIT_REACHED NO_VIABLE_PATH
-VERSION_NEGOTIATION_ERROR"""
-TRANSPORT = {name: code for code, name in enumerate(_TRANSPORT.split())}
-"""RFC 9000 §20.1, RFC 9368 §10.2."""
 ALERTS = {
     "unexpected_message": 10,
     "handshake_failure": 40,

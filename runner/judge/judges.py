@@ -35,7 +35,7 @@ from runner.judge.job_traces import (
 from runner.judge.loads import judge_load, judge_sharing
 from runner.judge.public import public_verdict
 from runner.judge.readback import applied_lines, readings
-from runner.judge.rules.rule_table import BY_ID, Where
+from runner.judge.rules.rule_table import BY_ID, Where, error_name
 from runner.model.facts import (
     Close,
     ConnectionFacts,
@@ -85,67 +85,12 @@ _PEER = {"client": "server", "server": "client"}
 _INTERNAL, _REFUSED, _H3_INTERNAL = 0x01, 0x02, 0x102  # RFC 9000 §20.1, RFC 9114 §8.1
 _LEAST_PATIENCE, _RTTS, _ACK_DELAY = 0.25, 3, 0.025  # seconds, and multiples of RTT and max_ack_delay
 
-# Error code of a CONNECTION_CLOSE (RFC 9000 §20.1, RFC 9368 §8) → the beginnings of the ids of rules whose violation
-# causes this error.
-_ANSWERED: dict[int, tuple[str, ...]] = {
-    0x03: ("rfc9000-4.1-stream-limit", "rfc9000-4.1-connection-limit", "rfc9000-19.8-stream-offset"),
-    0x04: ("rfc9000-4.6-too-many-streams", "rfc9000-19.14-"),
-    0x05: (
-        *("rfc9000-19.4-", "rfc9000-19.5-", "rfc9000-19.8-stream-not", "rfc9000-19.8-stream-rec", "rfc9000-19.10-"),
-        "rfc9000-19.13-",
-    ),
-    0x06: ("rfc9000-4.5-",),
-    0x07: (
-        *(
-            "rfc9000-12.4-",
-            "rfc9000-19.3.1-",
-            "rfc9000-19.6-",
-            "rfc9000-19.7-token-empty",
-            "rfc9000-19.8-stream-offset",
-        ),
-        *("rfc9000-19.11-", "rfc9000-19.14-", "rfc9000-19.15-"),
-    ),
-    0x08: ("rfc9000-7.3-", "rfc9000-7.4-", "rfc9000-18-", "rfc9000-18.2-"),
-    0x09: ("rfc9000-5.1.1-too-many-ids",),
-    0x0A: (
-        *("rfc9000-8.2.2-response-unasked", "rfc9000-12.4-", "rfc9000-12.5-", "rfc9000-13.1-"),
-        *("rfc9000-17.2-reserved-", "rfc9000-17.3.1-reserved-", "rfc9000-19.7-token-from-client", "rfc9000-19.15-"),
-        *("rfc9000-19.16-", "rfc9000-19.20-", "rfc9001-4.6.1-", "rfc9001-8.3-", "rfc9001-8.4-"),
-    ),
-    0x0B: ("rfc9000-8.1.3-", "rfc9000-17.2.5.3-", "rfc9369-5-"),
-    0x0E: ("rfc9001-6.1-update-", "rfc9001-6.2-ack-", "rfc9001-6.4-"),
-    0x11: ("rfc9368-",),
-    **dict.fromkeys(
-        range(0x100, 0x200),
-        ("rfc8446-", "rfc9001-4", "rfc9001-8", "rfc9001-6-", "rfc9000-7.4-", "rfc9000-18"),
-    ),
-}
 # TLS alerts (RFC 8446 §6.2) as error codes of QUIC (RFC 9001 §4.8).
 _WRONG_CERTIFICATE = "certificate-wrong"
 _DECRYPT_ERROR, _EXPIRED = 0x100 + 51, 0x100 + 45
 _ABOUT_CERTIFICATES = frozenset((*range(0x100 + 42, 0x100 + 47), 0x100 + 48))
 _REFUSALS = _ABOUT_CERTIFICATES | {0x100 + 40}  # s2n-quic sends handshake_failure
 _NO_FAULT_OF_THE_PEER = frozenset((_INTERNAL, _REFUSED, 0x100 + 80, 0x100 + 90))  # internal_error, user_canceled
-_HTTP3 = ("rfc9114-", "rfc9204-")
-# Rules whose violation a peer can't notice, or only ignores. They explain a close only when its code fits.
-_TOLERATED = (
-    *(
-        "rfc9000-5.1.2-",
-        "rfc9000-5.2",
-        "rfc9000-6.1-",
-        "rfc9000-8-",
-        "rfc9000-8.1-",
-        "rfc9000-8.1.3-",
-        "rfc9000-8.2.1-",
-        "rfc9000-8.2.2-response-not-padded",
-        "rfc9000-14.1-server-initial-small",
-    ),
-    *("rfc9000-9", "rfc9000-10", "rfc9000-12.2-", "rfc9000-12.3-number-not", "rfc9000-13.2", "rfc9000-13.4"),
-    *("rfc9000-17.1-", "rfc9000-17.2.5.3-hello", "rfc9000-18.2-datagram", "rfc9000-19.3.2-", "rfc9001-4.1.2-"),
-    *("rfc9001-4.9", "rfc9001-6.1-no-key-update", "rfc9002-", "rfc9114-6.2-too-few"),
-)
-
-_RESETS = ("rfc9000-5.1.2-",)  # an endpoint may answer packets with a retired connection ID by a stateless reset
 _CLEARED = "rfc9287-3.1-cleared-before-offer"  # a server discards such a packet (RFC 9000 §17.2)
 _EARLY_REFUSED = "early-data-refused"
 _UNANSWERED = "rfc9000-8.2.2-challenge-unanswered"
@@ -241,11 +186,11 @@ def _provocations(
             if breach.role == _PEER[end.role] and _noticed_at(breach, end.time, context) <= end.time
         ]
         before.sort(key=lambda breach: _noticed_at(breach, end.time, context))
-        fitting = tuple(breach for breach in before if breach.code.startswith(_causes_of(end)))
+        fitting = tuple(breach for breach in before if _fits(breach.code, end))
         noticed = tuple(
             breach
             for breach in before
-            if not breach.code.startswith(_TOLERATED)
+            if _is_noticed(breach.code)
             and not (breach.code == _UNANSWERED and _has_answered_all_paths(breach.role, context))
         )
         if fitting or noticed:
@@ -291,16 +236,25 @@ def _noticed_at(breach: Finding, unknown: float, context: CaseEvidence) -> float
     return min(breach.times, default=unknown) if known is None else known
 
 
-def _causes_of(end: _End) -> tuple[str, ...]:
-    """The beginnings of the codes of findings that fit the error code of a close."""
+def _is_noticed(code: str) -> bool:
+    """Whether a violation explains every end of the peer. A finding of the test case itself does."""
+    return bool(BY_ID[code].answer) if code in BY_ID else True
+
+
+def _fits(code: str, end: _End) -> bool:
+    """Whether an end is the answer that a violation of this code makes the peer give."""
+    if code == _WRONG_CERTIFICATE:
+        return not end.application and end.code in _REFUSALS
+    if code not in BY_ID:
+        return False
+    answers = (*BY_ID[code].answer, *BY_ID[code].seldom)
     if end.lost_state:
-        return _RESETS
+        return "stateless reset" in answers
     if end.code is None:
-        return ()
+        return False
     if end.application:
-        return _HTTP3
-    certificates = (_WRONG_CERTIFICATE,) if end.code in _REFUSALS else ()
-    return (*_ANSWERED.get(end.code, ()), *certificates)
+        return "HTTP/3 error" in answers
+    return error_name(end.code) in answers
 
 
 def _ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_End]:

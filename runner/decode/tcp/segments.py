@@ -75,9 +75,9 @@ class TcpConnection:
     without_syn: bool = False
     """True when the capture began after the client's SYN."""
 
-    def stream(self, sender: int, data: Data) -> bytes:
-        """The bytes of one direction, up to the first gap in the capture."""
-        parts, reached = [], 0
+    def stream(self, sender: int) -> list[tuple[int, int]]:
+        """The bytes of one direction, up to the first gap in the capture: places [start, end) in the file."""
+        places, reached = [], 0
         rows = [segment for segment in self.segments if segment.sender == sender and segment.packet.payload]
         for segment in sorted(rows, key=lambda segment: segment.offset):
             if segment.offset > reached:
@@ -85,9 +85,9 @@ class TcpConnection:
             captured = segment.packet.end - segment.packet.payload_at
             known = reached - segment.offset
             if captured > known:
-                parts.append(data[segment.packet.payload_at + known : segment.packet.end])
+                places.append((segment.packet.payload_at + known, segment.packet.end))
                 reached = segment.offset + captured
-        return b"".join(parts)
+        return places
 
 
 def read_connections(packets: Iterable[IpPacket], data: Data) -> list[TcpConnection]:
@@ -495,22 +495,16 @@ class _Http2Frame:
 def _http2_frames(records: list[Record]) -> Iterator[_Http2Frame]:
     """The complete frames in the records of a server (RFC 9113 §4.1). A server sends no bytes before its first
     frame."""
-    joined = b"".join(record.body for record in records)
-    ends, total = [], 0
+    rest, first = bytearray(), None
     for record in records:
-        total += len(record.body)
-        ends.append(total)
-    at = place = 0
-    while at + _HTTP2_HEADER <= len(joined):
-        length, kind, flags = int.from_bytes(joined[at : at + 3]), joined[at + 3], joined[at + 4]
-        end = at + _HTTP2_HEADER + length
-        if end > len(joined):
-            return
-        while ends[place] <= at:
-            place += 1
-        last = place
-        while ends[last] < end:
-            last += 1
-        padding = joined[at + _HTTP2_HEADER] + 1 if kind == _HTTP2_DATA and flags & 0x08 and length else 0
-        yield _Http2Frame(kind, records[place], records[last], max(0, length - padding))
-        at = end
+        first = first if rest and first else record
+        rest += record.body
+        while len(rest) >= _HTTP2_HEADER:
+            length, kind, flags = int.from_bytes(rest[:3]), rest[3], rest[4]
+            end = _HTTP2_HEADER + length
+            if end > len(rest):
+                break
+            padding = rest[_HTTP2_HEADER] + 1 if kind == _HTTP2_DATA and flags & 0x08 and length else 0
+            yield _Http2Frame(kind, first, record, max(0, length - padding))
+            del rest[:end]
+            first = record

@@ -46,9 +46,12 @@ class TcpExchange:
 
 @dataclass
 class TcpTableBuilder:
-    """Collects the rows of one capture, packet by packet."""
+    """Collects the rows of one capture, packet by packet, in columns: a capture may have a million packets."""
 
-    _rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {name: [] for name in TABLES})
+    _columns: dict[str, dict[str, list[Any]]] = field(
+        default_factory=lambda: {name: {column: [] for column in schema.names} for name, schema in TABLES.items()}
+    )
+    _packets: int = 0
 
     def build(self, exchanges: Sequence[TcpExchange]) -> dict[str, pa.Table]:
         """Table name → table."""
@@ -58,20 +61,25 @@ class TcpTableBuilder:
             for at, segment in enumerate(exchange.view.connection.segments)
         ]
         for owner, exchange in enumerate(exchanges):
-            self._rows["connections"].append(_connection(owner, exchange))
+            self._append("connections", _connection(owner, exchange))
         widest = [-1] * len(exchanges)
         for _, owner, at in sorted(packets):
             widest[owner] = self._add(owner, exchanges[owner], at, widest[owner])
-        return {name: pa.Table.from_pylist(rows, schema=TABLES[name]) for name, rows in self._rows.items()}
+        return {name: pa.table(columns, schema=TABLES[name]) for name, columns in self._columns.items()}
+
+    def _append(self, table: str, row: dict[str, Any]) -> None:
+        for name, column in self._columns[table].items():
+            column.append(row.get(name))
 
     def _add(self, owner: int, exchange: TcpExchange, at: int, widest: int) -> int:
         """Add one segment. `widest`: the client's highest limit so far. Returns the new highest limit."""
         segment, number = exchange.view.connection.segments[at], exchange.view.numbers[at]
-        row = len(self._rows["packets"])
+        row, self._packets = self._packets, self._packets + 1
         common = {"packet": row, "connection": owner, "sender": segment.sender, "time_ns": segment.packet.time_ns}
-        self._rows["datagrams"].append(_datagram(row, owner, segment))
+        self._append("datagrams", _datagram(row, owner, segment))
         kind, opened = _type(exchange, segment, number)
-        self._rows["packets"].append(
+        self._append(
+            "packets",
             {
                 "packet": row,
                 "datagram": row,
@@ -83,7 +91,7 @@ class TcpTableBuilder:
                 "length": segment.packet.payload,
                 "decrypted": opened,
                 "suite": exchange.tls.suite.name if exchange.tls.suite and segment.packet.payload else None,
-            }
+            },
         )
         self._add_bytes(exchange, segment, number, common)
         if segment.sender == SERVER:
@@ -91,10 +99,10 @@ class TcpTableBuilder:
         if (acknowledged := exchange.view.acknowledgements.get(number)) is not None:
             ranges = [{"first": first, "last": last} for first, last in acknowledged.ranges]
             about = {"frame": 1, "space": "application", "largest": acknowledged.largest, "delay_us": 0}
-            self._rows["ack_frames"].append({**common, **about, "ranges": ranges})
+            self._append("ack_frames", {**common, **about, "ranges": ranges})
         limit = _limit(exchange, segment)
         if limit is not None and limit > widest and not segment.packet.flags & _RST:
-            self._rows["frames"].append({**common, "frame": 2, "type": 0x10, "name": "max_data", "value": limit})
+            self._append("frames", {**common, "frame": 2, "type": 0x10, "name": "max_data", "value": limit})
             return limit
         return widest
 
@@ -107,18 +115,16 @@ class TcpTableBuilder:
         if low < high:
             about = {"frame": 0, "stream_id": _STREAM, "offset": low - start, "length": high - low}
             fin = high == end
-            self._rows["stream_frames"].append({**common, **about, "fin": fin, "packet_number": number})
-            self._rows["frames"].append({**common, **about, "type": 0x08, "name": "stream"})
+            self._append("stream_frames", {**common, **about, "fin": fin, "packet_number": number})
+            self._append("frames", {**common, **about, "type": 0x08, "name": "stream"})
         if max(0, high - low) < segment.packet.payload:
-            self._rows["frames"].append(
-                {**common, "frame": 3, "type": 0x06, "name": "crypto", "offset": segment.offset}
-            )
+            self._append("frames", {**common, "frame": 3, "type": 0x06, "name": "crypto", "offset": segment.offset})
         elif not segment.packet.payload:
             name = "syn" if segment.packet.flags & _SYN else "ack"
-            self._rows["frames"].append({**common, "frame": 0, "type": 0x02, "name": name})
+            self._append("frames", {**common, "frame": 0, "type": 0x02, "name": name})
         first = exchange.tls.sides[SERVER].first
         if segment.sender == SERVER and first is not None and segment.offset < first.end <= segment.end:
-            self._rows["frames"].append({**common, "frame": 4, "type": 0x1E, "name": "handshake_done"})
+            self._append("frames", {**common, "frame": 4, "type": 0x1E, "name": "handshake_done"})
 
 
 def _type(exchange: TcpExchange, segment: TcpSegment, number: int) -> tuple[str, bool]:
@@ -298,9 +304,12 @@ def _stream(pair: Pair, captures: tuple[_Capture, _Capture], sender: int) -> byt
     end."""
     order = (sender, 1 - sender)
     rows = [
-        connection.stream(sender, captures[side].file.data) for side in order if (connection := pair[side]) is not None
+        (connection.stream(sender), captures[side].file.data)
+        for side in order
+        if (connection := pair[side]) is not None
     ]
-    return max(rows, key=len, default=b"")
+    places, data = max(rows, key=lambda row: sum(end - start for start, end in row[0]), default=([], b""))
+    return b"".join(data[start:end] for start, end in places)
 
 
 def _response_last(view: Numbered, tls: TlsConnection) -> int:

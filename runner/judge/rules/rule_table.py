@@ -13,6 +13,20 @@ from runner.paths import ROOT
 from runner.plan.catalog import load_cases
 from testcases.base import EVERY_CASE
 
+_TRANSPORT = """NO_ERROR INTERNAL_ERROR CONNECTION_REFUSED FLOW_CONTROL_ERROR STREAM_LIMIT_ERROR STREAM_STATE_ERROR
+FINAL_SIZE_ERROR FRAME_ENCODING_ERROR TRANSPORT_PARAMETER_ERROR CONNECTION_ID_LIMIT_ERROR PROTOCOL_VIOLATION
+INVALID_TOKEN APPLICATION_ERROR CRYPTO_BUFFER_EXCEEDED KEY_UPDATE_ERROR AEAD_LIMIT_REACHED NO_VIABLE_PATH
+VERSION_NEGOTIATION_ERROR"""
+TRANSPORT = {name: code for code, name in enumerate(_TRANSPORT.split())}
+"""RFC 9000 §20.1, RFC 9368 §10.2."""
+_NAMES = {code: name for name, code in TRANSPORT.items()}
+
+
+def error_name(code: int) -> str:
+    """The name of an error code of CONNECTION_CLOSE (0x1c), as rules use it; empty when the code is unknown."""
+    return "TLS alert" if 0x100 <= code < 0x200 else _NAMES.get(code, "")
+
+
 # A rule: one MUST or MUST NOT of an RFC, or a recommendation, and where bentpipe checks it.
 
 
@@ -53,6 +67,11 @@ class Rule:
     """Why nothing checks the rule, for `Where.UNCHECKED` and `Where.UNSEEN`."""
     finding: str = ""
     """The code of the finding when the rule decides a test case; empty: the rule's id."""
+    answer: tuple[str, ...] = ()
+    """What the peer does about a violation: closes with one of these errors (names of transport errors, `TLS alert`,
+    `HTTP/3 error`), or `discard` of the packet. A violation explains every end of the peer."""
+    seldom: tuple[str, ...] = ()
+    """The same for a rule that many peers don't enforce: a violation explains only these ends."""
 
     @property
     def id(self) -> str:
@@ -81,10 +100,16 @@ def _rule(rfc: str, key: str, row: dict[str, str | list[str] | bool]) -> Rule:
         who=Who(str(row["who"])),
         requirement=str(row["must"]),
         where=where,
-        cases=tuple(detail) if isinstance(detail, list) else (),
+        cases=_words(detail),
         reason=detail if isinstance(detail, str) else "",
         finding=str(row.get("finding", "")),
+        answer=_words(row.get("answer")),
+        seldom=_words(row.get("seldom")),
     )
+
+
+def _words(value: str | list[str] | bool | None) -> tuple[str, ...]:
+    return tuple(value) if isinstance(value, list) else ()
 
 
 _TABLE = tomllib.loads(Path(__file__).with_name("rules.toml").read_text())
