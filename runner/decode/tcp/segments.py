@@ -326,7 +326,7 @@ class TlsSide:
     handshake_end: int | None = None
     """Offset after the record that contains this endpoint's Finished message."""
     application: list[Record] = field(default_factory=list)
-    """The decrypted records after the handshake."""
+    """The decrypted records after the handshake. Once the connection is read, only the first is kept."""
     unread: bool = False
     """True when a record could not be decrypted."""
 
@@ -377,6 +377,8 @@ def read_tls(client: bytes, server: bytes, sessions: dict[bytes, Session]) -> Tl
             tls.certificate |= kind in (Message.CERTIFICATE, Message.COMPRESSED_CERTIFICATE)
     _find_request(tls)
     _find_response(tls)
+    for side in tls.sides:
+        del side.application[1:]  # together they are as large as the transfer
     return tls
 
 

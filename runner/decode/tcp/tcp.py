@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from runner.decode.capture import CaptureFile, IpPacket, open_capture, packets_by_addresses, packets_of
-from runner.decode.columns import CLIENT, DECODER_VERSION, MTU, SERVER, CaptureMeta, Trace, integers
+from runner.decode.columns import CLIENT, DECODER_VERSION, MTU, SERVER, CaptureMeta, Trace, integers, release
 from runner.decode.decode import capture_checks
 from runner.decode.keys import Session, read_key_logs
 from runner.decode.tables import TABLES, load_tables, pair_key, save_tables, stored_key
@@ -216,6 +216,7 @@ class _Capture:
         self.file, self.stored = open_capture(path)
         self.packets: list[IpPacket] = packets_of(self.file)
         self.connections = read_connections(self.packets, self.file.data)
+        release(self.file.data)
 
     @property
     def secrets(self) -> list[bytes]:
@@ -236,6 +237,7 @@ def decode_tcp(
     for pair in _pairs(captures[0].connections, captures[1].connections):
         streams = [_stream(pair, captures, sender) for sender in (CLIENT, SERVER)]
         tls = read_tls(streams[CLIENT], streams[SERVER], sessions)
+        del streams
         session = sessions.get(tls.client_hello.random, {}) if tls.client_hello else {}
         views = number_segments(*pair)
         last = max((_response_last(view, tls) for view in views if view is not None), default=-1)
@@ -309,7 +311,9 @@ def _stream(pair: Pair, captures: tuple[_Capture, _Capture], sender: int) -> byt
         if (connection := pair[side]) is not None
     ]
     places, data = max(rows, key=lambda row: sum(end - start for start, end in row[0]), default=([], b""))
-    return b"".join(data[start:end] for start, end in places)
+    stream = b"".join(data[start:end] for start, end in places)
+    release(data)
+    return stream
 
 
 def _response_last(view: Numbered, tls: TlsConnection) -> int:
