@@ -214,7 +214,8 @@ class _Process:
             [sys.executable, "-m", "runner.judge.child", str(target), str(life_read), str(memory + SPARE)],
             stdin=subprocess.PIPE,
             stdout=sys.stderr,
-            env={**os.environ, "PYTHONPATH": paths},
+            # Arrow's own allocator reserves 1 GiB at its first call, and the limit of data counts that.
+            env={**os.environ, "PYTHONPATH": paths, "ARROW_DEFAULT_MEMORY_POOL": "system"},
             pass_fds=(target, life_read),
         )
         os.close(target)

@@ -40,6 +40,12 @@ def _grow() -> int:
         kept.append(bytearray(os.urandom(4096)) * 4096)
 
 
+def _fill(size: int) -> int:
+    import pyarrow as pa  # noqa: PLC0415 - the judge's process
+
+    return pa.array([1]).nbytes and len(bytes(size))
+
+
 def _refuse() -> None:
     raise UsageError("no")
 
@@ -69,6 +75,12 @@ def test_calls_return_and_raise_in_one_process() -> None:
         with pytest.raises(UsageError, match="no"):
             judges.call(LIMITS, _refuse)
         assert judges.call(LIMITS, os.getpid) == first != os.getpid()
+
+
+def test_a_call_may_use_the_memory_of_its_limits() -> None:
+    """Arrow's allocator reserves 1 GiB of it, if it may."""
+    with Judges(1) as judges:
+        assert judges.call(JudgeLimits(), _fill, 1000 * MIB) == 1000 * MIB
 
 
 @pytest.mark.parametrize(
