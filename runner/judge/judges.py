@@ -94,7 +94,8 @@ _NO_FAULT_OF_THE_PEER = frozenset((_INTERNAL, _REFUSED, 0x100 + 80, 0x100 + 90))
 _CLEARED = "rfc9287-3.1-cleared-before-offer"  # a server discards such a packet (RFC 9000 §17.2)
 _EARLY_REFUSED = "early-data-refused"
 _UNANSWERED = "rfc9000-8.2.2-challenge-unanswered"
-_FALSE_ACK = "rfc9000-13.1-ack-of-unreceived"  # a server does not repeat data that its client acknowledged
+_FALSE_ACK = "rfc9000-13.1-ack-of-unreceived"  # the peer does not repeat data that were acknowledged
+_DISCARDED = "discarded packets"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +179,7 @@ def _provocations(
     for connection in context.facts.connections:
         answered = connection.landmarks.server_hello is not None and connection.handshake_completed_by_client
         if not answered and not connection.closes:
-            ends += [_End(role=role, time=float("inf"), act="discarded packets", place=None) for role in _PEER]
+            ends += [_End(role=role, time=float("inf"), act=_DISCARDED, place=None) for role in _PEER]
     for end in sorted(ends, key=lambda end: end.time):
         before = [
             breach
@@ -198,7 +199,7 @@ def _provocations(
     lacking = any(not _is_whole(stream) for each in context.facts.connections for stream in each.request_streams)
     if not lacking or any(end.role == "server" for end in ends):
         return ()
-    return tuple(breach for breach in breaches if breach.role == "client" and breach.code.startswith(_FALSE_ACK))
+    return tuple(breach for breach in breaches if breach.code == _FALSE_ACK)
 
 
 def _cleared_hellos(
@@ -250,6 +251,8 @@ def _fits(code: str, end: _End) -> bool:
     answers = (*BY_ID[code].answer, *BY_ID[code].seldom)
     if end.lost_state:
         return "stateless reset" in answers
+    if end.act == _DISCARDED:
+        return "discard" in answers
     if end.code is None:
         return False
     if end.application:

@@ -19,7 +19,7 @@ INVALID_TOKEN APPLICATION_ERROR CRYPTO_BUFFER_EXCEEDED KEY_UPDATE_ERROR AEAD_LIM
 VERSION_NEGOTIATION_ERROR"""
 TRANSPORT = {name: code for code, name in enumerate(_TRANSPORT.split())}
 """RFC 9000 §20.1, RFC 9368 §10.2."""
-_NAMES = {code: name for name, code in TRANSPORT.items()}
+_NAMES = {code: name for name, code in TRANSPORT.items()} | {0x53F8: "VERSION_NEGOTIATION_ERROR"}  # neqo's, of a draft
 
 
 def error_name(code: int) -> str:
@@ -71,7 +71,8 @@ class Rule:
     """What the peer does about a violation: closes with one of these errors (names of transport errors, `TLS alert`,
     `HTTP/3 error`), or `discard` of the packet. A violation explains every end of the peer."""
     seldom: tuple[str, ...] = ()
-    """The same for a rule that many peers don't enforce: a violation explains only these ends."""
+    """The same for a rule that many peers don't enforce: a violation explains only these ends; `stateless reset` is
+    one more. `discard`: the handshake was not completed."""
 
     @property
     def id(self) -> str:

@@ -185,6 +185,18 @@ for _rule, _roles, _code in (
     for _role in _roles:
         _story(f"{_rule} {_role}", TRANSFER, "transfer", SIZES, _role)(_witness(_rule, _role, _code))
 
+# Most clients ignore these violations, so a close with INTERNAL_ERROR is the client's fault.
+for _rule in (
+    "rfc9000-2.2-data-changed",
+    "rfc9000-5.1.1-sequence-skipped",
+    "rfc9000-8.2.2-response-unasked",
+    "rfc9000-12.4-long-frame-type",
+    "rfc9000-19.15-id-reused",
+    "rfc9000-19.15-sequence-reused",
+    "rfc9001-6.1-update-before-confirmed",
+):
+    _story(f"{_rule}, which few notice", TRANSFER, "transfer", SIZES, CLIENT)(_witness(_rule, SERVER, 0x01))
+
 HANDSHAKE, REBIND = "quinn_quinn/handshake", "quinn_quic-go/rebind-port"
 for _rule, _role, _code, _kind in (
     ("rfc9001-8.1-alpn-not-offered", SERVER, 0x178, Kind.HANDSHAKE),
