@@ -142,7 +142,7 @@ class IntegerRows:
 # its server and -1 when the connection is unknown. Packet numbers are complete, reconstructed as in RFC 9000 appendix
 # A.3.
 
-DECODER_VERSION = 15
+DECODER_VERSION = 16
 READABLE_VERSIONS = tuple(range(1, DECODER_VERSION + 1))
 """Versions of tables that can be read. Columns that an older version lacks are null. Version 2 added `record` and
 `supported_versions`. Version 3 added connections that used only unknown QUIC versions. Version 4 added flows of

@@ -152,20 +152,32 @@ def explain(
     *,
     truth: LinkTruth | None = None,
     events: LinkEvents | None = None,
+    tcp: bool = False,
 ) -> Explanation:
     """The limits over time and all diagnoses, in order of time. The explanation is empty unless both captures have
-    response data. `link`: the satellite segment."""
+    response data. `link`: the satellite segment. `tcp`: the transfer used TCP; only those diagnoses remain that use
+    bytes, times, arrivals and acknowledgements alone, and they cite TCP's RFCs."""
     view = View.of(transfer, facts, sample, link, truth, events)
     if view is None:
         return Explanation()
     course = Course.of(view)
     diagnoses = [
-        replace(diagnosis, section=PATTERNS[diagnosis.code].section)
+        replace(diagnosis, section=section)
         for detect in DETECTORS
         for diagnosis in detect(course)
+        if (section := _section(diagnosis.code, tcp=tcp))
     ]
+    if any(diagnosis.code == "send-buffer" for diagnosis in diagnoses):
+        diagnoses = [diagnosis for diagnosis in diagnoses if diagnosis.code not in _BY_SEND_BUFFER]
     ordered = tuple(sorted(diagnoses, key=lambda diagnosis: (diagnosis.start, diagnosis.code)))
     return Explanation(spans=course.spans, diagnoses=ordered, panels=Panels.of(view))
+
+
+def _section(code: str, *, tcp: bool) -> str:
+    return PATTERNS[code].over_tcp if tcp else PATTERNS[code].section
+
+
+_BY_SEND_BUFFER = ("application-idle", "slow-start-left-early")  # what a full send buffer looks like
 
 
 def window_of(qlogs: Path, server_side: Trace) -> CongestionWindow | None:
@@ -192,16 +204,3 @@ def marks(explanation: Explanation, *, origin_ns: int, window: CongestionWindow 
             for diagnosis in explanation.diagnoses
         ],
     }
-
-
-def over_tcp(explanation: Explanation) -> Explanation:
-    """The explanation with only those diagnoses that hold for TCP, because they use only bytes, times, arrivals and
-    acknowledgements. They cite TCP's RFCs."""
-    return replace(
-        explanation,
-        diagnoses=tuple(
-            replace(diagnosis, section=section)
-            for diagnosis in explanation.diagnoses
-            if (section := PATTERNS[diagnosis.code].over_tcp)
-        ),
-    )

@@ -16,7 +16,7 @@ from runner.decode.crypto_messages import Message
 from runner.decode.tables import cached_decode, job_checks, load_tables, on_server_clock
 from runner.decode.tcp.tcp import cached_decode_tcp
 from runner.decode.wire import NAMES_OF_FRAMES
-from runner.diagnose.explain import Explanation, explain, marks, over_tcp, window_of
+from runner.diagnose.explain import Explanation, explain, marks, window_of
 from runner.diagnose.path import link_events
 from runner.errors import CaptureError
 from runner.judge.readback import SIMULATOR, sending_end
@@ -487,9 +487,7 @@ def read_traces(
         sample = sample.from_client_alone
     else:
         events = link_events(artifacts.packet_log, truth)
-        explanation = explain(transfer, trace_facts, sample, record.link.satellite, truth=truth, events=events)
-    if tcp:
-        explanation = over_tcp(explanation)
+        explanation = explain(transfer, trace_facts, sample, record.link.satellite, truth=truth, events=events, tcp=tcp)
     plots = series(
         transfer,
         trace_facts,

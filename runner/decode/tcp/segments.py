@@ -1,6 +1,7 @@
 """Reads the TCP connections of one capture (RFC 9293, RFC 2018, RFC 7323), their TLS records, and their segments in
 two captures."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -257,11 +258,35 @@ def _acknowledge(views: Sequence[Numbered | None]) -> None:
     for view in views:
         if view is not None:
             same = view is source or _is_same(source.connection, view.connection)
-            view.acknowledgements = acknowledgements if same else _acknowledgements(view)
+            view.acknowledgements = _seen(acknowledgements, view) if same else _acknowledgements(view)
 
 
 def _is_same(first: TcpConnection, second: TcpConnection) -> bool:
     return first.initial == second.initial
+
+
+def _seen(acknowledgements: dict[int, Acknowledgement], view: Numbered) -> dict[int, Acknowledgement]:
+    """The acknowledgements in one view. They are cumulative (RFC 9293 §3.4): each acknowledges also what those before
+    it acknowledged that were lost on the way, or come later."""
+    order, place = sorted(acknowledgements), 0
+    seen = {}
+    for at in _sent_by(view.connection, CLIENT):
+        number = view.numbers[at]
+        if number in acknowledgements:
+            upto = bisect_right(order, number)
+            ranges = [each for one in order[place:upto] for each in acknowledgements[one].ranges]
+            place = max(place, upto)
+            seen[number] = Acknowledgement(acknowledgements[order[place - 1]].largest, _joined(ranges))
+    return seen
+
+
+def _joined(ranges: Ranges) -> Ranges:
+    """The ranges in their order, where adjacent ones are one range."""
+    joined: Ranges = []
+    for first, last in sorted(ranges):
+        adjacent = joined and joined[-1][1] + 1 == first
+        joined.append((joined.pop()[0] if adjacent else first, last))
+    return joined[::-1]
 
 
 def _acknowledgements(view: Numbered) -> dict[int, Acknowledgement]:

@@ -429,6 +429,41 @@ def detect_application_idle(course: Course) -> Iterator[Diagnosis]:
     )
 
 
+# Detector: TCP's bytes in flight stay at one level, without a loss. CUBIC and BBR would send more after a few RTTs (RFC
+# 9438 §4.3, draft-ietf-ccwg-bbr §5.3.3), so the socket holds no more.
+
+_BUFFER_LEAST_ROUNDS, _BUFFER_LEAST_SHARE = 10, 0.6  # of the rounds from the first one near the level on
+_LEVEL = 0.05
+_BELOW_THE_PATH = 0.8
+
+
+@detector(Pattern("send-buffer", "The server's send buffer was full.", "", over_tcp="RFC 9293 §3.9.1.2"))
+def detect_send_buffer(course: Course) -> Iterator[Diagnosis]:
+    """Report at least ten RTTs before any loss in which as many bytes were in flight, fewer than the path holds and
+    the client's window allows."""
+    view, rounds = course.view, Rounds.of(course)
+    first = int((rounds.peak >= (1 - _LEVEL) * np.median(rounds.peak)).argmax())
+    peak = rounds.peak[first:][~rounds.after_loss[first:]]
+    level = float(np.median(peak)) if len(peak) else 0.0
+    held = np.abs(peak - level) <= _LEVEL * level
+    start, end = float(rounds.start[first]), float(rounds.start[first]) + len(peak) * rounds.length
+    refused = sum(span.end - span.start for span in course.of_limit(Limit.RECEIVE_WINDOW))
+    if held.sum() < max(_BUFFER_LEAST_ROUNDS, _BUFFER_LEAST_SHARE * len(peak)) or refused > (end - start) / 10:
+        return
+    if level < _GREW * _initial_window(view) or level > _BELOW_THE_PATH * view.bdp:
+        return
+    yield Diagnosis(
+        code="send-buffer",
+        sentence=f"The server kept {format_size(round(level))} in flight for {held.sum()} RTTs without a loss: "
+        f"its send buffer holds no more (Linux: net.ipv4.tcp_wmem){_room(view.bdp)}",
+        start=start,
+        end=end,
+        share=(end - start) / course.duration,
+        packets=view.numbers_in(start, end),
+        vantage="server",
+    )
+
+
 # Detector: datagrams well below the size that every path carries (RFC 9000 §14).
 
 _EVERY_PATH = 1200  # bytes of UDP payload

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from runner.decode.columns import CLIENT, SERVER
 from runner.decode.tables import load_tables
 from runner.decode.tcp import decode_tcp
-from runner.diagnose.explain import PATTERNS, Explanation, explain, over_tcp
+from runner.diagnose.explain import PATTERNS, Explanation, explain
 from runner.judge.execution import load_truth
 from runner.model.link import LinkParameters, SegmentRecord
 from runner.model.result import Artifacts, Limit
@@ -69,7 +69,7 @@ def _made(folder: Path, window: Callable[[int], int], *, receive_window: int = 1
     trace_facts = facts(*traces)
     numbers = sample(Transfer(*traces), trace_facts, file_sizes=(SIZE,), forward=LINK, return_=LINK)
     transfer = Transfer(*traces)
-    return over_tcp(explain(transfer, trace_facts, numbers, SegmentRecord(forward=LINK, return_=LINK)))
+    return explain(transfer, trace_facts, numbers, SegmentRecord(forward=LINK, return_=LINK), tcp=True)
 
 
 def _doubling(turn: int) -> int:
@@ -90,8 +90,18 @@ def test_a_small_receive_window_is_named(tmp_path: Path) -> None:
 
 
 def test_a_window_that_stops_growing_is_named(tmp_path: Path) -> None:
-    explanation = _made(tmp_path, lambda turn: min(_doubling(turn), 90 * MSS))  # full segments, such as a kernel sends
+    explanation = _made(tmp_path, lambda turn: min(_doubling(turn), 150 * MSS))
     assert [diagnosis.code for diagnosis in explanation.diagnoses] == ["slow-start-left-early"]
+
+
+def test_a_window_that_stays_for_ten_round_trips_without_a_loss_is_a_full_send_buffer(tmp_path: Path) -> None:
+    explanation = _made(tmp_path, lambda turn: min(_doubling(turn), 90 * MSS))
+    (diagnosis,) = explanation.diagnoses
+    assert (diagnosis.code, diagnosis.section) == ("send-buffer", "RFC 9293 §3.9.1.2")
+    assert "123 KiB in flight for" in diagnosis.sentence
+    # Two more segments in each RTT are a congestion window.
+    growing = _made(tmp_path, lambda turn: min(_doubling(turn), (90 + 2 * turn) * MSS))
+    assert [diagnosis.code for diagnosis in growing.diagnoses] == ["slow-start-left-early"]
 
 
 def test_a_window_that_never_grows_is_named(tmp_path: Path) -> None:
@@ -124,7 +134,7 @@ def test_a_kernel_that_probes_the_rtt_is_limited_by_its_window_and_has_no_diagno
         Transfer(*traces), trace_facts, file_sizes=record.file_sizes, forward=record.forward, return_=record.return_
     )
     truth = load_truth(artifacts.link_truth)
-    explanation = over_tcp(explain(Transfer(*traces), trace_facts, numbers, record.link.satellite, truth=truth))
+    explanation = explain(Transfer(*traces), trace_facts, numbers, record.link.satellite, truth=truth, tcp=True)
     assert {diagnosis.code for diagnosis in explanation.diagnoses} == codes
     assert any(
         span.limit is Limit.CONGESTION_WINDOW and span.start < low[0] and span.end > low[1]

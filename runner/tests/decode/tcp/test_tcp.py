@@ -4,6 +4,7 @@ Every expectation is computed from the session and the time table of `_segments`
 """
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,22 @@ def test_a_repeat_in_vain_is_acknowledged_as_the_first_transmission(recorded: tu
     ranges = [each for row in server_side.ack_frames["ranges"].to_pylist() for each in row]
     numbers = [number for range_ in ranges for number in range(range_["first"], range_["last"] + 1)]
     assert len(numbers) == len(set(numbers))
+
+
+def test_an_ack_acknowledges_what_the_lost_ack_before_it_did(tmp_path: Path) -> None:
+    tls = talk(tmp_path, alpn="h2", content=CONTENT)
+    segments = _segments(tls)
+
+    def ranges() -> list[list[dict[str, int]]]:
+        _, server_side = decode_tcp(*Wire().write(tmp_path, segments), [tmp_path / "keys.log"], kernel_drops=0)
+        found: list[list[dict[str, int]]] = server_side.ack_frames["ranges"].to_pylist()
+        return found
+
+    whole = ranges()
+    acks = [place for place, each in enumerate(segments) if each.sender == CLIENT and each.at > RESPONSE]
+    segments[acks[2]] = replace(segments[acks[2]], arrives=None)
+    ((place, (first,)),) = [(place, each) for place, each in enumerate(ranges()) if each != whole[place]][:1]
+    assert first == {"first": whole[place][0]["first"], "last": whole[place + 1][0]["last"]}
 
 
 def test_without_a_key_log_nothing_is_claimed(tmp_path: Path) -> None:
