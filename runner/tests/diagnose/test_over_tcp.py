@@ -126,6 +126,20 @@ def test_a_kernel_that_probes_the_rtt_is_limited_by_its_window_and_has_no_diagno
     recording: str, codes: set[str], low: tuple[float, float]
 ) -> None:
     """nginx over Linux's BBR, whose window shrinks to four packets for some time: jobs in virtual time."""
+    explanation = _recorded(recording)
+    assert {diagnosis.code for diagnosis in explanation.diagnoses} == codes
+    assert any(
+        span.limit is Limit.CONGESTION_WINDOW and span.start < low[0] and span.end > low[1]
+        for span in explanation.spans
+    )
+
+
+def test_a_send_buffer_that_is_full_is_named_although_the_return_link_loses_acks() -> None:
+    """45 MB over `ietf-large` from nginx over Linux's CUBIC, with 4 MiB of `tcp_wmem`: a job in virtual time."""
+    assert [diagnosis.code for diagnosis in _recorded("send-buffer").diagnoses] == ["send-buffer"]
+
+
+def _recorded(recording: str) -> Explanation:
     artifacts = Artifacts(RECORDINGS / recording)
     record = TypeAdapter(CaseRecord).validate_json((artifacts.folder / "record.json").read_bytes())
     traces = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
@@ -134,9 +148,4 @@ def test_a_kernel_that_probes_the_rtt_is_limited_by_its_window_and_has_no_diagno
         Transfer(*traces), trace_facts, file_sizes=record.file_sizes, forward=record.forward, return_=record.return_
     )
     truth = load_truth(artifacts.link_truth)
-    explanation = explain(Transfer(*traces), trace_facts, numbers, record.link.satellite, truth=truth, tcp=True)
-    assert {diagnosis.code for diagnosis in explanation.diagnoses} == codes
-    assert any(
-        span.limit is Limit.CONGESTION_WINDOW and span.start < low[0] and span.end > low[1]
-        for span in explanation.spans
-    )
+    return explain(Transfer(*traces), trace_facts, numbers, record.link.satellite, truth=truth, tcp=True)
