@@ -25,8 +25,8 @@ from runner.trace.recording import (
     Ints,
     Scope,
     Vantage,
+    cut,
     integer_parameter,
-    new_bytes,
     values,
 )
 from runner.trace.streams import Streams, Transfer, limits_raised, max_streams, requests, used_up
@@ -102,14 +102,16 @@ def _replaced(scope: Scope, vantage: Vantage, sender: int, waiting: Ints, acknow
     carrier, stream = frames["packet"][mine], frames["stream_id"][mine]
     begin, fin = frames["offset"][mine], frames["fin"][mine] == 1
     end, sent = begin + frames["length"][mine], vantage.packet_time[carrier]
-    for place in np.flatnonzero(lost):
-        for each in np.flatnonzero(carrier == waiting[place]):
-            later = (stream == stream[each]) & (sent > sent[each])
-            ended = bool(fin[later].any()) or not fin[each]
-            later &= (begin < end[each]) & (end > begin[each])
-            again = new_bytes(np.maximum(begin[later], begin[each]), np.minimum(end[later], end[each])).sum()
-            lost[place] &= ended and bool(again == end[each] - begin[each])
-    return lost
+    again = np.ones(len(packets), dtype=bool)  # per packet: whether all its stream data were sent again
+    for one in np.unique(stream[np.isin(carrier, waiting[lost])]):
+        rows = np.flatnonzero(stream == one)
+        pieces = cut(begin[rows], end[rows])
+        latest = np.zeros(pieces.pieces, dtype=np.int64)
+        np.maximum.at(latest, pieces.piece, sent[rows][pieces.owner])
+        kept = pieces.sum(latest[pieces.piece] <= sent[rows][pieces.owner]) > 0
+        kept |= fin[rows] & (sent[rows] == sent[rows][fin[rows]].max(initial=0))
+        again[carrier[rows[kept]]] = False
+    return lost & again[waiting]
 
 
 def _lost_state(scope: Scope, vantage: Vantage, sender: int) -> PacketPlace | None:
