@@ -273,11 +273,12 @@ class Supply:
         return np.append(self.time[1:], np.inf)
 
     def _acked_in_rest(self, reaction: float) -> Bools:
-        """Per datagram: whether an ACK arrived after it, and longer than `reaction` seconds before the next."""
-        acked: Bools = np.searchsorted(self._acks, self.following - reaction) > np.searchsorted(
-            self._acks, self.time + _BY_ACK
-        )
-        return acked
+        """Per datagram: whether an ACK of response data arrived after it, and longer than `reaction` seconds before the
+        next. ACKs of other packets, such as those with DATA_BLOCKED, make no room in the window."""
+        acked = self.view.flight.acked
+        room = np.sort(acked[np.isfinite(acked)])
+        made: Bools = np.searchsorted(room, self.following - reaction) > np.searchsorted(room, self.time + _BY_ACK)
+        return made
 
     @cached_property
     def _reaction(self) -> float:

@@ -46,7 +46,10 @@ RECORDED = TypeAdapter(dict[str, Labelled]).validate_python(json.loads((CAUSES /
 
 @cache
 def explanation(name: str) -> Explanation:
-    artifacts, record = Artifacts(CAUSES / name), RECORDED[name].record
+    return _explained(Artifacts(CAUSES / name), RECORDED[name].record)
+
+
+def _explained(artifacts: Artifacts, record: CaseRecord) -> Explanation:
     client, server = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
     trace_facts = facts(client, server)
     transfer, truth = Transfer(client, server), load_truth(artifacts.link_truth)
@@ -120,3 +123,13 @@ def test_most_of_what_was_lost_goes_to_the_limit_that_was_set(name: str, limit: 
     limits = explanation(name).limits
     assert limits[limit] > least
     assert sum(limits.values()) == pytest.approx(1.0)
+
+
+def test_acks_of_packets_without_data_make_no_room_in_a_full_window() -> None:
+    """60 MB from quiche over `ietf-large`, in virtual time: the server sends DATA_BLOCKED while its window is full, and
+    the ACKs of these packets let no data go. The buffer of the application was never empty (the server's qlog)."""
+    artifacts = Artifacts(CAUSES.parent / "window-after-control-acks")
+    record = TypeAdapter(CaseRecord).validate_json((artifacts.folder / "record.json").read_bytes())
+    explained = _explained(artifacts, record)
+    assert {each.code for each in explained.diagnoses} == {"dense-acks", "receive-window", "return-link-full"}
+    assert explained.limits[Limit.APPLICATION.value] < 0.01
