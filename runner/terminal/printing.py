@@ -143,8 +143,8 @@ def measured_line(sample: Sample) -> str:
 
 
 class RunWatch:
-    """Progress of a campaign: a line per finished job, and on a terminal a bar with the running jobs and the time
-    left."""
+    """Progress of a campaign: a line per job that ran, and on a terminal a bar with the running jobs and the time left.
+    Jobs that are declared unsupported have one line together: a matrix of the field has hundreds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -159,13 +159,21 @@ class RunWatch:
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task("", total=None, left="", running="")
+        self._declared = 0  # jobs since the last line
 
     def __enter__(self) -> "RunWatch":
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._tell_declared()
         self._progress.stop()
+
+    def _tell_declared(self) -> None:
+        if self._declared:
+            jobs = format_count(self._declared, "job")
+            self._console.print(f"{jobs} declared as unsupported; the pages of the pairs say why.")
+        self._declared = 0
 
     def report(self, event: Event) -> None:
         """Print the line of an event and update the bar."""
@@ -175,6 +183,11 @@ class RunWatch:
         self._progress.update(
             self._task, total=event.total, completed=event.done, left=left, running=f"{running}{more}"
         )
+        codes = [finding.code for finding in event.result.findings] if event.result is not None else []
+        if "declared-unsupported" in codes:
+            self._declared += 1
+            return
+        self._tell_declared()
         if event.event == "finished" and event.result is not None:
             width = len(str(event.total))
             time_left = f" ({left})" if left and not self._console.is_terminal else ""

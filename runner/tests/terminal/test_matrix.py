@@ -6,11 +6,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from runner.model.result import Finding, Outcome, Result, Sample
+from runner.model.result import Finding, Outcome, Progress, Result, Sample
 from runner.model.run import Job, Run
 from runner.plan import jobs
 from runner.plan.catalog import Catalog
-from runner.terminal.printing import markdown_matrix, print_matrix, sentence
+from runner.terminal.printing import RunWatch, markdown_matrix, print_matrix, sentence
 from runner.tests.records import select
 
 STACKS = ("quic-go", "quinn")
@@ -100,3 +100,19 @@ def test_a_broken_must_is_as_loud_as_a_failure(run: Run) -> None:
     assert lines[-1] == "12 jobs: 12 succeeded. In 6 of them an endpoint broke a MUST of an RFC (§)."
     assert any("✓ 2, 2 §" in line for line in lines)
     assert shown in markdown_matrix(results, run)
+
+
+def test_jobs_that_are_declared_as_unsupported_have_one_line(run: Run) -> None:
+    ran, *declared = run.order[:4]
+    ends = [jobs.unsupported(job, "no common protocol", requirement="The pair can run the case.") for job in declared]
+    ends.insert(2, Result.of(ran, Outcome.SUCCEEDED))
+    out = StringIO()
+    with RunWatch(Console(file=out, width=100)) as watch:
+        for done, result in enumerate(ends, start=1):
+            idle = Progress(event="finished", done=done, total=len(ends), running=(), lanes=1, seconds_left=0.0)
+            watch.report(replace(idle, job=result.job, result=result))
+    lines = out.getvalue().splitlines()
+    assert lines[0].startswith("2 jobs declared as unsupported")
+    assert lines[1].startswith("3/4 ✓ succeeded")
+    assert lines[2].startswith("1 job declared as unsupported")
+    assert len(lines) == 3
