@@ -567,9 +567,11 @@ class Registry:
         connection.version = header.version
         if connection.original_version is None and side.sender == CLIENT:
             connection.original_version = header.version
-        if side.cid_length < 0 and (side.sender == SERVER or header.type is PacketType.HANDSHAKE):
-            side.cid_length = len(header.dcid)
-            self.cids.setdefault(header.dcid, side)
+        if side.sender == SERVER or header.type is PacketType.HANDSHAKE:
+            if side.cid_length < 0:
+                side.cid_length = len(header.dcid)
+            if header.dcid:
+                self.cids.setdefault(header.dcid, side)
         self.issue(header.scid, side)
 
     def learn(self, side: SenderState, space: int, events: list[Event], row: int) -> None:

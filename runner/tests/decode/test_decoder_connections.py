@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+from aioquic.quic.connection import QuicConnection
 
 from runner.decode.capture import open_capture, read_datagrams
 from runner.decode.columns import SERVER
@@ -107,6 +108,29 @@ def test_answers_to_a_client_hello_without_the_token_of_the_retry_are_left_out(v
     named = {cid.hex()[:8] for cid in from_server["scid"].to_pylist()}
     assert named == {"e340ce27", "d6dfe79a"}, "those of the Retry and of the connection that the client accepts"
     assert sum(trace.meta.skipped_udp.values()) > 0
+
+
+def test_a_server_that_sends_to_an_id_that_the_client_never_had(tmp_path: Path) -> None:
+    """x-net's server takes the client's connection ID from a damaged Initial packet. Packets of other connections on
+    the same 4-tuple come before its second datagram."""
+    pair = Pair()
+    pair.client.connect(("193.167.100.100", 443), now=pair.now)
+    ((flight, _),) = pair.client.datagrams_to_send(now=pair.now)
+    server = QuicConnection(
+        configuration=pair._server_configuration, original_destination_connection_id=flight[6 : 6 + flight[5]]
+    )
+    for pair.now in (0.1, 9.0):
+        pair.records.append(pair._record(flight, from_client=True))
+        server.receive_datagram(flight, ("193.167.0.100", pair.client_port), now=pair.now)
+        if (timer := server.get_timer()) is not None and timer <= pair.now:
+            server.handle_timer(now=pair.now)
+        server._peer_cid.cid = bytes(8)
+        answers = [data for data, _ in server.datagrams_to_send(now=pair.now)]
+        assert answers
+        pair.records += [pair._record(data, from_client=False) for data in answers]
+    trace = decode_pairs(tmp_path, [pair, *(Pair(now=1.0).connect() for _ in range(6))])
+    assert undecrypted(trace) == []
+    assert trace.connections.num_rows == 7
 
 
 def test_a_hello_retry_request_after_version_negotiation_is_in_the_transcript() -> None:
