@@ -447,9 +447,9 @@ def _fault(file: FileRecord, context: CaseEvidence) -> _Fault:
 
 
 def _never_requested(context: CaseEvidence) -> _Fault:
-    """A file without a request is the client's fault, with four exceptions: the last handshake was not completed, the
-    server closed the connection, the server allowed no further stream, or the request may be in a packet that could not
-    be decrypted."""
+    """A file without a request is the client's fault, with five exceptions: the last handshake was not completed, the
+    server closed the connection, the server allowed no further stream, we stopped the client while it sent, or the
+    request may be in a packet that could not be decrypted."""
     connections = context.facts.connections
     ready = [connection for connection in connections if connection.handshake_completed_by_client]
     hidden = any(connection.early_data_unread for connection in connections)
@@ -458,6 +458,8 @@ def _never_requested(context: CaseEvidence) -> _Fault:
     if any(_stopped_by_server(connection, context) for connection in ready):
         return _Fault()
     last = ready[-1].landmarks.client_last
+    if context.evidence.client.timed_out and _death(context) - _time(last) < _LEAST_PATIENCE:
+        return _Fault()  # we stopped the client at its work
     return _Fault(role="client", why="the client never requested it", places=(last,))
 
 
@@ -581,7 +583,7 @@ def _silent(connection: ConnectionFacts, until: float, context: CaseEvidence) ->
         first = ending.unacknowledged[0] if ending.unacknowledged else None
         waited = _time(ending.last) - _time(first)
         # The next probe is due after about the same time once more. After its idle time-out, an endpoint sends none.
-        due = _time(ending.last) + max(patience, 2 * waited)
+        due = _time(ending.last) + max(patience, 2 * waited, 2 * ending.backoff)
         if first is not None and due <= min(until, _time(first) + _idle_timeout(connection)):
             why = f"the {role} did not repeat packets that nobody acknowledged (RFC 9002 §6.2.4)"
             return _Fault(role=role, why=why, places=(first, ending.last))
@@ -598,11 +600,16 @@ def _owed(connection: ConnectionFacts, until: float) -> _Fault:
             continue
         sent = f"{stream.server_bytes} B on stream {stream.stream_id}"
         if stream.client_fin is None or not stream.client_bytes:
-            why = f"the client did not end its request on stream {stream.stream_id}"
+            client = connection.endings.get("client")
+            sent_all = client is not None and stream.stream_id in client.finished
+            lack = "repeat its lost request" if sent_all else "end its request"
+            why = f"the client did not {lack} on stream {stream.stream_id}"
             return _Fault(role="client", why=why, places=(connection.landmarks.client_last,))
         if stream.stream_id in server.blocked:
             why = f"the client granted no credit after {sent} (RFC 9000 §4.1)"
             return _Fault(role="client", why=why, places=(connection.landmarks.client_last,))
+        if server.timed_out:
+            continue
         why = f"the server sent nothing more after {sent}, without FIN, although it had credit"
         return _Fault(role="server", why=why, places=(connection.landmarks.server_last,))
     return _Fault()

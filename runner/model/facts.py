@@ -127,9 +127,15 @@ class Ending:
     unanswered: int
     """Number of the peer's ack-eliciting packets that arrived after this packet."""
     first_unanswered: PacketPlace | None
+    timed_out: bool = False
+    """True when both endpoints had been silent for the idle timeout before the peer sent again. The endpoint owes no
+    answer then (RFC 9000 §10.1), and `unanswered` is 0."""
     unacknowledged: tuple[PacketPlace, ...]
     """The first datagrams of the endpoint with ack-eliciting packets that the peer did not acknowledge. A packet whose
-    stream data the endpoint sent again is left out."""
+    stream data the endpoint sent again, or that is lost and needs no repair, is left out."""
+    backoff: float = 0.0
+    """Seconds between the endpoint's last two probes when they are of the handshake, else 0. The next probe is due
+    after twice this time (RFC 9002 §6.2.1)."""
     lost_state: PacketPlace | None = None
     """The endpoint's first stateless reset: it has lost the state of the connection (RFC 9000 §10.3). None, too, when
     the peer had been silent for the idle timeout, after which the endpoint may discard the state (§10.1)."""

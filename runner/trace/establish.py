@@ -20,6 +20,8 @@ from runner.trace import handshake
 from runner.trace.measure import ack_eliciting, first_flight
 from runner.trace.recording import (
     APPLICATION,
+    HANDSHAKE,
+    INITIAL,
     ROLES,
     Bools,
     Ints,
@@ -53,17 +55,27 @@ def _ending(scope: Scope, vantage: Vantage, sender: int) -> Ending:
     eliciting = ack_eliciting(vantage)
     arrived = np.flatnonzero(scope.mine(packets, 1 - sender) & eliciting)
     unanswered = arrived if last is None else arrived[times[arrived] > times[last]]
+    if sender == CLIENT and not (vantage.packet_space[sent] == HANDSHAKE).any():
+        unanswered = unanswered[vantage.packet_space[unanswered] != APPLICATION]  # the client has no keys for them
+    timed_out = False
+    if len(unanswered) and last is not None:
+        both = scope.mine(packets, sender) | scope.mine(packets, 1 - sender)
+        timed_out = _has_timed_out(scope, times[unanswered[0]] - times[both & (times < times[unanswered[0]])].max())
+        unanswered = unanswered[:0] if timed_out else unanswered
     acknowledged = _acknowledged(scope, vantage, sender)
     waiting = sent[eliciting[sent] & ~acknowledged[sent]]
     if (vantage.ack_space[np.flatnonzero(scope.mine(vantage.ack_frames, 1 - sender))] == APPLICATION).any():
         # The peer may have discarded its Handshake keys before it acknowledged every packet (RFC 9001 §4.9.2).
         waiting = waiting[vantage.packet_space[waiting] == APPLICATION]
     waiting = waiting[~_replaced(scope, vantage, sender, waiting, acknowledged)]
+    waiting = waiting[~_needs_no_repair(scope, vantage, sender, waiting, acknowledged)]
     return Ending(
         last=None if last is None else place(vantage, last),
         unanswered=len(unanswered),
         first_unanswered=place(vantage, int(unanswered[0])) if len(unanswered) else None,
+        timed_out=timed_out,
         unacknowledged=scope.places(vantage, waiting[:_SHOWN].tolist()),
+        backoff=_backoff(vantage, sent[eliciting[sent]], waiting),
         lost_state=_lost_state(scope, vantage, sender),
         reset_arrival=scope.first_at(1 - sender, sender, "stateless_reset"),
         resets=_by_stream(scope, vantage, sender, "reset_stream"),
@@ -71,6 +83,14 @@ def _ending(scope: Scope, vantage: Vantage, sender: int) -> Ending:
         finished=values(streams["stream_id"][scope.mine(streams, sender) & (streams["fin"] == 1)]),
         blocked=used_up(scope) if sender == SERVER else frozenset(),
     )
+
+
+def _backoff(vantage: Vantage, eliciting: Ints, waiting: Ints) -> float:
+    """Seconds between the last two probes before the handshake is complete, when the client may not reset its backoff
+    (RFC 9002 §6.2.1). 0 when the first packet of `waiting` is a 1-RTT packet, or without two probes."""
+    space = vantage.packet_space[waiting[0]] if len(waiting) else APPLICATION
+    sent = np.unique(vantage.packet_time[eliciting[vantage.packet_space[eliciting] == space]])
+    return float(sent[-1] - sent[-2]) / 1e9 if space != APPLICATION and len(sent) > 1 else 0.0
 
 
 def _acknowledged(scope: Scope, vantage: Vantage, sender: int) -> Bools:
@@ -114,16 +134,32 @@ def _replaced(scope: Scope, vantage: Vantage, sender: int, waiting: Ints, acknow
     return lost & again[waiting]
 
 
+def _needs_no_repair(scope: Scope, vantage: Vantage, sender: int, waiting: Ints, acknowledged: Bools) -> Bools:
+    """Per packet of `waiting`: whether it is an Initial or Handshake packet without CRYPTO data that counts as lost,
+    because a packet with a higher number is acknowledged. A lost PING is not repaired (RFC 9000 §13.3)."""
+    number, spaces = vantage.packets["packet_number"], vantage.packet_space
+    bare = ~np.isin(waiting, vantage.frames["packet"][scope.frames(vantage, sender, "crypto")])
+    for space in (INITIAL, HANDSHAKE, APPLICATION):
+        mine = acknowledged & (spaces == space) & scope.mine(vantage.packets, sender)
+        here = spaces[waiting] == space
+        bare[here] &= space != APPLICATION and number[waiting[here]] < number[mine].max(initial=NULL)
+    return bare
+
+
 def _lost_state(scope: Scope, vantage: Vantage, sender: int) -> PacketPlace | None:
     resets = scope.packets(vantage, sender, "stateless_reset")
     if not len(resets):
         return None
     arrived = np.flatnonzero(scope.mine(vantage.packets, 1 - sender))
-    silence = np.diff(vantage.packet_time[arrived[arrived < resets[0]]]).max(initial=0) / 1e6
-    timeouts = [
-        integer_parameter(each, "max_idle_timeout") for each in (scope.client_parameters, scope.server_parameters)
-    ]
-    return None if any(each and silence >= each for each in timeouts) else scope.place(vantage, int(resets[0]))
+    silence = np.diff(vantage.packet_time[arrived[arrived < resets[0]]]).max(initial=0)
+    return None if _has_timed_out(scope, silence) else scope.place(vantage, int(resets[0]))
+
+
+def _has_timed_out(scope: Scope, silence_ns: float) -> bool:
+    """Whether an endpoint may give up the connection without a packet after this silence (RFC 9000 §10.1)."""
+    parameters = (scope.client_parameters, scope.server_parameters)
+    timeouts = [integer_parameter(each, "max_idle_timeout") for each in parameters]
+    return any(each and silence_ns / 1e6 >= each for each in timeouts)
 
 
 def _by_stream(scope: Scope, vantage: Vantage, sender: int, name: str) -> dict[int, PacketPlace | None]:

@@ -305,6 +305,19 @@ def _slow(story: Story) -> None:
     client["ended"] = client["started"]  # the end is then the client's last packet
 
 
+@_story("the client is stopped before it could request the last file", TRANSFER, "transfer", SIZES, NOBODY)
+def _slow_requests(story: Story) -> None:
+    stream = story.mutation(SERVER).frames(F.STREAM)[-1][2]["stream"]
+    for role in ROLES:
+        for _, packet, data in story.mutation(role).frames(F.STREAM):
+            if data["stream"] == stream:
+                packet.swap(data, frame(F.PING))
+    story.ends(exit_code=None, timed_out=True, missing=False)
+    story.recording.evidence["files"][-1].update(received=None, equal=False)
+    client = story.recording.evidence["client"]
+    client["ended"] = client["started"]  # the end is then the client's last packet
+
+
 @_story("server falls silent although the client probes", TRANSFER, "transfer", SIZES, SERVER)
 def _server_silent_probes(story: Story) -> None:
     _server_silent(story)

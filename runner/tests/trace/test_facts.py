@@ -8,6 +8,7 @@ import pytest
 
 from runner.decode.columns import CLIENT, SERVER, Trace
 from runner.decode.tables import TABLES
+from runner.model.facts import Ending
 from runner.tests.trace.tables import EPOCH_NS, Ack, Frame, Packet, Stream, connection, trace
 from runner.trace.establish import facts
 
@@ -154,3 +155,43 @@ def test_a_lost_packet_whose_data_were_sent_again_waits_for_no_acknowledgment() 
     assert waiting(request, replace(again, frames=(Stream(0, 0, 20),)), acknowledged) == [1], "FIN is missing"
     assert waiting(request, replace(again, frames=(Frame("ping", 1),)), acknowledged) == [1]
     assert waiting(replace(request, frames=(Frame("ping", 1),)), again, acknowledged) == []
+
+
+def _ends(sender: int, *packets: Packet, idle: str = '{"max_idle_timeout": 30000}') -> Ending:
+    """The end of the part of `sender`, which has its own capture."""
+    capture = trace([Packet(0.0, CLIENT, 0, type="initial"), *packets], connection(client_transport_parameters=idle))
+    sides = (capture, None) if sender == CLIENT else (None, capture)
+    return facts(*sides).connections[0].endings["client" if sender == CLIENT else "server"]
+
+
+def test_a_lost_ping_of_the_handshake_is_not_repaired() -> None:
+    ping, acknowledged = (Frame("ping", 1),), Packet(3, SERVER, 0, (Ack(((1, 1),)),), type="handshake")
+    pings = [Packet(time, CLIENT, number, ping, type="handshake") for time, number in ((1, 0), (2, 1))]
+    assert [place.time for place in _ends(CLIENT, *pings).unacknowledged] == [1, 2]
+    assert _ends(CLIENT, *pings, acknowledged).unacknowledged == ()
+    data = replace(pings[0], frames=(Frame("crypto", 6, offset=0, length=52),))
+    assert [place.time for place in _ends(CLIENT, data, pings[1], acknowledged).unacknowledged] == [1]
+
+
+def test_the_next_probe_of_a_handshake_is_due_after_twice_the_time() -> None:
+    ping = (Frame("ping", 1),)
+    probes = [Packet(time, CLIENT, number, ping, type="initial") for time, number in ((1, 1), (3, 2), (7, 3))]
+    assert _ends(CLIENT, *probes).backoff == 4
+    assert _ends(CLIENT, replace(probes[0], type="1rtt"), replace(probes[1], type="1rtt")).backoff == 0
+
+
+def test_an_endpoint_owes_no_answer_after_the_idle_timeout() -> None:
+    answer = Packet(1, SERVER, 0, (Frame("ping", 1),))
+    for late, seen in ((30, (1, False)), (32, (0, True))):
+        ending = _ends(SERVER, answer, Packet(late, CLIENT, 1, (Stream(0, 0, 20, fin=True),)))
+        assert (ending.unanswered, ending.timed_out) == seen
+    heard = [Packet(time, CLIENT, time, (Ack(((0, 0),)),)) for time in (20, 31)]
+    ending = _ends(SERVER, answer, *heard, Packet(32, CLIENT, 40, (Frame("ping", 1),)))
+    assert (ending.unanswered, ending.timed_out) == (1, False)
+
+
+def test_a_client_without_handshake_keys_owes_no_answer_to_1rtt_packets() -> None:
+    packets = [Packet(time, SERVER, time, (Frame("ping", 1),)) for time in (1, 2)]
+    assert _ends(CLIENT, *packets).unanswered == 0
+    finished = Packet(0.5, CLIENT, 0, (Frame("crypto", 6, offset=0, length=52),), type="handshake")
+    assert _ends(CLIENT, finished, *packets).unanswered == 2
