@@ -35,11 +35,12 @@ def sends_longer_packets(case: CaseEvidence) -> Iterator[Finding]:
 
 @keyless
 def shrinks(case: CaseEvidence) -> Iterator[Finding]:
-    """When files are missing, a server that sent packets of more than 1280 B is at fault: it did not return to smaller
-    packets."""
-    if all(file.equal for file in case.evidence.files):
-        return
+    """When a connection did not deliver its file, a server that sent packets of more than 1280 B in it is at fault: it
+    did not return to smaller packets. A client may get the file over another connection."""
+    delivered = all(file.equal for file in case.evidence.files)
     for connection in case.facts.connections:
+        if delivered and all(stream.server_fin == stream.server_bytes for stream in connection.request_streams):
+            continue
         longest = max((length for length in connection.server_lengths if length > _FALLEN), default=None)
         if longest is not None:
             last = connection.server_lengths[longest].last

@@ -156,6 +156,15 @@ def test_a_black_hole_that_the_server_never_notices(catalog: Catalog, recorded: 
     )
 
 
+def test_a_black_hole_is_told_although_another_connection_delivered_the_file(judge: Callable[..., set[str]]) -> None:
+    recorded_facts = _read(HERE / "trace" / "recordings" / "quic-go_retry")
+    stalled = replace(recorded_facts.connections[0].streams[0], server_fin=None)
+    lengths = {1452: SentLength(count=40, first=None, last=PLACE)}
+    for streams, codes in ((recorded_facts.connections[0].streams, set()), ((stalled,), {"black-hole-not-noticed"})):
+        changes = {"server_lengths": lengths, "streams": streams}
+        assert judge(recorded_facts, "mtublackhole", mtublackhole.shrinks, **changes) == codes
+
+
 def _reused(*numbers: tuple[int, str], scids: tuple[bytes, ...] = ()) -> list[tuple[int, ...]]:
     """The packets of the finding about packets of the server; in long headers when they have source connection IDs."""
     kinds = [("initial", {"scid": item}) for item in scids] or [("1rtt", {})] * len(numbers)
