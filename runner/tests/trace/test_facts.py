@@ -1,6 +1,7 @@
 """Facts of connections: small tables, one question each."""
 
 from dataclasses import replace
+from time import process_time
 from typing import Any
 
 import pyarrow as pa
@@ -195,3 +196,18 @@ def test_a_client_without_handshake_keys_owes_no_answer_to_1rtt_packets() -> Non
     assert _ends(CLIENT, *packets).unanswered == 0
     finished = Packet(0.5, CLIENT, 0, (Frame("crypto", 6, offset=0, length=52),), type="handshake")
     assert _ends(CLIENT, finished, *packets).unanswered == 2
+
+
+def test_thousands_of_lost_packets_take_little_time() -> None:
+    """nginx packs lost data into new packets again and again, when all large packets are lost."""
+    pieces = range(4)
+    packets = [
+        Packet(0.001 * number, SERVER, number, tuple(Stream(0, 400 * each + number % 400, 200) for each in pieces))
+        for number in range(4000)
+    ]
+    acknowledged = Packet(9, CLIENT, 1, (Ack(((3999, 3999),)),))
+    capture = trace([Packet(0.0, CLIENT, 0, type="initial"), *packets, acknowledged])
+    begin = process_time()
+    ending = facts(None, capture).connections[0].endings["server"]
+    assert process_time() - begin < 2
+    assert len(ending.unacknowledged) == 5, "the last ones, whose data were not sent again"
