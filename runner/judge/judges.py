@@ -35,7 +35,7 @@ from runner.judge.job_traces import (
 from runner.judge.loads import judge_load, judge_sharing
 from runner.judge.public import public_verdict
 from runner.judge.readback import applied_lines, readings
-from runner.judge.rules.rule_table import BY_ID, Where, error_name
+from runner.judge.rules.rule_table import BY_ID, RULES, Where, error_name
 from runner.model.facts import (
     Close,
     ConnectionFacts,
@@ -238,8 +238,9 @@ def _noticed_at(breach: Finding, unknown: float, context: CaseEvidence) -> float
 
 
 def _is_noticed(code: str) -> bool:
-    """Whether a violation explains every end of the peer. A finding of the test case itself does."""
-    return bool(BY_ID[code].answer) if code in BY_ID else True
+    """Whether a violation explains every end of the peer. A finding of the test case does, but for one of a rule."""
+    rules = [rule for rule in RULES if code in (rule.id, rule.finding)]
+    return not rules or any(rule.answer for rule in rules)
 
 
 def _fits(code: str, end: _End) -> bool:
