@@ -573,7 +573,12 @@ def _silent(connection: ConnectionFacts, until: float, context: CaseEvidence) ->
     rtt = context.case.forward.delay + context.case.return_.delay
     patience = max(_LEAST_PATIENCE, _RTTS * (rtt + _ACK_DELAY))
     ends = connection.endings
+    hello = connection.client_hello
+    # A server may forget a handshake before it has a ClientHello, and has announced no time-out (RFC 9000 §10.1).
+    forgets = not connection.server_parameters and (hello is None or hello.arrived is False)
     for role, ending in sorted(ends.items(), key=lambda item: _time(item[1].first_unanswered)):
+        if role == "server" and forgets:
+            continue
         if ending.unanswered and until - _time(ending.first_unanswered) >= patience:
             count = format_count(ending.unanswered, "ack-eliciting packet")
             why = f"the {role} sent nothing after {count} of the {_PEER[role]} had arrived (RFC 9000 §13.2.1)"

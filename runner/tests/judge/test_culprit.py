@@ -642,6 +642,30 @@ def _unanswered(story: Story) -> None:
     story.ends(exit_code=1)
 
 
+@_story("server forgets a handshake before it has a whole ClientHello", HANDSHAKE, "handshake", (), CLIENT)
+def _half_a_hello(story: Story) -> None:
+    """The second half is lost, and the client probes with PING (OpenSSL)."""
+    datagram, hello = story.mutation(CLIENT).packets(Kind.INITIAL)[0]
+    answer, ack = story.mutation(SERVER).packets(Kind.INITIAL)[0]
+    whole, size = next(each for each in hello.frames if each.data), datagram.size
+    half = len(whole.data) // 2
+    rest = copied(hello, whole.but(data=whole.data[half:], offset=half), number=hello.number + 1)
+    hello.edit(frames=[whole.but(data=whole.data[:half])])
+    ack.edit(frames=[each for each in ack.frames if each.is_ack])
+    answer.packets = [ack]
+    story.stop(CLIENT, datagram.sent_ns)
+    story.stop(SERVER, answer.sent_ns)
+    for each, there in ((hello, datagram), (ack, answer)):
+        each.pad(size - there.size)
+    rest.pad(1000)
+    story.recording.lose(story.recording.insert(datagram, [rest], after_s=0.0001))
+    for number, at in enumerate((1.0, 3.0, 7.0), start=hello.number + 2):
+        probe = copied(hello, frame(F.PING), number=number)
+        probe.pad(1150)
+        story.recording.insert(datagram, [probe], after_s=at)
+    story.ends()
+
+
 EARLY = "bad/refuses-early-data"
 
 
