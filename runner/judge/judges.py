@@ -184,16 +184,13 @@ def _provocations(
         before = [
             breach
             for breach in breaches
-            if breach.role == _PEER[end.role] and _noticed_at(breach, end.time, context) <= end.time
+            if breach.role == _PEER[end.role]
+            and _noticed_at(breach, end.time, context) <= end.time
+            and not (breach.code == _UNANSWERED and _has_answered_all_paths(breach.role, context))
         ]
         before.sort(key=lambda breach: _noticed_at(breach, end.time, context))
         fitting = tuple(breach for breach in before if _fits(breach.code, end))
-        noticed = tuple(
-            breach
-            for breach in before
-            if _is_noticed(breach.code)
-            and not (breach.code == _UNANSWERED and _has_answered_all_paths(breach.role, context))
-        )
+        noticed = tuple(breach for breach in before if _is_noticed(breach.code))
         if fitting or noticed:
             return fitting or noticed[:1]
     lacking = any(not _is_whole(stream) for each in context.facts.connections for stream in each.request_streams)

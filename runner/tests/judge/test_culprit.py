@@ -349,8 +349,7 @@ def _ends_on_new_path(story: Story) -> None:
     story.ends()
 
 
-@_story("server ends after one of its challenges was answered", REBIND, "rebind-port", (40_960,), SERVER)
-def _ends_after_one_answer(story: Story) -> None:
+def _ends_after_one_answer(story: Story, code: int) -> None:
     _, packet, repeated = story.mutation(SERVER).frames(F.PATH_CHALLENGE)[-1]
     packet.swap(repeated, frame(F.PATH_CHALLENGE, b"another."))
     _, packet, answer = story.mutation(CLIENT).frames(F.PATH_RESPONSE)[-1]
@@ -358,8 +357,14 @@ def _ends_after_one_answer(story: Story) -> None:
     for _, each, data in story.mutation(SERVER).frames(F.STREAM)[-3:]:
         each.swap(data, frame(F.PING))
     late = story.mutation(SERVER).packets(Kind.ONE_RTT)[-5][0]
-    story.closes(SERVER, late.sent_ns - 1, 0x01)
+    story.closes(SERVER, late.sent_ns - 1, code)
     story.ends()
+
+
+for _name, _code, _role in (("INTERNAL_ERROR", 0x01, SERVER), ("NO_VIABLE_PATH", 0x10, NOBODY)):
+    _story(f"server ends with {_name} after one challenge was answered", REBIND, "rebind-port", (40_960,), _role)(
+        partial(_ends_after_one_answer, code=_code)
+    )
 
 
 @_story("server falls silent in a later handshake", "quic-go_quinn/resumption", "resumption", (1024,) * 2, SERVER)
