@@ -235,7 +235,8 @@ def _noticed_at(breach: Finding, unknown: float, context: CaseEvidence) -> float
 
 
 def _is_noticed(code: str) -> bool:
-    """Whether a violation explains every end of the peer. A finding of the test case does, but for one of a rule."""
+    """Whether a violation explains every later end of the peer. A finding of a test case does. A finding that a rule
+    has under another code does when the rule does."""
     rules = [rule for rule in RULES if code in (rule.id, rule.finding)]
     return not rules or any(rule.answer for rule in rules)
 
@@ -571,7 +572,7 @@ def _silent(connection: ConnectionFacts, until: float, context: CaseEvidence) ->
     patience = max(_LEAST_PATIENCE, _RTTS * (rtt + _ACK_DELAY))
     ends = connection.endings
     hello = connection.client_hello
-    # A server may forget a handshake before it has a ClientHello, and has announced no time-out (RFC 9000 §10.1).
+    # A server that has neither a whole ClientHello nor announced a time-out may forget the handshake (RFC 9000 §10.1).
     forgets = not connection.server_parameters and (hello is None or hello.arrived is False)
     for role, ending in sorted(ends.items(), key=lambda item: _time(item[1].first_unanswered)):
         if role == "server" and forgets:

@@ -266,8 +266,8 @@ def _is_same(first: TcpConnection, second: TcpConnection) -> bool:
 
 
 def _seen(acknowledgements: dict[int, Acknowledgement], view: Numbered) -> dict[int, Acknowledgement]:
-    """The acknowledgements in one view. They are cumulative (RFC 9293 §3.4): each acknowledges also what those before
-    it acknowledged that were lost on the way, or come later."""
+    """The acknowledgements that one view shows. TCP's ACKs are cumulative (RFC 9293 §3.4): an ACK also acknowledges the
+    segments of earlier ACKs that were lost on the way or that it overtook."""
     order, place = sorted(acknowledgements), 0
     seen = {}
     for at in _sent_by(view.connection, CLIENT):
@@ -281,7 +281,7 @@ def _seen(acknowledgements: dict[int, Acknowledgement], view: Numbered) -> dict[
 
 
 def _joined(ranges: Ranges) -> Ranges:
-    """The ranges in their order, where adjacent ones are one range."""
+    """The ranges, the highest first. Adjacent ranges are joined."""
     joined: Ranges = []
     for first, last in sorted(ranges):
         adjacent = joined and joined[-1][1] + 1 == first

@@ -68,11 +68,12 @@ class Rule:
     finding: str = ""
     """The code of the finding when the rule decides a test case; empty: the rule's id."""
     answer: tuple[str, ...] = ()
-    """What the peer does about a violation: closes with one of these errors (names of transport errors, `TLS alert`,
-    `HTTP/3 error`), or `discard` of the packet. A violation explains every end of the peer."""
+    """What the peer does after a violation: it closes the connection with one of these errors (names of transport
+    errors, `TLS alert`, `HTTP/3 error`), sends a `stateless reset`, or discards the packet (`discard`). A violation
+    explains every later end of the peer."""
     seldom: tuple[str, ...] = ()
-    """The same for a rule that many peers don't enforce: a violation explains only these ends; `stateless reset` is
-    one more. `discard`: the handshake was not completed."""
+    """The same words, for a rule that many peers don't enforce: a violation explains only an end that is listed.
+    `discard` means here that the handshake was not completed."""
 
     @property
     def id(self) -> str:
