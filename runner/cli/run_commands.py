@@ -108,7 +108,7 @@ def plan_(options: MatrixOptions) -> None:
                 out.print(sentence)
 
 
-def _clock_sentence(auto: Run, todo: tuple[Job, ...], clock: str | None, pace: Mapping[str, float]) -> str:
+def _clock_sentence(auto: Run, todo: tuple[Job, ...], clock: str | None, pace: Mapping[tuple[str, bool], float]) -> str:
     """A sentence with the time that the jobs take with each clock; the selected clock comes first. `auto`: the run with
     `--clock auto`."""
     cores = len(os.sched_getaffinity(0))

@@ -483,6 +483,7 @@ _GUEST, _GUEST_PER_MEGABYTE, _GUEST_PER_CONNECTION, _GUEST_PER_MINUTE = 0.45, 0.
 # and file. They are fitted to 590 jobs of seven stacks over 30 cases (26 November 2026), and divided by 3, because the
 # host was busy and these jobs took longer than on a quiet host.
 _JOB, _JOB_PER_MEGABYTE, _JOB_PER_CONNECTION, _JOB_PER_FILE, _JOB_PER_MINUTE = 1.65, 0.33, 0.13, 0.003, 0.29
+_BOXED = 1.8  # a job with a middlebox takes this multiple of one without (SAT, 115 jobs of five middleboxes)
 _CPU_BINDS = 15e6  # bit/s that a slow stack does not reach on one core in real time
 
 MULTICONNECT = "multiconnect"  # wire name: a connection for each file
@@ -504,16 +505,20 @@ class Estimate:
 
 
 def estimate(
-    order: Iterable[Job], cases: Mapping[str, CaseRecord], pace: Mapping[str, float] = MappingProxyType({})
+    order: Iterable[Job],
+    cases: Mapping[str, CaseRecord],
+    pace: Mapping[tuple[str, bool], float] = MappingProxyType({}),
 ) -> Estimate:
     """The sums over the jobs. The time is for average stacks; a job with a slow server may take its whole time-out.
-    `pace`: how many times longer guests take, by case; under an empty name, that of the other cases."""
+    `pace`: how many times longer guests take, by case and by whether a middlebox stands between the endpoints; under
+    an empty name, that of the other cases."""
     seconds, guests, records, captures, median_captures = 0.0, 0.0, 0.0, 0.0, 0.0
-    for name, count in Counter(job.case_link for job in order).items():
+    for (name, boxed), count in Counter((job.case_link, bool(job.via)) for job in order).items():
         case = cases[name]
         size = sum(case.file_sizes)
         seconds += count * (_transfer(case) + (_REAL_OVERHEAD if case.forward.is_real else _OVERHEAD))
-        guests += count * _whole_in_guest(case) * pace.get(name, pace.get("", 1.0))
+        measured = pace.get((name, boxed), pace.get(("", boxed), pace.get(("", False), 1.0)))
+        guests += count * _whole_in_guest(case) * (_BOXED if boxed else 1) * measured
         records += count * (_RECORDS + size * _RECORDS_PER_BYTE + len(case.file_sizes) * _RECORDS_PER_FILE)
         opened = _connections(case) * _CAPTURES_PER_CONNECTION + len(case.file_sizes) * _CAPTURES_PER_FILE
         both = count * (size * _CAPTURES_PER_BYTE + opened)

@@ -762,33 +762,37 @@ def _log_sizes(logs: Path, stack: str, role: str) -> tuple[float, float]:
     return base, sum(rates) / len(rates) if rates else 0.0
 
 
-_PACED_LEAST, _PACED_MOST = 5, 40  # results of a case that give it a pace of its own, and that are read
+_PACED_LEAST, _PACED_MOST = 5, 40  # results of a group that give it a pace of its own, and that are read
 
 
-def guest_pace(logs: Path) -> dict[str, float]:
-    """The time of jobs in virtual time on this host divided by their estimate, by case; under an empty name, that of
-    other cases. It comes from the newest such run below `logs`, so it includes the host's other load. Empty without
-    such a run."""
+def guest_pace(logs: Path) -> dict[tuple[str, bool], float]:
+    """The time of jobs in virtual time on this host divided by their estimate, by case and by whether they have a
+    middlebox; under an empty name, that of other cases. Each comes from the newest run below `logs` that has enough of
+    such jobs, so it includes the host's other load. Empty without such a run."""
     host = host_facts()["name"]
+    paces: dict[tuple[str, bool], float] = {}
     for folder in find_runs(logs, lambda _: None):
         run = folder.run
         if run.clock != VIRTUAL or run.host.get("name") != host:
             continue
-        took: dict[str, list[tuple[float, float]]] = {}
+        took: dict[tuple[str, bool], list[tuple[float, float]]] = {}
         for job in run.order:
-            if len(took.get(job.case_link, ())) >= _PACED_MOST:
+            group = job.case_link, bool(job.via)
+            if group in paces or len(took.get(group, ())) >= _PACED_MOST:
                 continue
             try:
                 spent = float(_parse_all(read_regular(folder.artifacts(job).result))["wall_s"])
             except (OSError, ValueError, KeyError, TypeError, UsageError):
                 continue
             if spent > 0:
-                took.setdefault(job.case_link, []).append((spent, estimate((job,), run.cases).guest_seconds))
-        groups = {name: pairs for name, pairs in took.items() if len(pairs) >= _PACED_LEAST}
-        if every := [pair for pairs in took.values() for pair in pairs]:
-            groups[""] = every
-            return {name: sum(s for s, _ in pairs) / sum(e for _, e in pairs) for name, pairs in groups.items()}
-    return {}
+                took.setdefault(group, []).append((spent, estimate((job,), run.cases).guest_seconds))
+        for boxed in (False, True):
+            every = [pair for (_, other), pairs in took.items() if other == boxed for pair in pairs]
+            took["", boxed] = [] if ("", boxed) in paces else every
+        for group, pairs in took.items():
+            if len(pairs) >= _PACED_LEAST:
+                paces[group] = sum(spent for spent, _ in pairs) / sum(usual for _, usual in pairs)
+    return paces
 
 
 def find_runs(logs: Path, skip: Callable[[str], None] | None = None) -> list[RunFolder]:

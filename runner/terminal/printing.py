@@ -245,7 +245,7 @@ def readings_table(readings: Iterable[Reading]) -> Table:
     return table
 
 
-def plan_table(run: Run, todo: tuple[Job, ...], pace: Mapping[str, float]) -> Table:
+def plan_table(run: Run, todo: tuple[Job, ...], pace: Mapping[tuple[str, bool], float]) -> Table:
     """The jobs that will run, by case. `run`: with `--clock auto`. `pace`: as in `estimate`."""
     table = Table("case", "pairs", "iterations", "jobs", "one lane", "one guest", "auto", box=None)
     for name, case in run.cases.items():

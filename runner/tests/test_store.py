@@ -242,7 +242,26 @@ def test_the_pace_of_guests_comes_from_the_newest_run_in_virtual_time_on_this_ho
         for number, job in enumerate(order):
             unrun = number == 5  # such as a job that a pair declares as unsupported
             folder.save_result(replace(result(), case=job.case, iteration=number + 1, wall_s=0 if unrun else 3 * usual))
-    assert store.guest_pace(tmp_path) == {case.name: pytest.approx(3), "": pytest.approx(3)}
+    assert store.guest_pace(tmp_path) == {(case.name, False): pytest.approx(3), ("", False): pytest.approx(3)}
     paced = estimate(order, virtual.cases, store.guest_pace(tmp_path))
     assert paced.guest_seconds == pytest.approx(18 * usual)
-    assert estimate(order, virtual.cases, {"other": 9.0}).guest_seconds == pytest.approx(6 * usual)
+    assert estimate(order, virtual.cases, {("other", False): 9.0}).guest_seconds == pytest.approx(6 * usual)
+
+
+def test_the_pace_of_jobs_with_a_middlebox_says_nothing_of_jobs_without(tmp_path: Path) -> None:
+    boxes = {"wireguard": load_catalog().middleboxes["wireguard"]}
+    direct = replace(new(tmp_path / "run"), clock="virtual", vias=("", "wireguard"), middleboxes=boxes)
+    case = next(iter(direct.cases.values()))
+    plain = tuple(Job(server="quinn", client="aioquic", case=case.name, iteration=number) for number in range(1, 6))
+    boxed = tuple(replace(job, via="wireguard") for job in plain)
+    usual = estimate(plain[:1], {case.name: case}).guest_seconds
+    for name, order, started, multiple in (("direct", plain, 1e9, 2), ("boxed", boxed, 2e9, 8)):
+        run = replace(direct, cases={case.name: case}, order=order, started_unix_s=started)
+        folder = RunFolder.create(tmp_path / name, run)
+        for job in order:
+            folder.save_result(
+                replace(result(), case=job.case, via=job.via, iteration=job.iteration, wall_s=multiple * usual)
+            )
+    pace = store.guest_pace(tmp_path)
+    assert estimate(plain, {case.name: case}, pace).guest_seconds == pytest.approx(10 * usual)
+    assert estimate(boxed, {case.name: case}, pace).guest_seconds == pytest.approx(40 * usual)
