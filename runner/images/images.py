@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import IO, Any
@@ -197,8 +197,9 @@ def states(client: docker.DockerClient, images: Sequence[Image]) -> dict[str, Im
     by_tag = {image.tag: image for image in images}
     parents = {tag: image.parents() & by_tag.keys() for tag, image in by_tag.items()}
     states: dict[str, ImageState] = {}
+    find = cache(partial(held, client))  # each question to the engine takes milliseconds, and images share parents
     for tag in TopologicalSorter(parents).static_order():
-        states[tag] = state(client, by_tag[tag])
+        states[tag] = _state(find, by_tag[tag])
         if states[tag] is ImageState.CURRENT and any(
             states[parent] is not ImageState.CURRENT for parent in parents[tag]
         ):
@@ -317,21 +318,25 @@ def _add(archive: tarfile.TarFile, folder: Path, name: str) -> None:
         archive.addfile(entry)
 
 
-def parent_ids(client: docker.DockerClient, image: Image) -> dict[str, str]:
+def parent_ids(find: Callable[[str], Held | None], image: Image) -> dict[str, str]:
     """The ids of an image's parents that this project builds; empty for a missing parent. Published parents are left
-    out: the engine has no id for them before the first build pulls them.
+    out: the engine has no id for them before the first build pulls them. `find`: as `held`, of one engine.
     """
-    parents = {tag: held(client, tag) for tag in image.parents() if tag.startswith(OWN_PREFIX)}
+    parents = {tag: find(tag) for tag in image.parents() if tag.startswith(OWN_PREFIX)}
     return {tag: facts.id if facts else "" for tag, facts in parents.items()}
 
 
 def state(client: docker.DockerClient, image: Image) -> ImageState:
     """The state of an image: missing, stale or current, from its own files and the ids of its parents."""
-    present = held(client, image.tag)
+    return _state(partial(held, client), image)
+
+
+def _state(find: Callable[[str], Held | None], image: Image) -> ImageState:
+    present = find(image.tag)
     if present is None:
         return ImageState.MISSING
     with context_tar(image.context) as context:
-        expected = source_hash(context, parent_ids(client, image))
+        expected = source_hash(context, parent_ids(find, image))
     return ImageState.CURRENT if present.source == expected else ImageState.STALE
 
 
@@ -414,8 +419,9 @@ def _as_error(failures: Mapping[str, Exception], skipped: Sequence[str]) -> Exce
 
 
 def _make(client: docker.DockerClient, image: Image, report: Callable[[Event], None]) -> None:
-    before = held(client, image.tag)
-    if state(client, image) is ImageState.CURRENT:
+    find = cache(partial(held, client))
+    before = find(image.tag)
+    if _state(find, image) is ImageState.CURRENT:
         report(Event(tag=image.tag, state=ImageState.CURRENT))
         return
     if before is not None and not before.source:
@@ -426,7 +432,7 @@ def _make(client: docker.DockerClient, image: Image, report: Callable[[Event], N
     report(Event(tag=image.tag, state=ImageState.WORKING))
     begin = time.monotonic()
     with context_tar(image.context) as context:
-        label = source_hash(context, parent_ids(client, image))
+        label = source_hash(context, parent_ids(find, image))
         last, reused = _build(client, image.tag, context, label, report)
     took = time.monotonic() - begin
     if before is not None and image_ids(client, [image.tag])[image.tag] != before.id:

@@ -5,10 +5,9 @@ import os
 import platform
 import re
 import shutil
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,14 +24,12 @@ from runner.images.images import PARALLEL, BuildDisplay, BuildHistory, Event, Im
 from runner.images.pulling import HOST_CAS, SavedImages, obtain
 from runner.model.run import Check, Run
 from runner.model.stack import Implementation
-from runner.paths import HOME, ROOT, SOURCE
+from runner.paths import HOME, ROOT
 from runner.units import format_size
 
-# Tries the kernel features that lanes need, in a temporary network namespace. `python -m runner.images.setup` runs
-# the trial; it must be started in a new network namespace.
+# Tries the kernel features that lanes need, in a temporary network namespace.
 
-ETH_P_ALL = 3  # linux/if_ether.h
-
+_TRIAL = Path(__file__).with_name("kernel_trial.py")
 _TRIAL_SECONDS = 20.0
 _FIXES = {
     "veth": "Run `sudo modprobe veth`, or boot a kernel with CONFIG_VETH: lanes are wired with veth pairs.",
@@ -51,9 +48,7 @@ def examine_kernel() -> list[Check]:
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     try:
         done = subprocess.run(
-            ["unshare", *user, "--net", sys.executable, "-m", "runner.images.setup"],
-            cwd=SOURCE,
-            env=os.environ | {"PYTHONPATH": str(SOURCE)},
+            ["unshare", *user, "--net", sys.executable, "-I", _TRIAL],
             capture_output=True,
             text=True,
             timeout=_TRIAL_SECONDS,
@@ -70,37 +65,6 @@ def examine_kernel() -> list[Check]:
         return [Check(name="network namespaces", ok=False, what=f"can't be made ({reason[0]})", fix=fix)]
     failures: dict[str, str] = json.loads(done.stdout)
     return [Check(name=n, ok=not why, what=why or "works", fix=_FIXES[n]) for n, why in failures.items()]
-
-
-def _try(trial: Callable[[], None]) -> str:
-    """The reason why `trial` failed; empty when it worked."""
-    try:
-        trial()
-    except subprocess.CalledProcessError as error:
-        return str(error.stderr).strip()
-    except OSError as error:
-        return str(error)
-    return ""
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], capture_output=True, text=True, check=True)
-
-
-def _packet_sockets() -> None:
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)) as raw:
-        raw.bind(("lo", 0))
-
-
-def _ipv6() -> None:
-    # New namespaces inherit the host's disable_ipv6; lanes reset this setting in the same way.
-    Path("/proc/sys/net/ipv6/conf/lo/disable_ipv6").write_text("0")
-    _ip("address", "add", "fd00::1/128", "dev", "lo")
-
-
-def _trial() -> dict[str, str]:
-    veth = _try(lambda: _ip("link", "add", "trial0", "type", "veth", "peer", "name", "trial1"))
-    return {"veth": veth, "packet sockets": _try(_packet_sockets), "IPv6": _try(_ipv6)}
 
 
 # Checks what this host lacks to run jobs, and names the fixes: one line for each check. Changes nothing.
@@ -391,7 +355,3 @@ def consent(console: Console, assume_yes: bool) -> engine.Consent:
     if assume_yes or not sys.stdin.isatty():
         return lambda _: True
     return lambda question: Confirm.ask(question, console=console, default=True)
-
-
-if __name__ == "__main__":
-    print(json.dumps(_trial()))
