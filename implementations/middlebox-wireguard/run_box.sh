@@ -18,19 +18,19 @@ public=$(private "$other" | wg pubkey)
 clamp_segments
 wireguard-go -f wg0 &
 tunnel=$!
-trap 'kill $tunnel' TERM
+trap 'kill $tunnel; exit' TERM
 # `wg` removes a socket that does not listen yet, and then never finds the interface. So this loop waits until the socket listens
 # (00010000 is __SO_ACCEPTCON).
 until grep -q ' 00010000 .*/wireguard/wg0.sock$' /proc/net/unix; do sleep 0.05; done
 
-# Only the terminal begins the handshake. When both boxes begin within the delay of the link, the two initiations cancel each
-# other, and again at each repetition after 5 s.
-keepalive=()
-if [[ $ROLE == terminal ]]; then keepalive=(persistent-keepalive 25); fi
-
+# Only the terminal begins the handshake, and only it knows where its peer is. When both boxes begin within the delay of the link,
+# the two initiations cancel each other, and again at each repetition after 5 s. The kernel's first IPv6 packet into the tunnel
+# is enough to make the gateway begin, if it can.
 port=${LINK_PORT:-51820}
+begins=()
+if [[ $ROLE == terminal ]]; then begins=(endpoint "$peer:$port" persistent-keepalive 25); fi
 wg set wg0 listen-port "$port" private-key /run/private \
-    peer "$public" allowed-ips "0.0.0.0/0,::/0" endpoint "$peer:$port" "${keepalive[@]}"
+    peer "$public" allowed-ips "0.0.0.0/0,::/0" "${begins[@]}"
 ip address add "10.77.0.$([[ $ROLE == gateway ]] && echo 1 || echo 2)/24" dev wg0
 ip address add "fd00:7::$([[ $ROLE == gateway ]] && echo 1 || echo 2)/64" dev wg0
 ip link set wg0 mtu 1420 up
