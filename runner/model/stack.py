@@ -157,7 +157,7 @@ class Implementation:
     build: str | None = None
     withdrawn: bool = False  # True: this is the last known image, and its registry may no longer have it
     note: str = ""
-    real_time: tuple[Role, ...] = ()  # roles whose verdicts differ in virtual time
+    real_time: tuple[str, ...] = ()  # `ROLE` or `ROLE:CASE`, where verdicts differ in virtual time
     language: str = ""
     roles: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)
     kind: str = "stack"  # stack, downloader, browser (ClientKind), or origin: the server of downloader and browser

@@ -153,8 +153,8 @@ class _Entry(BaseModel):
 
     `like`: another entry with the same image. Fields that this entry lacks are taken from that entry (see `_SHARED`).
     For example, a stack that speaks QUIC and TCP has one entry for each transport. `withdrawn`: the image is the last
-    known image, and its registry may no longer have it; `note` explains this. `real_time`: the roles whose verdicts
-    differ in virtual time; `--clock auto` runs their jobs in real time.
+    known image, and its registry may no longer have it; `note` explains this. `real_time`: where verdicts differ
+    in virtual time, as `ROLE` or as `ROLE:CASE`; `--clock auto` runs these jobs in real time.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -163,7 +163,7 @@ class _Entry(BaseModel):
     build: str | None = None
     withdrawn: bool = False
     note: str = ""
-    real_time: list[Role] = []
+    real_time: list[Annotated[str, Field(pattern=r"^(client|server)(:[a-z0-9-]+)?$")]] = []
     url: str
     version: str = ""
     language: str = ""

@@ -390,9 +390,11 @@ def with_clock(
             name: REAL if case.beside else VIRTUAL if busy_host else best_clock(case)
             for name, case in run.cases.items()
         }
-        real = {(name, role) for name, stack in stacks.items() for role in stack.real_time}
+        real = {(name, where) for name, stack in stacks.items() for where in stack.real_time}
         for cell, (job, *_) in run.cells.items():
-            if clocks[job.case_link] == VIRTUAL and real & {(job.server, Role.SERVER), (job.client, Role.CLIENT)}:
+            ends = ((job.server, Role.SERVER), (job.client, Role.CLIENT))
+            wheres = {(name, where) for name, role in ends for where in (role.value, f"{role}:{job.case}")}
+            if clocks[job.case_link] == VIRTUAL and real & wheres:
                 clocks[cell] = REAL
     return replace(run, clock=clock, clocks=clocks, guest={"epoch": str(EPOCH), "charge": cpu_charge})
 

@@ -246,7 +246,7 @@ def test_auto_gives_each_case_a_clock_of_its_own(catalog: Catalog) -> None:
 def test_auto_runs_pairs_of_a_stack_whose_verdicts_differ_by_clock_in_real_time(
     catalog: Catalog, tmp_path: Path
 ) -> None:
-    assert {name for name, stack in catalog.implementations.items() if stack.real_time} == {"kwik"}
+    assert {name for name, stack in catalog.implementations.items() if stack.real_time} == {"kwik", "ngtcp2"}
     jobs = [Job(server=s, client=c, case="satloss", iteration=1) for s, c in (("kwik", "quinn"), ("quinn", "kwik"))]
     plan = replace(run_of("real", catalog), order=tuple(jobs))
     run = plan_jobs.with_clock(plan, "auto", stacks=catalog.implementations)
@@ -269,6 +269,16 @@ def test_auto_runs_pairs_of_a_stack_whose_verdicts_differ_by_clock_in_real_time(
     assert [job.server for _, part in extended.parts_by_clock(jobs) for job in part] == ["kwik", "quinn"], (
         "a cell that a run has keeps its clock"
     )
+    move = catalog.cases["connectionmigration"].record()
+    ends = (("ngtcp2", "ngtcp2", move.name), ("ngtcp2", "quinn", move.name), ("ngtcp2", "ngtcp2", "handshake"))
+    moves = tuple(Job(server=s, client=c, case=case, iteration=1) for s, c, case in ends)
+    parts = plan_jobs.with_clock(
+        replace(plan, cases=plan.cases | {move.name: move}, order=moves),
+        "auto",
+        stacks=catalog.implementations,
+        busy_host=True,
+    ).parts_by_clock(moves)
+    assert dict(parts) == {"virtual": moves[1:], "real": moves[:1]}, "only one case of this client differs"
     virtual = plan_jobs.with_clock(plan, "virtual", stacks=catalog.implementations)
     assert [name for name, _ in virtual.parts_by_clock(jobs)] == ["virtual"]
 
