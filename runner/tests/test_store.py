@@ -248,6 +248,18 @@ def test_the_pace_of_guests_comes_from_the_newest_run_in_virtual_time_on_this_ho
     assert estimate(order, virtual.cases, {("other", False): 9.0}).guest_seconds == pytest.approx(6 * usual)
 
 
+def test_the_pace_is_that_of_all_stacks_of_a_run_not_of_its_first_rows(tmp_path: Path) -> None:
+    run = replace(new(tmp_path / "run"), clock="virtual")
+    case = next(iter(run.cases.values()))
+    order = tuple(Job(server="quinn", client="aioquic", case=case.name, iteration=number) for number in range(1, 101))
+    folder = RunFolder.create(tmp_path / "run", replace(run, cases={case.name: case}, order=order))
+    usual = estimate(order[:1], {case.name: case}).guest_seconds
+    for job in order:
+        wall = usual * (1 if job.iteration <= 50 else 5)
+        folder.save_result(replace(result(), case=job.case, iteration=job.iteration, wall_s=wall))
+    assert store.guest_pace(tmp_path)[case.name, False] == pytest.approx(3, rel=0.05)
+
+
 def test_the_pace_of_jobs_with_a_middlebox_says_nothing_of_jobs_without(tmp_path: Path) -> None:
     boxes = {"wireguard": load_catalog().middleboxes["wireguard"]}
     direct = replace(new(tmp_path / "run"), clock="virtual", vias=("", "wireguard"), middleboxes=boxes)
