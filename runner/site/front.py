@@ -283,8 +283,13 @@ def fault(several: Sequence[StackVerdicts]) -> str:
 
 
 def _best(current: Sequence[tuple[StoredRun, FrontData]]) -> Iterator[tuple[StoredRun, Any]]:
-    """The fastest server over each orbit. Servers with a rank are preferred to servers without a rank. Among equals,
-    the server of the newest plan is chosen."""
+    """The fastest server over each orbit, from the measurement with ranks, then the least loss, then the most servers.
+    Among equals, the newest plan is chosen."""
     for orbit in ("GEO", "LEO"):
         fastest = [(folder, best) for folder, data in current for best in data["best"] if best["orbit"] == orbit]
-        yield from sorted(fastest, key=lambda pair: bool(pair[1]["why_not"]))[:1]
+        yield from sorted(fastest, key=_trust)[:1]
+
+
+def _trust(fastest: tuple[StoredRun, Any]) -> tuple[bool, float, int]:
+    best = fastest[1]
+    return bool(best["why_not"]), best["loss"], -best["among"]

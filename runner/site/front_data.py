@@ -42,10 +42,13 @@ class StackVerdicts(TypedDict):
 
 
 class Best(TypedDict):
-    """The fastest server over one orbit. `equals`: the other servers whose interval of ranks includes rank 1."""
+    """The fastest server over one orbit. `loss`: of the link. `among`: how many servers were measured. `equals`: the
+    other servers whose interval of ranks includes rank 1."""
 
     orbit: str
     case: str
+    loss: float
+    among: int
     href: str
     server: str
     delivery: str
@@ -229,6 +232,8 @@ def _best(view: RunView) -> Iterator[Best]:
             yield {
                 "orbit": name,
                 "case": decision.case.name,
+                "loss": decision.case.forward.loss,
+                "among": len(decision.servers),
                 "href": f"index.html#{decision.case.name}",
                 "server": first.name,
                 "delivery": delivery.text(first.summary.median),

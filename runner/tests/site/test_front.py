@@ -167,6 +167,18 @@ def test_the_best_server_over_an_orbit_has_its_interval(site: Path) -> None:
     assert "LEO" not in text
 
 
+def test_the_best_server_is_of_the_widest_measurement_and_not_of_a_few_that_ran_later(tmp_path: Path) -> None:
+    wide = night(tmp_path / "wide", 0, {}, slow="aioquic")
+    again = tuple(job for job in wide.run.order if job.case == "sat" and job.server != "quinn")
+    narrow = replace(wide.run, name="narrow", order=again, started_unix_s=BEGAN + DAY)
+    folder = RunFolder.create(tmp_path / "narrow", narrow)
+    for job in again:
+        folder.save_result(_result(job, {}, slow="aioquic", error=""))
+    render([wide, folder], tmp_path / "site")
+    assert "GEO quinn : 2.03 s" in (text := words(tmp_path / "site/index.html"))
+    assert "of wide, 3 servers" in text
+
+
 def test_a_stack_has_a_page_a_badge_and_a_feed_at_an_address_that_stays(site: Path) -> None:
     page = (site / "latest/quinn/index.html").read_text()
     assert 'id="server-aioquic-hs"' in page
