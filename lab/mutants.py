@@ -22,8 +22,8 @@ from lab.mutate.mutation import make
 from lab.mutate.recording import Recording
 from lab.run_folders import RECORDINGS
 from runner.judge.judges import analyse
-from runner.judge.rules.rule_table import RULES, Where
 from runner.model.result import Artifacts
+from runner.model.rules import RULES, Where
 from runner.model.run import Job
 from runner.plan.catalog import Catalog, load_catalog
 

@@ -281,7 +281,7 @@ Parameters = Pairs
 
 
 class P:
-    """Transport parameters (RFC 9000 §18.2, RFC 9221 §3, RFC 9287 §3, RFC 9368 §3)."""
+    """Transport parameters (RFC 9000 §18.2, RFC 9221, RFC 9287, RFC 9368, draft-ietf-quic-ack-frequency, each §3)."""
 
     ORIGINAL_DCID = 0x00
     MAX_IDLE_TIMEOUT = 0x01
@@ -303,6 +303,7 @@ class P:
     VERSION_INFORMATION = 0x11
     MAX_DATAGRAM = 0x20
     GREASE_QUIC_BIT = 0x2AB2
+    MIN_ACK_DELAY = 0xFF04DE1B
 
 
 @dataclass

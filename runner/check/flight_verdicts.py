@@ -30,7 +30,7 @@ from runner.decode.capture import open_capture
 from runner.decode.columns import NULL, Bools, Trace, integers, named, words
 from runner.decode.http3 import DynamicTable, QpackError
 from runner.decode.tables import decode_capture
-from runner.judge.rules.rule_table import TRANSPORT
+from runner.model.rules import TRANSPORT
 from runner.model.stack import Role
 from runner.units import MIB, format_count
 

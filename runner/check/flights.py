@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.decode.wire import NAMES_OF_FRAMES
 from runner.errors import UsageError
-from runner.judge.rules.rule_table import BY_ID, RULES_OF_CODES, TRANSPORT
+from runner.model.rules import BY_ID, RULES_OF_CODES, TRANSPORT
 from runner.model.stack import HTTP3, WIRE_NAMES, Role
 from runner.paths import ROOT
 

@@ -21,9 +21,9 @@ from runner.diagnose.path import link_events
 from runner.errors import CaptureError
 from runner.judge.readback import SIMULATOR, sending_end
 from runner.judge.rules import handshake_rules, http3_rules, key_rules, packet_rules, path_rules, stream_rules
-from runner.judge.rules.rule_table import BY_ID
+from runner.judge.rules.accusations import unfounded
 from runner.judge.rules.side import EARLY, HANDSHAKE, ONE_RTT, Broken, Capture, Side
-from runner.model.facts import TraceFacts, UnreadPackets
+from runner.model.facts import PacketPlace, TraceFacts, UnreadPackets
 from runner.model.link import LinkParameters
 from runner.model.result import (
     Artifacts,
@@ -34,6 +34,7 @@ from runner.model.result import (
     ProtectedPackets,
     Sample,
 )
+from runner.model.rules import BY_ID
 from runner.model.run import CaseRecord
 from runner.model.stack import HTTP09, Role
 from runner.store import runs
@@ -506,7 +507,8 @@ def read_traces(
     lack = "" if split else unrecorded(client_side, server_side, truths, record, evidence)
     misaddressed = misaddressed_datagrams(client_side, server_side, truth) if whole_way else {}
     fragments = fragmented_packets(client_side, server_side)
-    broken_rules = {} if lack or tcp else _broken_rules(client_side, server_side)
+    sides = [] if lack or tcp else _sides(client_side, server_side)
+    broken_rules = _broken_rules(sides)
     violations = _as_findings(broken_rules)
     # What the peer of an endpoint that sends fragments received is unknown, so the peer is not accused.
     innocent = {role for role in Role if any(count for sender, count in fragments.items() if sender != role)}
@@ -514,7 +516,9 @@ def read_traces(
     if split:  # the client's peer is the proxy, not the server
         violations = tuple(violation for violation in violations if violation.role == Role.CLIENT)
     else:
-        trace_facts = replace(trace_facts, noticed=_noticed(broken_rules))
+        trace_facts = replace(
+            trace_facts, noticed=_noticed(broken_rules), unfounded=frozenset(_unfounded(sides, broken_rules))
+        )
     return JobTraces(
         facts=trace_facts,
         sample=sample,
@@ -656,7 +660,7 @@ _KEY_MESSAGES = {EARLY: Message.CLIENT_HELLO, HANDSHAKE: Message.SERVER_HELLO, O
 
 def protocol_findings(client_side: Trace, server_side: Trace) -> tuple[Finding, ...]:
     """The broken rules of a job, in the order of the table of rules. Empty when one of the two captures is missing."""
-    return _as_findings(_broken_rules(client_side, server_side))
+    return _as_findings(_broken_rules(_sides(client_side, server_side)))
 
 
 def _as_findings(broken_rules: _BrokenRules) -> tuple[Finding, ...]:
@@ -666,26 +670,37 @@ def _as_findings(broken_rules: _BrokenRules) -> tuple[Finding, ...]:
     )
 
 
-def _broken_rules(client_side: Trace, server_side: Trace) -> _BrokenRules:
-    """The broken rules of a job. Empty when one of the two captures is missing.
+def _sides(client_side: Trace, server_side: Trace) -> list[tuple[Side, Side]]:
+    """Client and server of each connection. Empty when one of the two captures is missing.
 
     An endpoint is judged by the capture at its own end. This capture shows the packets that the endpoint sent and the
     peer's packets that arrived. Missing evidence breaks no rule.
     """
     recording = Recording(client_side, server_side)
     if recording.client is None or recording.server is None:
-        return {}
-    captures = {CLIENT: Capture(recording.client), SERVER: Capture(recording.server)}
+        return []
+    client, server = Capture(recording.client), Capture(recording.server)
+    scopes = [Scope(recording, number) for number in range(len(recording.connections))]
+    return [(Side(scope, CLIENT, client, server), Side(scope, SERVER, server, client)) for scope in scopes]
+
+
+def _broken_rules(sides: list[tuple[Side, Side]]) -> _BrokenRules:
+    """The broken rules of a job."""
     broken_rules: _BrokenRules = {}
-    earlier: dict[int, list[Side]] = {CLIENT: [], SERVER: []}
-    for number in range(len(recording.connections)):
-        scope = Scope(recording, number)
-        for sender in (CLIENT, SERVER):
-            side = Side(scope, sender, captures[sender], captures[1 - sender])
-            for broken in _broken(side, earlier[sender]):
+    for number, pair in enumerate(sides):
+        for sender, side in enumerate(pair):
+            for broken in _broken(side, [earlier[sender] for earlier in sides[:number]]):
                 broken_rules.setdefault((broken.rule, side.role), []).append((side, broken))
-            earlier[sender].append(side)
     return broken_rules
+
+
+def _unfounded(sides: list[tuple[Side, Side]], broken_rules: _BrokenRules) -> Iterator[PacketPlace]:
+    """`TraceFacts.unfounded` of these connections."""
+    for client, server in sides:
+        for side, peer in ((client, server), (server, client)):
+            rules = (rule for (rule, _), cases in broken_rules.items() if any(peer is each for each, _ in cases))
+            if (place := unfounded(side, peer, frozenset(rules))) is not None:
+                yield place
 
 
 def _noticed(broken_rules: _BrokenRules) -> dict[tuple[str, str], float]:

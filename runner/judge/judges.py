@@ -35,7 +35,6 @@ from runner.judge.job_traces import (
 from runner.judge.loads import judge_load, judge_sharing
 from runner.judge.public import public_verdict
 from runner.judge.readback import applied_lines, readings
-from runner.judge.rules.rule_table import BY_ID, RULES, Where, error_name
 from runner.model.facts import (
     Close,
     ConnectionFacts,
@@ -46,6 +45,7 @@ from runner.model.facts import (
     UnreadPackets,
 )
 from runner.model.result import Artifacts, Evidence, FileRecord, Finding, Outcome, Result
+from runner.model.rules import BY_ID, RULES, Where, error_name
 from runner.model.run import CaseRecord, ClientKind, Job
 from runner.model.stack import OVER_TCP, Role
 from runner.store import runs
@@ -299,7 +299,10 @@ def _all_ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_E
 
 
 def _is_unfounded(connection: ConnectionFacts, close: Close, context: CaseEvidence) -> bool:
-    """Whether a TLS alert accuses the peer of a wrong proof or certificate, but the packets show that it is right."""
+    """Whether a close accuses the peer of something that it did not do, such as a wrong proof or certificate, as the
+    packets show."""
+    if close.place in context.facts.unfounded:
+        return True
     if close.application or _PEER[close.sender] not in connection.authenticated:
         return False
     shown, given = connection.certificate, context.evidence.certificates
@@ -447,7 +450,7 @@ def _fault(file: FileRecord, context: CaseEvidence) -> _Fault:
 
 def _never_requested(context: CaseEvidence) -> _Fault:
     """A file without a request is the client's fault, with five exceptions: the last handshake was not completed, the
-    server closed the connection, the server allowed no further stream, we stopped the client while it sent, or the
+    server ended a connection, the server allowed no further stream, we stopped the client while it sent, or the
     request may be in a packet that could not be decrypted."""
     connections = context.facts.connections
     ready = [connection for connection in connections if connection.handshake_completed_by_client]
@@ -455,7 +458,7 @@ def _never_requested(context: CaseEvidence) -> _Fault:
     if hidden or not ready or not connections[-1].handshake_completed_by_client:
         return _Fault() if hidden else _unfinished(context)
     if any(_stopped_by_server(connection, context) for connection in ready):
-        return _Fault()
+        return _unfinished(context)
     last = ready[-1].landmarks.client_last
     if context.evidence.client.timed_out and _death(context) - _time(last) < _LEAST_PATIENCE:
         return _Fault()  # we stopped the client at its work

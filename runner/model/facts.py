@@ -497,6 +497,8 @@ class TraceFacts:
     """The first QUIC datagram over IPv4."""
     noticed: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Code of a broken rule and role → when the peer could have read the packets that broke it; infinity: never."""
+    unfounded: frozenset[PacketPlace] = frozenset()
+    """Packets with CONNECTION_CLOSE whose error accuses the peer of something that it did not do."""
     first_flight: FirstFlight | None = None
     """The first flight of the first connection with response data. None without a complete capture at the server."""
     protected_packets: int = 0

@@ -141,7 +141,7 @@ def _program() -> str:
     code = [
         *here.glob("site/**/*.py"),
         *here.glob("compare/*.py"),
-        *here.glob("model/*.py"),
+        *here.glob("model/*.*"),
     ]
     web = [path for folder in ("templates", "static") for path in (WEB / folder).iterdir()]
     return digest((path.name, path.read_bytes()) for path in sorted([*code, *web]))

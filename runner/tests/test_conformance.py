@@ -10,9 +10,9 @@ import pytest
 from runner.decode.capture import open_capture
 from runner.decode.tables import cached_decode
 from runner.judge.judges import analyse
-from runner.judge.rules.rule_table import RULES
 from runner.model.facts import Close, TraceFacts
 from runner.model.result import Artifacts, Outcome, Result
+from runner.model.rules import RULES
 from runner.model.run import Job, Kind
 from runner.plan.catalog import Catalog, load_catalog
 from runner.store.runs import load_evidence

@@ -446,6 +446,23 @@ def delays(side: Side) -> Iterator[Broken]:
         )
 
 
+def frequencies(side: Side) -> Iterator[Broken]:
+    """ACK_FREQUENCY asks for no shorter delay than the peer's min_ack_delay (draft-ietf-quic-ack-frequency §4)."""
+    limit, frames = side.peer_parameters.get("min_ack_delay"), side.capture.frames
+    if not isinstance(limit, int):
+        return
+    wanted: dict[int, int] = {}
+    for row in side.frames("ack_frequency").tolist():
+        fields, packet = frames.cell("payload", row), int(frames["packet"][row])
+        if fields is not None and side.capture.type[packet] == ONE_RTT:
+            _, position = varint(fields, 0)  # Sequence Number
+            _, position = varint(fields, position)  # Ack-Eliciting Threshold
+            wanted[packet], _ = varint(fields, position)
+    wrong = np.array([packet for packet, delay in wanted.items() if delay < limit], dtype=np.int64)
+    actual = f"a delay of {min(wanted.values(), default=0)} µs, the peer's min_ack_delay is {limit} µs"
+    yield from broken("ack-frequency-4-delay-below-minimum", wrong, actual)
+
+
 def ecn(side: Side) -> Iterator[Broken]:
     """The ECN counts agree with the ECN marks of the packets that arrived."""
     if not side.sound:
@@ -534,4 +551,4 @@ def _too_low(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
             )
 
 
-ACK_DETECTORS = (acknowledged, acks_of_acks, delays, ecn)
+ACK_DETECTORS = (acknowledged, acks_of_acks, delays, frequencies, ecn)

@@ -1,131 +1,15 @@
-"""The table of rules: one row for each MUST or MUST NOT of the QUIC and HTTP/3 RFCs, and where bentpipe checks it."""
+"""Writes the table of rules (runner/model/rules.py) as docs/rules.md: `python -m runner.judge.rules.rule_table`."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
+from runner.model.rules import RULES, RULES_OF_CODES, Rule, Where
 from runner.paths import ROOT
 from runner.plan.catalog import load_cases
 from testcases.base import EVERY_CASE
-
-_TRANSPORT = """NO_ERROR INTERNAL_ERROR CONNECTION_REFUSED FLOW_CONTROL_ERROR STREAM_LIMIT_ERROR STREAM_STATE_ERROR
-FINAL_SIZE_ERROR FRAME_ENCODING_ERROR TRANSPORT_PARAMETER_ERROR CONNECTION_ID_LIMIT_ERROR PROTOCOL_VIOLATION
-INVALID_TOKEN APPLICATION_ERROR CRYPTO_BUFFER_EXCEEDED KEY_UPDATE_ERROR AEAD_LIMIT_REACHED NO_VIABLE_PATH
-VERSION_NEGOTIATION_ERROR"""
-TRANSPORT = {name: code for code, name in enumerate(_TRANSPORT.split())}
-"""RFC 9000 §20.1, RFC 9368 §10.2."""
-_NAMES = {code: name for name, code in TRANSPORT.items()} | {0x53F8: "VERSION_NEGOTIATION_ERROR"}  # neqo's, of a draft
-
-
-def error_name(code: int) -> str:
-    """The name of an error code of CONNECTION_CLOSE (0x1c), as rules use it; empty when the code is unknown."""
-    return "TLS alert" if 0x100 <= code < 0x200 else _NAMES.get(code, "")
-
-
-# A rule: one MUST or MUST NOT of an RFC, or a recommendation, and where bentpipe checks it.
-
-
-class Who(StrEnum):
-    """The endpoint that must keep a rule."""
-
-    CLIENT = "client"
-    SERVER = "server"
-    ENDPOINT = "endpoint"  # client and server
-
-
-class Where(StrEnum):
-    """Where a rule is checked."""
-
-    INVARIANT = "invariant"  # in every job, on every connection whose packets can be read
-    NOTE = "note"  # in every job; the RFC has no MUST, so that a violation is only a note
-    CASE = "case"  # by the test cases named in `cases`
-    UNCHECKED = "unchecked"  # packets could show a violation, but bentpipe does not check the rule; see `reason`
-    UNSEEN = "unseen"  # packets can't show a violation; see `reason`
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """One row of the table."""
-
-    rfc: int
-    section: str
-    """Number of the section, without the section sign, such as `12.3`."""
-    name: str
-    """A few words with hyphens that describe the violation."""
-    who: Who
-    requirement: str
-    """The requirement of the RFC, in our own words."""
-    where: Where
-    cases: tuple[str, ...] = ()
-    """Names of the test cases that check the rule, for `Where.CASE`."""
-    reason: str = ""
-    """Why nothing checks the rule, for `Where.UNCHECKED` and `Where.UNSEEN`."""
-    finding: str = ""
-    """The code of the finding when the rule decides a test case; empty: the rule's id."""
-    answer: tuple[str, ...] = ()
-    """What the peer does after a violation: it closes the connection with one of these errors (names of transport
-    errors, `TLS alert`, `HTTP/3 error`), sends a `stateless reset`, or discards the packet (`discard`). A violation
-    explains every later end of the peer."""
-    seldom: tuple[str, ...] = ()
-    """The same words, for a rule that many peers don't enforce: a violation explains only an end that is listed.
-    `discard` means here that the handshake was not completed."""
-
-    @property
-    def id(self) -> str:
-        """The stable name of the rule, such as `rfc9000-12.3-number-reused`. Findings use it as their code."""
-        return f"rfc{self.rfc}-{self.section}-{self.name}"
-
-    @property
-    def reference(self) -> str:
-        """The RFC and the section, such as `RFC 9000 §12.3`."""
-        return f"RFC {self.rfc} §{self.section}"
-
-    @property
-    def checked(self) -> bool:
-        """Whether bentpipe checks the rule."""
-        return self.where in (Where.INVARIANT, Where.NOTE, Where.CASE)
-
-
-def _rule(rfc: str, key: str, row: dict[str, str | list[str] | bool]) -> Rule:
-    section, _, name = key.partition("-")
-    where = next((where for where in Where if where in row), Where.INVARIANT)
-    detail = row.get(where)
-    return Rule(
-        rfc=int(rfc),
-        section=section,
-        name=name,
-        who=Who(str(row["who"])),
-        requirement=str(row["must"]),
-        where=where,
-        cases=_words(detail),
-        reason=detail if isinstance(detail, str) else "",
-        finding=str(row.get("finding", "")),
-        answer=_words(row.get("answer")),
-        seldom=_words(row.get("seldom")),
-    )
-
-
-def _words(value: str | list[str] | bool | None) -> tuple[str, ...]:
-    return tuple(value) if isinstance(value, list) else ()
-
-
-_TABLE = tomllib.loads(Path(__file__).with_name("rules.toml").read_text())
-
-RULES: tuple[Rule, ...] = tuple(_rule(rfc, key, row) for rfc, rows in _TABLE.items() for key, row in rows.items())
-"""All rules, ordered by RFC and section."""
-
-RULES_OF_CODES = ("rfc9000-11-wrong-error-code", "rfc9001-4.8-alert-level", "rfc9114-8-wrong-error-code")
-"""The rules about error codes of the transport, of TLS, and of HTTP/3."""
-
-BY_ID: dict[str, Rule] = {rule.id: rule for rule in RULES}
-
-
-# Writes the table of rules as docs/rules.md: `python -m runner.judge.rules.rule_table`.
 
 PAGE = ROOT / "docs" / "rules.md"
 
@@ -141,7 +25,7 @@ makes the job fail only when the purpose of the case depends on the rule: *red i
 at its own end of the link. *Provoked* are rules that no ordinary job makes visible, by flights of
 [the hostile peer](hostile.md).
 
-This page is generated from `runner/judge/rules/rules.toml` by `python -m runner.judge.rules.rule_table`.
+This page is generated from `runner/model/rules.toml` by `python -m runner.judge.rules.rule_table`.
 """
 
 
@@ -165,8 +49,8 @@ def rules_page() -> str:
     provoked = sum(not rule.checked and "; provoked by" in _where(rule, depends) for rule in RULES)
     count = f"{checked} of {len(RULES)} rules are checked, and the hostile peer provokes {provoked} of the others."
     lines = [_HEAD, count, ""]
-    for rfc, rules in groupby(RULES, key=lambda rule: rule.rfc):
-        lines += [f"## RFC {rfc}", "", "| id | who | rule | checked |", "| --- | --- | --- | --- |"]
+    for title, rules in groupby(RULES, key=lambda rule: rule.title):
+        lines += [f"## {title}", "", "| id | who | rule | checked |", "| --- | --- | --- | --- |"]
         lines += [f"| `{rule.id}` | {rule.who} | {rule.requirement} | {_where(rule, depends)} |" for rule in rules]
         lines.append("")
     return "\n".join(lines)

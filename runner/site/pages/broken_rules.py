@@ -5,6 +5,7 @@ from collections import defaultdict
 from typing import Any
 
 from runner.model.result import Finding
+from runner.model.rules import BY_ID
 from runner.site.pages import Page, Pages
 from runner.site.view import Cell, RunView
 
@@ -33,6 +34,7 @@ def _rows(view: RunView) -> list[dict[str, Any]]:
             "stack": stack,
             "section": jobs[0][1].section,
             "requirement": jobs[0][1].requirement,
+            "consequence": BY_ID[code].consequence if code in BY_ID else "",
             "count": len(jobs),
             "jobs": jobs[:_SHOWN],
         }

@@ -38,7 +38,7 @@ from runner.check.flight_verdicts import (
 from runner.check.meeting import _WATCH, PEER, Batch, Meeting, batches, exit_code, folder_of, markdown
 from runner.decode.tables import decode_capture
 from runner.errors import UsageError
-from runner.judge.rules.rule_table import BY_ID
+from runner.model.rules import BY_ID
 from runner.model.run import Job
 from runner.model.stack import Role
 from runner.store.runs import stored_result

@@ -442,6 +442,68 @@ def _server_accuses(story: Story) -> None:
     story.ends()
 
 
+# Accusations that the packets show to be wrong, and others.
+
+
+def _closes_after_a_ping(story: Story, *, code: int = 0x0A, begins: bool = True) -> None:
+    """The server reads a PING and closes. `begins`: the client had sent its ClientHello before, which was lost."""
+    datagram, hello = story.mutation(CLIENT).packets(Kind.INITIAL)[0]
+    answer, ack = story.mutation(SERVER).packets(Kind.INITIAL)[0]
+    probe = copied(hello, frame(F.PING), padding(1150), number=hello.number + 1)
+    close = copied(ack, frame(F.CLOSE, code=code, frame=0), padding(1150))
+    for role in ROLES:
+        story.stop(role, datagram.sent_ns)
+    story.recording.insert(datagram, [probe], after_s=1)
+    story.recording.insert(answer, [close], after_s=1)
+    if not begins:
+        hello.edit(frames=[frame(F.PING), padding(1150)])
+    story.recording.lose(datagram)
+    story.ends()
+
+
+for _name, _role, _more in (
+    ("server accuses a client whose PING arrives before its ClientHello", SERVER, {}),
+    ("server refuses the token of a PING", NOBODY, {"code": 0x0B}),
+    ("server accuses a client that begins with a PING", NOBODY, {"begins": False}),
+):
+    _story(_name, HANDSHAKE, "handshake", (), _role)(partial(_closes_after_a_ping, **_more))
+
+
+def _refuses_parameters(story: Story, peer: str, changes: dict[int, bytes | int | None]) -> None:
+    for kind, value in changes.items():
+        story.mutation(peer).set_parameter(kind, value)
+    role, kinds = (SERVER, Kind.INITIAL) if peer == CLIENT else (CLIENT, Kind.HANDSHAKE)
+    story.closes(role, 0, 0x08, kind=kinds)
+    story.ends()
+
+
+for _peer, _role in ((CLIENT, SERVER), (SERVER, CLIENT)):
+    for _name, _culprit, _more in (
+        ("right parameters", _role, {}),
+        ("a reserved parameter", _role, {31 * 7 + 27: b"x"}),
+        ("an unknown parameter", NOBODY, {31 * 7 + 28: b"x"}),
+        ("a parameter of a draft", NOBODY, {P.MIN_ACK_DELAY: 1000}),
+        ("a wrong parameter", _peer, {P.CID_LIMIT: 1}),
+    ):
+        _changes = {P.MIN_ACK_DELAY: None, **_more}
+        _story(f"{_role} refuses {_name}", HANDSHAKE, "handshake", (), _culprit)(
+            partial(_refuses_parameters, peer=_peer, changes=_changes)
+        )
+
+
+def _asks_for_delay(story: Story, delay: int) -> None:
+    datagram, packet = story.middle(CLIENT)
+    packet.add(frame(F.ACK_FREQUENCY, sequence=0, threshold=1, delay=delay, reordering=1))
+    story.closes(SERVER, datagram.seen[SERVER].time_ns, 0x0A)
+    story.ends()
+
+
+for _delay, _culprit in ((999, CLIENT), (1000, NOBODY)):  # quinn's min_ack_delay is 1000 µs
+    _story(f"server refuses an ACK_FREQUENCY of {_delay} µs", TRANSFER, "transfer", SIZES, _culprit)(
+        partial(_asks_for_delay, delay=_delay)
+    )
+
+
 @_story("client refuses the certificate", HANDSHAKE, "handshake", (), NOBODY)
 def _bad_certificate(story: Story) -> None:
     story.closes(CLIENT, 0, 0x12A, kind=Kind.HANDSHAKE)
@@ -476,6 +538,23 @@ def _restarts(story: Story) -> None:
 def _loses_state_timeout(story: Story) -> None:
     _loses_state(story)
     story.ends(exit_code=None, timed_out=True)
+
+
+@_story("server loses its state before a request", "quic-go_quinn/resumption", "resumption", (1024,) * 2, SERVER)
+def _loses_state_of_the_first(story: Story) -> None:
+    """The client gets one file over another connection, never requests the other file, and gives up (tquic)."""
+    first, _ = story.recording.connections
+    for role in ROLES:
+        mutation = Mutation(story.recording, first, role, story.random)
+        for _, packet, data in mutation.frames(F.STREAM):
+            packet.swap(data, frame(F.PING))
+        for datagram, _, _ in mutation.frames(F.CLOSE, F.CLOSE_APPLICATION):
+            story.recording.remove(datagram)
+    like = mutation.packets(Kind.ONE_RTT)[-1][0]
+    token = mutation.parameters(SERVER)[P.RESET_TOKEN]
+    story.recording.insert(like, [Packet(Kind.OPAQUE, b"\x4a" + story.random.randbytes(24) + token)], after_s=0.1)
+    story.ends(missing=False)
+    story.recording.evidence["files"][0].update(received=None, equal=False)
 
 
 def _before_close(story: Story) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from runner.judge.judges import decisive
-from runner.judge.rules.rule_table import BY_ID, PAGE, RULES, TRANSPORT, Rule, Where, rules_page
+from runner.judge.rules.rule_table import PAGE, rules_page
 from runner.model.result import Finding
+from runner.model.rules import BY_ID, RULES, TRANSPORT, Rule, Where
 from runner.paths import ROOT
 from runner.plan.catalog import load_cases
 
@@ -17,7 +18,7 @@ from runner.plan.catalog import load_cases
 def test_ids_are_unique_and_named_alike() -> None:
     assert len(BY_ID) == len(RULES)
     for rule in RULES:
-        assert re.fullmatch(r"rfc\d{4}-\d+(\.\d+)*-[a-z0-9]+(-[a-z0-9]+)*", rule.id), rule.id
+        assert re.fullmatch(r"(rfc\d{4}|ack-frequency)-\d+(\.\d+)*-[a-z0-9]+(-[a-z0-9]+)*", rule.id), rule.id
         assert rule.requirement.endswith("."), rule.id
 
 
@@ -35,6 +36,23 @@ def test_what_a_violation_causes_is_a_known_error_of_a_rule_that_is_checked(rule
     assert rule.checked
     assert not (rule.answer and rule.seldom)
     assert {*rule.answer, *rule.seldom} <= _ANSWERS
+
+
+@pytest.mark.parametrize(
+    ("rule", "consequence"),
+    [
+        ("rfc9000-7.4-parameter-twice", "The peer closes with TRANSPORT_PARAMETER_ERROR or a TLS alert."),
+        (
+            "rfc9000-5.1.2-retired-id-used",
+            "Many peers don't enforce this rule; one that does closes with PROTOCOL_VIOLATION, or sends a stateless "
+            "reset.",
+        ),
+        ("rfc9000-8.1-amplification", "A violation ends no connection: the peer can't notice it, or must ignore it."),
+        ("rfc9000-2.2-data-in-order", ""),
+    ],
+)
+def test_what_a_violation_causes_in_words(rule: str, consequence: str) -> None:
+    assert BY_ID[rule].consequence == consequence
 
 
 def test_cases_of_the_table_exist() -> None:

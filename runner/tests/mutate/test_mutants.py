@@ -7,7 +7,7 @@ import pytest
 
 from lab.mutants import KILLED, good_recordings, try_mutant, unchanged
 from lab.mutate.mutants import MUTANTS, Mutant
-from runner.judge.rules.rule_table import BY_ID
+from runner.model.rules import BY_ID
 from runner.plan.catalog import Catalog
 
 # One for each kind of edit: a frame, a parameter, a TLS message, a header, a key, a path, a stream, HTTP/3.

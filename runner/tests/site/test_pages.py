@@ -341,6 +341,7 @@ def test_broken_rules_stand_in_a_table_by_stack_and_on_the_pair_s_page(tmp_path:
     render([folder], tmp_path / "site")
     table = (tmp_path / "site" / "run" / "rules" / "index.html").read_text()
     assert re.search(r"<td>b</td><td>client</td><td>2</td>", table)
+    assert "The peer discards the packet." in table
     hrefs = set(re.findall(r'href="../(a_b/[^"]+)"', table))
     assert len(hrefs) == 2
     for href in hrefs:

@@ -1,0 +1,63 @@
+"""Closes whose error accuses the peer of something that it did not do, as the packets show."""
+
+from runner.decode.columns import SERVER
+from runner.decode.crypto_messages import Message
+from runner.decode.wire import NAMES_OF_FRAMES
+from runner.judge.rules.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, Side
+from runner.model.facts import PacketPlace
+from runner.model.rules import BY_ID, TRANSPORT, error_name
+
+_CONTENT = tuple(set(NAMES_OF_FRAMES) - {"padding", "ping"})
+_NOT_CHECKED = ("min_ack_delay", "loss_bits")  # transport parameters of drafts, whose values no rule checks
+_RESERVED, _FIRST_RESERVED = 31, 27  # parameters that an endpoint must ignore (RFC 9000 §18.1)
+
+
+def unfounded(side: Side, peer: Side, broken: frozenset[str]) -> PacketPlace | None:
+    """The packet with the endpoint's close, when its error accuses the peer wrongly; None when it has no close, or the
+    packets don't show this. `broken`: ids of the rules that the peer broke in this connection."""
+    closes = side.frames("connection_close")
+    if not len(closes) or not peer.whole or not side.peer_read:
+        return None
+    frames = side.capture.frames
+    packet, code = int(frames["packet"][closes[0]]), int(frames["value"][closes[0]])
+    if any(BY_ID[rule].answer or error_name(code) in BY_ID[rule].seldom for rule in broken):
+        return None
+    about_parameters = code == TRANSPORT["TRANSPORT_PARAMETER_ERROR"] and _has_right_parameters(side, peer, packet)
+    if not about_parameters and not (code != TRANSPORT["INVALID_TOKEN"] and _has_only_pinged(side, peer, packet)):
+        return None
+    return side.scope.place(side.capture.vantage, packet)
+
+
+def _has_only_pinged(side: Side, peer: Side, packet: int) -> bool:
+    """Whether all that the endpoint could read before this packet is PING and PADDING, which every packet may contain
+    (RFC 9000 §12.4), although a client begins with CRYPTO data (§17.2.2)."""
+    arrived = side.sent_by_peer[side.sent_by_peer < packet]
+    read = side.got[side.got < packet]
+    first = peer.of_type(INITIAL)[:1]
+    begins = peer.capture.frames["packet"][peer.frames("crypto")]
+    return (
+        len(read) > 0
+        and all(side.capture.type[each] in (INITIAL, EARLY, HANDSHAKE, ONE_RTT) for each in arrived)
+        and not (side.capture.frames["packet"][side.frames(*_CONTENT, got=True)] < packet).any()
+        and (not peer.is_client or (len(first) > 0 and first[0] in begins))
+    )
+
+
+def _has_right_parameters(side: Side, peer: Side, packet: int) -> bool:
+    """Whether the peer's transport parameters had arrived, and the rules check each of them and compare them with the
+    connection IDs of the peer's packets. They do this in part only after Version Negotiation or Retry, with several
+    source connection IDs, and for a server whose limits a client remembers."""
+    kind = Message.CLIENT_HELLO if peer.is_client else Message.ENCRYPTED_EXTENSIONS
+    hello, row = side.message(kind, peer.sender), side.row
+    names = side.peer_parameters
+    if hello is None or row is None or int(hello["packet"]) > packet or not names:
+        return False
+    unknown = [int(name, 16) for name in names if name.startswith("0x")]
+    return (
+        not any(name in names for name in _NOT_CHECKED)
+        and all(number % _RESERVED == _FIRST_RESERVED for number in unknown)
+        and not row["retry"]
+        and not side.scope.count(SERVER, "version_negotiation")
+        and (peer.is_client or not row["early_data_offered"])
+        and len(peer.ids("scid", peer.of_type(INITIAL))) == 1
+    )
