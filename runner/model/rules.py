@@ -92,7 +92,9 @@ class Rule:
         ways = [f"closes with {' or '.join(errors)}"] if errors else []
         ways += [_ACTS[act] for act in acts if act in _ACTS]
         if not ways:
-            return "A violation ends no connection: the peer can't notice it, or must ignore it." if self.checked else ""
+            return (
+                "A violation ends no connection: the peer can't notice it, or must ignore it." if self.checked else ""
+            )
         peer = "The peer" if self.answer else "Many peers don't enforce this rule; one that does"
         return f"{peer} {', or '.join(ways)}."
 

@@ -15,15 +15,15 @@ PAGE = ROOT / "docs" / "rules.md"
 
 _HEAD = """# Rules of the RFCs, and where they are checked
 
-Each row is a MUST or a MUST NOT, or a plain statement that leaves no choice, such as “a final size cannot change”. Rows
-with *should* or *as a note* are only recommended. Where a part of a rule is not checked, its row says so. *Every
-connection*: the rule is checked in every job. Rules about what arrived before, such as limits and acknowledgments, need
-complete captures, and all packets of the connection must be readable. `./bentpipe show`, the page of the pair and
-`result.json` (`violations`; the code is the rule's id) list broken rules, and matrices show them as §. A broken rule
-makes the job fail only when the purpose of the case depends on the rule: *red in* names these cases. For rules that are
-*unchecked* or *not visible*, the table gives the reason. An endpoint is judged by the packets that it sent and received
-at its own end of the link. *Provoked* are rules that no ordinary job makes visible, by flights of
-[the hostile peer](hostile.md).
+Each row is a MUST or a MUST NOT, or a plain statement that leaves no choice, such as “a final size cannot change”. The
+last ones are of a draft whose extension the peer offered. Rows with *should* or *as a note* are only recommended. Where
+a part of a rule is not checked, its row says so. *Every connection*: the rule is checked in every job. Rules about what
+arrived before, such as limits and acknowledgments, need complete captures, and all packets of the connection must be
+readable. `./bentpipe show`, the page of the pair and `result.json` (`violations`; the code is the rule's id) list
+broken rules, and matrices show them as §. A broken rule makes the job fail only when the purpose of the case depends on
+the rule: *red in* names these cases. For rules that are *unchecked* or *not visible*, the table gives the reason. An
+endpoint is judged by the packets that it sent and received at its own end of the link. *Provoked* are rules that no
+ordinary job makes visible, by flights of [the hostile peer](hostile.md).
 
 This page is generated from `runner/model/rules.toml` by `python -m runner.judge.rules.rule_table`.
 """

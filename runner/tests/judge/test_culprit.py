@@ -190,6 +190,7 @@ for _rule in (
     "rfc9000-2.2-data-changed",
     "rfc9000-5.1.1-sequence-skipped",
     "rfc9000-8.2.2-response-unasked",
+    "rfc9000-10.3.2-reset-token-repeated",
     "rfc9000-12.4-long-frame-type",
     "rfc9000-19.15-id-reused",
     "rfc9000-19.15-sequence-reused",
@@ -207,6 +208,31 @@ for _rule, _role, _code, _kind in (
     ("rfc9000-7.4-parameter-twice", CLIENT, 0x08, Kind.INITIAL),
 ):
     _story(f"{_rule} {_role}", HANDSHAKE, "handshake", (), _role)(_witness(_rule, _role, _code, kind=_kind))
+
+
+for _code, _culprit in ((0x146, CLIENT), (0x01, SERVER)):  # a server that knows TLS 1.3 can ignore it
+    _story(f"an old TLS version is offered, and 0x{_code:x}", HANDSHAKE, "handshake", (), _culprit)(
+        _witness("rfc9001-4.2-old-tls-offered", CLIENT, _code, kind=Kind.INITIAL)
+    )
+
+
+@_story("server refuses an ACK of a packet that was lost", "aioquic_aioquic/lossy", "transferloss", (102_400,), NOBODY)
+def _unreceived(story: Story) -> None:
+    """The server had sent the packet, so it can't notice the violation."""
+    story.breaks("rfc9000-13.1-ack-of-unreceived", CLIENT)
+    sent = (each for each in story.recording.datagrams if any(packet.changed for packet in each.packets))
+    story.closes(SERVER, next(sent).seen[SERVER].time_ns, 0x0A)
+    story.ends()
+
+
+@_story("server answers a connection ID that it did not issue", TRANSFER, "transfer", SIZES, CLIENT)
+def _answers_unknown_id(story: Story) -> None:
+    at = story.breaks("rfc9000-7.2-id-not-issued", CLIENT)
+    assert at is not None
+    for role in ROLES:
+        story.stop(role, at.sent_ns)
+    story.loses_state(SERVER)
+    story.ends()
 
 
 @_story("invalid token after a changed token", "quic-go_quinn/retry", "retry", (1024,), CLIENT)
