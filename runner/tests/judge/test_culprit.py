@@ -471,7 +471,7 @@ def _server_accuses(story: Story) -> None:
 # Accusations that the packets show to be wrong, and others.
 
 
-def _closes_after_a_ping(story: Story, *, code: int = 0x0A, begins: bool = True) -> None:
+def _closes_after_a_ping(story: Story, *, code: int, begins: bool) -> None:
     """The server reads a PING and closes. `begins`: the client had sent its ClientHello before, which was lost."""
     datagram, hello = story.mutation(CLIENT).packets(Kind.INITIAL)[0]
     answer, ack = story.mutation(SERVER).packets(Kind.INITIAL)[0]
@@ -487,33 +487,32 @@ def _closes_after_a_ping(story: Story, *, code: int = 0x0A, begins: bool = True)
     story.ends()
 
 
-for _name, _role, _more in (
-    ("server accuses a client whose PING arrives before its ClientHello", SERVER, {}),
-    ("server refuses the token of a PING", NOBODY, {"code": 0x0B}),
-    ("server accuses a client that begins with a PING", NOBODY, {"begins": False}),
+for _name, _role, _code, _begins in (
+    ("server accuses a client whose PING arrives before its ClientHello", SERVER, 0x0A, True),
+    ("server refuses the token of a PING", NOBODY, 0x0B, True),
+    ("server accuses a client that begins with a PING", NOBODY, 0x0A, False),
 ):
-    _story(_name, HANDSHAKE, "handshake", (), _role)(partial(_closes_after_a_ping, **_more))
+    _story(_name, HANDSHAKE, "handshake", (), _role)(partial(_closes_after_a_ping, code=_code, begins=_begins))
 
 
-def _refuses_parameters(story: Story, peer: str, changes: dict[int, bytes | int | None]) -> None:
-    for kind, value in changes.items():
-        story.mutation(peer).set_parameter(kind, value)
+def _refuses_parameters(story: Story, peer: str, kind: int, value: bytes | int | None) -> None:
+    for each, data in ((P.MIN_ACK_DELAY, None), (kind, value)):
+        story.mutation(peer).set_parameter(each, data)
     role, kinds = (SERVER, Kind.INITIAL) if peer == CLIENT else (CLIENT, Kind.HANDSHAKE)
     story.closes(role, 0, 0x08, kind=kinds)
     story.ends()
 
 
 for _peer, _role in ((CLIENT, SERVER), (SERVER, CLIENT)):
-    for _name, _culprit, _more in (
-        ("right parameters", _role, {}),
-        ("a reserved parameter", _role, {31 * 7 + 27: b"x"}),
-        ("an unknown parameter", NOBODY, {31 * 7 + 28: b"x"}),
-        ("a parameter of a draft", NOBODY, {P.MIN_ACK_DELAY: 1000}),
-        ("a wrong parameter", _peer, {P.CID_LIMIT: 1}),
+    for _name, _culprit, _kind_of, _value in (
+        ("right parameters", _role, P.MAX_IDLE_TIMEOUT, 1000),
+        ("a reserved parameter", _role, 31 * 7 + 27, b"x"),
+        ("an unknown parameter", NOBODY, 31 * 7 + 28, b"x"),
+        ("a parameter of a draft", NOBODY, P.MIN_ACK_DELAY, 1000),
+        ("a wrong parameter", _peer, P.CID_LIMIT, 1),
     ):
-        _changes = {P.MIN_ACK_DELAY: None, **_more}
         _story(f"{_role} refuses {_name}", HANDSHAKE, "handshake", (), _culprit)(
-            partial(_refuses_parameters, peer=_peer, changes=_changes)
+            partial(_refuses_parameters, peer=_peer, kind=_kind_of, value=_value)
         )
 
 
