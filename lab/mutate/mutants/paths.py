@@ -128,6 +128,32 @@ def _backoff(m: Mutation) -> None:
         sent = m.send_after(sent, *probe, after_s=gap)
 
 
+@mutant("rfc9002-6.2.2-backoff-kept", CLIENT, cases=("handshake",))
+def _kept_backoff(m: Mutation) -> None:
+    probe_finished(m, 2.0)
+
+
+def probe_finished(m: Mutation, seconds: float, *, acked: bool = False) -> None:
+    """The first ClientHello is lost, the second is sent 1 s later; the server's flight acknowledges the second or
+    nothing; the Finished is lost and sent again after these seconds, without another packet of the server."""
+    first, hello = m.packets(Kind.INITIAL)[0]
+    finished, proof = m.packets(Kind.HANDSHAKE, where=lambda _, packet: any(each.data for each in packet.frames))[0]
+    end = finished.sent_ns + 1_000_000
+    for each in list(m.recording.datagrams):
+        if each.sent_ns > end or (each.sender == SERVER and each.seen[CLIENT].time_ns > finished.sent_ns):
+            m.recording.remove(each)
+    numbers = [packet for _, packet in m.packets(Kind.INITIAL)]
+    m.recording.lose(m.recording.insert(first, [copied(hello, *hello.frames)], after_s=-1.0))
+    for packet in numbers:
+        packet.edit(number=packet.number + 1)
+    for _, packet, old in m.frames(F.ACK, F.ACK_ECN, sender=SERVER):
+        packet.swap(old, old.but(ranges=((1, 1),)) if acked and packet.kind is Kind.INITIAL else padding(1))
+    for each in m.recording.datagrams:
+        if each.sender == CLIENT and each.sent_ns >= finished.sent_ns:
+            m.recording.lose(each)
+    m.recording.insert(finished, [copied(proof, *proof.frames, number=proof.number + 1)], after_s=seconds)
+
+
 Ends = tuple[Address, Address]
 
 

@@ -408,6 +408,7 @@ HELLO_DETECTORS = (parameters, authenticated_ids, tls)
 _FULL = 1200  # bytes of the smallest datagram that a server must answer (RFC 9000 §5.2.2)
 _FLIGHT_NS = 100_000_000  # packets sent within this time are one flight
 _BACKOFF = 1.5  # least ratio of a gap between probes to the gap before
+_EXACT = 0.03  # relative difference within which a probe comes at the time of an exact backoff
 
 
 def retry_from_server(side: Side) -> Iterator[Broken]:
@@ -631,11 +632,7 @@ def backoff(side: Side) -> Iterator[Broken]:
     """The time between probes grows while no packet arrives (RFC 9002 §6.2.1)."""
     if not side.is_client or not side.whole:
         return
-    theirs = side.sent_by_peer
-    initials = side.of_type(INITIAL)
-    initials = initials[initials < theirs[0]] if len(theirs) else initials
-    times = np.unique(side.time(initials))
-    flights = times[np.concatenate(([True], np.diff(times) > _FLIGHT_NS))] if len(times) else times
+    initials, flights = _probes(side, side.of_type(INITIAL))
     gaps = np.diff(flights)
     short = np.flatnonzero(gaps[1:] < _BACKOFF * gaps[:-1])
     if len(short):
@@ -647,4 +644,41 @@ def backoff(side: Side) -> Iterator[Broken]:
         )
 
 
-BEGINNING_DETECTORS = (retry_from_server, retry_at_client, tokens, amplified, negotiation, backoff)
+def _probes(side: Side, sent: Ints) -> tuple[Ints, Ints]:
+    """The packets of `sent` before the first packet of the peer, and the times of their flights, in ns."""
+    theirs = side.sent_by_peer
+    sent = sent[sent < theirs[0]] if len(theirs) else sent
+    times = np.unique(side.time(sent))
+    return sent, times[np.concatenate(([True], np.diff(times) > _FLIGHT_NS))] if len(times) else times
+
+
+def kept_backoff(side: Side) -> Iterator[Broken]:
+    """The first probe after the client discarded its Initial keys doesn't continue the backoff of Initial packets (RFC
+    9002 §6.2.2, RFC 9001 §4.9.1). With an RTT sample, the time of a probe is not known so well."""
+    handshakes = side.of_type(HANDSHAKE)
+    if not side.is_client or not side.sound or not len(handshakes):
+        return
+    eliciting = side.sent_read[side.capture.eliciting[side.sent_read]]
+    _, flights = _probes(side, eliciting[side.capture.type[eliciting] == INITIAL])
+    later = eliciting[eliciting >= handshakes[0]]
+    pause = np.flatnonzero(np.diff(side.time(later)) > _FLIGHT_NS)[:1]
+    acks = side.capture.acks["packet"][side.ack_frames(got=True)]
+    if len(flights) < 2 or not len(pause):
+        return
+    last, probe = (int(later[pause[0] + step]) for step in range(2))
+    arrived = side.sent_by_peer
+    if (acks < probe).any() or ((arrived > last) & (arrived < probe)).any():
+        return
+    first, waited = int(flights[1] - flights[0]), side.at(probe) - side.at(last)
+    kept = first << len(flights) - 1
+    if abs(waited - kept) < _EXACT * kept:
+        yield Broken(
+            rule="rfc9002-6.2.2-backoff-kept",
+            actual=f"the first Initial packets were {first / 1e9:.3f} s apart, and the first probe after them came "
+            f"after {waited / 1e9:.3f} s",
+            packets=(last, probe),
+            pair=True,
+        )
+
+
+BEGINNING_DETECTORS = (retry_from_server, retry_at_client, tokens, amplified, negotiation, backoff, kept_backoff)

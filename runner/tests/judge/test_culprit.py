@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from lab.mutate.mutants import MUTANTS
+from lab.mutate.mutants.paths import probe_finished
 from lab.mutate.mutation import Mutation, Sent, copied
 from lab.mutate.recording import CLIENT, ROLES, SERVER, Datagram, Recording
 from lab.mutate.wire import FIN, F, Kind, P, Packet, frame, new_connection_id, padding, stream
@@ -988,3 +989,18 @@ def test_a_real_server_with_a_certificate_of_its_own(catalog: Catalog, recorded:
     first = refused.findings[0]
     assert (refused.outcome, first.code, first.actual) == (Outcome.FAILED, "certificate-wrong", _OWN)
     assert {finding.role for finding in refused.findings} - {""} == {SERVER}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "acked", "kept"),
+    [(2.0, False, True), (1.0, False, False), (3.0, False, False), (2.0, True, False)],
+    ids=["kept", "reset", "at another time", "with an RTT sample"],
+)
+def test_a_probe_as_late_as_initial_packets_kept_the_backoff(
+    seconds: float, acked: bool, kept: bool, catalog: Catalog, tmp_path: Path
+) -> None:
+    story = Story.of(HANDSHAKE)
+    probe_finished(story.mutation(CLIENT), seconds, acked=acked)
+    story.ends()
+    notes = story.judge(catalog, tmp_path / "job", "handshake").notes
+    assert ("rfc9002-6.2.2-backoff-kept" in {note.code for note in notes}) == kept
