@@ -170,6 +170,24 @@ def parse_client_hello(body: bytes) -> Hello | None:
     return hello
 
 
+def offered(body: bytes, kind: int) -> list[int]:
+    """The two-byte numbers that a ClientHello lists in the extension `kind`, such as groups (RFC 8446 §4.2.7). Empty
+    when it has no such list."""
+    try:
+        _, position = _vector(body, 34, 1)
+        _, position = _vector(body, position, 2)
+        _, position = _vector(body, position, 1)
+        extensions, position = _vector(body, position, 2)[0], 0
+        while position < len(extensions):
+            found = int.from_bytes(extensions[position : position + 2])
+            value, position = _vector(extensions, position + 2, 2)
+            if found == kind:
+                return _numbers(_vector(value, 0, 2)[0])
+    except IndexError:
+        pass
+    return []
+
+
 def parse_server_hello(body: bytes) -> Hello | None:
     """A ServerHello (RFC 8446 §4.1.3); None when it is malformed."""
     try:

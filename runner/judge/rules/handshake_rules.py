@@ -497,7 +497,7 @@ def retry_at_client(side: Side) -> Iterator[Broken]:
             f"0x{packets['version'][retry]:08x} in the Retry",
             packets=(retry, int(after[0])),
         )
-    old, new = _crypto(side, before), _crypto(side, after)
+    old, new = crypto(side, before), crypto(side, after)
     differs = [at for at in old.keys() & new.keys() if old[at] != new[at]]
     if differs:
         yield Broken(
@@ -508,7 +508,7 @@ def retry_at_client(side: Side) -> Iterator[Broken]:
         )
 
 
-def _crypto(side: Side, packets: Ints) -> dict[int, int]:
+def crypto(side: Side, packets: Ints) -> dict[int, int]:
     """Offset → byte of the CRYPTO data in these packets. Where packets differ, the byte of the first packet counts:
     after a HelloRetryRequest, a second ClientHello follows."""
     frames = side.capture.frames

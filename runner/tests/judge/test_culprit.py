@@ -517,6 +517,23 @@ for _peer, _role in ((CLIENT, SERVER), (SERVER, CLIENT)):
         )
 
 
+def _finds_no_group(story: Story, groups: str) -> None:
+    value = bytes.fromhex(groups)
+    story.mutation(CLIENT).edit_message(1, lambda message: message.set(10, len(value).to_bytes(2) + value))
+    story.closes(SERVER, 0, 0x128, kind=Kind.INITIAL)
+    story.ends()
+
+
+# aioquic closes a ClientHello without a key share that it knows; it has to ask for another one.
+for _name, _groups, _culprit in (
+    ("all that is mandatory", "11ec001d0017", SERVER),
+    ("no secp256r1", "11ec001d", NOBODY),
+):
+    _story(f"server finds no group, client offers {_name}", HANDSHAKE, "handshake", (), _culprit)(
+        partial(_finds_no_group, groups=_groups)
+    )
+
+
 def _asks_for_delay(story: Story, delay: int) -> None:
     datagram, packet = story.middle(CLIENT)
     packet.add(frame(F.ACK_FREQUENCY, sequence=0, threshold=1, delay=delay, reordering=1))
