@@ -687,19 +687,24 @@ def _sides(client_side: Trace, server_side: Trace) -> list[tuple[Side, Side]]:
 def _broken_rules(sides: list[tuple[Side, Side]]) -> _BrokenRules:
     """The broken rules of a job."""
     broken_rules: _BrokenRules = {}
-    for number, pair in enumerate(sides):
-        for sender, side in enumerate(pair):
-            for broken in _broken(side, [earlier[sender] for earlier in sides[:number]]):
+    earlier: tuple[list[Side], list[Side]] = [], []
+    for pair in sides:
+        for side, before in zip(pair, earlier, strict=True):
+            for broken in _broken(side, before):
                 broken_rules.setdefault((broken.rule, side.role), []).append((side, broken))
+            before.append(side)
     return broken_rules
 
 
 def _unfounded(sides: list[tuple[Side, Side]], broken_rules: _BrokenRules) -> Iterator[PacketPlace]:
     """`TraceFacts.unfounded` of these connections."""
+    rules: dict[Side, set[str]] = {}
+    for (rule, _), cases in broken_rules.items():
+        for side, _ in cases:
+            rules.setdefault(side, set()).add(rule)
     for client, server in sides:
         for side, peer in ((client, server), (server, client)):
-            rules = (rule for (rule, _), cases in broken_rules.items() if any(peer is each for each, _ in cases))
-            if (place := unfounded(side, peer, frozenset(rules))) is not None:
+            if (place := unfounded(side, peer, rules.get(peer, set()))) is not None:
                 yield place
 
 

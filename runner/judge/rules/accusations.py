@@ -1,5 +1,7 @@
 """Closes whose error accuses the peer of something that it did not do, as the packets show."""
 
+from collections.abc import Set
+
 from runner.decode.columns import SERVER
 from runner.decode.crypto_messages import Message, offered
 from runner.decode.wire import NAMES_OF_FRAMES
@@ -18,7 +20,7 @@ _MANDATORY = {10: {0x0017}, 13: {0x0403, 0x0804}}
 ecdsa_secp256r1_sha256 and rsa_pss_rsae_sha256."""
 
 
-def unfounded(side: Side, peer: Side, broken: frozenset[str]) -> PacketPlace | None:
+def unfounded(side: Side, peer: Side, broken: Set[str]) -> PacketPlace | None:
     """The packet with the endpoint's close, when its error accuses the peer wrongly; None when it has no close, or the
     packets don't show this. `broken`: ids of the rules that the peer broke in this connection."""
     closes = side.frames("connection_close")
