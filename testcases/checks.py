@@ -253,7 +253,8 @@ def alpn_of_job(case: CaseEvidence) -> Iterator[Finding]:
 _H3_NO_ERROR = 0x100
 _APPLICATION_ERROR = 0x0C
 _NO_APPLICATION_PROTOCOL = 0x178  # RFC 9001 §8.1
-_NO_ACCUSATION = (0x00, 0x01, 0x02)  # RFC 9000 §20.1; other errors show that the server read packets of the client
+# RFC 9000 §20.1: TRANSPORT_PARAMETER_ERROR and TLS alerts show that the server read the ClientHello.
+_ABOUT_HELLO = frozenset((0x08, *range(0x100, 0x200)))
 
 
 @keyless
@@ -330,7 +331,7 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
         hello = connection.client_hello
         if connection.handshake_completed or connection.landmarks.server_hello is not None:
             continue
-        read = any(close.sender == "server" and close.code not in _NO_ACCUSATION for close in connection.closes)
+        read = any(close.sender == "server" and close.code in _ABOUT_HELLO for close in connection.closes)
         retried = connection.retries and not connection.retry_token_echoed  # Retry is an answer
         if hello is None or hello.arrived is False or read or retried:
             continue
