@@ -21,7 +21,6 @@ from runner.diagnose.path import link_events
 from runner.errors import CaptureError
 from runner.judge.readback import SIMULATOR, sending_end
 from runner.judge.rules import handshake_rules, http3_rules, key_rules, packet_rules, path_rules, stream_rules
-from runner.judge.rules.accusations import unfounded
 from runner.judge.rules.side import EARLY, HANDSHAKE, ONE_RTT, Broken, Capture, Side
 from runner.model.facts import PacketPlace, TraceFacts, UnreadPackets
 from runner.model.link import LinkParameters
@@ -704,7 +703,7 @@ def _unfounded(sides: list[tuple[Side, Side]], broken_rules: _BrokenRules) -> It
             rules.setdefault(side, set()).add(rule)
     for client, server in sides:
         for side, peer in ((client, server), (server, client)):
-            if (place := unfounded(side, peer, rules.get(peer, set()))) is not None:
+            if (place := handshake_rules.unfounded(side, peer, rules.get(peer, set()))) is not None:
                 yield place
 
 
