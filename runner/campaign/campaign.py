@@ -791,7 +791,7 @@ def run_matrix(options: MatrixOptions, named: NamedRuns, *, out: Console, err: C
             say(f"{reused} results of {named.source_name} are taken over, because nothing changed for them.")
         verdicts = folder.verdicts()
         todo = plan.remaining(jobs, verdicts, frozenset(map(Outcome, options.retry)))
-        say(plan.announcement(folder, jobs, todo, options.keep_captures))
+        say(plan.announcement(folder, jobs, todo, selection.catalog, options.keep_captures))
         if load:
             say(load)
         for name, part in folder.run.parts_by_clock(todo):

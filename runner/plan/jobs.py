@@ -432,12 +432,16 @@ def cost(run: Run, todo: Sequence[Job], keep_captures: str) -> tuple[float, int]
     return seconds, estimate(todo, run.cases).disk(keep_captures) + logs
 
 
-def announcement(folder: RunFolder, selected: Sequence[Job], todo: Sequence[Job], keep_captures: str) -> str:
-    """How many jobs are left, how long they take and how much disk they need."""
+def announcement(
+    folder: RunFolder, selected: Sequence[Job], todo: Sequence[Job], catalog: Catalog, keep_captures: str
+) -> str:
+    """How many jobs are left, how long they take and how much disk they need. Jobs that a stack of `catalog` declares
+    as unsupported need nothing."""
     path, run = folder.path, folder.run
     if not todo:
         return f"Nothing is left to run: {len(selected)} jobs of {path} are done."
-    seconds, disk = cost(run, todo, keep_captures)
+    without_run = verdicts_without_run(catalog, tuple(todo), {})
+    seconds, disk = cost(run, [job for job in todo if job not in without_run], keep_captures)
     return (
         f"{format_count(len(todo), 'job')} into {path}, seed {run.seed}, about {format_duration(seconds)} one after "
         f"the other, {format_size(disk)} on disk."

@@ -23,6 +23,7 @@ from runner.plan.jobs import (
     protocol,
     remaining,
 )
+from runner.store.runs import RunFolder
 from runner.tests.records import select
 
 
@@ -226,6 +227,18 @@ def test_the_estimate_grows_with_the_plan(catalog: Catalog) -> None:
     large = estimate(jobs(selection(catalog, ("sat",), iterations=4)), cases)
     assert large.seconds == pytest.approx(4 * small.seconds)
     assert large.disk("all") == pytest.approx(4 * small.disk("all"), rel=1e-3)
+
+
+def test_jobs_that_a_stack_declares_as_unsupported_take_no_time(catalog: Catalog, tmp_path: Path) -> None:
+    chosen = select(catalog, servers=("quinn", "x-net"), clients=("quinn",), cases=("zerortt",), iterations=1)
+    folder = RunFolder.create(tmp_path / "run", runs.new_run(tmp_path / "run", chosen, seed=1))
+    quinn, lacks = folder.run.order
+    assert declared_unsupported(catalog, lacks)
+
+    def time(*todo: Job) -> str:
+        return runs.announcement(folder, todo, todo, catalog, "all").split(", about ")[1]
+
+    assert time(quinn, lacks) == time(quinn)
 
 
 def test_cases_that_wait_are_those_whose_handshakes_are_lost_or_slow(catalog: Catalog) -> None:
