@@ -96,11 +96,13 @@ class Supply:
     @cached_property
     def _stream_bytes(self) -> Ints:
         """Per datagram: bytes of response data."""
-        sent = self.view.sent
-        place = np.searchsorted(self.packets, sent.packet[self.view.own])
-        length = (sent.end - sent.start)[self.view.own]
-        sizes: Ints = np.bincount(place, weights=length, minlength=len(self.packets)).astype(np.int64)
-        return sizes
+        return self._per_datagram(self.view.sent.end - self.view.sent.start)
+
+    def _per_datagram(self, sizes: Ints) -> Ints:
+        """Per datagram: the sum of `sizes`, which are in the order of the stream frames."""
+        place = np.searchsorted(self.packets, self.view.sent.packet[self.view.own])
+        sums: Ints = np.bincount(place, weights=sizes[self.view.own], minlength=len(self.packets)).astype(np.int64)
+        return sums
 
     @cached_property
     def _largest(self) -> Ints:
@@ -119,11 +121,15 @@ class Supply:
     def _filled(self) -> Bools:
         """Per datagram: whether the stack takes its size for full. A stack that fills its datagrams puts fewer stream
         bytes into a datagram that also has an ACK frame, and so keeps the size. Full datagrams therefore have a
-        frequent size, and their numbers of stream bytes vary."""
+        frequent size, and their numbers of stream bytes vary. For an RTT after a larger size became known, some stacks
+        (msquic) also take the size before for full."""
         filled = np.zeros(len(self.size), dtype=bool)
+        earlier = np.searchsorted(self.time, self.time - self.view.rtt, side="right") - 1
+        kept = (earlier >= 0) & (self.size == self._largest[earlier])
         sizes, count = np.unique(self.size, return_counts=True)
-        for size in sizes[count >= _USUAL * len(self.size)]:
-            mine = self.size == size
+        frequent = np.isin(self.size, sizes[count >= _USUAL * len(self.size)])
+        for size in np.unique(self.size[frequent | kept]):
+            mine = (self.size == size) & (frequent | kept)
             if mine.sum() - _most_frequent(self._stream_bytes[mine])[1] >= _LEAST_VARIED:
                 filled |= mine
         return filled
@@ -163,7 +169,8 @@ class Supply:
     @cached_property
     def short(self) -> Bools:
         """Per datagram: whether it had space for more data and the client's flow control allowed more. Datagrams at the
-        end of the last response don't count."""
+        end of the last response don't count, nor those that only repeat data: where a lost packet was larger than the
+        next one, the rest of its data goes alone (msquic)."""
         if not len(self.size):
             return np.zeros(0, dtype=bool)
         largest = self._largest.astype(np.float64)
@@ -173,7 +180,7 @@ class Supply:
             largest[after] = np.percentile(self.size[after], _MEDIAN)
         before_end = self.time < float(self.view.room.busy[1].max())
         less = ((self.size < _FULL_DATAGRAM * largest) & ~self._filled) | self.as_written
-        short: Bools = less & ~self.blocked & before_end
+        short: Bools = less & ~self.blocked & before_end & (self._per_datagram(self.view.sent.new) > 0)
         return short
 
     @cached_property

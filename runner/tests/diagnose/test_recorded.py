@@ -125,6 +125,26 @@ def test_most_of_what_was_lost_goes_to_the_limit_that_was_set(name: str, limit: 
     assert sum(limits.values()) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "idle"),
+    [
+        # 10 MB over `ietf-large`: the server raises its datagrams three times. For a round trip after the probe's ACK,
+        # it still sends the smaller ones, each with as much data as fits.
+        pytest.param("raised-mtu", 0.001, id="datagrams of the size before"),
+        # SATLOSS, 1 % loss: a lost packet's data need one datagram and a few bytes of a second one. 10 datagrams do end
+        # with the application's data: they end at a multiple of 64 KiB.
+        pytest.param("rest-of-a-lost-packet", 0.06, id="the rest of repeated data"),
+    ],
+)
+def test_short_datagrams_of_a_server_that_has_data_are_no_lack_of_data(name: str, idle: float) -> None:
+    """Two transfers from msquic's server, in virtual time."""
+    artifacts = Artifacts(CAUSES.parent / name)
+    record = TypeAdapter(CaseRecord).validate_json((artifacts.folder / "record.json").read_bytes())
+    explained = _explained(artifacts, record)
+    assert "application-idle" not in {each.code for each in explained.diagnoses}
+    assert explained.limits.get(Limit.APPLICATION.value, 0.0) < idle
+
+
 def test_acks_of_packets_without_data_make_no_room_in_a_full_window() -> None:
     """60 MB from quiche over `ietf-large`, in virtual time: the server sends DATA_BLOCKED while its window is full, and
     the ACKs of these packets let no data go. The buffer of the application was never empty (the server's qlog)."""
