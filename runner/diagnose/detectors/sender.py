@@ -439,8 +439,8 @@ _BELOW_THE_PATH = 0.8
 
 @detector(Pattern("send-buffer", "The server's send buffer was full.", "", over_tcp="RFC 9293 §3.9.1.2"))
 def detect_send_buffer(course: Course) -> Iterator[Diagnosis]:
-    """Report at least ten RTTs before any loss in which as many bytes were in flight, fewer than the path holds and
-    the client's window allows."""
+    """Report at least ten RTTs before any loss in which as many bytes were in flight, fewer than the client's window
+    allows, and fewer were sent than fill the path."""
     view, rounds = course.view, Rounds.of(course)
     first = int((rounds.peak >= (1 - _LEVEL) * np.median(rounds.peak)).argmax())
     peak = rounds.peak[first:][~rounds.after_loss[first:]]
@@ -450,7 +450,10 @@ def detect_send_buffer(course: Course) -> Iterator[Diagnosis]:
     refused = sum(span.end - span.start for span in course.of_limit(Limit.RECEIVE_WINDOW))
     if held.sum() < max(_BUFFER_LEAST_ROUNDS, _BUFFER_LEAST_SHARE * len(peak)) or refused > (end - start) / 10:
         return
-    if level < _GREW * _initial_window(view) or level > _BELOW_THE_PATH * view.bdp:
+    flight = view.flight
+    inside = (flight.time >= start) & (flight.time < end)
+    each_rtt = float(flight.length[inside].sum()) * rounds.length / (end - start)
+    if level < _GREW * _initial_window(view) or each_rtt > _BELOW_THE_PATH * view.bdp:
         return
     yield Diagnosis(
         code="send-buffer",

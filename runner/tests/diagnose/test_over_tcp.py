@@ -134,9 +134,16 @@ def test_a_kernel_that_probes_the_rtt_is_limited_by_its_window_and_has_no_diagno
     )
 
 
-def test_a_send_buffer_that_is_full_is_named_although_the_return_link_loses_acks() -> None:
-    """45 MB over `ietf-large` from nginx over Linux's CUBIC, with 4 MiB of `tcp_wmem`: a job in virtual time."""
-    assert [diagnosis.code for diagnosis in _recorded("send-buffer").diagnoses] == ["send-buffer"]
+@pytest.mark.parametrize(
+    "recording",
+    [
+        pytest.param("send-buffer", id="ietf-large, whose return link loses ACKs"),
+        pytest.param("send-buffer-near-the-path", id="ietf-medium, 90 % of the BDP in flight, 63 % sent in each RTT"),
+    ],
+)
+def test_a_send_buffer_that_is_full_is_named(recording: str) -> None:
+    """45 MB from nginx over Linux's CUBIC, with 4 MiB of `tcp_wmem`: jobs in virtual time."""
+    assert [diagnosis.code for diagnosis in _recorded(recording).diagnoses] == ["send-buffer"]
 
 
 def _recorded(recording: str) -> Explanation:
