@@ -1,131 +1,23 @@
 """Whose fault a failed job is: real recordings in which one endpoint breaks a rule, falls silent, or ends the transfer,
 and the other endpoint reacts as the RFCs say."""
 
-import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from random import Random
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from lab.mutate.mutants import MUTANTS
 from lab.mutate.mutants.paths import probe_finished
-from lab.mutate.mutation import Mutation, Sent, copied
-from lab.mutate.recording import CLIENT, ROLES, SERVER, Datagram, Recording
-from lab.mutate.wire import FIN, F, Kind, P, Packet, frame, new_connection_id, padding, stream
+from lab.mutate.mutation import Mutation, copied
+from lab.mutate.recording import CLIENT, ROLES, SERVER
+from lab.mutate.wire import FIN, F, Kind, P, Packet, frame, new_connection_id, padding
 from runner.inputs.inputs import SERVER_NAMES, certificates
 from runner.judge.judges import analyse
-from runner.model.result import Artifacts, Outcome, Result
-from runner.model.run import Job
+from runner.model.result import Artifacts, Outcome
 from runner.plan.catalog import Catalog
-from runner.tests.recordings.conformance import changed
-from runner.tests.records import RECORDINGS
-
-TRANSFER = "quinn_quic-go/credit"  # 240 KiB in three files
-SIZES = (81920, 81920, 122880)
-JOB = Job(server="s", client="c", case="x", iteration=1)
-NOBODY = ""
-TIMEOUT = 60  # seconds
-Tell = Callable[["Story"], None]
-
-
-@dataclass
-class Story:
-    """A recording that is changed into a failed job."""
-
-    recording: Recording
-    random: Random = field(default_factory=lambda: Random(5))
-
-    @classmethod
-    def of(cls, path: str) -> "Story":
-        return cls(Recording.load(RECORDINGS / path / "1"))
-
-    def mutation(self, role: str) -> Mutation:
-        return Mutation(self.recording, self.recording.connections[-1], role, self.random)
-
-    def middle(self, role: str, kind: Kind = Kind.ONE_RTT) -> Sent:
-        """A packet of the role that arrived, at about half of its packets of this kind."""
-        sent = [each for each in self.mutation(role).packets(kind) if each[0].arrived]
-        return sent[len(sent) // 2]
-
-    def breaks(self, rule: str, role: str) -> Datagram | None:
-        """The role breaks a rule by a mutant. Returns the last datagram that changed."""
-        known = {id(datagram) for datagram in self.recording.datagrams}
-        chosen = [each for each in MUTANTS if each.rule == rule and each.role == role]
-        chosen[0].apply(self.mutation(role))
-        return next(
-            (
-                datagram
-                for datagram in reversed(self.recording.datagrams)
-                if datagram.sender == role
-                and (id(datagram) not in known or any(packet.changed for packet in datagram.packets))
-            ),
-            None,
-        )
-
-    def stop(self, role: str, after_ns: int) -> None:
-        """The role sends nothing after this time."""
-        for datagram in list(self.recording.datagrams):
-            if datagram.sender == role and datagram.sent_ns > after_ns:
-                self.recording.remove(datagram)
-
-    def closes(
-        self, role: str, after_ns: int, code: int, *, application: bool = False, kind: Kind = Kind.ONE_RTT
-    ) -> None:
-        """The role closes the connection at its first packet after this time; then both are silent."""
-        later = [each for each in self.mutation(role).packets(kind) if each[0].sent_ns > after_ns]
-        datagram, packet = later[0] if later else self.mutation(role).packets(kind)[-1]
-        close = frame(F.CLOSE_APPLICATION, code=code) if application else frame(F.CLOSE, code=code, frame=0)
-        packet.frames = [close]
-        packet.changed = True
-        datagram.packets = [packet]
-        if kind is Kind.INITIAL:
-            packet.pad(1200 - datagram.size)
-        self.stop(role, datagram.sent_ns)
-        peer = SERVER if role == CLIENT else CLIENT
-        self.stop(peer, datagram.seen[peer].time_ns if peer in datagram.seen else datagram.sent_ns)
-
-    def loses_state(self, role: str) -> None:
-        """The role answers the last packet of its peer by a stateless reset."""
-        last = [each for each in self.recording.datagrams if each.sender != role][-1]
-        like = next(each for each in self.recording.datagrams if each.sender == role and each.arrived)
-        token = TOKEN if role == CLIENT else self.mutation(role).parameters(SERVER)[P.RESET_TOKEN]
-        packet = Packet(Kind.OPAQUE, b"\x4a" + self.random.randbytes(24) + token)
-        self.recording.insert(like, [packet], after_s=(last.sent_ns - like.sent_ns) / 1e9 + 0.03)
-
-    def waits(self, seconds: float, role: str = CLIENT) -> None:
-        """The role sends a PING after so many seconds."""
-        datagram, packet = self.mutation(role).packets(Kind.ONE_RTT)[-1]
-        self.recording.insert(datagram, [copied(packet, frame(F.PING), number=packet.number + 1)], after_s=seconds)
-
-    def ends(self, *, exit_code: int | None = 1, timed_out: bool = False, missing: bool = True) -> None:
-        """The client's end, and whether its files are missing."""
-        evidence = self.recording.evidence
-        evidence["client"].update(exit_code=exit_code, timed_out=timed_out)
-        if timed_out:
-            evidence["client"]["ended"] = evidence["client"]["started"] + TIMEOUT
-        if missing:
-            for file in evidence["files"]:
-                file.update(received=None, equal=False)
-
-    def judge(self, catalog: Catalog, folder: Path, case: str, sizes: tuple[int, ...] = ()) -> Result:
-        """The verdict. The link's truth counts the packets that are left."""
-        self.recording.sort()
-        self.recording.save(folder)
-        truth = json.loads((folder / "sim/truth.json").read_text())
-        for sender, way in ((CLIENT, "return"), (SERVER, "forward")):
-            mine = [datagram for datagram in self.recording.datagrams if datagram.sender == sender]
-            truth[way]["packets_in"] = len(mine)
-            truth[way]["packets_out"] = sum(datagram.arrived for datagram in mine)
-        (folder / "sim/truth.json").write_text(json.dumps(truth))
-        record = catalog.cases[case].record()
-        if sizes:
-            record = changed(record, {"file_sizes": sizes})
-        return analyse(JOB, Artifacts(folder), catalog.cases[case], record)
+from runner.tests.judge.stories import HANDSHAKE, JOB, NOBODY, SIZES, TOKEN, TRANSFER, Stories, Story, Tell, story_of
 
 
 def _witness(rule: str, culprit: str, code: int, *, application: bool = False, kind: Kind = Kind.ONE_RTT) -> Tell:
@@ -142,22 +34,9 @@ def _witness(rule: str, culprit: str, code: int, *, application: bool = False, k
 
 
 H3 = "quic-go_quinn/http3"
-Stories = dict[str, tuple[str, str, tuple[int, ...], str, Tell]]
-"""Name → recording, case, sizes, role at fault, change."""
 STORIES: Stories = {}
-UNREAD: Stories = {}
-"""Violations that the peer had read or not when it closed the connection with the error that fits."""
 
-
-def _story(
-    name: str, path: str, case: str, sizes: tuple[int, ...], culprit: str, *, stories: Stories = STORIES
-) -> Callable[[Tell], Tell]:
-    def register(tell: Tell) -> Tell:
-        stories[name] = path, case, sizes, culprit, tell
-        return tell
-
-    return register
-
+_story = partial(story_of, STORIES)
 
 for _rule, _roles, _code in (
     ("rfc9114-7.2.1-data-on-control", ROLES, 0x105),
@@ -199,7 +78,7 @@ for _rule in (
 ):
     _story(f"{_rule}, which few notice", TRANSFER, "transfer", SIZES, CLIENT)(_witness(_rule, SERVER, 0x01))
 
-HANDSHAKE, REBIND = "quinn_quinn/handshake", "quinn_quic-go/rebind-port"
+REBIND = "quinn_quic-go/rebind-port"
 for _rule, _role, _code, _kind in (
     ("rfc9001-8.1-alpn-not-offered", SERVER, 0x178, Kind.HANDSHAKE),
     ("rfc9001-8.1-no-alpn-offered", CLIENT, 0x178, Kind.INITIAL),
@@ -226,14 +105,22 @@ def _unreceived(story: Story) -> None:
     story.ends()
 
 
-@_story("server answers a connection ID that it did not issue", TRANSFER, "transfer", SIZES, CLIENT)
-def _answers_unknown_id(story: Story) -> None:
-    at = story.breaks("rfc9000-7.2-id-not-issued", CLIENT)
-    assert at is not None
-    for role in ROLES:
-        story.stop(role, at.sent_ns)
-    story.loses_state(SERVER)
-    story.ends()
+def _answers_by_reset(rule: str) -> Tell:
+    """The client breaks a rule about connection IDs, and the server answers that packet by a stateless reset."""
+
+    def tell(story: Story) -> None:
+        at = story.breaks(rule, CLIENT)
+        assert at is not None
+        for role in ROLES:
+            story.stop(role, at.sent_ns)
+        story.loses_state(SERVER)
+        story.ends()
+
+    return tell
+
+
+for _rule in ("rfc9000-7.2-id-not-issued", "rfc9000-5.1.2-retired-id-used"):
+    _story(f"{_rule}, and a stateless reset", TRANSFER, "transfer", SIZES, CLIENT)(_answers_by_reset(_rule))
 
 
 @_story("invalid token after a changed token", "quic-go_quinn/retry", "retry", (1024,), CLIENT)
@@ -553,9 +440,6 @@ def _bad_certificate(story: Story) -> None:
     story.ends()
 
 
-TOKEN = b"a client's token"
-
-
 def _away(story: Story, *probes: float) -> None:
     """The server falls silent, the client probes after so many seconds, and the server has lost its state."""
     last = story.middle(SERVER)[0]
@@ -693,16 +577,6 @@ def _forgets_silent(story: Story) -> None:
     _client_silent(story)
     story.waits(40)
     story.loses_state(SERVER)
-
-
-@_story("server answers a retired connection ID", TRANSFER, "transfer", SIZES, CLIENT)
-def _answers_retired(story: Story) -> None:
-    at = story.breaks("rfc9000-5.1.2-retired-id-used", CLIENT)
-    assert at is not None
-    for role in ROLES:
-        story.stop(role, at.sent_ns)
-    story.loses_state(SERVER)
-    story.ends()
 
 
 FINISHED, CERTIFICATE_VERIFY, DECRYPT_ERROR = 20, 15, 0x133
@@ -854,110 +728,6 @@ def _made(at: float, *names: str, chain_length: int = 1) -> tuple[list[x509.Cert
     """A chain that begins at this Unix time, and its CA's certificate."""
     made = certificates(names=names or SERVER_NAMES, seed=1, now=at, chain_length=chain_length)
     return x509.load_pem_x509_certificates(made.chain), x509.load_pem_x509_certificates(made.ca)
-
-
-@pytest.mark.parametrize("fate", ["arrives", "is late", "is lost"])
-def test_a_violation_that_the_peer_never_saw_explains_no_close(fate: str, catalog: Catalog, tmp_path: Path) -> None:
-    story = Story.of(TRANSFER)
-    broken, packet = story.middle(SERVER)
-    packet.frames = [frame(F.RESET_STREAM, stream=4003, code=0, final=0)]
-    packet.changed = True
-    arrival = broken.seen[CLIENT]
-    story.stop(SERVER, broken.sent_ns)
-    story.closes(CLIENT, arrival.time_ns, 0x04)
-    if fate == "is lost":
-        story.recording.records[CLIENT].remove(broken.seen.pop(CLIENT))
-    elif fate == "is late":
-        arrival.time_ns += 10**8
-    story.ends()
-    result = story.judge(catalog, tmp_path / "job", "transfer", SIZES)
-    assert (result.outcome, result.culprit) == (Outcome.FAILED, SERVER if fate == "arrives" else "")
-
-
-_unread = partial(_story, stories=UNREAD)
-
-
-def _lost_then_repeated(story: Story, *, in_time: bool) -> None:
-    broken, packet = story.middle(SERVER)
-    arrival = broken.seen[CLIENT].time_ns
-    for datagram, other in story.mutation(CLIENT).packets(Kind.ONE_RTT):
-        if datagram.sent_ns > arrival:
-            other.frames, other.changed = [frame(F.PING)], True
-    sent = [each for each in story.mutation(SERVER).packets(Kind.ONE_RTT) if each[0].arrived]
-    later = [each for each in sent if each[0].sent_ns > broken.sent_ns]
-    others = later[2][0].seen[CLIENT].time_ns
-    close = next(each.sent_ns for each in story.recording.datagrams if each.sender == CLIENT and each.sent_ns > others)
-    again, repeated = [each for each in later if each[0].sent_ns < close][-1]
-    assert arrival < others < close < again.seen[CLIENT].time_ns
-    for each in (packet, repeated):
-        each.frames, each.changed = [frame(F.RESET_STREAM, stream=4003, code=0, final=0)], True
-    story.recording.lose(broken)
-    story.stop(SERVER, again.sent_ns)
-    story.closes(CLIENT, again.seen[CLIENT].time_ns if in_time else others, 0x04)
-    story.ends()
-
-
-@_unread("lost, and not yet repeated", TRANSFER, "transfer", SIZES, NOBODY)
-def _not_repeated(story: Story) -> None:
-    _lost_then_repeated(story, in_time=False)
-
-
-@_unread("lost, and repeated in time", TRANSFER, "transfer", SIZES, SERVER)
-def _repeated(story: Story) -> None:
-    _lost_then_repeated(story, in_time=True)
-
-
-@_unread("the second of two packets that contradict each other is lost", TRANSFER, "transfer", SIZES, NOBODY)
-def _contradiction(story: Story) -> None:
-    broken, packet = story.middle(SERVER)
-    at = broken.seen[CLIENT].time_ns
-    packet.frames, packet.changed = [stream(8, 0, b"other bytes")], True
-    story.recording.lose(broken)
-    story.stop(SERVER, broken.sent_ns)
-    story.closes(CLIENT, at, 0x0A)
-    story.ends()
-
-
-@_unread("the link damages the second packet of a datagram", HANDSHAKE, "handshake", (), NOBODY)
-def _coalesced(story: Story) -> None:
-    datagram, packet = story.mutation(SERVER).packets(Kind.HANDSHAKE)[0]
-    assert datagram.packets[1] is packet
-    packet.add(frame(F.HANDSHAKE_DONE))
-    record = datagram.seen.pop(CLIENT)
-    record.carry(datagram.encode()[:-1] + bytes([datagram.encode()[-1] ^ 1]))
-    story.stop(SERVER, datagram.sent_ns)
-    story.closes(CLIENT, record.time_ns, 0x0A, kind=Kind.INITIAL)
-    story.ends()
-
-
-@_unread("before the keys", HANDSHAKE, "handshake", (), NOBODY)
-def _before_keys(story: Story) -> None:
-    """The server reads no 1-RTT packet before the client's Finished arrives (RFC 9001 §5.7)."""
-    finished = story.mutation(CLIENT).packets(Kind.HANDSHAKE)[0][0]
-    datagram, packet = story.mutation(CLIENT).packets(Kind.ONE_RTT)[0]
-    packet.add(frame(F.HANDSHAKE_DONE))
-    story.recording.lose(finished)
-    story.stop(CLIENT, datagram.sent_ns)
-    story.closes(SERVER, datagram.seen[SERVER].time_ns, 0x0A)
-    story.ends()
-
-
-@_unread("in rejected 0-RTT packets", "bad/refuses-early-data", "zerortt", (), NOBODY)
-def _rejected(story: Story) -> None:
-    datagram, packet = story.mutation(CLIENT).packets(Kind.ZERO_RTT)[0]
-    packet.add(frame(F.HANDSHAKE_DONE))
-    story.closes(SERVER, datagram.seen[SERVER].time_ns, 0x0A)
-    story.ends()
-
-
-@pytest.mark.parametrize("name", UNREAD)
-def test_only_what_the_peer_has_read_explains_its_close(name: str, catalog: Catalog, tmp_path: Path) -> None:
-    path, case, sizes, culprit, tell = UNREAD[name]
-    story = Story.of(path)
-    tell(story)
-    result = story.judge(catalog, tmp_path / "job", case, sizes)
-    told = [(finding.code, finding.role, finding.actual) for finding in (*result.findings, *result.violations)]
-    assert (result.outcome, result.culprit) == (Outcome.FAILED, culprit), told
 
 
 @pytest.mark.parametrize(
