@@ -235,8 +235,8 @@ def _noticed_at(breach: Finding, unknown: float, context: CaseEvidence) -> float
 
 
 def _is_noticed(code: str) -> bool:
-    """Whether a violation explains every later end of the peer. A finding of a test case does. A finding that a rule
-    has under another code does when the rule does."""
+    """Whether a violation with this code explains every later end of the peer. The findings of test cases do. A finding
+    that is the code of a rule (`Rule.finding`) does when the peer answers violations of that rule."""
     rules = [rule for rule in RULES if code in (rule.id, rule.finding)]
     return not rules or any(rule.answer for rule in rules)
 

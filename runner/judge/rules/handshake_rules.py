@@ -719,8 +719,8 @@ def unfounded(side: Side, peer: Side, broken: Set[str]) -> PacketPlace | None:
 
 
 def _has_only_pinged(side: Side, peer: Side, packet: int) -> bool:
-    """Whether all that the endpoint could read before this packet is PING and PADDING, which every packet may contain
-    (RFC 9000 §12.4), although a client begins with CRYPTO data (§17.2.2)."""
+    """Whether the endpoint could read only PING and PADDING before this packet. Every packet may contain them (RFC 9000
+    §12.4). False for a client that really began without CRYPTO data, which breaks a rule (§17.2.2)."""
     arrived = side.sent_by_peer[side.sent_by_peer < packet]
     read = side.got[side.got < packet]
     first = peer.of_type(INITIAL)[:1]
