@@ -34,7 +34,7 @@ from runner.nights.night import NIGHT, SYSTEMD, Night, cron_line, install, load_
 from runner.paths import IMPLEMENTATIONS, INSTALLED, LOGS, ROOT
 from runner.places.place import Concurrency
 from runner.places.workers.worker import PORT, Address, Invitation, accepted, invitation_folder, schedule, use_dask
-from runner.plan.catalog import Catalog, load_catalog, load_implementations, load_present
+from runner.plan.catalog import Catalog, load_catalog, load_present
 from runner.plan.choice import choose, split
 from runner.plan.links import declared_links
 from runner.plan.options import BuildOptions, JobOptions, MatrixOptions
@@ -52,7 +52,7 @@ from runner.units import format_duration, format_size
 def doctor(implementations: Path, link: bool, lanes: int) -> None:
     """Show what this host lacks, and how to install it."""
 
-    checks = setup.examine(load_implementations(implementations))
+    checks = setup.examine(load_catalog(implementations).implementations)
     if link:
         from runner.check.link_selftest import selftest
 

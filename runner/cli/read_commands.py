@@ -28,10 +28,10 @@ from runner.errors import UsageError
 from runner.images.setup import require_tool
 from runner.model.result import Outcome, Result
 from runner.model.run import Job
-from runner.nights.night import night_schema
+from runner.nights.night import Night
 from runner.paths import LOGS
 from runner.plan import jobs
-from runner.plan.catalog import Catalog, declaration, implementations_schema, load_catalog
+from runner.plan.catalog import Catalog, ImplementationsFile, declaration, load_catalog
 from runner.plan.choice import split
 from runner.plan.link_traces import (
     LinkTrace,
@@ -45,7 +45,7 @@ from runner.plan.link_traces import (
     read_trace,
     write_trace,
 )
-from runner.plan.links import emulated_links_schema, links_schema
+from runner.plan.links import EmulatedLinksFile, LinksFile
 from runner.plan.options import JobOptions
 from runner.store import runs as store
 from runner.store.runs import RunFolder, find_runs, load_evidence, run_path, stored_result
@@ -247,10 +247,10 @@ def schema(name: str) -> None:
     """
     schemas = {
         **store.schemas(),
-        "implementations.json": implementations_schema(),
-        "links.json": links_schema(),
-        "night.json": night_schema(),
-        "emulated-links.json": emulated_links_schema(),
+        "implementations.json": ImplementationsFile.model_json_schema(by_alias=True),
+        "links.json": LinksFile.model_json_schema(by_alias=True),
+        "night.json": Night.model_json_schema(by_alias=True),
+        "emulated-links.json": EmulatedLinksFile.model_json_schema(by_alias=True),
     }
     if name not in schemas:
         raise UsageError(f"There is no schema of '{name}'. Choices: {', '.join(schemas)}.")

@@ -87,7 +87,6 @@ def environment(
     *,
     testcase: str,
     requests: str = "",
-    nightly: bool = False,
     parameters: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """The environment variables of an endpoint. `parameters`: a variant's parameters; only parameters for
@@ -101,8 +100,6 @@ def environment(
     }
     if role is Role.CLIENT:
         variables["REQUESTS"] = requests
-    if nightly:
-        variables["CRON"] = "true"
     return variables | {name: value for name, value in parameters.items() if role in PARAMETERS[name]}
 
 
@@ -193,16 +190,13 @@ def path_keys(*, seed: int | None = None, now: float | None = None) -> dict[str,
 
     `seed` and `now` as for `certificates`.
     """
-    return _mutual_keys([box.value for box in BOXES], _Draw(seed, now, purpose="path"), VALIDITY)
+    return mutual_keys([box.value for box in BOXES], draw=_Draw(seed, now, purpose="path"))
 
 
-def mutual_keys(names: Iterable[str], *, validity: timedelta = VALIDITY) -> dict[str, bytes]:
+def mutual_keys(names: Iterable[str], *, validity: timedelta = VALIDITY, draw: _Draw | None = None) -> dict[str, bytes]:
     """Files for peers that authenticate each other: `ca.pem` of a new CA whose key is not kept, and `NAME.pem` and
     `NAME.key` for each peer, EC P-256."""
-    return _mutual_keys(names, _Draw(), validity)
-
-
-def _mutual_keys(names: Iterable[str], draw: _Draw, validity: timedelta) -> dict[str, bytes]:
+    draw = draw or _Draw()
     ca_key = draw.key()
     ca_name = _name("CA")
     ca = _sign(draw, subject=ca_name, key=ca_key, issuer=ca_name, issuer_key=ca_key, below=0, validity=validity)

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from email.message import EmailMessage
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.error import URLError
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from runner.compare import compare, report
 from runner.compare.compare import run_means
@@ -31,7 +31,7 @@ from runner.errors import BentpipeError, InUseError, SetupError, UsageError, fir
 from runner.files import locked_folder, read_regular, remove_tree
 from runner.model.run import Job, NightRecord, NightState, Stage, name_problem, run_name, run_stage
 from runner.paths import COMMAND, HOME, SOURCE
-from runner.plan.catalog import read_as
+from runner.plan.catalog import FileModel, read_as
 from runner.store.runs import RunFolder, parse, to_json, write_atomically
 from runner.units import format_count, format_size
 
@@ -50,11 +50,7 @@ Seconds = Annotated[int, Field(gt=0, le=7 * 86_400, description="seconds")]
 Nights = Annotated[int, Field(ge=1, le=10_000, description="nights")]
 
 
-class _Plan(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class NightRun(_Plan):
+class NightRun(FileModel):
     """One run of each night. `options`: the options of `./bentpipe run`, as on its command line. `only_changed`: cells
     whose images, case and link have not changed take over the results of the night before and don't run again. `on`:
     the scheduler of workers."""
@@ -70,14 +66,14 @@ class NightRun(_Plan):
         return (*shlex.split(self.options), *(("--on", self.on) if self.on else ()))
 
 
-class NightImages(_Plan):
+class NightImages(FileModel):
     """Images to make current before the runs: names as for `./bentpipe build`."""
 
-    build: list[str] = []
-    pull: list[str] = []
+    build: tuple[str, ...] = ()
+    pull: tuple[str, ...] = ()
 
 
-class Keep(_Plan):
+class Keep(FileModel):
     """How long evidence is kept. Results and `run.json` stay as long as the run.
 
     `captures`: nights for which captures are kept. `evidence`: nights for which all other files of jobs are kept.
@@ -91,7 +87,7 @@ class Keep(_Plan):
     disk: Annotated[int, Field(gt=0, description="bytes")] | None = None
 
 
-class Recipient(_Plan):
+class Recipient(FileModel):
     """A recipient of news: the URL of a webhook, or a mail address. `when`: always, or only when something changed."""
 
     webhook: str | None = None
@@ -99,7 +95,7 @@ class Recipient(_Plan):
     when: Literal["changed", "always"] = "changed"
 
 
-class Night(_Plan):
+class Night(FileModel):
     """The plan of each night, as night.json has it. `at`: beginning. `longest`: seconds after which running jobs are
     ended."""
 
@@ -110,8 +106,8 @@ class Night(_Plan):
     before: NightImages = NightImages()
     runs: list[NightRun] = Field(min_length=1)
     keep: Keep = Keep()
-    publish: list[str] = []
-    tell: list[Recipient] = []
+    publish: tuple[str, ...] = ()
+    tell: tuple[Recipient, ...] = ()
 
     def run_name(self, run: NightRun, stamp: str) -> str:
         """The folder of a run of the night that began at `stamp`."""
@@ -126,11 +122,6 @@ def target_problem(target: str) -> str:
     if "::" in target or scheme in _LOCAL:
         return "hides what it writes: write a folder of this host as a path, such as /var/www/bentpipe"
     return ""
-
-
-def night_schema() -> dict[str, Any]:
-    """The JSON Schema of night.json."""
-    return Night.model_json_schema(by_alias=True)
 
 
 def load_night(path: Path = NIGHT) -> Night:

@@ -130,11 +130,16 @@ class Knob:
         return " or ".join((*self.words, *ranges))
 
 
-class _CongestionControl(BaseModel):
+class FileModel(BaseModel):
+    """The base of everything that a file of the user contains. Unknown fields are errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class _CongestionControl(FileModel):
     """The congestion controllers of a stack. `default`: empty when unknown. `options`: the allowed values of `CCA`.
     `source`: the source of these facts; empty when this project found them."""
 
-    model_config = ConfigDict(extra="forbid")
     default: str
     options: list[str] = []
     implemented: list[str] = []
@@ -148,7 +153,7 @@ class _InitialWindow(BaseModel):
     settable: bool = False
 
 
-class _Entry(BaseModel):
+class _Entry(FileModel):
     """One implementation as its submitter writes it. Without `build`, its image is published and is pulled.
 
     `like`: another entry with the same image. Fields that this entry lacks are taken from that entry (see `_SHARED`).
@@ -157,7 +162,6 @@ class _Entry(BaseModel):
     in virtual time, as `ROLE` or as `ROLE:CASE`; `--clock auto` runs these jobs in real time.
     """
 
-    model_config = ConfigDict(extra="forbid")
     like: str | None = None
     image: str = Field(min_length=1)
     build: str | None = None
@@ -189,7 +193,7 @@ def _knobs(texts: dict[str, str]) -> dict[str, str]:
     return texts
 
 
-class _Middlebox(BaseModel):
+class _Middlebox(FileModel):
     """One middlebox. `boxes`: the boxes where its image runs. `splits`: the boxes where TCP connections end.
     `splits_quic`: the boxes where QUIC connections end. `carries`: the transports that the middlebox handles.
     `lacks`: the values of TESTCASE that don't work through it, whatever the endpoints can do. `link_port`: between each
@@ -197,7 +201,6 @@ class _Middlebox(BaseModel):
     the variables that a variant may set, with their allowed values (model/stack.py).
     """
 
-    model_config = ConfigDict(extra="forbid")
     image: str = Field(min_length=1)
     build: str | None = None
     note: str = ""
@@ -234,18 +237,12 @@ def _completed(entries: Any) -> Any:
     return whole
 
 
-class _File(BaseModel):
+class ImplementationsFile(FileModel):
     """The content of implementations.json."""
 
-    model_config = ConfigDict(extra="forbid")
     schema_: int = Field(alias="schema", ge=1, le=CATALOG_SCHEMA)
     implementations: Annotated[dict[str, _Entry], BeforeValidator(_completed)] = Field(min_length=1)
     middleboxes: dict[str, _Middlebox] = {}
-
-
-def implementations_schema() -> dict[str, Any]:
-    """The JSON Schema of implementations.json."""
-    return _File.model_json_schema(by_alias=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,17 +256,6 @@ class Catalog:
     middleboxes: Mapping[str, Middlebox] = field(default_factory=dict)
     knobs: Mapping[str, Mapping[str, Knob]] = field(default_factory=dict)  # by middlebox: variables of variants
     saved: SavedImages | None = None
-
-
-def load_implementations(path: Path = IMPLEMENTATIONS) -> dict[str, Implementation]:
-    """The entries by name. Entries whose image is built come first. Raises UsageError with the file, the field and the
-    expected value."""
-    return _implementations(_read(path))
-
-
-def _implementations(file: _File) -> dict[str, Implementation]:
-    entries = sorted(file.implementations.items(), key=lambda item: item[1].build is None)
-    return {name: _implementation(name, entry) for name, entry in entries}
 
 
 Document = TypeVar("Document", bound=BaseModel)
@@ -334,13 +320,13 @@ def _require_plain(path: Path, value: Any, place: tuple[str | int, ...] = ()) ->
             _require_plain(path, part, (*place, index))
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> ImplementationsFile:
     """The stacks and middleboxes of the file. Stacks and middleboxes of implementations.json that the file doesn't
     define are added. Such a file may be a stranger's: its entries must not replace images of this project, and only
     folders beside it are built."""
-    file = read_as(_File, path)
+    file = read_as(ImplementationsFile, path)
     if path.resolve() != IMPLEMENTATIONS:
-        shipped = read_as(_File, IMPLEMENTATIONS)
+        shipped = read_as(ImplementationsFile, IMPLEMENTATIONS)
         shipped_entries: list[_Entry | _Middlebox] = [*shipped.implementations.values(), *shipped.middleboxes.values()]
         ours = {(entry.image, entry.build) for entry in shipped_entries}
         for section in ("implementations", "middleboxes"):
@@ -430,11 +416,13 @@ def load_cases() -> dict[str, Case]:
 
 
 def load_catalog(path: Path = IMPLEMENTATIONS) -> Catalog:
-    """The catalogue from implementations.json and from all cases. Raises UsageError as `load_implementations` does."""
+    """The catalogue from implementations.json and from all cases. Stacks whose image is built come first. Raises
+    UsageError with the file, the field and the expected value."""
     file = _read(path)
     boxes = file.middleboxes
+    stacks = sorted(file.implementations.items(), key=lambda item: item[1].build is None)
     return Catalog(
-        implementations=_implementations(file),
+        implementations={name: _implementation(name, entry) for name, entry in stacks},
         cases=load_cases(),
         middleboxes={
             name: Middlebox(**(same_fields(Middlebox, entry) | {"name": name, "knobs": tuple(entry.knobs)}))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from runner.errors import UsageError
 from runner.model.link import (
@@ -33,7 +33,7 @@ from runner.model.link import (
 from runner.model.run import Pause
 from runner.model.stack import Role, same_fields
 from runner.paths import HOME, LINKS_FILE
-from runner.plan.catalog import read_as
+from runner.plan.catalog import FileModel, read_as
 from runner.plan.link_traces import LinkTrace, read_mahimahi, read_trace, with_trace
 from testcases.links import LINKS
 
@@ -52,14 +52,13 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 Rate = Annotated[int, Field(gt=0, le=10**12, description="bit/s")]
 
 
-class _Host(BaseModel):
+class _Host(FileModel):
     """A host with a Docker Engine. `ssh`: its URL, `ssh://USER@ADDRESS:PORT`, with an IPv6 address in brackets.
 
     `host_key`: a line of `ssh-keyscan` without the host's name. `key`: the private key; without it, the SSH agent is
     used.
     """
 
-    model_config = ConfigDict(extra="forbid")
     ssh: str
     host_key: str
     key: str | None = None
@@ -67,20 +66,19 @@ class _Host(BaseModel):
     roles: list[Role] = Field(default=[Role.CLIENT, Role.SERVER], min_length=1)
 
 
-class _Link(BaseModel):
+class _Link(FileModel):
     """A real link. `client` and `server` are names in `hosts`. Without `server`, the server runs on the runner's host.
 
     Data rates are in bit/s, as advertised. Budgets are in bytes of IP packets of both directions together.
     """
 
-    model_config = ConfigDict(extra="forbid")
     client: str
     server: str | None = None
     forward_rate: Rate
     return_rate: Rate
     interface: str = ""
     server_interface: str = ""
-    server_addresses: list[str] = []
+    server_addresses: tuple[str, ...] = ()
     families: list[Literal[4, 6]] = Field(default=[4, 6], min_length=1)
     udp_port: Port = 443
     probe_port: Port = 57833
@@ -88,7 +86,7 @@ class _Link(BaseModel):
     tariff: str = ""
     budget_per_day: int | None = Field(default=None, gt=0, description="bytes")
     budget_per_month: int | None = Field(default=None, gt=0, description="bytes")
-    quiet_hours: list[str] = []
+    quiet_hours: tuple[str, ...] = ()
     ssh_over_link: bool = False
     abbreviation: str = ""
     timeout: float = Field(default=120.0, gt=0, le=86_400, description="seconds")
@@ -96,24 +94,18 @@ class _Link(BaseModel):
     comment: str = ""
 
 
-class _File(BaseModel):
+class LinksFile(FileModel):
     """The content of links.json."""
 
-    model_config = ConfigDict(extra="forbid")
     schema_: int = Field(alias="schema", ge=1, le=LINKS_SCHEMA)
     hosts: dict[str, _Host] = Field(min_length=1)
     links: dict[str, _Link] = Field(min_length=1)
 
 
-def links_schema() -> dict[str, Any]:
-    """The JSON Schema of links.json."""
-    return _File.model_json_schema(by_alias=True)
-
-
 def load_links(path: Path = LINKS_FILE) -> dict[str, RealLink]:
     """The links by name. Raises UsageError with the file, the field and the expected value."""
     missing = f"is missing: copy {_EXAMPLE} to it and enter the hosts of your link (README, Real links)"
-    file = read_as(_File, path, missing=missing)
+    file = read_as(LinksFile, path, missing=missing)
     hosts = {name: _host(f"{path}, host '{name}'", name, entry) for name, entry in file.hosts.items()}
     return {name: _link(f"{path}, link '{name}'", name, entry, hosts) for name, entry in file.links.items()}
 
@@ -282,49 +274,40 @@ EMULATED_LINKS = HOME / "emulated-links.json"
 EMULATED_LINKS_SCHEMA = 1
 
 
-class _TraceFile(BaseModel):
+class _TraceFile(FileModel):
     """The files of a segment's trace (docs/link-traces.md), in the folder of this file: `file`, a table, or `down` and
     `up`, files of mahimahi. `loop`: True: the trace begins again at its end, and first at a time that the seed
     chooses."""
 
-    model_config = ConfigDict(extra="forbid")
     file: str = ""
     down: str = ""
     up: str = ""
     loop: bool = True
 
 
-class _Segment(BaseModel):
+class _Segment(FileModel):
     """One segment of a link. `forward` carries the download, `return` carries the client's ACKs."""
 
-    model_config = ConfigDict(extra="forbid")
     forward: Direction
     return_: Direction = Field(alias="return")
     impairments: PathImpairments = NO_PATH_IMPAIRMENTS
     trace: _TraceFile | None = None
 
 
-class _EmulatedLinkEntry(BaseModel):
+class _EmulatedLink(FileModel):
     """A link with one segment, or with two: first the satellite segment, then the ground segment. `source`: the source
     of the parameters."""
 
-    model_config = ConfigDict(extra="forbid")
     segments: list[_Segment] = Field(min_length=1, max_length=2)
     source: str = ""
     note: str = ""
 
 
-class _EmulatedLinksFile(BaseModel):
+class EmulatedLinksFile(FileModel):
     """The content of emulated-links.json."""
 
-    model_config = ConfigDict(extra="forbid")
     schema_: int = Field(alias="schema", ge=1, le=EMULATED_LINKS_SCHEMA)
-    links: dict[str, _EmulatedLinkEntry] = Field(min_length=1)
-
-
-def emulated_links_schema() -> dict[str, Any]:
-    """The JSON Schema of emulated-links.json."""
-    return _EmulatedLinksFile.model_json_schema(by_alias=True)
+    links: dict[str, _EmulatedLink] = Field(min_length=1)
 
 
 def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, LinkRecord]:
@@ -333,7 +316,7 @@ def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, LinkRecord]:
     if not path.exists():
         return {}
     links = {}
-    for name, entry in read_as(_EmulatedLinksFile, path).links.items():
+    for name, entry in read_as(EmulatedLinksFile, path).links.items():
         if not _NAME.fullmatch(name):
             raise UsageError(
                 f"{path}, link '{name}': use at most 40 small letters, digits, '-' and '.' for a name, such as alpine."

@@ -10,7 +10,7 @@ import pytest
 
 from runner.model.result import Outcome
 from runner.paths import ROOT
-from runner.plan.catalog import load_implementations
+from runner.plan.catalog import load_catalog
 from runner.store.runs import RunFolder
 from runner.tests.recordings.conformance import BAD
 
@@ -40,8 +40,8 @@ def test_recordings_ask_for_listed_sins() -> None:
 
 
 def test_no_user_meets_them_in_the_matrix() -> None:
-    assert "misbehaving" not in load_implementations()
-    assert "misbehaving" in load_implementations(STACKS)
+    assert "misbehaving" not in load_catalog().implementations
+    assert "misbehaving" in load_catalog(STACKS).implementations
 
 
 def _sinful(sin: str) -> tuple[str, str]:

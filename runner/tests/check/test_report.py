@@ -87,11 +87,11 @@ def test_a_role_that_answers_127_is_left_out_of_the_entry(tmp_path: Path) -> Non
 
 
 def test_the_entry_is_one_that_the_catalogue_takes(tmp_path: Path) -> None:
-    from runner.plan.catalog import load_implementations  # noqa: PLC0415
+    from runner.plan.catalog import load_catalog  # noqa: PLC0415
 
     path = tmp_path / "implementations.json"
     path.write_text(json.dumps({"schema": 1, "implementations": passed(tmp_path).entry()}))
-    stack = load_implementations(path)["stack"]
+    stack = load_catalog(path).implementations["stack"]
     assert stack.roles == (Role.SERVER,)
     assert stack.claims(Role.SERVER, "http3")
     assert not stack.claims(Role.SERVER, "retry")
@@ -263,12 +263,12 @@ def test_what_fails_as_chance_may_have_it_passes_and_every_report_says_how_often
 
 
 def test_the_catalogue_accepts_the_entry_of_a_case_that_ran_again(tmp_path: Path) -> None:
-    from runner.plan.catalog import load_implementations  # noqa: PLC0415
+    from runner.plan.catalog import load_catalog  # noqa: PLC0415
 
     checked = report(tmp_path, *asked(Outcome.FAILED, *[Outcome.SUCCEEDED] * 4))
     path = tmp_path / "implementations.json"
     path.write_text(json.dumps({"schema": 1, "implementations": checked.entry()}))
-    assert load_implementations(path)["stack"].note.endswith(GOOD_RATE)
+    assert load_catalog(path).implementations["stack"].note.endswith(GOOD_RATE)
 
 
 def test_a_case_that_fails_more_often_fails_the_check_with_its_rate(tmp_path: Path) -> None:

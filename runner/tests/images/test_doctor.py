@@ -16,7 +16,7 @@ from runner.images import setup as kernel
 from runner.images.images import SIMULATOR, ImageState
 from runner.model.run import Check
 from runner.paths import ROOT
-from runner.plan.catalog import load_implementations
+from runner.plan.catalog import load_catalog
 
 
 def test_this_host_can_run_jobs() -> None:
@@ -118,7 +118,7 @@ def test_kernel_trial_leaves_nothing_behind() -> None:
 
 @pytest.mark.docker
 def test_examines_engine_and_images_after_set_up() -> None:
-    checks = {check.name: check for check in doctor.examine(load_implementations())}
+    checks = {check.name: check for check in doctor.examine(load_catalog().implementations)}
     assert checks["Docker Engine"].ok
     assert checks["images of this project"].ok, checks["images of this project"].what
     assert "pulled" in checks["published images"].what
@@ -142,7 +142,7 @@ def test_images_are_one_line_and_stacks_that_nobody_built_are_no_fault() -> None
 
 def test_engine_that_is_away_is_told_and_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    checks = {check.name: check for check in doctor.examine(load_implementations())}
+    checks = {check.name: check for check in doctor.examine(load_catalog().implementations)}
     assert not checks["Docker Engine"].ok
     assert "fix DOCKER_HOST" in checks["Docker Engine"].fix
     assert not any(name.startswith("images ") for name in checks)

@@ -11,7 +11,7 @@ from runner.errors import SetupError
 from runner.images import images, pulling
 from runner.images.images import Image
 from runner.model.stack import Implementation
-from runner.plan.catalog import load_implementations
+from runner.plan.catalog import load_catalog
 
 
 def key(folder: Path, parents: dict[str, str] | None = None) -> str:
@@ -112,7 +112,7 @@ def test_parents_are_resolved_and_stages_left_out(folder: Path) -> None:
 
 
 def test_dockerfiles_of_this_project_start_from_images_of_this_project() -> None:
-    built = images.images_of(load_implementations().values())
+    built = images.images_of(load_catalog().implementations.values())
     known = {image.tag for image in built} | {pulling.TAG}
     for image in built:
         assert image.parents() <= known, image.tag

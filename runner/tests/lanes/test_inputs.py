@@ -115,7 +115,7 @@ def test_the_environment_is_that_of_the_contract() -> None:
         "QLOGDIR": "/logs/qlog/",
     }
     requested = {"CCA": "bbr", "IW": "32", "SERVER_PARAMS": "-v", "CLIENT_PARAMS": "-q"}
-    server = environment(Role.SERVER, testcase="retry", nightly=True, parameters=requested)
+    server = environment(Role.SERVER, testcase="retry", parameters=requested)
     assert "REQUESTS" not in server
     assert "CLIENT_PARAMS" not in server
-    assert (server["SERVER_PARAMS"], server["CRON"], server["CCA"], server["IW"]) == ("-v", "true", "bbr", "32")
+    assert (server["SERVER_PARAMS"], server["CCA"], server["IW"]) == ("-v", "bbr", "32")

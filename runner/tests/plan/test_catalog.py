@@ -9,12 +9,12 @@ from runner.errors import SetupError, UsageError
 from runner.model.run import ClientKind
 from runner.model.stack import KERNEL_CONTROLLERS, Role
 from runner.paths import ROOT
-from runner.plan.catalog import Catalog, Knob, load_cases, load_catalog, load_implementations
+from runner.plan.catalog import Catalog, Knob, load_cases, load_catalog
 from runner.plan.choice import named_implementations
 
 
 def test_the_shipped_catalogue_is_valid() -> None:
-    stacks = load_implementations()
+    stacks = load_catalog().implementations
     assert {"quic-go", "quinn", "aioquic"} <= set(stacks)
     for name in ("quic-go", "quinn", "aioquic"):
         assert stacks[name].claims(Role.CLIENT, "transfer")
@@ -40,7 +40,7 @@ def test_stacks_that_are_built_come_first(tmp_path: Path) -> None:
 
 def test_a_file_adds_stacks_to_the_list_and_replaces_those_that_it_names(tmp_path: Path) -> None:
     catalogue = _catalogue(tmp_path / "i.json", mine={"url": "https://example.org"}, quinn={"url": "https://fork.org"})
-    shipped = load_implementations()
+    shipped = load_catalog().implementations
     assert set(catalogue.implementations) == {*shipped, "mine"}
     assert catalogue.implementations["quinn"].url == "https://fork.org" != shipped["quinn"].url
     assert catalogue.implementations["quic-go"] == shipped["quic-go"]
@@ -98,7 +98,7 @@ THESIS = sorted((*NEWRENO, *CUBIC, *BBR, "chrome", "nginx", "quic-go", "quicly")
 
 
 def test_the_fifteen_stacks_of_the_thesis_are_there_with_its_congestion_controllers() -> None:
-    stacks = load_implementations()
+    stacks = load_catalog().implementations
     for name in THESIS:
         stack = stacks.get(f"{name}-public") or stacks[name]
         assert stack.build is None
@@ -134,7 +134,7 @@ def test_a_broken_catalogue_is_refused_with_file_and_field(tmp_path: Path, text:
     path = tmp_path / "implementations.json"
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
-        load_implementations(path)
+        load_catalog(path)
     assert str(path) in str(caught.value)
     assert sentence in str(caught.value)
 
@@ -208,7 +208,7 @@ def test_no_middlebox_is_called_as_the_lack_of_one(tmp_path: Path) -> None:
 
 def test_a_missing_catalogue_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="can't be read"):
-        load_implementations(tmp_path / "none.json")
+        load_catalog(tmp_path / "none.json")
 
 
 def test_cases_have_distinct_names_abbreviations_and_matching_modules() -> None:

@@ -12,7 +12,7 @@ import pytest
 from runner.errors import UsageError
 from runner.model.link import LinkChange, Outage
 from runner.paths import ROOT
-from runner.plan.links import emulated_links_schema, load_emulated_links
+from runner.plan.links import EmulatedLinksFile, load_emulated_links
 
 GOOD: dict[str, Any] = {
     "schema": 1,
@@ -102,5 +102,5 @@ def test_a_mistake_is_told_in_a_sentence(tmp_path: Path, change: Change, sentenc
 
 
 def test_the_schema_knows_every_impairment() -> None:
-    fields = emulated_links_schema()["$defs"]["LinkImpairments"]["properties"]
+    fields = EmulatedLinksFile.model_json_schema(by_alias=True)["$defs"]["LinkImpairments"]["properties"]
     assert {"jitter", "gilbert_elliott", "changes"} <= fields.keys()

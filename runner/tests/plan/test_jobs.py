@@ -11,7 +11,7 @@ from runner.model.result import Finding, Outcome, Result
 from runner.model.run import CaseRecord, Job, estimate, job_seed, waits
 from runner.model.stack import Role
 from runner.plan import jobs as runs
-from runner.plan.catalog import Catalog, load_catalog, load_implementations
+from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.choice import Selection, named_cases
 from runner.plan.jobs import (
     FIRST_CASE,
@@ -105,7 +105,7 @@ def test_a_pair_without_a_common_protocol_is_unsupported_by_declaration(catalog:
     )
     path = tmp_path / "implementations.json"
     path.write_text(text)
-    apart = Catalog(implementations=load_implementations(path), cases=catalog.cases)
+    apart = Catalog(implementations=load_catalog(path).implementations, cases=catalog.cases)
     job = Job(server="a", client="b", case="handshake", iteration=1)
     assert declared_unsupported(apart, job) == "a speaks h3, b speaks hq-interop"
     preset = runs.verdicts_without_run(apart, (job,), {})[job]
@@ -127,7 +127,7 @@ def mixed(catalog: Catalog, tmp_path_factory: pytest.TempPathFactory) -> Catalog
     common: dict[str, object] = {"image": "i", "url": "u", "roles": ["client", "server"]}
     stacks = {name: {**common, **entry} for name, entry in entries.items()}
     path.write_text(json.dumps({"schema": 1, "implementations": stacks}))
-    return Catalog(implementations=load_implementations(path), cases=catalog.cases)
+    return Catalog(implementations=load_catalog(path).implementations, cases=catalog.cases)
 
 
 @pytest.mark.parametrize(

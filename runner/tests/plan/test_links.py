@@ -10,7 +10,7 @@ import pytest
 
 from runner.errors import UsageError
 from runner.paths import ROOT
-from runner.plan.links import links_schema, load_links, refuse_shared_ports
+from runner.plan.links import LinksFile, load_links, refuse_shared_ports
 from runner.tests.program import bentpipe
 
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIP3VOk5NGiuDOzE49FjV43ENMEkS4Cj3iLUlw4v3wYCd"
@@ -135,7 +135,10 @@ def _types(field: dict[str, Any]) -> set[str]:
     return {choice["type"] for choice in (field, field.get("items", {}), *field.get("anyOf", ())) if "type" in choice}
 
 
-FIELDS = {name: _types(field) for name, field in links_schema()["$defs"]["_Link"]["properties"].items()}
+FIELDS = {
+    name: _types(field)
+    for name, field in LinksFile.model_json_schema(by_alias=True)["$defs"]["_Link"]["properties"].items()
+}
 NUMBERS = [name for name, types in FIELDS.items() if types & {"integer", "number"}]
 
 

@@ -15,7 +15,7 @@ from runner.inputs.inputs import environment
 from runner.model.run import Run
 from runner.model.stack import PARAMETERS, Middlebox, Role, Variant
 from runner.plan import jobs
-from runner.plan.catalog import Catalog, load_cases, load_implementations
+from runner.plan.catalog import Catalog, load_cases, load_catalog
 from runner.plan.choice import doubts, parse, requested_variants, with_requested, with_variants_of
 from runner.store.runs import RunFolder, extend_run, no_wider
 from runner.tests.records import select
@@ -44,7 +44,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
         name: {"image": name, "url": "u", "roles": ["client", "server"], **entry} for name, entry in STACKS.items()
     }
     path.write_text(json.dumps({"schema": 1, "implementations": entries}))
-    return Catalog(implementations=load_implementations(path), cases=load_cases())
+    return Catalog(implementations=load_catalog(path).implementations, cases=load_cases())
 
 
 def test_a_variant_is_parsed_into_an_order_of_its_own(catalog: Catalog) -> None:

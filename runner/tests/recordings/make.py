@@ -21,7 +21,7 @@ from runner.model.stack import Variant
 from runner.paths import ROOT
 from runner.places.place import Concurrency, HostDeployment, LanePlace
 from runner.plan import jobs
-from runner.plan.catalog import Catalog, load_catalog, load_implementations
+from runner.plan.catalog import Catalog, load_catalog
 from runner.plan.choice import with_requested
 from runner.tests.recordings.conformance import BAD, GOOD, Bad, changed
 from runner.tests.records import directed, select
@@ -122,7 +122,7 @@ def _jobs() -> tuple[Job, ...]:
 def _run() -> Run:
     """A run with all jobs, and with every variant that a job needs."""
     catalog = load_catalog()
-    own = load_implementations(ROOT / "implementations" / f"_{MISBEHAVING}" / "implementations.json")
+    own = load_catalog(ROOT / "implementations" / f"_{MISBEHAVING}" / "implementations.json").implementations
     catalog = Catalog(implementations={**own, **catalog.implementations}, cases=catalog.cases)
     selection = select(catalog, servers=STACKS, clients=STACKS, cases=("handshake",), iterations=None)
     images = image_ids(connect(), [catalog.implementations[name].image for name in STACKS])
