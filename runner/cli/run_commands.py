@@ -20,7 +20,7 @@ from runner.cli.base import (
 from runner.cli.group import main
 from runner.errors import UsageError
 from runner.model.result import JobVerdict, Outcome
-from runner.model.run import REAL, VIRTUAL, Job, Run, estimate
+from runner.model.run import REAL, VIRTUAL, Job, PaceGroup, Run, estimate
 from runner.model.stack import HTTP09, Role
 from runner.paths import LEDGER, LOGS
 from runner.places.place import Concurrency
@@ -108,7 +108,7 @@ def plan_(options: MatrixOptions) -> None:
                 out.print(sentence)
 
 
-def _clock_sentence(auto: Run, todo: tuple[Job, ...], clock: str | None, pace: Mapping[tuple[str, bool], float]) -> str:
+def _clock_sentence(auto: Run, todo: tuple[Job, ...], clock: str | None, pace: Mapping[PaceGroup, float]) -> str:
     """A sentence with the time that the jobs take with each clock; the selected clock comes first. `auto`: the run with
     `--clock auto`."""
     cores = len(os.sched_getaffinity(0))

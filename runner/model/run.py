@@ -504,20 +504,23 @@ class Estimate:
         return self.records + {"all": self.captures, "median": self.median_captures}.get(keep_captures, 0)
 
 
+PaceGroup = tuple[str, bool, str]  # case, whether a middlebox stands between the endpoints, server; "": all
+
+
 def estimate(
     order: Iterable[Job],
     cases: Mapping[str, CaseRecord],
-    pace: Mapping[tuple[str, bool], float] = MappingProxyType({}),
+    pace: Mapping[PaceGroup, float] = MappingProxyType({}),
 ) -> Estimate:
     """The sums over the jobs. The time is for average stacks; a job with a slow server may take its whole time-out.
-    `pace`: how many times longer guests take, by case and by whether a middlebox stands between the endpoints; under
-    an empty name, that of the other cases."""
+    `pace`: how many times longer guests take. The nearest group decides."""
     seconds, guests, records, captures, median_captures = 0.0, 0.0, 0.0, 0.0, 0.0
-    for (name, boxed), count in Counter((job.case_link, bool(job.via)) for job in order).items():
+    for (name, boxed, server), count in Counter((job.case_link, bool(job.via), job.server) for job in order).items():
         case = cases[name]
         size = sum(case.file_sizes)
         seconds += count * (_transfer(case) + (_REAL_OVERHEAD if case.forward.is_real else _OVERHEAD))
-        measured = pace.get((name, boxed), pace.get(("", boxed), pace.get(("", False), 1.0)))
+        groups = (name, boxed, server), (name, boxed, ""), ("", boxed, server), ("", boxed, ""), ("", False, "")
+        measured = next((pace[group] for group in groups if group in pace), 1.0)
         guests += count * _whole_in_guest(case) * (_BOXED if boxed else 1) * measured
         records += count * (_RECORDS + size * _RECORDS_PER_BYTE + len(case.file_sizes) * _RECORDS_PER_FILE)
         opened = _connections(case) * _CAPTURES_PER_CONNECTION + len(case.file_sizes) * _CAPTURES_PER_FILE

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from runner.model.run import (
     CaseRecord,
     ClientKind,
     Job,
+    PaceGroup,
     Run,
     estimate,
     host_facts,
@@ -763,39 +765,38 @@ def _log_sizes(logs: Path, stack: str, role: str) -> tuple[float, float]:
     return base, sum(rates) / len(rates) if rates else 0.0
 
 
-_PACED_LEAST, _PACED_MOST = 5, 40  # results of a group that give it a pace of its own, and that are read
+_PACED_LEAST = 3  # jobs that give their group a pace of its own
+_PACED_MOST = 5  # jobs of a case and a server whose results are read
 
 
-def guest_pace(logs: Path) -> dict[tuple[str, bool], float]:
-    """The time of jobs in virtual time on this host divided by their estimate, by case and by whether they have a
-    middlebox; under an empty name, that of other cases. Each comes from the newest run below `logs` that has enough of
-    such jobs, so it includes the host's other load. Empty without such a run."""
+def guest_pace(logs: Path) -> dict[PaceGroup, float]:
+    """The time of jobs in virtual time on this host divided by their estimate, by case, by whether they have a
+    middlebox, and by server; under an empty name, that of all cases or servers. Each comes from the newest run below
+    `logs` that has enough of such jobs, so it includes the host's other load. Empty without such a run."""
     host = host_facts()["name"]
-    paces: dict[tuple[str, bool], float] = {}
+    paces: dict[PaceGroup, float] = {}
     for folder in find_runs(logs, lambda _: None):
         run = folder.run
         if run.clock != VIRTUAL or run.host.get("name") != host:
             continue
-        ended: dict[tuple[str, bool], list[Job]] = {}
+        ended: dict[PaceGroup, list[Job]] = defaultdict(list)
         for job in run.order:
-            group = job.case_link, bool(job.via)
+            group = job.case_link, bool(job.via), job.server
             if group not in paces and folder.artifacts(job).result.is_file():
-                ended.setdefault(group, []).append(job)
-        took: dict[tuple[str, bool], list[tuple[float, float]]] = {}
-        for group, jobs in ended.items():
-            took[group] = []
-            for job in jobs[:: math.ceil(len(jobs) / _PACED_MOST)]:  # of all stacks: the first rows may be fast
+                ended[group].append(job)
+        took: dict[PaceGroup, list[tuple[float, float]]] = defaultdict(list)
+        for (case, boxed, server), jobs in ended.items():
+            for job in jobs[:: math.ceil(len(jobs) / _PACED_MOST)]:  # of all clients: the first ones may be fast
                 try:
                     spent = float(_parse_all(read_regular(folder.artifacts(job).result))["wall_s"])
                 except (OSError, ValueError, KeyError, TypeError, UsageError):
                     continue
                 if spent > 0:
-                    took[group].append((spent, estimate((job,), run.cases).guest_seconds))
-        for boxed in (False, True):
-            every = [pair for (_, other), pairs in took.items() if other == boxed for pair in pairs]
-            took["", boxed] = [] if ("", boxed) in paces else every
+                    pair = spent, estimate((job,), run.cases).guest_seconds
+                    for group in ((case, boxed, server), (case, boxed, ""), ("", boxed, server), ("", boxed, "")):
+                        took[group].append(pair)
         for group, pairs in took.items():
-            if len(pairs) >= _PACED_LEAST:
+            if group not in paces and len(pairs) >= _PACED_LEAST:
                 paces[group] = sum(spent for spent, _ in pairs) / sum(usual for _, usual in pairs)
     return paces
 

@@ -28,7 +28,7 @@ from runner.model.result import (
     is_current,
 )
 from runner.model.result import Progress as Event
-from runner.model.run import REAL, CaseRecord, Check, Job, Kind, Run, estimate
+from runner.model.run import REAL, CaseRecord, Check, Job, Kind, PaceGroup, Run, estimate
 from runner.model.stack import HTTP09, Middlebox, PageLoad, carried
 from runner.paths import LOGS
 from runner.plan.catalog import Knob
@@ -245,7 +245,7 @@ def readings_table(readings: Iterable[Reading]) -> Table:
     return table
 
 
-def plan_table(run: Run, todo: tuple[Job, ...], pace: Mapping[tuple[str, bool], float]) -> Table:
+def plan_table(run: Run, todo: tuple[Job, ...], pace: Mapping[PaceGroup, float]) -> Table:
     """The jobs that will run, by case. `run`: with `--clock auto`. `pace`: as in `estimate`."""
     table = Table("case", "pairs", "iterations", "jobs", "one lane", "one guest", "auto", box=None)
     for name, case in run.cases.items():

@@ -242,22 +242,33 @@ def test_the_pace_of_guests_comes_from_the_newest_run_in_virtual_time_on_this_ho
         for number, job in enumerate(order):
             unrun = number == 5  # such as a job that a pair declares as unsupported
             folder.save_result(replace(result(), case=job.case, iteration=number + 1, wall_s=0 if unrun else 3 * usual))
-    assert store.guest_pace(tmp_path) == {(case.name, False): pytest.approx(3), ("", False): pytest.approx(3)}
+    groups = [(name, False, server) for name in (case.name, "") for server in ("quinn", "")]
+    assert store.guest_pace(tmp_path) == dict.fromkeys(groups, pytest.approx(3))
     paced = estimate(order, virtual.cases, store.guest_pace(tmp_path))
     assert paced.guest_seconds == pytest.approx(18 * usual)
-    assert estimate(order, virtual.cases, {("other", False): 9.0}).guest_seconds == pytest.approx(6 * usual)
+    assert estimate(order, virtual.cases, {("other", False, ""): 9.0}).guest_seconds == pytest.approx(6 * usual)
 
 
-def test_the_pace_is_that_of_all_stacks_of_a_run_not_of_its_first_rows(tmp_path: Path) -> None:
+def test_each_server_has_a_pace_of_its_own_and_another_gets_that_of_all(tmp_path: Path) -> None:
     run = replace(new(tmp_path / "run"), clock="virtual")
     case = next(iter(run.cases.values()))
-    order = tuple(Job(server="quinn", client="aioquic", case=case.name, iteration=number) for number in range(1, 101))
+    servers = {"quinn": 1, "aioquic": 5}
+    order = tuple(
+        Job(server=server, client="aioquic", case=case.name, iteration=number)
+        for server in servers
+        for number in range(1, 51)
+    )
     folder = RunFolder.create(tmp_path / "run", replace(run, cases={case.name: case}, order=order))
     usual = estimate(order[:1], {case.name: case}).guest_seconds
     for job in order:
-        wall = usual * (1 if job.iteration <= 50 else 5)
-        folder.save_result(replace(result(), case=job.case, iteration=job.iteration, wall_s=wall))
-    assert store.guest_pace(tmp_path)[case.name, False] == pytest.approx(3, rel=0.05)
+        wall = usual * servers[job.server] * (1 if job.iteration <= 25 else 2)  # the first ones are the fastest
+        folder.save_result(
+            replace(result(), server=job.server, client=job.client, case=job.case, iteration=job.iteration, wall_s=wall)
+        )
+    pace = store.guest_pace(tmp_path)
+    for server, expected in {"quinn": 1.5, "aioquic": 7.5, "unknown": 4.5}.items():
+        asked = replace(order[0], server=server)
+        assert estimate((asked,), {case.name: case}, pace).guest_seconds == pytest.approx(expected * usual, rel=0.15)
 
 
 def test_the_pace_of_jobs_with_a_middlebox_says_nothing_of_jobs_without(tmp_path: Path) -> None:
