@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from runner.decode.columns import CLIENT
 from runner.diagnose.path import least_around, runs
 from runner.diagnose.transfer_view import View
-from runner.model.result import Limit, Span
+from runner.model.result import Diagnosis, Limit, Span
 from runner.trace.recording import Bools, Floats, Ints
 
 # Whether the server's application supplied less data than the path carries. Datagrams that aren't full show this.
@@ -572,6 +573,12 @@ class Course:
     def of_limit(self, limit: Limit) -> tuple[Span, ...]:
         """The spans in which this limit held the transfer back."""
         return tuple(span for span in self.spans if span.limit is limit)
+
+    def diagnosis(self, code: str, sentence: str, start: float, end: float, **known: Any) -> Diagnosis:
+        """A diagnosis of these moments. `known`: other fields of it; by default its share is that of the time, and the
+        server's packets between the moments prove it."""
+        usual = {"share": (end - start) / self.duration, "packets": self.view.numbers_in(start, end)}
+        return Diagnosis(code=code, sentence=sentence, start=start, end=end, **{"vantage": "server", **usual, **known})
 
 
 def partition(slices: Slices) -> tuple[Span, ...]:

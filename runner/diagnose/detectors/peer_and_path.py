@@ -2,6 +2,7 @@
 data."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from runner.decode.columns import CLIENT, SERVER
 from runner.diagnose.detectors import detector
 from runner.diagnose.detectors.sender import detect_window_after_loss
 from runner.diagnose.limits import Course
+from runner.diagnose.path import LinkEvents
 from runner.diagnose.transfer_view import EVIDENCE, View
 from runner.model.result import Diagnosis, Limit, Pattern
 from runner.trace.handshake import CE
@@ -38,16 +40,12 @@ def detect_receive_window(course: Course) -> Iterator[Diagnosis]:
         return
     most = float(slices.in_flight[inside].max())
     path = format_size(round(view.bdp)) if np.isfinite(view.bdp) else "more, because no packet had to wait"
-    yield Diagnosis(
-        code="receive-window",
-        sentence=f"The client's flow control held the server back in {share:.0%} of the time: "
-        f"at most {format_size(round(most))} were in flight then, and the path holds {path}.",
-        start=spans[0].start,
-        end=spans[-1].end,
-        share=share,
-        packets=view.numbers_in(spans[0].start, spans[0].end),
-        vantage="server",
+    sentence = (
+        f"The client's flow control held the server back in {share:.0%} of the time: "
+        f"at most {format_size(round(most))} were in flight then, and the path holds {path}."
     )
+    start, packets = spans[0].start, view.numbers_in(spans[0].start, spans[0].end)
+    yield course.diagnosis("receive-window", sentence, start, spans[-1].end, share=share, packets=packets)
 
 
 # Detector: the client sends an ACK for almost every packet, or its packets fill the return link (RFC 9000 §13.2.2).
@@ -75,31 +73,24 @@ def detect_return_link(course: Course) -> Iterator[Diagnosis]:
     used = slices.return_use
     ratio = _ratio(view)
     if ratio is not None and ratio >= _DENSE and used.mean() >= _COSTLY:
-        yield Diagnosis(
-            code="dense-acks",
-            sentence=f"The client sent {ratio:.2f} ACKs per packet that didn't need an immediate ACK; all ACKs take "
-            f"{used.mean():.0%} of the return link's {format_data_rate(round(view.return_rate))}.",
-            start=view.first_byte,
-            end=view.last_byte,
-            share=float(used.mean()),
-            packets=view.client_numbers(view.first_byte, view.last_byte),
-            vantage="client",
+        sentence = (
+            f"The client sent {ratio:.2f} ACKs per packet that didn't need an immediate ACK; all ACKs take "
+            f"{used.mean():.0%} of the return link's {format_data_rate(round(view.return_rate))}."
         )
+        proof: dict[str, Any] = {"packets": view.client_numbers(view.first_byte, view.last_byte), "vantage": "client"}
+        share = float(used.mean())
+        yield course.diagnosis("dense-acks", sentence, view.first_byte, view.last_byte, share=share, **proof)
     full = used >= _FULL
     share = float(full.mean()) * float(slices.edges[-1] - slices.edges[0]) / course.duration
     if share >= _RETURN_LINK_LEAST_SHARE:
         chosen = np.flatnonzero(full)
         start, end = float(slices.edges[chosen[0]]), float(slices.edges[chosen[-1] + 1])
-        yield Diagnosis(
-            code="return-link-full",
-            sentence=f"In {share:.0%} of the time, the client used at least {_FULL:.0%} of the return link's "
-            f"{format_data_rate(round(view.return_rate))}. The maximum was {used.max():.0%}.",
-            start=start,
-            end=end,
-            share=share,
-            packets=view.client_numbers(start, end),
-            vantage="client",
+        sentence = (
+            f"In {share:.0%} of the time, the client used at least {_FULL:.0%} of the return link's "
+            f"{format_data_rate(round(view.return_rate))}. The maximum was {used.max():.0%}."
         )
+        proof = {"packets": view.client_numbers(start, end), "vantage": "client"}
+        yield course.diagnosis("return-link-full", sentence, start, end, share=share, **proof)
 
 
 def _ratio(view: View) -> float | None:
@@ -134,14 +125,10 @@ def detect_ecn(course: Course) -> Iterator[Diagnosis]:
     if received is None or received.ce < _LEAST_MARKS:
         return
     if facts.client_ecn.reported.ce == 0:
-        yield Diagnosis(
-            code="ecn-not-reported",
-            sentence=f"{format_count(received.ce, 'packet')} with CE reached the client, but its ACKs report none.",
-            start=view.first_byte,
-            end=view.last_byte,
-            packets=_marked(view),
-            vantage="server",
-        )
+        sentence, start = f"{format_count(received.ce, 'packet')} with CE reached the client", view.first_byte
+        sentence += ", but its ACKs report none."
+        packets = _marked(view)
+        yield course.diagnosis("ecn-not-reported", sentence, start, view.last_byte, share=None, packets=packets)
         return
     if len(view.flight.losses):
         return
@@ -153,14 +140,10 @@ def detect_ecn(course: Course) -> Iterator[Diagnosis]:
     after = slices.in_flight[(slices.sending > first + slices.window) & (slices.sending <= first + 2 * slices.window)]
     # In slow start the window grows until the report arrives, so the largest earlier value counts.
     if len(before) and len(after) and after.max() >= _HEEDED * before.max():
-        yield Diagnosis(
-            code="ecn-ignored",
-            sentence=f"The client reported CE from {first:.3f} s on, and the server kept as much in flight as before.",
-            start=first + view.shift,
-            end=view.last_byte,
-            packets=view.numbers_in(first + view.shift + slices.window, view.last_byte),
-            vantage="server",
-        )
+        sentence = f"The client reported CE from {first:.3f} s on, and the server kept as much in flight as before."
+        start = first + view.shift
+        packets = view.numbers_in(start + slices.window, view.last_byte)
+        yield course.diagnosis("ecn-ignored", sentence, start, view.last_byte, share=None, packets=packets)
 
 
 def _marked(view: View) -> tuple[int, ...]:
@@ -199,17 +182,11 @@ def detect_queue(course: Course) -> Iterator[Diagnosis]:
         often = forward.dropped_queue >= _LEAST_DROPS and share >= _LEAST_DROP_SHARE
         mostly = forward.dropped_queue >= _LEAST_COSTLY_DROPS and 2 * forward.dropped_queue > len(lost)
         if often or (mostly and any(detect_window_after_loss(course))):
-            bounds = (float(lost.min()), float(lost.max())) if len(lost) else (view.first_byte, view.last_byte)
-            yield Diagnosis(
-                code="queue-overflow",
-                sentence=f"The forward link's queue of {view.link.forward.queue_packets} packets dropped "
-                f"{forward.dropped_queue} of {forward.packets_in} packets.",
-                start=bounds[0],
-                end=bounds[1],
-                share=share,
-                packets=view.numbers(view.flight.row[~view.flight.arrived]),
-                vantage="server",
-            )
+            start, end = (float(lost.min()), float(lost.max())) if len(lost) else (view.first_byte, view.last_byte)
+            queue = f"The forward link's queue of {view.link.forward.queue_packets} packets"
+            sentence = f"{queue} dropped {forward.dropped_queue} of {forward.packets_in} packets."
+            packets = view.numbers(view.flight.row[~view.flight.arrived])
+            yield course.diagnosis("queue-overflow", sentence, start, end, share=share, packets=packets)
     yield from _standing(course)
 
 
@@ -223,16 +200,9 @@ def _standing(course: Course) -> Iterator[Diagnosis]:
     chosen = np.flatnonzero(standing)
     holds = f", whose queue holds {format_duration(view.queue_seconds)}" if view.queue_seconds else ""
     start, end = float(slices.edges[chosen[0]]), float(slices.edges[chosen[-1] + 1])
-    yield Diagnosis(
-        code="standing-queue",
-        sentence=f"In {share:.0%} of the time packets waited for {format_duration(float(np.median(least[standing])))} "
-        f"in front of the forward link{holds}.",
-        start=start,
-        end=end,
-        share=share,
-        packets=view.numbers_in(start, end),
-        vantage="server",
-    )
+    waited = f"packets waited for {format_duration(float(np.median(least[standing])))}"
+    sentence = f"In {share:.0%} of the time {waited} in front of the forward link{holds}."
+    yield course.diagnosis("standing-queue", sentence, start, end, share=share)
 
 
 # Detector: the path carried nothing for some time. On an emulated link this is the configured outage, if the simulator
@@ -246,22 +216,14 @@ def detect_outage(course: Course) -> Iterator[Diagnosis]:
     if view.outage is None or not spans:
         return
     begin, end, over = view.outage.start, view.outage.end, view.outage.over
-    after = (
-        f"; the next packet arrived {format_duration(over - end)} after the end of the outage"
-        if np.isfinite(over)
-        else ""
-    )
     dropped = len(view.outage.swallowed) if view.truth is None else view.truth.forward.dropped_outage
-    yield Diagnosis(
-        code="outage",
-        sentence=f"The path carried nothing for {format_duration(end - begin)} and lost "
-        f"{format_count(dropped, 'packet')} of the server{after}.",
-        start=begin,
-        end=min(over, view.last_byte),
-        share=sum(span.end - span.start for span in spans) / course.duration,
-        packets=view.numbers_in(begin, end),
-        vantage="server",
-    )
+    lost = f"{format_count(dropped, 'packet')} of the server"
+    sentence = f"The path carried nothing for {format_duration(end - begin)} and lost {lost}"
+    if np.isfinite(over):
+        sentence += f"; the next packet arrived {format_duration(over - end)} after the end of the outage"
+    share, packets = sum(span.end - span.start for span in spans) / course.duration, view.numbers_in(begin, end)
+    over = min(over, view.last_byte)
+    yield course.diagnosis("outage", f"{sentence}.", begin, over, share=share, packets=packets)
 
 
 # Detector: the sky changed. A handover lost packets, packets waited for capacity, or a fade took data rate away.
@@ -286,14 +248,14 @@ def detect_sky(course: Course) -> Iterator[Diagnosis]:
     its parameters."""
     view = course.view
     if view.events is not None:
-        yield from _handovers(view)
-        yield from _grants(view)
-    yield from _fade(view)
+        yield from _handovers(course, view.events)
+        yield from _grants(course, view.events)
+    yield from _fade(course)
 
 
-def _handovers(view: View) -> Iterator[Diagnosis]:
-    assert view.events is not None  # the caller has looked
-    client, server = (view.seconds(times) for times in view.events.handover)
+def _handovers(course: Course, events: LinkEvents) -> Iterator[Diagnosis]:
+    view = course.view
+    client, server = (view.seconds(times) for times in events.handover)
     times = np.sort(np.concatenate([client, server]))
     times = times[(times >= view.begin) & (times <= view.last_byte)]
     if not len(times):
@@ -302,40 +264,34 @@ def _handovers(view: View) -> Iterator[Diagnosis]:
     named = ", ".join(f"{time:.1f}" for time in times[heads][:_MOST_NAMED].tolist())
     more = ", …" if len(heads) > _MOST_NAMED else ""
     lost = int(np.isin(server, times).sum())
-    yield Diagnosis(
-        code="handover",
-        sentence=f"{format_count(len(heads), 'handover')} (at {named}{more} s) lost {format_count(lost, 'packet')} of "
-        f"the server and {len(times) - lost} of the client.",
-        start=float(times[0]),
-        end=float(times[-1]),
-        share=lost / max(1, len(view.flight.row)),
-        packets=view.numbers(view.flight.row[~view.flight.arrived]),
-        vantage="server",
+    sentence = (
+        f"{format_count(len(heads), 'handover')} (at {named}{more} s) lost {format_count(lost, 'packet')} of "
+        f"the server and {len(times) - lost} of the client."
     )
+    share, packets = lost / max(1, len(view.flight.row)), view.numbers(view.flight.row[~view.flight.arrived])
+    yield course.diagnosis("handover", sentence, float(times[0]), float(times[-1]), share=share, packets=packets)
 
 
-def _grants(view: View) -> Iterator[Diagnosis]:
-    assert view.events is not None  # the caller has looked
-    sent = view.seconds(view.events.granted[CLIENT])
+def _grants(course: Course, events: LinkEvents) -> Iterator[Diagnosis]:
+    view = course.view
+    sent = view.seconds(events.granted[CLIENT])
     during = (sent >= view.begin) & (sent <= view.last_byte)
     if not during.any():
         return
-    waited, sent = view.events.waited[CLIENT][during], sent[during]
+    waited, sent = events.waited[CLIENT][during], sent[during]
     start, end = float(sent[0] - waited[0]), float(sent[-1])
     every = view.truth.return_.packets_in if view.truth is not None else 0
-    yield Diagnosis(
-        code="waited-for-grant",
-        sentence=f"{len(waited)} of {every} packets of the client waited for a grant of capacity: "
-        f"{format_duration(float(np.median(waited)))} in the median, at most {format_duration(float(waited.max()))}.",
-        start=start,
-        end=end,
-        share=len(waited) / every if every else None,
-        packets=view.client_numbers(start, end),
-        vantage="client",
+    sentence = (
+        f"{len(waited)} of {every} packets of the client waited for a grant of capacity: "
+        f"{format_duration(float(np.median(waited)))} in the median, at most {format_duration(float(waited.max()))}."
     )
+    proof: dict[str, Any] = {"packets": view.client_numbers(start, end), "vantage": "client"}
+    share = len(waited) / every if every else None
+    yield course.diagnosis("waited-for-grant", sentence, start, end, share=share, **proof)
 
 
-def _fade(view: View) -> Iterator[Diagnosis]:
+def _fade(course: Course) -> Iterator[Diagnosis]:
+    view = course.view
     changes = view.link.forward.impairments.changes
     if {change.delay for change in changes} - {view.link.forward.delay}:
         return  # the rates of satellites that pass are no fades
@@ -348,16 +304,9 @@ def _fade(view: View) -> Iterator[Diagnosis]:
     first, last = int(np.flatnonzero(low)[0]), int(np.flatnonzero(low)[-1])
     over = float(start[last + 1]) if last + 1 < len(start) else view.last_byte
     ends = f", and was back at {over:.1f} s" if last + 1 < len(start) else ", and did not come back"
-    yield Diagnosis(
-        code="fade",
-        sentence=f"The link's data rate fell from {format_data_rate(round(float(rate[0])))} at {start[first]:.1f} s to "
-        f"{format_data_rate(round(float(rate.min())))}{ends}.",
-        start=float(start[first]),
-        end=over,
-        share=(over - float(start[first])) / max(view.last_byte - view.begin, 1e-9),
-        packets=view.numbers_in(float(start[first]), over),
-        vantage="server",
-    )
+    before, lowest = (format_data_rate(round(float(each))) for each in (rate[0], rate.min()))
+    sentence = f"The link's data rate fell from {before} at {start[first]:.1f} s to {lowest}{ends}."
+    yield course.diagnosis("fade", sentence, float(start[first]), over)
 
 
 # Detector: datagrams never grew towards the path's MTU, or too large datagrams were lost (RFC 9000 §14.3).
@@ -379,32 +328,18 @@ def detect_path_mtu(course: Course) -> Iterator[Diagnosis]:
     mine, size = np.unique(carrier), view.server.datagrams["payload_length"]
     largest = int(size[mine].max(initial=0))
     if len(mine) >= _LEAST_DATAGRAMS and _LEAST_SIZE <= largest < _SMALL:
-        yield Diagnosis(
-            code="mtu-not-raised",
-            sentence=f"None of {len(mine)} datagrams has more than {largest} B, although the path carries 1500 B.",
-            start=view.begin,
-            end=view.last_byte,
-            share=1.0,
-            packets=view.numbers(view.flight.row[size[carrier] == largest]),
-            vantage="server",
-        )
+        sentence = f"None of {len(mine)} datagrams has more than {largest} B, although the path carries 1500 B."
+        packets = view.numbers(view.flight.row[size[carrier] == largest])
+        yield course.diagnosis("mtu-not-raised", sentence, view.begin, view.last_byte, share=1.0, packets=packets)
     hole = view.black_hole
     if hole is not None and view.truth is not None:
-        went_on = np.isfinite(hole.over)
-        after = (
-            f"the next packet arrived {format_duration(hole.over - hole.start)} later"
-            if went_on
-            else "no packet arrived afterwards"
-        )
-        yield Diagnosis(
-            code="mtu-black-hole",
-            sentence=f"From {hole.start:.2f} s on the path dropped "
-            f"{format_count(view.truth.forward.dropped_mtu, 'packet')} of the server, too large for it; {after}.",
-            start=hole.start,
-            end=max(hole.start, min(hole.over, view.last_byte)),
-            packets=view.numbers(hole.swallowed),
-            vantage="server",
-        )
+        lost = f"{format_count(view.truth.forward.dropped_mtu, 'packet')} of the server, too large for it"
+        after = "no packet arrived afterwards"
+        if np.isfinite(hole.over):
+            after = f"the next packet arrived {format_duration(hole.over - hole.start)} later"
+        sentence = f"From {hole.start:.2f} s on the path dropped {lost}; {after}."
+        end, packets = max(hole.start, min(hole.over, view.last_byte)), view.numbers(hole.swallowed)
+        yield course.diagnosis("mtu-black-hole", sentence, hole.start, end, share=None, packets=packets)
 
 
 # Detector: the transfer took longer because its end had to be sent again (RFC 9002 §6.2).
@@ -434,17 +369,12 @@ def detect_retransmitted_tail(course: Course) -> Iterator[Diagnosis]:
     assert view.transfer.resent is not None  # there is sent data
     if not view.transfer.resent[0][late].any():
         return
-    packets = np.unique(view.sent.packet[late])
-    yield Diagnosis(
-        code="retransmitted-tail",
-        sentence=f"The transfer ended {format_duration(tail)} later than necessary: all data had been sent, "
-        f"but {format_count(len(packets), 'packet')} with data followed.",
-        start=whole,
-        end=view.last_byte,
-        share=tail / course.duration,
-        packets=view.numbers(packets),
-        vantage="server",
+    rows = np.unique(view.sent.packet[late])
+    sentence = (
+        f"The transfer ended {format_duration(tail)} later than necessary: all data had been sent, "
+        f"but {format_count(len(rows), 'packet')} with data followed."
     )
+    yield course.diagnosis("retransmitted-tail", sentence, whole, view.last_byte, packets=view.numbers(rows))
 
 
 def _waited(view: View, left: float) -> float:
@@ -486,16 +416,9 @@ def detect_spurious_retransmissions(course: Course) -> Iterator[Diagnosis]:
     if len(packets) < _LEAST_PACKETS or share < _SPURIOUS_RETRANSMISSIONS_LEAST_SHARE:
         return
     time = view.seconds(sent.time_ns[rows])
-    twice = share >= _EVERYTHING
-    what = f"{len(packets)} packets with {format_size(int(vain.sum()))}, {share:.1%} of the response"
-    yield Diagnosis(
-        code="sent-twice" if twice else "spurious-retransmissions",
-        sentence=f"The server needlessly sent everything more than once: {what}."
-        if twice
-        else f"The server sent data again that had arrived: {what}.",
-        start=float(time.min()),
-        end=float(time.max()),
-        share=share,
-        packets=view.numbers(packets),
-        vantage="server",
-    )
+    code, sentence = "spurious-retransmissions", "The server sent data again that had arrived"
+    if share >= _EVERYTHING:
+        code, sentence = "sent-twice", "The server needlessly sent everything more than once"
+    sentence += f": {len(packets)} packets with {format_size(int(vain.sum()))}, {share:.1%} of the response."
+    start, end = float(time.min()), float(time.max())
+    yield course.diagnosis(code, sentence, start, end, share=share, packets=view.numbers(packets))

@@ -9,7 +9,7 @@ from runner.decode.columns import CLIENT, NULL, SERVER
 from runner.diagnose.detectors import detector
 from runner.diagnose.limits import Course, Rounds, longest
 from runner.diagnose.path import least_around
-from runner.diagnose.transfer_view import View
+from runner.diagnose.transfer_view import EVIDENCE, View
 from runner.model.result import Diagnosis, Limit, Pattern, Span
 from runner.trace.recording import Bools, Floats, Ints
 from runner.units import format_count, format_data_rate, format_duration, format_size
@@ -71,17 +71,14 @@ def _bursts(course: Course, capacity: float, *, often: bool) -> Diagnosis | None
         return None
     chosen = np.flatnonzero(burst)
     rest = float(np.median(gap[tails[chosen]]))
-    return Diagnosis(
-        code="bursts",
-        sentence=f"{len(chosen)} bursts at {format_data_rate(round(float(np.median(rate[chosen]))))}, above the link's "
+    sentence = (
+        f"{len(chosen)} bursts at {format_data_rate(round(float(np.median(rate[chosen]))))}, above the link's "
         f"{format_data_rate(round(capacity))}, each followed by {format_duration(rest)} of rest: "
-        f"they carry {share:.0%} of the bytes.",
-        start=float(time[heads[chosen[0]]]),
-        end=float(time[tails[chosen[-1]]]),
-        share=share,
-        packets=view.numbers(view.flight.row[heads[chosen]]),
-        vantage="server",
+        f"they carry {share:.0%} of the bytes."
     )
+    start, end = float(time[heads[chosen[0]]]), float(time[tails[chosen[-1]]])
+    packets = view.numbers(view.flight.row[heads[chosen]])
+    return course.diagnosis("bursts", sentence, start, end, share=share, packets=packets)
 
 
 # Detector: slow start ended without a loss, far below the bytes that the path holds (RFC 9002 §7.3.1).
@@ -94,6 +91,7 @@ _RETURN_FULL = 0.8
 _NEARLY_FULL = 0.8
 _SHORTEST_WAIT = 0.003  # s
 _LATE = 1.5  # RTTs of the empty path; with a queue or late ACKs the window looks too small
+_NEVER_GREW = "window-never-grew", "The congestion window never grew"
 
 
 @detector(
@@ -128,16 +126,8 @@ def detect_slow_start_left(course: Course) -> Iterator[Diagnosis]:
     grew = level > _GREW * initial
     held = f"{format_size(round(level))} in flight for {last - first} RTTs, before any loss"
     end = start + (last - first) * rounds.length
-    yield Diagnosis(
-        code="slow-start-left-early" if grew else "window-never-grew",
-        sentence=(f"Slow start ended early: {held}" if grew else f"The congestion window never grew: {held}")
-        + _room(view.bdp),
-        start=start,
-        end=end,
-        share=(end - start) / course.duration,
-        packets=view.numbers_in(start, end),
-        vantage="server",
-    )
+    code, what = ("slow-start-left-early", "Slow start ended early") if grew else _NEVER_GREW
+    yield course.diagnosis(code, f"{what}: {held}{_room(view.bdp)}", start, end)
 
 
 def _initial_window(view: View) -> float:
@@ -216,17 +206,13 @@ def detect_window_after_loss(course: Course) -> Iterator[Diagnosis]:
     peaks = slices.peak[(slices.middle > first) & (slices.middle <= spans[-1].end)]
     if len(peaks) and float((peaks / np.maximum(np.maximum.accumulate(peaks), 1.0)).min()) >= _KEPT:
         return  # the window was still growing, and the losses did not reduce it
-    yield Diagnosis(
-        code="window-after-loss",
-        sentence=f"After the first of {int(lost.sum())} losses the congestion window held the server back in "
+    sentence = (
+        f"After the first of {int(lost.sum())} losses the congestion window held the server back in "
         f"{share:.0%} of the time. The bytes in flight fell from {format_size(round(before))} to "
-        f"{format_size(round(lowest))}.",
-        start=max(spans[0].start, first),
-        end=spans[-1].end,
-        share=share,
-        packets=view.numbers(view.flight.row[lost]),
-        vantage="server",
+        f"{format_size(round(lowest))}."
     )
+    start, packets = max(spans[0].start, first), view.numbers(view.flight.row[lost])
+    yield course.diagnosis("window-after-loss", sentence, start, spans[-1].end, share=share, packets=packets)
 
 
 def _probes_rtt(course: Course, span: Span) -> bool:
@@ -278,16 +264,8 @@ def detect_rate_collapse(course: Course) -> Iterator[Diagnosis]:
     if _kept_low(course, start, end, float(highest[first])):
         return
     before, during = round(float(highest[first])), round(float(rate[first:last].mean()))
-    yield Diagnosis(
-        code="rate-collapse",
-        sentence=f"The data rate fell from {format_data_rate(before)} to {format_data_rate(during)} for "
-        f"{format_duration(end - start)}.",
-        start=start,
-        end=end,
-        share=(end - start) / course.duration,
-        packets=view.numbers_in(start, end),
-        vantage="server",
-    )
+    fell = f"The data rate fell from {format_data_rate(before)} to {format_data_rate(during)}"
+    yield course.diagnosis("rate-collapse", f"{fell} for {format_duration(end - start)}.", start, end)
 
 
 def _explained(course: Course, high: float, fallen: float, share: Floats) -> bool:
@@ -354,17 +332,11 @@ def detect_packet_numbers(course: Course) -> Iterator[Diagnosis]:
             continue
         reused = int(np.isin(number[wrong], number[~wrong]).sum())
         time = view.seconds(vantage.packet_time[rows[wrong]])
-        numbers: list[int] = number[wrong][:20].tolist()
-        yield Diagnosis(
-            code="packet-numbers",
-            sentence=f"The {name} sent {format_count(int(wrong.sum()), 'packet')} with numbers below its earlier ones"
-            + (f"; {reused} of these numbers belong to other packets, too." if reused else "."),
-            start=float(time.min()),
-            end=float(time.max()),
-            share=float(wrong.mean()),
-            packets=tuple(numbers),
-            vantage=name,
-        )
+        sentence = f"The {name} sent {format_count(int(wrong.sum()), 'packet')} with numbers below its earlier ones"
+        sentence += f"; {reused} of these numbers belong to other packets, too." if reused else "."
+        start, end, proof = float(time.min()), float(time.max()), tuple(number[wrong][:EVIDENCE].tolist())
+        share = float(wrong.mean())
+        yield course.diagnosis("packet-numbers", sentence, start, end, share=share, packets=proof, vantage=name)
 
 
 def _only_again(view: View) -> Ints:
@@ -388,16 +360,10 @@ def detect_out_of_order(course: Course) -> Iterator[Diagnosis]:
     if len(rows) < _LEAST_FRAMES or share < _OUT_OF_ORDER_LEAST_SHARE:
         return
     time = view.seconds(view.sent.time_ns[rows])
-    yield Diagnosis(
-        code="out-of-order",
-        sentence=f"The server sent {format_count(len(rows), 'frame')} with "
-        f"{format_size(int(view.sent.new[rows].sum()))} of new data after data that follows in the stream.",
-        start=float(time.min()),
-        end=float(time.max()),
-        share=share,
-        packets=view.numbers(np.unique(view.sent.packet[rows])),
-        vantage="server",
-    )
+    late = f"{format_count(len(rows), 'frame')} with {format_size(int(view.sent.new[rows].sum()))} of new data"
+    sentence = f"The server sent {late} after data that follows in the stream."
+    start, end, packets = float(time.min()), float(time.max()), view.numbers(np.unique(view.sent.packet[rows]))
+    yield course.diagnosis("out-of-order", sentence, start, end, share=share, packets=packets)
 
 
 # Detector: the server sent nothing although no limit held it back.
@@ -417,16 +383,11 @@ def detect_application_idle(course: Course) -> Iterator[Diagnosis]:
     emptied = int(course.slices.supply.emptied.sum())
     again = f"; its buffer ran empty {format_count(emptied, 'time')}" if emptied else ""
     longest = max(spans, key=lambda span: span.end - span.start)
-    yield Diagnosis(
-        code="application-idle",
-        sentence=f"The server had nothing to send for {format_duration(idle)}, {share:.0%} of the time, although its "
-        f"windows had room. The longest such pause lasted {format_duration(longest.end - longest.start)}{again}.",
-        start=longest.start,
-        end=longest.end,
-        share=share,
-        packets=course.view.numbers_in(longest.start, longest.end),
-        vantage="server",
+    sentence = (
+        f"The server had nothing to send for {format_duration(idle)}, {share:.0%} of the time, although its "
+        f"windows had room. The longest such pause lasted {format_duration(longest.end - longest.start)}{again}."
     )
+    yield course.diagnosis("application-idle", sentence, longest.start, longest.end, share=share)
 
 
 # Detector: TCP's bytes in flight stay at one level, without a loss. CUBIC and BBR would send more after a few RTTs (RFC
@@ -455,16 +416,9 @@ def detect_send_buffer(course: Course) -> Iterator[Diagnosis]:
     each_rtt = float(flight.length[inside].sum()) * rounds.length / (end - start)
     if level < _GREW * _initial_window(view) or each_rtt > _BELOW_THE_PATH * view.bdp:
         return
-    yield Diagnosis(
-        code="send-buffer",
-        sentence=f"The server kept {format_size(round(level))} in flight for {held.sum()} RTTs without a loss: "
-        f"its send buffer holds no more (Linux: net.ipv4.tcp_wmem){_room(view.bdp)}",
-        start=start,
-        end=end,
-        share=(end - start) / course.duration,
-        packets=view.numbers_in(start, end),
-        vantage="server",
-    )
+    kept = f"The server kept {format_size(round(level))} in flight for {held.sum()} RTTs without a loss"
+    full = f"its send buffer holds no more (Linux: net.ipv4.tcp_wmem){_room(view.bdp)}"
+    yield course.diagnosis("send-buffer", f"{kept}: {full}", start, end)
 
 
 # Detector: datagrams well below the size that every path carries (RFC 9000 §14).
@@ -488,13 +442,7 @@ def detect_small_datagrams(course: Course) -> Iterator[Diagnosis]:
     if len(size) < _LEAST_DATAGRAMS or share < _SMALL_DATAGRAMS_LEAST_SHARE:
         return
     time = supply.time[small]
-    yield Diagnosis(
-        code="small-datagrams",
-        sentence=f"{int(small.sum())} of {len(size)} datagrams with response data have less than {_SMALL:.0f} B, "
-        f"with a median of {round(float(np.median(size[small])))} B.",
-        start=float(time.min()),
-        end=float(time.max()),
-        share=share,
-        packets=view.numbers(packets[small]),
-        vantage="server",
-    )
+    less = f"{int(small.sum())} of {len(size)} datagrams with response data have less than {_SMALL:.0f} B"
+    sentence = f"{less}, with a median of {round(float(np.median(size[small])))} B."
+    start, end, proof = float(time.min()), float(time.max()), view.numbers(packets[small])
+    yield course.diagnosis("small-datagrams", sentence, start, end, share=share, packets=proof)
