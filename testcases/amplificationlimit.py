@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from runner.model.result import Finding
-from runner.model.run import Kind
 from runner.model.stack import Role
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, keyless, proven, undecided
+from testcases.base import Case, CaseEvidence, keyless, undecided
 from testcases.hits import Hit
 from testcases.links import CLIENT_LOSS_2_7
 
@@ -24,15 +23,14 @@ def chain_was_sent(case: CaseEvidence) -> Iterator[Finding]:
         if case.facts.no_secrets:
             continue
         if connection.handshake_completed and connection.server_handshake_bytes < least:
-            finding = Finding(
+            yield Finding(
                 code="chain-not-sent",
                 requirement="The server sends the whole certificate chain of /certs.",
                 expected=f"at least {least} B of CRYPTO data in Handshake packets",
                 actual=f"connection {number}: {connection.server_handshake_bytes} B",
                 role="server",
                 section="endpoint contract, Files",
-            )
-            yield proven(finding, connection.landmarks.server_hello, connection.landmarks.server_parameters)
+            ).proven_by(connection.landmarks.server_hello, connection.landmarks.server_parameters)
 
 
 @keyless
@@ -47,7 +45,7 @@ def comes_near_the_limit(case: CaseEvidence) -> Iterator[Finding]:
         if hidden and sent.headroom > _DATAGRAM:
             yield undecided("SERVER_HANDSHAKE_TRAFFIC_SECRET in a key log", "the length of the chain can't be read")
         elif sent.headroom > _DATAGRAM and connection.server_handshake_bytes >= case.case.chain_bytes:
-            finding = Finding(
+            yield Finding(
                 code="limit-not-reached",
                 requirement="Before the client's address is validated, the server has more data than it may send.",
                 expected=f"at most {_DATAGRAM} B left to the limit",
@@ -55,14 +53,12 @@ def comes_near_the_limit(case: CaseEvidence) -> Iterator[Finding]:
                 f"{sent.validated_by or 'nothing'}",
                 role="server",
                 section="RFC 9000 §8.1",
-            )
-            yield proven(finding, connection.landmarks.server_hello)
+            ).proven_by(connection.landmarks.server_hello)
 
 
 CASE = Case(
     name="amplificationlimit",
     abbreviation="A",
-    kind=Kind.TEST_CASE,
     description="A server with a chain of 9 certificates keeps the amplification limit while the client's packets 2 to "
     "7 are lost; then 5 KiB arrive.",
     wire_name="transfer",

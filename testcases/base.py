@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from runner.model.facts import PacketPlace, TraceFacts
+from runner.model.facts import TraceFacts
 from runner.model.link import LinkRecord
 from runner.model.result import Evidence, Finding, LinkTruth
 from runner.model.run import CaseRecord, ClientKind, Kind
 from runner.model.stack import HTTP09, OVER_TCP, WIRE_NAMES, Role, same_fields
 from runner.units import MIB
+from testcases.links import DEFAULT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,22 +27,7 @@ class CaseEvidence:
     protocol: str  # ALPN of the protocol that the job uses
 
 
-SHOWN_PACKETS = 5
 _SHARED = 3  # a transfer beside another flow gets this multiple of its time-out
-
-
-def proven(finding: Finding, *places: PacketPlace | None) -> Finding:
-    """`finding` with its proof: at most SHOWN_PACKETS of `places`, all from the vantage point of the first place."""
-    known = [place for place in dict.fromkeys(places) if place is not None]
-    chosen = [place for place in known if place.vantage == known[0].vantage][:SHOWN_PACKETS]
-    times = [place.time for place in chosen if place.time is not None]
-    return replace(
-        finding,
-        packets=tuple(place.record for place in chosen),
-        times=tuple(times) if len(times) == len(chosen) else (),
-        vantage=chosen[0].vantage if chosen else "",
-    )
-
 
 Check = Callable[[CaseEvidence], Iterable[Finding]]
 
@@ -117,12 +103,12 @@ class Case:
 
     name: str
     abbreviation: str
-    kind: Kind
     description: str
     wire_name: str  # value of TESTCASE; the server's is `wire_name_server` when that is set
-    link: LinkRecord
     files: tuple[int, ...]  # sizes in bytes
     checks: tuple[Check, ...]
+    kind: Kind = Kind.TEST_CASE
+    link: LinkRecord = DEFAULT
     timeout: float = 60.0  # seconds from the client's start to its end
     iterations: int = 1
     judges: tuple[Role, ...] = (Role.CLIENT, Role.SERVER)  # roles that findings are about; `check` runs only these

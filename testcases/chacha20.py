@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 
 from runner.model.result import Finding
-from runner.model.run import Kind
 from runner.units import MIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, keyless, proven
-from testcases.links import DEFAULT
+from testcases.base import Case, CaseEvidence, keyless
 
 _CHACHA20 = 0x1303
 # TLS_EMPTY_RENEGOTIATION_INFO_SCSV is not a cipher suite: OpenSSL and its forks always add it (RFC 5746 §3.3).
@@ -25,34 +23,30 @@ def only_chacha20(case: CaseEvidence) -> Iterator[Finding]:
     for connection in case.facts.connections:
         offered = [suite for suite in connection.offered_suites if suite != _SIGNALLING and not _is_grease(suite)]
         if offered != [_CHACHA20]:
-            finding = Finding(
+            yield Finding(
                 code="other-suites-offered",
                 requirement="The client offers TLS_CHACHA20_POLY1305_SHA256 and no other suite.",
                 expected="0x1303",
                 actual=", ".join(f"0x{suite:04x}" for suite in offered) or "no ClientHello could be read",
                 role="client",
                 section="RFC 8446 §B.4",
-            )
-            yield proven(finding, *connection.landmarks.client_hellos)
+            ).proven_by(*connection.landmarks.client_hellos)
         elif connection.suite != "TLS_CHACHA20_POLY1305_SHA256":
-            finding = Finding(
+            yield Finding(
                 code="other-suite-chosen",
                 requirement="The server chooses a suite that the client offered.",
                 expected="TLS_CHACHA20_POLY1305_SHA256",
                 actual=str(connection.suite),
                 role="server",
                 section="RFC 8446 §4.1.3",
-            )
-            yield proven(finding, connection.landmarks.server_hello)
+            ).proven_by(connection.landmarks.server_hello)
 
 
 CASE = Case(
     name="chacha20",
     abbreviation="C20",
-    kind=Kind.TEST_CASE,
     description="A 3 MiB file arrives under ChaCha20-Poly1305, the only suite that the client offers.",
     wire_name="chacha20",
-    link=DEFAULT,
     files=(3 * MIB,),
     checks=(*checks.ONE_CONNECTION, only_chacha20),
 )

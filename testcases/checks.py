@@ -7,7 +7,7 @@ from runner.model.facts import Close, ConnectionFacts, PacketPlace
 from runner.model.result import Finding
 from runner.model.stack import HTTP09, HTTP3
 from runner.units import format_count, format_name
-from testcases.base import CaseEvidence, keyless, proven, reads, undecided
+from testcases.base import CaseEvidence, keyless, reads, undecided
 
 QUIC_V1 = 0x00000001
 
@@ -67,14 +67,13 @@ class Handshakes:
             connection.handshake_completed or _closed_by_client(connection) for connection in case.facts.connections
         )
         if completed != self.expected:
-            finding = Finding(
+            yield Finding(
                 code="handshake-count",
                 requirement="The case runs over a fixed number of connections.",
                 expected=f"{self.expected} completed handshake{'s' if self.expected != 1 else ''}",
                 actual=f"{completed}",
                 section="RFC 9001 §4.1.1",
-            )
-            yield proven(finding, *_beginnings(case))
+            ).proven_by(*_beginnings(case))
 
 
 def _closed_by_client(connection: ConnectionFacts) -> bool:
@@ -88,14 +87,13 @@ def _closed_by_client(connection: ConnectionFacts) -> bool:
 def a_connection_completed(case: CaseEvidence) -> Iterator[Finding]:
     """At least one TLS handshake completed (RFC 8446 §2)."""
     if not any(connection.handshake_completed for connection in case.facts.connections):
-        finding = Finding(
+        yield Finding(
             code="handshake-count",
             requirement="The files arrive over TLS on a TCP connection of this pair.",
             expected="at least 1 completed handshake",
             actual="none",
             section="RFC 8446 §2",
-        )
-        yield proven(finding, *_beginnings(case))
+        ).proven_by(*_beginnings(case))
 
 
 @keyless
@@ -113,14 +111,13 @@ def a_handshake_per_file(case: CaseEvidence) -> Iterator[Finding]:
     ]
     completed = len(case.facts.connections) - len(unfinished)
     if completed < expected:
-        finding = Finding(
+        yield Finding(
             code="handshake-count",
             requirement="Each request has a connection of its own.",
             expected=f"at least {expected} completed handshakes",
             actual=f"{completed}",
             section="RFC 9001 §4.1.1",
-        )
-        yield proven(finding, *(place for connection in unfinished for place in connection.landmarks.client_hellos[:1]))
+        ).proven_by(*(place for connection in unfinished for place in connection.landmarks.client_hellos[:1]))
 
 
 def _beginnings(case: CaseEvidence) -> Iterator[PacketPlace]:
@@ -139,14 +136,13 @@ def version_is_1(case: CaseEvidence) -> Iterator[Finding]:
     ]
     if others:
         versions = {connection.version for connection in others}
-        finding = Finding(
+        yield Finding(
             code="wrong-version",
             requirement="A case runs over QUIC version 1 unless it requires another version.",
             expected="0x00000001",
             actual=", ".join(map(version_text, versions)),
             section="RFC 9000 §15",
-        )
-        yield proven(finding, *(connection.landmarks.server_hello for connection in others))
+        ).proven_by(*(connection.landmarks.server_hello for connection in others))
 
 
 @keyless
@@ -155,17 +151,14 @@ def no_retry(case: CaseEvidence) -> Iterator[Finding]:
     """The server sends no Retry. The contract forbids it in `handshake`; RFC 9000 §8.1.2 allows it elsewhere."""
     retries = sum(connection.retries for connection in case.facts.connections)
     if retries:
-        finding = Finding(
+        yield Finding(
             code="unexpected-retry",
             requirement="The server sends no Retry in the case `handshake`; other cases allow it.",
             expected="no Retry packet",
             actual=f"{retries}",
             role="server",
             section="endpoint contract, Test case names",
-        )
-        yield proven(
-            finding, *(place for connection in case.facts.connections for place in connection.landmarks.retries)
-        )
+        ).proven_by(*(place for connection in case.facts.connections for place in connection.landmarks.retries))
 
 
 @keyless
@@ -189,14 +182,13 @@ class Alpn:
             offered = ", ".join(others[0].offered_alpn)
             yield undecided("SERVER_HANDSHAKE_TRAFFIC_SECRET in a key log", f"the client offers {offered}")
         elif others:
-            finding = Finding(
+            yield Finding(
                 code="wrong-alpn",
                 requirement=f"The case runs over {self.protocol}.",
                 expected=self.protocol,
                 actual=", ".join(sorted({str(connection.alpn) for connection in others})),
                 section="RFC 7301 §3.1",
-            )
-            yield proven(finding, *(connection.landmarks.server_parameters for connection in others))
+            ).proven_by(*(connection.landmarks.server_parameters for connection in others))
 
 
 def _offers_another(connection: ConnectionFacts, protocol: str) -> bool:
@@ -204,15 +196,14 @@ def _offers_another(connection: ConnectionFacts, protocol: str) -> bool:
 
 
 def _not_offered(protocol: str, connection: ConnectionFacts) -> Finding:
-    finding = Finding(
+    return Finding(
         code="wrong-alpn",
         requirement="The client offers the protocol of the case.",
         expected=f"{protocol} among the protocols that the client offers",
         actual=", ".join(connection.offered_alpn),
         role="client",
         section="endpoint contract, Test case names",
-    )
-    return proven(finding, *connection.landmarks.client_hellos[:1])
+    ).proven_by(*connection.landmarks.client_hellos[:1])
 
 
 @keyless
@@ -232,15 +223,14 @@ def protocol_is_offered(case: CaseEvidence) -> Iterator[Finding]:
             if close.sender == "server" and not close.application and close.code == _NO_APPLICATION_PROTOCOL
         ]
         if refusals and case.protocol in connection.offered_alpn:
-            finding = Finding(
+            yield Finding(
                 code="wrong-alpn",
                 requirement="The server accepts the protocol of the case.",
                 expected=f"{case.protocol}, which the client offers",
                 actual="no_application_protocol",
                 role="server",
                 section="endpoint contract, Test case names",
-            )
-            yield proven(finding, refusals[0].place)
+            ).proven_by(refusals[0].place)
             return
 
 
@@ -269,15 +259,14 @@ def closes_cleanly(case: CaseEvidence) -> Iterator[Finding]:
             if is_clean(connection, close) or _means_unknown(connection, close) or _echoes(connection, close):
                 continue
             kind = "application" if close.application else "transport"
-            finding = Finding(
+            yield Finding(
                 code="closed-with-error",
                 requirement="Connections end without an error.",
                 expected="CONNECTION_CLOSE with code 0, or none",
                 actual=f"connection {number}: {kind} error 0x{close.code:x} ({close.reason or 'no reason given'})",
                 role=close.sender,
                 section="RFC 9000 §10.2",
-            )
-            yield proven(finding, close.place)
+            ).proven_by(close.place)
 
 
 def is_clean(connection: ConnectionFacts, close: Close) -> bool:
@@ -312,15 +301,14 @@ def close_code_of_http09(case: CaseEvidence) -> Iterator[Finding]:
     for number, connection in enumerate(case.facts.connections):
         for close in connection.closes:
             if close.application and close.code and connection.alpn == HTTP09:
-                finding = Finding(
+                yield Finding(
                     code="close-code-undefined",
                     requirement="hq-interop defines no error codes; other stacks send 0.",
                     expected="CONNECTION_CLOSE with code 0, or none",
                     actual=f"connection {number}: 0x{close.code:x} ({close.reason or 'no reason given'})",
                     role=close.sender,
                     section="RFC 9000 §20.2",
-                )
-                yield proven(finding, close.place)
+                ).proven_by(close.place)
 
 
 @keyless
@@ -337,22 +325,22 @@ def hellos_are_answered(case: CaseEvidence) -> Iterator[Finding]:
             continue
         order = ", which arrived in another order" if hello.out_of_order else ""
         carried = format_count(hello.datagrams, "datagram")
-        finding = Finding(
+        yield Finding(
             code="client-hello-unanswered",
             requirement="A server answers a ClientHello that arrived completely, in any number of packets.",
             expected="an Initial packet of the server with its ServerHello",
             actual=f"connection {number}: no answer to {hello.bytes} B in {carried}{order}",
             role="server",
             section="RFC 9000 §7",
-        )
-        yield proven(finding, *hello.places)
+        ).proven_by(*hello.places)
 
 
-# COMMON: checks of every test case. ONE_CONNECTION: checks of cases that use a single connection.
+# COMMON: checks of every test case. ONE_CONNECTION, TWO_CONNECTIONS: of cases that use one connection, or two.
 COMMON = (files_are_equal, protocol_is_offered, closes_cleanly)
 # A server may send Retry (RFC 9000 §8.1.2), for example when a ClientHello takes two datagrams. The contract forbids
 # Retry only in `handshake`.
 ONE_CONNECTION = (*COMMON, Handshakes(1), version_is_1, Alpn(HTTP09))
+TWO_CONNECTIONS = (*COMMON, Handshakes(2), version_is_1, Alpn(HTTP09))
 
 # Checks of jobs over TCP. The kernel's TCP itself is not judged.
 OVER_TCP = (files_are_equal, protocol_is_offered, alpn_of_job, a_connection_completed)

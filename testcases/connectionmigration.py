@@ -4,11 +4,9 @@ from collections.abc import Iterator
 
 from runner.model.facts import Challenge, ConnectionFacts
 from runner.model.result import Finding
-from runner.model.run import Kind
 from runner.units import MIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
-from testcases.links import DEFAULT
+from testcases.base import Case, CaseEvidence
 from testcases.rebinding import challenges_on, lasted, settled
 
 
@@ -26,8 +24,8 @@ def moves(case: CaseEvidence) -> Iterator[Finding]:
             section="RFC 9000 §9.6.1",
         )
         seen = (connection.landmarks for connection in case.facts.connections)
-        yield proven(
-            finding, *(place for landmarks in seen for place in (landmarks.client_first, landmarks.client_last))
+        yield finding.proven_by(
+            *(place for landmarks in seen for place in (landmarks.client_first, landmarks.client_last))
         )
 
 
@@ -47,16 +45,15 @@ def _validated(connection: ConnectionFacts, least: float) -> Iterator[Finding]:
         here = challenges_on(path, connection)
         answered = {challenge.sender for challenge in here if challenge.answered}
         if not answered:
-            finding = Finding(
+            yield Finding(
                 code="path-not-validated",
                 requirement="An endpoint validates a new path.",
                 expected=f"PATH_CHALLENGE and PATH_RESPONSE between {path.client} and {path.server}",
                 actual=f"none answered; the first path was {first.client} to {first.server}",
                 section="RFC 9000 §8.2",
-            )
-            yield proven(finding, path.place)
+            ).proven_by(path.place)
         elif path.client != first.client and path.client_moved and lasted(path) >= least and "server" not in answered:
-            finding = Finding(
+            yield Finding(
                 code="address-not-validated",
                 requirement="A server validates the new address of a client that migrates.",
                 expected=f"PATH_CHALLENGE of the server to {path.client}, and an answer",
@@ -65,18 +62,16 @@ def _validated(connection: ConnectionFacts, least: float) -> Iterator[Finding]:
                 if any(challenge.sender == "server" and challenge.arrived for challenge in here)
                 else "server",
                 section="RFC 9000 §9.3",
-            )
-            yield proven(finding, path.place)
+            ).proven_by(path.place)
         elif path.server != first.server and "client" not in answered:
-            finding = Finding(
+            yield Finding(
                 code="address-not-validated",
                 requirement="A client validates the server's preferred address before it moves there.",
                 expected=f"PATH_CHALLENGE of the client to {path.server}, and an answer",
                 actual="none answered",
                 role="client",
                 section="RFC 9000 §9.6.2",
-            )
-            yield proven(finding, path.place)
+            ).proven_by(path.place)
 
 
 def _of_server(challenges: list[Challenge]) -> str:
@@ -87,11 +82,9 @@ def _of_server(challenges: list[Challenge]) -> str:
 CASE = Case(
     name="connectionmigration",
     abbreviation="CM",
-    kind=Kind.TEST_CASE,
     description="A 2 MiB transfer moves to another path, which is validated and has connection IDs of its own.",
     wire_name="transfer",
     wire_name_server="connectionmigration",
-    link=DEFAULT,
     files=(2 * MIB,),
     host="server46",
     capabilities=(moves,),

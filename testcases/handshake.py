@@ -1,19 +1,15 @@
 """H: one handshake on the default link."""
 
-from runner.model.run import Kind
 from runner.model.stack import HTTP09, OVER_TCP
 from runner.units import KIB
 from testcases import checks
 from testcases.base import Case
-from testcases.links import DEFAULT
 
 CASE = Case(
     name="handshake",
     abbreviation="H",
-    kind=Kind.TEST_CASE,
     description="One handshake completes over QUIC version 1, without Retry, and a 1 KiB file arrives.",
     wire_name="handshake",
-    link=DEFAULT,
     files=(1 * KIB,),
     protocols=(HTTP09, *OVER_TCP),
     over_tcp=checks.OVER_TCP,

@@ -1,7 +1,6 @@
 """Cases whose link alone differs: it loses, corrupts, reorders or stops packets. The files must arrive all the same."""
 
 from runner.model.link import LinkRecord
-from runner.model.run import Kind
 from runner.model.stack import HTTP09, OVER_TCP
 from runner.units import KIB, MIB
 from testcases import checks
@@ -25,7 +24,6 @@ def _transfer(
     return Case(
         name=name,
         abbreviation=abbreviation,
-        kind=Kind.TEST_CASE,
         description=description,
         wire_name="transfer",
         link=link,
@@ -43,7 +41,6 @@ def _handshakes(name: str, abbreviation: str, description: str, link: LinkRecord
     return Case(
         name=name,
         abbreviation=abbreviation,
-        kind=Kind.TEST_CASE,
         description=description,
         wire_name="multiconnect",
         link=link,

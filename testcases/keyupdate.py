@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 
 from runner.model.result import Finding
-from runner.model.run import Kind
 from runner.units import MIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
-from testcases.links import DEFAULT
+from testcases.base import Case, CaseEvidence
 
 
 def client_began(case: CaseEvidence) -> Iterator[Finding]:
@@ -15,15 +13,14 @@ def client_began(case: CaseEvidence) -> Iterator[Finding]:
     update of its own, so the job does not show that the client can begin an update."""
     for connection in case.facts.connections:
         if connection.client_key_updates and not connection.key_updates_begun_by_client:
-            finding = Finding(
+            yield Finding(
                 code="server-began-update",
                 requirement="The client begins a key update early, and the server follows.",
                 expected="packets of the client in a new key phase before such packets of the server arrive",
                 actual="the server began each update, and the client followed",
                 role="server",
                 section="endpoint contract, Test case names",
-            )
-            yield proven(finding, connection.landmarks.server_key_update, connection.landmarks.client_key_update)
+            ).proven_by(connection.landmarks.server_key_update, connection.landmarks.client_key_update)
 
 
 def both_updated_keys(case: CaseEvidence) -> Iterator[Finding]:
@@ -32,29 +29,24 @@ def both_updated_keys(case: CaseEvidence) -> Iterator[Finding]:
     for role in ("client", "server"):
         updates = sum(getattr(connection, f"{role}_key_updates") for connection in case.facts.connections)
         if not updates:
-            finding = Finding(
+            yield Finding(
                 code="no-key-update",
                 requirement="The client begins a key update early, and the server follows.",
                 expected=f"packets of the {role} in key phase 1",
                 actual="none",
                 role=role,
                 section="RFC 9001 §6.1" if role == "client" else "RFC 9001 §6.2",
-            )
-            yield proven(
-                finding,
-                *begun,
-                *(getattr(connection.landmarks, f"{role}_last") for connection in case.facts.connections),
+            ).proven_by(
+                *begun, *(getattr(connection.landmarks, f"{role}_last") for connection in case.facts.connections)
             )
 
 
 CASE = Case(
     name="keyupdate",
     abbreviation="U",
-    kind=Kind.TEST_CASE,
     description="A 3 MiB file arrives while the client updates its keys and the server follows.",
     wire_name="keyupdate",
     wire_name_server="transfer",
-    link=DEFAULT,
     files=(3 * MIB,),
     depends=("rfc9001-6",),
     notes=(client_began,),

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 from runner.model.result import Finding
-from runner.model.run import Kind
 from runner.model.stack import HTTP09, OVER_TCP
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, keyless, proven, reads
+from testcases.base import Case, CaseEvidence, keyless, reads
 from testcases.links import LONGRTT
 
 
@@ -23,21 +22,19 @@ def probes(case: CaseEvidence) -> Iterator[Finding]:
     if connections and all(connection.probe is None for connection in connections):
         hellos = max(len(connection.landmarks.client_hellos) for connection in connections)
         at_once = f"; {hellos} ClientHellos, all at once" if hellos > 1 else ""
-        finding = Finding(
+        yield Finding(
             code="no-probe",
             requirement="A client without an answer sends a probe when its probe time-out expires.",
             expected="an ack-eliciting Initial packet after the first flight, before any packet of the server arrives",
             actual=f"none{at_once}",
             role="client",
             section="RFC 9002 §6.2.2",
-        )
-        yield proven(finding, *(place for connection in connections for place in connection.landmarks.client_hellos))
+        ).proven_by(*(place for connection in connections for place in connection.landmarks.client_hellos))
 
 
 CASE = Case(
     name="longrtt",
     abbreviation="LR",
-    kind=Kind.TEST_CASE,
     description="The handshake succeeds over an RTT of 1.5 s, and the client sends a probe while it waits.",
     wire_name="handshake",
     link=LONGRTT,

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 from runner.model.facts import ConnectionFacts
 from runner.model.result import Finding
-from runner.model.run import Kind
 from runner.model.stack import Role
 from runner.units import MIB
 from testcases import checks, hits
-from testcases.base import Case, CaseEvidence, keyless, proven
+from testcases.base import Case, CaseEvidence, keyless
 from testcases.links import MTU_FALL
 
 _FALLEN = 1280  # bytes of an IP packet that still passes
@@ -22,15 +21,14 @@ def sends_longer_packets(case: CaseEvidence) -> Iterator[Finding]:
     if longer < _USED:
         sent = [item for connection in case.facts.connections for item in connection.server_lengths.items()]
         longest, where = max(sent, key=lambda item: item[0], default=(0, None))
-        finding = Finding(
+        yield Finding(
             code="packets-small",
             requirement="The server discovers that packets of more than 1280 B pass, and sends such packets.",
             expected=f"at least {_USED} packets of more than {_FALLEN} B",
             actual=f"{longer}; the longest has {longest} B",
             role="server",
             section="RFC 9000 §14.3",
-        )
-        yield proven(finding, where.first if where is not None else None)
+        ).proven_by(where.first if where is not None else None)
 
 
 @keyless
@@ -45,7 +43,7 @@ def shrinks(case: CaseEvidence) -> Iterator[Finding]:
         if longest is not None:
             last = connection.server_lengths[longest].last
             when = f", the last at {last.time:.1f} s" if last is not None and last.time is not None else ""
-            finding = Finding(
+            yield Finding(
                 code="black-hole-not-noticed",
                 requirement="The server delivers the file, also when its large packets are lost from some time on. For "
                 "this it returns to a size that passes (RFC 8899 §4.3).",
@@ -53,8 +51,7 @@ def shrinks(case: CaseEvidence) -> Iterator[Finding]:
                 actual=f"packets of {longest} B{when}",
                 role="server",
                 section="endpoint contract, Files",
-            )
-            yield proven(finding, last)
+            ).proven_by(last)
 
 
 def _longer(connection: ConnectionFacts) -> int:
@@ -64,7 +61,6 @@ def _longer(connection: ConnectionFacts) -> int:
 CASE = Case(
     name="mtublackhole",
     abbreviation="MB",
-    kind=Kind.TEST_CASE,
     description="A 10 MiB transfer continues although packets of more than 1280 B are lost from 3 s on.",
     wire_name="transfer",
     judges=(Role.SERVER,),

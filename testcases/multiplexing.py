@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 
 from runner.model.result import Finding
-from runner.model.run import Kind
 from runner.units import format_count
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
-from testcases.links import DEFAULT
+from testcases.base import Case, CaseEvidence
 
 _MOST_AT_FIRST = 1000  # highest first limit that the public runner allows
 _FILES = 1999
@@ -18,15 +16,14 @@ def limit_is_met(case: CaseEvidence) -> Iterator[Finding]:
     for connection in case.facts.connections:
         first, requests = connection.initial_max_streams_bidi, len(case.case.file_sizes)
         if first is not None and first >= requests:
-            finding = Finding(
+            yield Finding(
                 code="stream-limit-not-met",
                 requirement="The client needs more streams than the server allows at first.",
                 expected=f"initial_max_streams_bidi below {requests}",
                 actual=str(first),
                 role="server",
                 section="RFC 9000 §4.6",
-            )
-            yield proven(finding, connection.landmarks.server_parameters)
+            ).proven_by(connection.landmarks.server_parameters)
 
 
 def streams_were_refilled(case: CaseEvidence) -> Iterator[Finding]:
@@ -34,15 +31,14 @@ def streams_were_refilled(case: CaseEvidence) -> Iterator[Finding]:
     for connection in case.facts.connections:
         first, last = connection.initial_max_streams_bidi, connection.max_streams_bidi
         if last is None or last < len(connection.request_streams) or last <= (first or 0):
-            finding = Finding(
+            yield Finding(
                 code="streams-not-refilled",
                 requirement="The server raises the limit by MAX_STREAMS as streams close.",
                 expected=f"a limit above {first}, for {format_count(len(case.case.file_sizes), 'request')}",
                 actual=f"{last}, for {format_count(len(connection.request_streams), 'request')}",
                 role="server",
                 section="RFC 9000 §4.6",
-            )
-            yield proven(finding, connection.landmarks.server_parameters, connection.landmarks.server_last)
+            ).proven_by(connection.landmarks.server_parameters, connection.landmarks.server_last)
 
 
 def limit_is_high(case: CaseEvidence) -> Iterator[Finding]:
@@ -51,24 +47,21 @@ def limit_is_high(case: CaseEvidence) -> Iterator[Finding]:
     for connection in case.facts.connections:
         first = connection.initial_max_streams_bidi
         if first is not None and first > _MOST_AT_FIRST:
-            finding = Finding(
+            yield Finding(
                 code="stream-limit-high",
                 requirement="The public runner wants the server to let the client open at most 1000 streams at first.",
                 expected=f"initial_max_streams_bidi of at most {_MOST_AT_FIRST}",
                 actual=str(first),
                 role="server",
                 section="RFC 9000 §18.2",
-            )
-            yield proven(finding, connection.landmarks.server_parameters)
+            ).proven_by(connection.landmarks.server_parameters)
 
 
 CASE = Case(
     name="multiplexing",
     abbreviation="M",
-    kind=Kind.TEST_CASE,
     description="1999 files of 32 B arrive over one connection, whose stream limit the server raises.",
     wire_name="transfer",
-    link=DEFAULT,
     files=(32,) * _FILES,
     capabilities=(limit_is_met,),
     depends=("rfc9000-4.6-too-many-streams",),

@@ -8,10 +8,9 @@ answer it with Retry, so that the server need not store this part (RFC 9000 §8.
 from collections.abc import Iterator
 
 from runner.model.result import Finding
-from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks, hits
-from testcases.base import Case, CaseEvidence, keyless, proven
+from testcases.base import Case, CaseEvidence, keyless
 from testcases.links import REORDER_CLIENT
 
 _CONNECTIONS = 20  # in about a quarter of these connections the link swaps the two parts
@@ -23,21 +22,19 @@ def needs_two_datagrams(case: CaseEvidence) -> Iterator[Finding]:
     hellos = [connection.client_hello for connection in case.facts.connections if connection.client_hello is not None]
     if not any(hello.datagrams > 1 for hello in hellos):
         largest = max((hello.bytes for hello in hellos), default=0)
-        finding = Finding(
+        yield Finding(
             code="client-hello-small",
             requirement="The client offers a post-quantum key share.",
             expected="a ClientHello of more than one datagram",
             actual=f"{largest} B, in one datagram",
             role="client",
             section="draft-ietf-tls-ecdhe-mlkem §4.1",
-        )
-        yield proven(finding, *(hello.places[0] for hello in hellos if hello.places))
+        ).proven_by(*(hello.places[0] for hello in hellos if hello.places))
 
 
 CASE = Case(
     name="postquantum",
     abbreviation="PQ",
-    kind=Kind.TEST_CASE,
     description=f"{_CONNECTIONS} connections, each with 1 KiB; each ClientHello takes two datagrams, which arrive in "
     "any order.",
     wire_name="multiconnect",

@@ -7,10 +7,9 @@ from math import inf
 from runner.model.facts import Challenge, ConnectionFacts, Path
 from runner.model.link import LinkRecord
 from runner.model.result import Finding
-from runner.model.run import Kind
 from runner.units import MIB
 from testcases import checks, hits
-from testcases.base import Case, CaseEvidence, proven
+from testcases.base import Case, CaseEvidence
 from testcases.links import REBIND_ADDRESS, REBIND_PORT
 
 _SETTLED_RTTS = 3
@@ -29,30 +28,28 @@ def _judge(path: Path, challenges: list[Challenge], connection: ConnectionFacts)
     where = f"the path of {_with_beginning(path)}"
     from_server = [challenge for challenge in challenges if challenge.sender == "server"]
     if not from_server:
-        finding = Finding(
+        yield Finding(
             code="path-not-challenged",
             requirement="A server that sees a new address of its peer validates the path.",
             expected=f"PATH_CHALLENGE on {where}",
             actual=f"none; {path.server_datagrams} other datagrams of the server",
             role="server",
             section="RFC 9000 §9.3",
-        )
-        yield proven(finding, path.place)
+        ).proven_by(path.place)
     elif any(_in_time(challenge, connection) for challenge in from_server) and not any(
         challenge.answered for challenge in from_server
     ):
         count = len(from_server)
         errors = [close.reason or f"error 0x{close.code:x}" for close in connection.closes if close.code]
         closed = f"; closed: {errors[0]}" if errors else ""
-        finding = Finding(
+        yield Finding(
             code="path-challenge-unanswered",
             requirement="An endpoint answers a PATH_CHALLENGE with a PATH_RESPONSE that repeats its data.",
             expected=f"PATH_RESPONSE to one of {count} PATH_CHALLENGE on {where}",
             actual=f"none{closed}",
             role="client",
             section="RFC 9000 §8.2.2",
-        )
-        yield proven(finding, *(challenge.place for challenge in from_server if _in_time(challenge, connection)))
+        ).proven_by(*(challenge.place for challenge in from_server if _in_time(challenge, connection)))
 
 
 def old_paths_are_left(case: CaseEvidence) -> Iterator[Finding]:
@@ -64,15 +61,14 @@ def old_paths_are_left(case: CaseEvidence) -> Iterator[Finding]:
             if path.server_datagrams or lasted(path) < settled(case) or old is None:
                 continue
             if (old.last_seen or 0.0) > (path.last_seen or 0.0):
-                finding = Finding(
+                yield Finding(
                     code="old-path-kept",
                     requirement="A server that receives packets from a new address sends to that address from then on.",
                     expected=f"packets to {_with_beginning(path)}",
                     actual=f"none; packets to {old.client} until {old.last_seen:.3f} s",
                     role="server",
                     section="RFC 9000 §9.3",
-                )
-                yield proven(finding, path.place, old.last_place)
+                ).proven_by(path.place, old.last_place)
 
 
 def _in_time(challenge: Challenge, connection: ConnectionFacts) -> bool:
@@ -117,7 +113,6 @@ def _rebinding(*, name: str, abbreviation: str, description: str, link: LinkReco
     return Case(
         name=name,
         abbreviation=abbreviation,
-        kind=Kind.TEST_CASE,
         description=description,
         wire_name="transfer",
         link=link,

@@ -4,12 +4,9 @@ from collections.abc import Iterator
 
 from runner.model.facts import ConnectionFacts
 from runner.model.result import Finding
-from runner.model.run import Kind
-from runner.model.stack import HTTP09
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, keyless, proven
-from testcases.links import DEFAULT
+from testcases.base import Case, CaseEvidence, keyless
 
 
 @keyless
@@ -20,26 +17,24 @@ def second_is_resumed(case: CaseEvidence) -> Iterator[Finding]:
     chooses no pre-shared key (RFC 8446 §4.4.2)."""
     done = [connection for connection in case.facts.connections if connection.handshake_completed]
     if done and not _has_certificate(done[0], case):
-        finding = Finding(
+        yield Finding(
             code="first-without-certificate",
             requirement="The first connection authenticates the server by its certificate.",
             expected="a Certificate message",
             actual="none was seen",
             role="server",
             section="RFC 8446 §4.4.2",
-        )
-        yield proven(finding, done[0].landmarks.server_hello)
+        ).proven_by(done[0].landmarks.server_hello)
     for connection in done[1:]:
         certificate = _has_certificate(connection, case)
         if not connection.resumed or certificate:
-            finding = Finding(
+            yield Finding(
                 code="not-resumed",
                 requirement="The second connection resumes the session of the first.",
                 expected="a pre-shared key in ServerHello, and no Certificate",
                 actual=f"pre-shared key {_word(connection.resumed)}, Certificate {_word(certificate)}",
                 section="RFC 8446 §2.2",
-            )
-            yield proven(finding, connection.landmarks.server_hello)
+            ).proven_by(connection.landmarks.server_hello)
 
 
 def _has_certificate(connection: ConnectionFacts, case: CaseEvidence) -> bool:
@@ -53,16 +48,8 @@ def _word(value: bool | None) -> str:
 CASE = Case(
     name="resumption",
     abbreviation="R",
-    kind=Kind.TEST_CASE,
     description="Files of 5 and 10 KiB arrive over two connections; the second resumes the session of the first.",
     wire_name="resumption",
-    link=DEFAULT,
     files=(5 * KIB, 10 * KIB),
-    checks=(
-        *checks.COMMON,
-        checks.Handshakes(2),
-        checks.version_is_1,
-        checks.Alpn(HTTP09),
-        second_is_resumed,
-    ),
+    checks=(*checks.TWO_CONNECTIONS, second_is_resumed),
 )

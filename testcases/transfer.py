@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 
 from runner.model.result import Finding
-from runner.model.run import Kind
 from runner.model.stack import HTTP09, OVER_TCP
 from runner.units import MIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
-from testcases.links import DEFAULT
+from testcases.base import Case, CaseEvidence
 
 
 def streams_were_concurrent(case: CaseEvidence) -> Iterator[Finding]:
@@ -16,17 +14,14 @@ def streams_were_concurrent(case: CaseEvidence) -> Iterator[Finding]:
     not say how many, and not at the same time."""
     most = max((connection.max_concurrent_streams for connection in case.facts.connections), default=0)
     if most < len(case.case.file_sizes):
-        finding = Finding(
+        yield Finding(
             code="not-concurrent",
             requirement="The client requests all files at once, each on a stream of its own.",
             expected=f"{len(case.case.file_sizes)} streams open at the same time",
             actual=f"at most {most}",
             role="client",
             section="RFC 9000 §2",
-        )
-        yield proven(
-            finding, *(place for connection in case.facts.connections for place in connection.landmarks.requests)
-        )
+        ).proven_by(*(place for connection in case.facts.connections for place in connection.landmarks.requests))
 
 
 def limits_moved(case: CaseEvidence) -> Iterator[Finding]:
@@ -35,7 +30,7 @@ def limits_moved(case: CaseEvidence) -> Iterator[Finding]:
     for connection in case.facts.connections:
         arrived = all(file.equal for file in case.evidence.files)
         if connection.limits_raised is False and arrived:
-            finding = Finding(
+            yield Finding(
                 code="limits-never-raised",
                 requirement="The client's first flow control limits are smaller than the files; it raises them.",
                 expected="MAX_DATA or MAX_STREAM_DATA above the first limit",
@@ -43,17 +38,14 @@ def limits_moved(case: CaseEvidence) -> Iterator[Finding]:
                 f"{connection.initial_max_stream_data} B for a stream",
                 role="client",
                 section="RFC 9000 §4.1",
-            )
-            yield proven(finding, *connection.landmarks.client_hellos[:1], connection.landmarks.client_last)
+            ).proven_by(*connection.landmarks.client_hellos[:1], connection.landmarks.client_last)
 
 
 CASE = Case(
     name="transfer",
     abbreviation="DC",
-    kind=Kind.TEST_CASE,
     description="Files of 2, 3 and 5 MiB arrive over one connection on concurrent streams; the client raises limits.",
     wire_name="transfer",
-    link=DEFAULT,
     files=(2 * MIB, 3 * MIB, 5 * MIB),
     capabilities=(limits_moved,),
     depends=("rfc9000-4.1-stream-limit", "rfc9000-4.1-connection-limit", "rfc9000-4.5"),

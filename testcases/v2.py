@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 
 from runner.model.result import Finding
-from runner.model.run import Kind
 from runner.model.stack import HTTP09
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, keyless, proven
+from testcases.base import Case, CaseEvidence, keyless
 from testcases.checks import version_text
-from testcases.links import DEFAULT
 
 _V2 = 0x6B3343CF
 
@@ -28,16 +26,14 @@ def upgraded(case: CaseEvidence) -> Iterator[Finding]:
                 section="RFC 9368 §2.3",
             )
             began_well = connection.original_version == checks.QUIC_V1
-            yield proven(finding, *([] if began_well else marks.client_hellos), marks.server_hello)
+            yield finding.proven_by(*([] if began_well else marks.client_hellos), marks.server_hello)
 
 
 CASE = Case(
     name="v2",
     abbreviation="V2",
-    kind=Kind.TEST_CASE,
     description="A connection begins in QUIC version 1, becomes version 2, and a 1 KiB file arrives.",
     wire_name="v2",
-    link=DEFAULT,
     files=(1 * KIB,),
     depends=("rfc9368", "rfc9369"),
     checks=(*checks.COMMON, checks.Handshakes(1), checks.Alpn(HTTP09), upgraded),

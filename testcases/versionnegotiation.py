@@ -8,12 +8,10 @@ from collections.abc import Iterator
 
 from runner.model.facts import ConnectionFacts, VersionNegotiation
 from runner.model.result import Finding
-from runner.model.run import Kind
 from runner.units import KIB
 from testcases import checks
-from testcases.base import Case, CaseEvidence, keyless, proven, reads
+from testcases.base import Case, CaseEvidence, keyless, reads
 from testcases.checks import QUIC_V1, version_text
-from testcases.links import DEFAULT
 
 
 @keyless
@@ -47,7 +45,7 @@ def _unanswered(first: ConnectionFacts) -> Iterator[Finding]:
             role="server",
             section="RFC 9000 §6.1",
         )
-    yield proven(finding, first.landmarks.client_first)
+    yield finding.proven_by(first.landmarks.client_first)
 
 
 def _judge(answer: VersionNegotiation) -> Iterator[Finding]:
@@ -55,25 +53,23 @@ def _judge(answer: VersionNegotiation) -> Iterator[Finding]:
         return
     listed = ", ".join(version_text(version) for version in answer.listed) or "no version"
     if answer.offered in answer.listed:
-        finding = Finding(
+        yield Finding(
             code="offered-version-listed",
             requirement="A server sends Version Negotiation only when it doesn't support the offered version.",
             expected=f"a list without {version_text(answer.offered)}",
             actual=listed,
             role="server",
             section="RFC 9000 §6.1",
-        )
-        yield proven(finding, answer.place)
+        ).proven_by(answer.place)
     if QUIC_V1 not in answer.listed:
-        finding = Finding(
+        yield Finding(
             code="version-1-not-listed",
             requirement="Version Negotiation lists the server's versions; all other cases need version 1.",
             expected=f"a list with {version_text(QUIC_V1)}",
             actual=listed,
             role="server",
             section="RFC 9000 §6.1",
-        )
-        yield proven(finding, answer.place)
+        ).proven_by(answer.place)
 
 
 @keyless
@@ -88,15 +84,14 @@ def goes_on_as_listed(case: CaseEvidence) -> Iterator[Finding]:
     }
     for connection in done:
         if listed and connection.version not in listed:
-            finding = Finding(
+            yield Finding(
                 code="version-not-listed",
                 requirement="After Version Negotiation, a client continues in a version that the server listed.",
                 expected=", ".join(version_text(version) for version in sorted(listed)),
                 actual=version_text(connection.version),
                 role="client",
                 section="RFC 9368 §2.1",
-            )
-            yield proven(finding, *connection.landmarks.client_hellos)
+            ).proven_by(*connection.landmarks.client_hellos)
     if done:
         for check in checks.COMMON:
             yield from check(case)
@@ -105,11 +100,9 @@ def goes_on_as_listed(case: CaseEvidence) -> Iterator[Finding]:
 CASE = Case(
     name="versionnegotiation",
     abbreviation="V",
-    kind=Kind.TEST_CASE,
     description="The client offers an unknown version, and the server answers with the list of its versions. A client "
     "that continues gets a 1 KiB file.",
     wire_name="versionnegotiation",
-    link=DEFAULT,
     files=(1 * KIB,),
     depends=("rfc9000-6.1-unknown-version-unanswered", "rfc9000-17.2.1"),
     checks=(is_negotiated, goes_on_as_listed),

@@ -3,12 +3,9 @@
 from collections.abc import Iterator
 
 from runner.model.result import Finding
-from runner.model.run import Kind
-from runner.model.stack import HTTP09
 from runner.units import format_count
 from testcases import checks
-from testcases.base import Case, CaseEvidence, proven
-from testcases.links import DEFAULT
+from testcases.base import Case, CaseEvidence
 
 _FILES = 40
 _NAME_LENGTH = 250  # so that the requests are too large for one packet
@@ -23,14 +20,13 @@ def early_data_can_be_judged(case: CaseEvidence) -> Iterator[Finding]:
     )
     early, remaining = _early(case)
     if unread and not refused and 2 * early <= remaining:
-        finding = Finding(
+        yield Finding(
             code="early-data-unread",
             requirement="A verdict needs packets that can be decrypted.",
             expected="CLIENT_EARLY_TRAFFIC_SECRET in a key log",
             actual=f"{format_count(unread, '0-RTT packet')} that no secret decrypts; the others prove 0-RTT for only "
             f"{early} of {remaining} requests",
-        )
-        yield proven(finding, *(connection.landmarks.early_data for connection in case.facts.connections))
+        ).proven_by(*(connection.landmarks.early_data for connection in case.facts.connections))
 
 
 def _early(case: CaseEvidence) -> tuple[int, int]:
@@ -48,44 +44,32 @@ def requests_went_early(case: CaseEvidence) -> Iterator[Finding]:
     early, remaining = _early(case)
     unread = any(connection.early_data_unread for connection in case.facts.connections)
     if 2 * early <= remaining and not unread:
-        finding = Finding(
+        yield Finding(
             code="not-early",
             requirement="The client sends the requests of its second connection in 0-RTT packets.",
             expected=f"more than half of {format_count(remaining, 'request')}",
             actual=f"{early}",
             role="client",
             section="RFC 9001 §4.6.1",
-        )
-        yield proven(
-            finding, *(place for connection in case.facts.connections[1:] for place in connection.landmarks.requests)
-        )
+        ).proven_by(*(place for connection in case.facts.connections[1:] for place in connection.landmarks.requests))
     if (early or unread) and not any(connection.early_data_accepted for connection in case.facts.connections):
-        finding = Finding(
+        yield Finding(
             code="early-data-refused",
             requirement="The server accepts 0-RTT.",
             expected="early_data in EncryptedExtensions" if unread else "an acknowledged 0-RTT packet",
             actual="none",
             role="server",
             section="RFC 9001 §4.6.2",
-        )
-        yield proven(finding, *(connection.landmarks.early_data for connection in case.facts.connections))
+        ).proven_by(*(connection.landmarks.early_data for connection in case.facts.connections))
 
 
 CASE = Case(
     name="zerortt",
     abbreviation="Z",
-    kind=Kind.TEST_CASE,
     description="40 files of 32 B with long names arrive; all requests except the first are sent in 0-RTT.",
     wire_name="zerortt",
-    link=DEFAULT,
     files=(32,) * _FILES,
     name_length=_NAME_LENGTH,
     preconditions=(early_data_can_be_judged,),
-    checks=(
-        *checks.COMMON,
-        checks.Handshakes(2),
-        checks.version_is_1,
-        checks.Alpn(HTTP09),
-        requests_went_early,
-    ),
+    checks=(*checks.TWO_CONNECTIONS, requests_went_early),
 )

@@ -51,7 +51,7 @@ from runner.model.stack import OVER_TCP, Role
 from runner.store import runs
 from runner.trace.measure import from_headers
 from runner.units import format_count, format_name
-from testcases.base import EVERY_CASE, UNDECIDED, Case, CaseEvidence, Check, is_keyless, proven, reads_of
+from testcases.base import EVERY_CASE, UNDECIDED, Case, CaseEvidence, Check, is_keyless, reads_of
 from testcases.checks import COMMON, NOTES, OPEN, is_clean
 
 # Whose fault a failed job is. The endpoint that notices a broken rule and ends the connection is a witness, and not the
@@ -331,15 +331,14 @@ def accepted_certificates(context: CaseEvidence) -> Iterator[Finding]:
 def _wrong_certificate(connection: ConnectionFacts, context: CaseEvidence, *, expired: bool) -> Iterator[Finding]:
     shown = connection.certificate
     if shown is not None and (fault := _certificate_fault(shown, connection, context, expired=expired)):
-        finding = Finding(
+        yield Finding(
             code=_WRONG_CERTIFICATE,
             requirement="A server serves /www with the certificate in /certs.",
             expected="the certificates of /certs/cert.pem",
             actual=fault,
             role="server",
             section="endpoint contract, content",
-        )
-        yield proven(finding, shown.place)
+        ).proven_by(shown.place)
 
 
 def _certificate_fault(
@@ -406,7 +405,7 @@ def _with_exit_fault(finding: Finding, context: CaseEvidence) -> Finding:
             )
         if fault.role == "server":
             described = replace(finding, role=fault.role, actual=f"{finding.actual}; {fault.why}")
-            return proven(described, *fault.places)
+            return described.proven_by(*fault.places)
     return finding
 
 
@@ -425,7 +424,9 @@ def _with_file_fault(finding: Finding, context: CaseEvidence, culprits: set[str]
         fault = _Fault(role=min(culprits), why=f"the {min(culprits)} broke a rule before")
     why = f"{format_name(wrong[0].name)}: {fault.why}" if len(wrong) > 1 and fault.role else fault.why
     described = replace(finding, role=fault.role, actual=f"{finding.actual}; {why}")
-    return proven(described, *(place for each in (*faults, fault) if each.role == fault.role for place in each.places))
+    return described.proven_by(
+        *(place for each in (*faults, fault) if each.role == fault.role for place in each.places)
+    )
 
 
 def _fault(file: FileRecord, context: CaseEvidence) -> _Fault:

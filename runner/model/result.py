@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from runner.model.facts import PacketPlace
 from runner.model.link import RealLinkEvidence
 from runner.model.run import Job, Kind
 from runner.model.stack import Crossing, Middlebox, PageLoad, Role, same_fields
@@ -156,6 +157,9 @@ class Outcome(StrEnum):
         return {"succeeded": "✓", "failed": "✗", "unsupported": "–", "error": "?", "skipped": "⊘"}[self]
 
 
+_PROVING = 5  # packets of a finding
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """The reason why a job did not succeed. `code` never changes its meaning. The texts are for people."""
@@ -170,6 +174,18 @@ class Finding:
     times: tuple[float, ...] = ()  # times of those packets, seconds since the client's first Initial; empty: unknown
     vantage: str = ""  # client or server
     log_tail: str = ""  # last lines of the endpoint's output, when they are useful
+
+    def proven_by(self, *places: PacketPlace | None) -> "Finding":
+        """The same finding with its proof: at most five of `places`, all from the vantage point of the first place."""
+        known = [place for place in dict.fromkeys(places) if place is not None]
+        chosen = [place for place in known if place.vantage == known[0].vantage][:_PROVING]
+        times = [place.time for place in chosen if place.time is not None]
+        return replace(
+            self,
+            packets=tuple(place.record for place in chosen),
+            times=tuple(times) if len(times) == len(chosen) else (),
+            vantage=chosen[0].vantage if chosen else "",
+        )
 
     @property
     def places(self) -> str:
