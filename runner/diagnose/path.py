@@ -10,7 +10,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 from runner.decode.columns import CLIENT, NULL, SERVER
 from runner.model.link import LinkParameters, PathImpairments
 from runner.model.result import LinkTruth
-from runner.trace.measure import ack_eliciting
 from runner.trace.recording import APPLICATION, Bools, Floats, Ints, Recording, Vantage, first_cover
 
 # The server's packets in flight at any moment. For each packet it is known until when it is in flight.
@@ -80,7 +79,7 @@ def flight(recording: Recording, connection: int) -> Flight | None:
         return None
     packets = server.packets
     sent = (packets["sender"] == SERVER) & (packets["connection"] == connection) & packets.named("type", "1rtt")
-    row = np.flatnonzero(sent & ack_eliciting(server) & (packets["packet_number"] != NULL))
+    row = np.flatnonzero(sent & server.eliciting & (packets["packet_number"] != NULL))
     if not len(row):
         return None
     number = packets["packet_number"][row]

@@ -21,7 +21,7 @@ from runner.diagnose.path import link_events
 from runner.errors import CaptureError
 from runner.judge.readback import SIMULATOR, sending_end
 from runner.judge.rules import handshake_rules, http3_rules, key_rules, packet_rules, path_rules, stream_rules
-from runner.judge.rules.side import EARLY, HANDSHAKE, ONE_RTT, Broken, Capture, Side
+from runner.judge.rules.side import EARLY, HANDSHAKE, ONE_RTT, Broken, Side
 from runner.model.facts import PacketPlace, TraceFacts, UnreadPackets
 from runner.model.link import LinkParameters
 from runner.model.result import (
@@ -102,9 +102,6 @@ def without_keys(facts: TraceFacts, *, key_logs: bool) -> Finding:
 
 
 def _finding(facts: TraceFacts, groups: list[UnreadPackets], *, key_logs: bool) -> Finding:
-    places = [place for group in groups for place in group.places]
-    shown = [place for place in places if place.vantage == places[0].vantage][:5] if places else []
-    times = tuple(place.time for place in shown if place.time is not None)
     return Finding(
         code="secrets-missing" if key_logs else "no-key-log",
         requirement="Endpoints write their secrets to SSLKEYLOGFILE, because verdicts come from decrypted packets.",
@@ -113,10 +110,7 @@ def _finding(facts: TraceFacts, groups: list[UnreadPackets], *, key_logs: bool) 
         else "a key log from the client or the server",
         actual=f"{_name(facts, groups[0])}: {'; '.join(_actual(group) for group in groups)}",
         section="RFC 9001 §5, draft-ietf-tls-keylogfile §2",
-        packets=tuple(place.record for place in shown),
-        times=times if len(times) == len(shown) else (),
-        vantage=shown[0].vantage if shown else "",
-    )
+    ).proven_by(*(place for group in groups for place in group.places))
 
 
 def _more_connections(count: int, last: Finding) -> Finding:
@@ -647,9 +641,6 @@ DETECTORS = (
 _ACROSS = (handshake_rules.early_limits, stream_rules.remembered_limits, handshake_rules.token_versions)
 """Detectors that also get the data of the same endpoint in earlier connections."""
 
-_PROVING = 5  # packets of a finding
-
-
 _BrokenRules = dict[tuple[str, str], list[tuple[Side, Broken]]]
 """Rule and role → where the endpoint broke the rule."""
 _REPEATED = tuple(set(NAMES_OF_FRAMES) - {"padding", "ping", "ack"})
@@ -678,7 +669,7 @@ def _sides(client_side: Trace, server_side: Trace) -> list[tuple[Side, Side]]:
     recording = Recording(client_side, server_side)
     if recording.client is None or recording.server is None:
         return []
-    client, server = Capture(recording.client), Capture(recording.server)
+    client, server = recording.client, recording.server
     scopes = [Scope(recording, number) for number in range(len(recording.connections))]
     return [(Side(scope, CLIENT, client, server), Side(scope, SERVER, server, client)) for scope in scopes]
 
@@ -719,10 +710,10 @@ def _noticed(broken_rules: _BrokenRules) -> dict[tuple[str, str], float]:
 
 def _noticed_at(side: Side, broken: Broken) -> float | None:
     """When the peer could have read the packets that broke a rule, in seconds; infinity: never. None: not known."""
-    if side.far is None or side.scope.recording.origin_ns is None:
+    if side.scope.recording.origin_ns is None:
         return None
     peer = Side(side.scope, 1 - side.sender, side.far, side.capture)
-    keys = side.capture.vantage.packet_key
+    keys = side.capture.packet_key
     times = [_read_at(side, peer, row) for row in broken.packets if row in side.sent and keys[row] != NULL]
     if not times:
         return None
@@ -733,7 +724,7 @@ def _noticed_at(side: Side, broken: Broken) -> float | None:
 def _read_at(side: Side, peer: Side, row: int) -> float:
     """When `peer` could have read this packet, or a later packet that repeats one of its frames, in ns; infinity:
     never."""
-    near, far = side.capture.vantage, peer.capture.vantage
+    near, far = side.capture, peer.capture
     for packet in (row, *_repeats(side, row)):
         key = near.packet_key[packet]
         before = int((near.packet_key[:packet] == key).sum())  # packets with the same number
@@ -748,7 +739,7 @@ def _repeats(side: Side, row: int) -> list[int]:
     """The first later packets of an endpoint with a frame of the packet `row`, or with a part of its data."""
     later: set[int] = set()
     for table, own, names in (
-        (side.capture.streams, side.stream_frames(), ("stream_id",)),
+        (side.capture.stream_frames, side.stream_frames(), ("stream_id",)),
         (side.capture.frames, side.frames(*_REPEATED), ("type", "stream_id", "value")),
     ):
         packet, start = table["packet"][own], table["offset"][own]
@@ -785,25 +776,11 @@ def _broken_rule(occurrences: list[tuple[Side, Broken]]) -> Finding:
     side, broken = occurrences[0]
     rule = BY_ID[broken.rule]
     connections = len({side.scope.number for side, _ in occurrences})
-    places = [
-        place
-        for place in (side.scope.place(side.capture.vantage, packet) for packet in broken.packets)
-        if place is not None
-    ]
-    places = list({place.record: place for place in places}.values())[:_PROVING]
-    finding = Finding(
+    return Finding(
         code=rule.id,
         requirement=rule.requirement,
         expected="every packet of the endpoint keeps this rule",
         actual=broken.actual + (f"; in {format_count(connections, 'connection')}" if connections > 1 else ""),
         role=ROLES[side.sender],
         section=rule.reference,
-    )
-    if not places:
-        return finding
-    return replace(
-        finding,
-        packets=tuple(place.record for place in places),
-        times=tuple(place.time for place in places if place.time is not None),
-        vantage=places[0].vantage,
-    )
+    ).proven_by(*side.scope.places(side.capture, broken.packets))

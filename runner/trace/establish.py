@@ -17,7 +17,7 @@ from runner.model.facts import (
     UnreadPackets,
 )
 from runner.trace import handshake
-from runner.trace.measure import ack_eliciting, first_flight
+from runner.trace.measure import first_flight
 from runner.trace.recording import (
     APPLICATION,
     HANDSHAKE,
@@ -52,7 +52,7 @@ def _ending(scope: Scope, vantage: Vantage, sender: int) -> Ending:
     packets, times, place, streams = vantage.packets, vantage.packet_time, scope.place, vantage.stream_frames
     sent = np.flatnonzero(scope.mine(packets, sender))
     last = int(sent[times[sent].argmax()]) if len(sent) else None
-    eliciting = ack_eliciting(vantage)
+    eliciting = vantage.eliciting
     arrived = np.flatnonzero(scope.mine(packets, 1 - sender) & eliciting)
     unanswered = arrived if last is None else arrived[times[arrived] > times[last]]
     if sender == CLIENT and not (vantage.packet_space[sent] == HANDSHAKE).any():
@@ -192,23 +192,14 @@ class Paths:
     def __init__(self, scope: Scope, vantage: Vantage) -> None:
         self._scope = scope
         self._vantage = vantage
-        datagrams = vantage.datagrams
-        (source, addresses), (target, others) = datagrams.words("src"), datagrams.words("dst")
-        self._source, self._addresses = source, addresses
-        self._target, self._others = target, others
-        rows = np.flatnonzero(scope.mine(datagrams) & (datagrams["sender"] >= 0))
-        ends = (source * (len(others) + 1) + target)[rows]
-        key = ends << 32 | datagrams["src_port"][rows] << 16 | datagrams["dst_port"][rows]
-        self._groups = [rows[key == distinct] for distinct in np.unique(key)]
+        rows = np.flatnonzero(scope.mine(vantage.datagrams) & (vantage.datagrams["sender"] >= 0))
+        route = vantage.route[rows]
+        self._groups = [rows[route == distinct] for distinct in np.unique(route)]
 
     def pair(self, datagram: int) -> Pair:
         """The path of a datagram, by its row."""
-        datagrams = self._vantage.datagrams
-        ends = (
-            endpoint(self._addresses[self._source[datagram]], int(datagrams["src_port"][datagram])),
-            endpoint(self._others[self._target[datagram]], int(datagrams["dst_port"][datagram])),
-        )
-        return ends if datagrams["sender"][datagram] == CLIENT else (ends[1], ends[0])
+        client, server = self._vantage.ends(datagram, CLIENT)
+        return endpoint(*client), endpoint(*server)
 
     def all(self) -> tuple[Path, ...]:
         """The paths in order of their first datagram."""

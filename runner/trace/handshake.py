@@ -261,7 +261,6 @@ def certificate(scope: Scope) -> ServerCertificate | None:
 # The beginning of a connection: the ClientHello in its datagrams, and the server's answer to an unknown version.
 
 _HEADER = 4  # bytes of a handshake message: type and length
-_NOT_ELICITING = ("ack", "padding", "connection_close", "application_close")  # frames, RFC 9002 §2
 # Packets sent within this time belong to one flight: no stack begins with such a short probe time-out. RFC 9002 §6.2.2
 # recommends 999 ms; the shortest time-out in our captures was 300 ms.
 _AT_ONCE = 0.05
@@ -299,11 +298,9 @@ def probe(scope: Scope) -> InitialProbe | None:
     """The client's first ack-eliciting Initial packet after its first flight and before any packet of the server
     arrived: a ClientHello sent again, or a PING (RFC 9002 §6.2.4)."""
     vantage = scope.best(CLIENT)
-    frames, packets = vantage.frames, vantage.packets
     initials = scope.packets(vantage, CLIENT, "initial")
-    eliciting = np.flatnonzero(scope.mine(frames, CLIENT) & ~frames.named("name", *_NOT_ELICITING))
-    rows = initials[np.isin(initials, frames["packet"][eliciting])]
-    answers = np.flatnonzero(scope.mine(packets, SERVER))
+    rows = initials[vantage.eliciting[initials]]
+    answers = np.flatnonzero(scope.mine(vantage.packets, SERVER))
     if len(answers):
         rows = rows[rows < answers[0]]
     waited = np.diff(vantage.packet_time[rows]) / 1e9

@@ -38,7 +38,7 @@ class RttSamples:
 def rtt_samples(vantage: Vantage) -> RttSamples:
     """RTT samples of the server's 1-RTT packets. They are meaningful only at the vantage point of the server."""
     acks, packets = vantage.ack_frames, vantage.packets
-    eliciting = ack_eliciting(vantage) & packets.named("type", "1rtt") & (packets["sender"] == SERVER)
+    eliciting = vantage.eliciting & packets.named("type", "1rtt") & (packets["sender"] == SERVER)
     rows = np.flatnonzero((acks["sender"] == CLIENT) & (vantage.ack_space == APPLICATION) & (acks["connection"] >= 0))
     rows = rows[_newly_largest(acks["connection"][rows], acks["largest"][rows])]
     keys = np.where(eliciting, vantage.packet_key, NULL)
@@ -58,16 +58,6 @@ def _newly_largest(connection: Ints, largest: Ints) -> Bools:
         highest = np.maximum.accumulate(largest[mine])
         newly[mine] = np.append(True, highest[1:] > highest[:-1])
     return newly
-
-
-def ack_eliciting(vantage: Vantage) -> Bools:
-    """Per packet: whether it contains a frame that must be acknowledged (RFC 9000 §13.2.1)."""
-    frames = vantage.frames
-    silent = frames.named("name", "padding", "ack", "connection_close", "application_close")
-    eliciting = np.zeros(len(vantage.packets), dtype=bool)
-    eliciting[frames["packet"][~silent]] = True
-    eliciting[vantage.stream_frames["packet"]] = True
-    return eliciting
 
 
 def one_way_delays(recording: Recording) -> NDArray[np.float64]:
@@ -429,7 +419,7 @@ def first_flight(transfer: Transfer) -> FirstFlight | None:
     begin = _request(server, connection, first_data)
     packets = server.packets
     mine = (packets["sender"] == SERVER) & (packets["connection"] == connection) & packets.named("type", "1rtt")
-    mine &= ack_eliciting(server) & (packets["packet_number"] != NULL) & (server.packet_time >= begin)
+    mine &= server.eliciting & (packets["packet_number"] != NULL) & (server.packet_time >= begin)
     rows = np.flatnonzero(mine)
     if not len(rows):
         return None

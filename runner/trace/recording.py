@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from runner.decode.columns import CLIENT, NULL, SERVER, Trace, integers, words
+from runner.decode.columns import CLIENT, NULL, PACKET_TYPES, SERVER, Trace, integers, words
 from runner.model.facts import PacketPlace
 
 # Arithmetic on byte ranges [start, end): finds bytes of a sequence of ranges that are new, repeated, or repeated
@@ -95,6 +95,10 @@ SPACE_OF_TYPE: Mapping[str, int] = {
 }
 _NUMBER_BITS = 44  # bits of a packet number that are compared: enough for 1.7e13 packets
 _CLOCK_NOISE_NS = 1_000_000  # difference between the time stamps of two captures on one host
+_CLOSES = ("connection_close", "application_close")
+
+Address = tuple[str, int]
+"""IP address and port."""
 
 
 class Columns:
@@ -149,6 +153,56 @@ class Vantage:
         self.stream_frames = Columns(trace.stream_frames, connections)
         self.ack_frames = Columns(trace.ack_frames, connections)
         self.frames = Columns(trace.frames, connections)
+        self._ids: dict[str, tuple[Ints, list[bytes]]] = {}
+
+    @cached_property
+    def type(self) -> Ints:
+        """Per packet: its type as a position in PACKET_TYPES."""
+        return self.packets.codes("type", {name: code for code, name in enumerate(PACKET_TYPES)})
+
+    @cached_property
+    def eliciting(self) -> Bools:
+        """Per packet: whether it contains a frame that must be acknowledged (RFC 9000 §13.2.1)."""
+        return self._has(~self.frames.named("name", "padding", "ack", *_CLOSES))
+
+    @cached_property
+    def closing(self) -> Bools:
+        """Per packet: whether it contains CONNECTION_CLOSE."""
+        return self._has(self.frames.named("name", *_CLOSES))
+
+    @cached_property
+    def framed(self) -> Bools:
+        """Per packet: whether it contains a frame."""
+        return self._has(np.ones(len(self.frames), dtype=bool))
+
+    def _has(self, frames: Bools) -> Bools:
+        has = np.zeros(len(self.packets), dtype=bool)
+        has[self.frames["packet"][frames]] = True
+        return has
+
+    def ids(self, name: str) -> tuple[Ints, list[bytes]]:
+        """Per packet: the position of its `dcid` or `scid` in a list, NULL without one; and this list."""
+        if name not in self._ids:
+            coded = self.trace.packets.column(name).combine_chunks().dictionary_encode()
+            coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
+            codes = coded.indices.fill_null(NULL).to_numpy(zero_copy_only=False).astype(np.int64)
+            self._ids[name] = codes, coded.dictionary.to_pylist()
+        return self._ids[name]
+
+    @cached_property
+    def route(self) -> Ints:
+        """Per datagram: a number that stands for its source and destination. The opposite direction has another
+        number."""
+        (source, _), (target, others) = self.datagrams.words("src"), self.datagrams.words("dst")
+        key = (source * (len(others) + 1) + target) << 32
+        return key | self.datagrams["src_port"] << 16 | self.datagrams["dst_port"]
+
+    def ends(self, datagram: int, sender: int) -> tuple[Address, Address]:
+        """The addresses and ports of a datagram, first that of the endpoint `sender`."""
+        (source, sources), (target, targets) = self.datagrams.words("src"), self.datagrams.words("dst")
+        start = sources[source[datagram]], int(self.datagrams["src_port"][datagram])
+        end = targets[target[datagram]], int(self.datagrams["dst_port"][datagram])
+        return (start, end) if self.datagrams["sender"][datagram] == sender else (end, start)
 
     @cached_property
     def packet_time(self) -> Ints:

@@ -665,7 +665,7 @@ def kept_backoff(side: Side) -> Iterator[Broken]:
     _, flights = _probes(side, eliciting[side.capture.type[eliciting] == INITIAL])
     later = eliciting[eliciting >= handshakes[0]]
     pause = np.flatnonzero(np.diff(side.time(later)) > _FLIGHT_NS)[:1]
-    acks = side.capture.acks["packet"][side.ack_frames(got=True)]
+    acks = side.capture.ack_frames["packet"][side.ack_frames(got=True)]
     if len(flights) < 2 or not len(pause):
         return
     last, probe = (int(later[pause[0] + step]) for step in range(2))
@@ -710,12 +710,12 @@ def unfounded(side: Side, peer: Side, broken: Set[str]) -> PacketPlace | None:
     if any(BY_ID[rule].answer or error_name(code) in BY_ID[rule].seldom for rule in broken):
         return None
     if code == TRANSPORT["TRANSPORT_PARAMETER_ERROR"] and _has_right_parameters(side, peer, packet):
-        return side.scope.place(side.capture.vantage, packet)
+        return side.scope.place(side.capture, packet)
     if code == _HANDSHAKE_FAILURE and _offers_enough(side, peer, packet):
-        return side.scope.place(side.capture.vantage, packet)
+        return side.scope.place(side.capture, packet)
     if code == TRANSPORT["INVALID_TOKEN"] or not _has_only_pinged(side, peer, packet):
         return None
-    return side.scope.place(side.capture.vantage, packet)
+    return side.scope.place(side.capture, packet)
 
 
 def _has_only_pinged(side: Side, peer: Side, packet: int) -> bool:

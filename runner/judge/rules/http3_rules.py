@@ -104,7 +104,7 @@ class _Peers:
                 data=bytes.fromhex(each.get("data") or ""),
             )
             self._streams[each["sender"]].append(stream)
-        columns, rows = side.capture.streams, side.stream_frames()
+        columns, rows = side.capture.stream_frames, side.stream_frames()
         ends = set(columns["stream_id"][rows[columns["fin"][rows] == 1]].tolist())
         ends |= set(side.capture.frames["stream_id"][side.frames("reset_stream")].tolist())
         for stream in self.sent:
@@ -127,7 +127,7 @@ class _Peers:
 
     def packet(self, number: int, at: int = 0, *, got: bool = False) -> int:
         """The first packet with the byte at an offset of a stream; the stream's first packet if none has it."""
-        columns, rows = self.side.capture.streams, self.side.stream_frames(got=got)
+        columns, rows = self.side.capture.stream_frames, self.side.stream_frames(got=got)
         rows = rows[columns["stream_id"][rows] == number]
         offset = columns["offset"][rows]
         if not len(rows):
@@ -394,7 +394,7 @@ def _message(peers: _Peers, stream: _Stream) -> Iterator[Broken]:
 
 def _answered(side: Side, stream: _Stream) -> bool:
     """Whether the end of the response arrived and the client sent packets afterwards."""
-    columns = side.capture.streams
+    columns = side.capture.stream_frames
     rows = side.stream_frames(got=True)
     fins = rows[(columns["stream_id"][rows] == stream.number) & (columns["fin"][rows] == 1)]
     return len(fins) > 0 and bool((side.sent > columns["packet"][fins[0]]).any())

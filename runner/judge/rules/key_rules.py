@@ -54,7 +54,7 @@ def generations(side: Side) -> Iterator[Broken]:
         if number == 1:
             continue  # the first update needs only a confirmed handshake
         before = packets["packet_number"][rows[generation == number - 1]]
-        arrived = capture.acks["largest"][acks[capture.acks["packet"][acks] < first]]
+        arrived = capture.ack_frames["largest"][acks[capture.ack_frames["packet"][acks] < first]]
         if not len(before) or not (arrived >= before.min()).any():
             yield Broken(
                 rule="rfc9001-6.1-update-before-ack",
@@ -63,11 +63,14 @@ def generations(side: Side) -> Iterator[Broken]:
             )
             return
     mine = side.ack_frames(space=APPLICATION)
-    place = find(packets["packet_number"][got], capture.acks["largest"][mine])
+    place = find(packets["packet_number"][got], capture.ack_frames["largest"][mine])
     mine, place = mine[place != NULL], place[place != NULL]
-    old = packets["key_generation"][capture.acks["packet"][mine]] < packets["key_generation"][got[place]]
+    old = packets["key_generation"][capture.ack_frames["packet"][mine]] < packets["key_generation"][got[place]]
     yield from counted(
-        "rfc9001-6.2-ack-with-old-keys", capture.acks["packet"][mine[old]], "ACK frame", " in packets with old keys"
+        "rfc9001-6.2-ack-with-old-keys",
+        capture.ack_frames["packet"][mine[old]],
+        "ACK frame",
+        " in packets with old keys",
     )
 
 
@@ -153,11 +156,11 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
     yield from counted("rfc9000-19.20-handshake-done-early", early, "HANDSHAKE_DONE frame", " before Finished")
     acks = side.ack_frames(space=APPLICATION)
     numbers = capture.packets["packet_number"][side.of_type(ONE_RTT, got=True)]
-    read = acks[np.isin(capture.acks["largest"][acks], numbers)]
-    read = read if finished is None else read[capture.acks["packet"][read] < finished]
+    read = acks[np.isin(capture.ack_frames["largest"][acks], numbers)]
+    read = read if finished is None else read[capture.ack_frames["packet"][read] < finished]
     yield from counted(
         "rfc9001-5.7-server-1rtt-read-early",
-        capture.acks["packet"][read],
+        capture.ack_frames["packet"][read],
         "ACK frame",
         " for 1-RTT packets before Finished",
     )
@@ -227,7 +230,7 @@ def _read_close(side: Side, close: int, packet: int) -> bool:
     packet by then, or the packet arrived long before."""
     capture = side.capture
     acks = side.ack_frames(space=APPLICATION)
-    _, first, last = capture.vantage.ack_ranges(acks[capture.acks["packet"][acks] <= packet])
+    _, first, last = capture.ack_ranges(acks[capture.ack_frames["packet"][acks] <= packet])
     number = capture.packets["packet_number"][close]
     return bool(((first <= number) & (number <= last)).any()) or side.at(packet) > side.at(close) + _PROCESSED_NS
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from runner.decode.columns import MTU, NULL
 from runner.decode.wire import FRAME_NAMES, varint
-from runner.judge.rules.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, SPACE_NAMES, Broken, Capture, Side
-from runner.trace.recording import APPLICATION, Bools, Ints, find, first_cover
+from runner.judge.rules.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, SPACE_NAMES, Broken, Side
+from runner.trace.recording import APPLICATION, Bools, Ints, Vantage, find, first_cover
 from runner.units import format_count
 
 # Packets: their numbers, headers and sizes, and the frames that they may contain (RFC 9000 §12, §14, §17).
@@ -37,7 +37,7 @@ def counted(rule: str, packets: Ints, noun: str, rest: str = "") -> Iterator[Bro
 
 def numbers(side: Side) -> Iterator[Broken]:
     """In each packet number space, every packet has a higher number than the packet before."""
-    packets, vantage = side.capture.packets, side.capture.vantage
+    packets, vantage = side.capture.packets, side.capture
     for space, name in enumerate(SPACE_NAMES):
         rows = side.sent_read[vantage.packet_space[side.sent_read] == space]
         rows = rows[~side.capture.closing[rows]]
@@ -221,13 +221,13 @@ def truncated_numbers(side: Side) -> Iterator[Broken]:
     capture = side.capture
     acks = side.ack_frames(got=True)
     for space, name in enumerate(SPACE_NAMES):
-        rows = side.sent_read[capture.vantage.packet_space[side.sent_read] == space]
+        rows = side.sent_read[capture.packet_space[side.sent_read] == space]
         rows = rows[capture.packets["first_byte"][rows] != NULL]
         if not len(rows):
             continue
-        mine = acks[capture.vantage.ack_space[acks] == space]
-        highest = np.maximum.accumulate(np.concatenate(([-1], capture.acks["largest"][mine])))
-        known = highest[np.searchsorted(capture.acks["packet"][mine], rows)]
+        mine = acks[capture.ack_space[acks] == space]
+        highest = np.maximum.accumulate(np.concatenate(([-1], capture.ack_frames["largest"][mine])))
+        known = highest[np.searchsorted(capture.ack_frames["packet"][mine], rows)]
         number = capture.packets["packet_number"][rows]
         bits = 8 * ((capture.packets["first_byte"][rows] & 3) + 1)
         short = rows[(number - known) * 2 > (np.int64(1) << bits)]
@@ -280,7 +280,7 @@ def early_after_1rtt(side: Side) -> Iterator[Broken]:
     if side.is_client:
         early = side.of_type(EARLY)
         # The acknowledgment of a 1-RTT packet shows that the client has read it.
-        later = side.capture.acks["packet"][side.ack_frames(space=APPLICATION)]
+        later = side.capture.ack_frames["packet"][side.ack_frames(space=APPLICATION)]
         late = early[early > later[0]] if len(later) else early[:0]
         late = late[side.time(late) > side.at(int(later[0]))] if len(late) else late
         actual = f"{len(late)} 0-RTT packets after the acknowledgment of a 1-RTT packet"
@@ -312,9 +312,9 @@ _TIMER_NS = 20_000_000  # allowed lateness of a timer
 _DELAY_TOLERANCE_US = 20_000  # allowance for clocks and rounding
 
 
-def _numbers(capture: Capture, rows: Ints, space: int) -> tuple[Ints, Ints]:
+def _numbers(capture: Vantage, rows: Ints, space: int) -> tuple[Ints, Ints]:
     """Sorted distinct packet numbers, and for each number the row of the first packet with this number."""
-    rows = rows[capture.vantage.packet_space[rows] == space]
+    rows = rows[capture.packet_space[rows] == space]
     number = capture.packets["packet_number"][rows]
     number, first = np.unique(number, return_index=True)
     return number[number >= 0], rows[first][number >= 0]
@@ -322,13 +322,12 @@ def _numbers(capture: Capture, rows: Ints, space: int) -> tuple[Ints, Ints]:
 
 def acknowledged(side: Side) -> Iterator[Broken]:
     """An endpoint acknowledges only packets that were sent and that have arrived."""
-    if not side.sound or side.far is None:
+    if not side.sound:
         return
-    packets = side.far.packets
-    theirs = (packets["connection"] == side.scope.number) & (packets["sender"] == 1 - side.sender)
+    theirs = side.scope.mine(side.far.packets, 1 - side.sender)
     for space, name in enumerate(SPACE_NAMES):
         mine = side.ack_frames(space=space)
-        owner, first, last = side.capture.vantage.ack_ranges(mine)
+        owner, first, last = side.capture.ack_ranges(mine)
         if not len(owner):
             continue
         frame = mine[owner]
@@ -337,7 +336,7 @@ def acknowledged(side: Side) -> Iterator[Broken]:
         unsent = _missing(first, last, sent)
         low, high = np.searchsorted(arrived, first), np.searchsorted(arrived, last, side="right")
         unreceived = (high - low < last - first + 1) & ~unsent
-        early = (_latest(arrivals, low, high) > side.capture.acks["packet"][frame]) & ~unsent & ~unreceived
+        early = (_latest(arrivals, low, high) > side.capture.ack_frames["packet"][frame]) & ~unsent & ~unreceived
         for wrong, rule, word in (
             (unsent, "13.1-ack-of-unsent", "sent"),
             (unreceived, "13.1-ack-of-unreceived", "received"),
@@ -348,7 +347,7 @@ def acknowledged(side: Side) -> Iterator[Broken]:
                 yield Broken(
                     rule=f"rfc9000-{rule}",
                     actual=f"{name} space: acknowledgment of packet numbers {first[at]} to {last[at]}, not all {word}",
-                    packets=shown(np.unique(side.capture.acks["packet"][frame[wrong]])),
+                    packets=shown(np.unique(side.capture.ack_frames["packet"][frame[wrong]])),
                 )
     yield from _refused(side)
 
@@ -361,13 +360,13 @@ def _refused(side: Side) -> Iterator[Broken]:
     later, _ = _numbers(side.capture, side.of_type(ONE_RTT, got=True), APPLICATION)
     early = np.setdiff1d(early, later)
     mine = side.ack_frames(space=APPLICATION)
-    owner, first, last = side.capture.vantage.ack_ranges(mine)
+    owner, first, last = side.capture.ack_ranges(mine)
     wrong = np.searchsorted(early, last, side="right") > np.searchsorted(early, first)
     if wrong.any():
         yield Broken(
             rule="rfc9001-4.6.2-rejected-early-data-read",
             actual=f"{format_count(int(wrong.sum()), 'ACK range')} with packet numbers of 0-RTT packets",
-            packets=shown(np.unique(side.capture.acks["packet"][mine[owner[wrong]]])),
+            packets=shown(np.unique(side.capture.ack_frames["packet"][mine[owner[wrong]]])),
         )
 
 
@@ -406,10 +405,10 @@ def acks_of_acks(side: Side) -> Iterator[Broken]:
     if not len(rows) or not len(numbers):
         return
     eliciting_before = np.concatenate(([0], np.cumsum(capture.eliciting[arrived])))
-    largest = capture.acks["largest"][rows]
+    largest = capture.ack_frames["largest"][rows]
     known = np.maximum.accumulate(np.concatenate(([-1], largest)))[:-1]
     low, high = np.searchsorted(numbers, known, side="right"), np.searchsorted(numbers, largest, side="right")
-    packets = capture.acks["packet"][rows]
+    packets = capture.ack_frames["packet"][rows]
     wrong = (high > low) & (eliciting_before[np.maximum(high, low)] == eliciting_before[low])
     wrong &= ~capture.eliciting[packets] & ~capture.closing[packets]
     peers = side.sent_by_peer
@@ -431,18 +430,18 @@ def delays(side: Side) -> Iterator[Broken]:
     capture = side.capture
     rows = side.ack_frames(space=APPLICATION)
     numbers, arrived = _numbers(capture, side.got, APPLICATION)
-    place = find(numbers, capture.acks["largest"][rows])
+    place = find(numbers, capture.ack_frames["largest"][rows])
     rows, place = rows[place != NULL], place[place != NULL]
-    elapsed = (capture.acks["time_ns"][rows] - side.time(arrived[place])) // 1000
-    excessive = (elapsed >= 0) & (capture.acks["delay_us"][rows] > elapsed + _DELAY_TOLERANCE_US)
+    elapsed = (capture.ack_frames["time_ns"][rows] - side.time(arrived[place])) // 1000
+    excessive = (elapsed >= 0) & (capture.ack_frames["delay_us"][rows] > elapsed + _DELAY_TOLERANCE_US)
     wrong = rows[excessive]
     if len(wrong):
-        delay_ms, elapsed_ms = int(capture.acks["delay_us"][wrong[0]]) / 1000, int(elapsed[excessive][0]) / 1000
+        delay_ms, elapsed_ms = int(capture.ack_frames["delay_us"][wrong[0]]) / 1000, int(elapsed[excessive][0]) / 1000
         yield Broken(
             rule="rfc9000-13.2.5-ack-delay-too-long",
             actual=f"ACK Delay {delay_ms:.3f} ms, but the packet had arrived {elapsed_ms:.3f} ms before; "
             f"{format_count(len(wrong), 'ACK frame')} with too long a delay",
-            packets=shown(capture.acks["packet"][wrong]),
+            packets=shown(capture.ack_frames["packet"][wrong]),
         )
 
 
@@ -468,10 +467,10 @@ def ecn(side: Side) -> Iterator[Broken]:
     if not side.sound:
         return
     capture = side.capture
-    acks = capture.acks
+    acks = capture.ack_frames
     for space, name in enumerate(SPACE_NAMES):
         rows = side.ack_frames()
-        rows = rows[(capture.vantage.ack_space[rows] == space) & (acks["ect0"][rows] != NULL)]
+        rows = rows[(capture.ack_space[rows] == space) & (acks["ect0"][rows] != NULL)]
         if not len(rows):
             continue
         yield from _decreases(side, rows, name)
@@ -482,7 +481,7 @@ def ecn(side: Side) -> Iterator[Broken]:
 
 
 def _decreases(side: Side, rows: Ints, name: str) -> Iterator[Broken]:
-    acks = side.capture.acks
+    acks = side.capture.ack_frames
     order = np.argsort(side.capture.packets["packet_number"][acks["packet"][rows]], kind="stable")
     for count, title in _COUNTS.items():
         back = np.flatnonzero(np.diff(acks[count][rows[order]]) < 0)
@@ -500,21 +499,21 @@ def _too_high(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]
     capture = side.capture
     peers = side.sent_by_peer
     read = capture.packets["decrypted"][peers] == 1
-    counted = peers[~read | (capture.vantage.packet_space[peers] == space)]
-    marks = capture.vantage.packet_ecn[counted]
-    place = np.searchsorted(counted, capture.acks["packet"][rows])
+    counted = peers[~read | (capture.packet_space[peers] == space)]
+    marks = capture.packet_ecn[counted]
+    place = np.searchsorted(counted, capture.ack_frames["packet"][rows])
     for column, mark in (("ect0", _ECT0), ("ect1", _ECT1), ("ce", _CE)):
         received = np.concatenate(([0], np.cumsum(marks == mark)))[place]
-        excessive = capture.acks[column][rows] > received
+        excessive = capture.ack_frames[column][rows] > received
         wrong = rows[excessive]
         if len(wrong):
-            count, limit = capture.acks[column][wrong[0]], received[excessive][0]
+            count, limit = capture.ack_frames[column][wrong[0]], received[excessive][0]
             yield Broken(
                 rule=f"rfc9000-19.3.2-{column}-count-too-high",
                 actual=f"{name} space: {_COUNTS[column]} count {count} after "
                 f"{format_count(limit, 'such packet')} had arrived; "
                 f"{format_count(len(wrong), 'ACK frame')} with too high a count",
-                packets=shown(capture.acks["packet"][wrong]),
+                packets=shown(capture.ack_frames["packet"][wrong]),
             )
             if column != "ce":
                 return
@@ -524,14 +523,14 @@ def _too_low(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
     """Each ACK frame counts at least the marked packets that it and the frames with counts before it acknowledge. A
     count that stands still and catches up later breaks the rule, too."""
     capture = side.capture
-    acks = capture.acks
+    acks = capture.ack_frames
     rows = rows[np.argsort(capture.packets["packet_number"][acks["packet"][rows]], kind="stable")]
     numbers, arrived = _numbers(capture, side.got, space)
     if not len(numbers):
         return
-    owner, first, last = capture.vantage.ack_ranges(rows)
+    owner, first, last = capture.ack_ranges(rows)
     earliest = np.minimum(first_cover(numbers, first, last, owner.astype(np.float64)), len(rows)).astype(np.int64)
-    marks = capture.vantage.packet_ecn[arrived]
+    marks = capture.packet_ecn[arrived]
     for column, mark, rule in (
         ("ect0", _ECT0, "ect-not-counted"),
         ("ect1", _ECT1, "ect-not-counted"),

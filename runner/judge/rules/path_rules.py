@@ -10,7 +10,7 @@ from runner.decode.columns import NULL
 from runner.judge.rules.packet_rules import shown
 from runner.judge.rules.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, RETRY, Broken, Side
 from runner.trace.establish import endpoint
-from runner.trace.recording import APPLICATION, Ints
+from runner.trace.recording import APPLICATION, Address, Ints
 from runner.units import format_count
 
 # Paths: challenges, responses, unvalidated addresses, migration (RFC 9000 §8.2, §9).
@@ -23,38 +23,25 @@ _LATENESS_NS = 25_000_000  # an endpoint may need this long to read a packet tha
 _READ_NS = 100_000_000  # time from the acknowledgment of a challenge to its response; RFC 9000 §8.2.2 allows no delay
 _AFTER_READING = 3  # packets after this time that prove a broken rule
 
-Address = tuple[str, int]
-
 
 class _Routes:
     """Datagrams of one connection at the endpoint, with their local and remote addresses."""
 
     def __init__(self, side: Side) -> None:
         self._side = side
-        capture = side.capture
-        datagrams = capture.datagrams
-        self.rows: Ints = np.flatnonzero((datagrams["connection"] == side.scope.number) & (datagrams["sender"] >= 0))
+        datagrams = side.capture.datagrams
+        self.rows: Ints = np.flatnonzero(side.scope.mine(datagrams) & (datagrams["sender"] >= 0))
         self.sent = datagrams["sender"][self.rows] == side.sender
-        self._ends: dict[int, tuple[Address, Address]] = {}
-        self._route = capture.route
 
     def ends(self, datagram: int) -> tuple[Address, Address]:
         """Local and remote address of a datagram, sent or received."""
-        key = int(self._route[datagram])
-        if key not in self._ends:
-            sent = self._side.capture.datagrams["sender"][datagram] == self._side.sender
-            self._ends[key] = self._side.capture.ends(datagram, from_sender=bool(sent))
-        return self._ends[key]
+        return self._side.capture.ends(datagram, self._side.sender)
 
     @cached_property
     def single(self) -> bool:
         """Whether all datagrams of the connection had the same pair of addresses."""
-        return len({self.ends(int(row)) for row in self._firsts}) <= 1
-
-    @cached_property
-    def _firsts(self) -> Ints:
-        _, first = np.unique(self._route[self.rows], return_index=True)
-        return self.rows[first]
+        _, first = np.unique(self._side.capture.route[self.rows], return_index=True)
+        return len({self.ends(row) for row in self.rows[first].tolist()}) <= 1
 
 
 def _datagram(side: Side, frame: int) -> int:
@@ -119,10 +106,10 @@ def _last_read(side: Side, datagram: int) -> int:
     old = got[times[got] < times[datagram] - _LATENESS_NS]
     read = [int(old[-1])] if len(old) else []
     acks = side.ack_frames()
-    acks = acks[(capture.vantage.ack_space[acks] == APPLICATION) & (packets[capture.acks["packet"][acks]] <= datagram)]
+    acks = acks[(capture.ack_space[acks] == APPLICATION) & (packets[capture.ack_frames["packet"][acks]] <= datagram)]
     if len(acks):
         ours = side.of_type(ONE_RTT, got=True)
-        known = ours[capture.packets["packet_number"][ours] <= capture.acks["largest"][acks].max()]
+        known = ours[capture.packets["packet_number"][ours] <= capture.ack_frames["largest"][acks].max()]
         read += packets[known[-1:]].tolist()
     answered = {
         capture.frames.cell("payload", row)
@@ -213,10 +200,10 @@ def _acknowledgment(side: Side, packet: int) -> int | None:
     none."""
     capture = side.capture
     mine = side.ack_frames(space=APPLICATION)
-    owner, first, last = capture.vantage.ack_ranges(mine)
+    owner, first, last = capture.ack_ranges(mine)
     number = int(capture.packets["packet_number"][packet])
     holds = mine[owner[(first <= number) & (number <= last)]]
-    return int(capture.acks["packet"][holds].min()) if len(holds) else None
+    return int(capture.ack_frames["packet"][holds].min()) if len(holds) else None
 
 
 def unvalidated(side: Side) -> Iterator[Broken]:
@@ -607,7 +594,7 @@ def unissued(side: Side) -> Iterator[Broken]:
     if side.is_client:
         # The client chooses the first destination itself. What it acknowledges, it has read.
         initials = side.of_type(INITIAL)
-        read = np.isin(initials, capture.acks["packet"][side.ack_frames(space=0)])
+        read = np.isin(initials, capture.ack_frames["packet"][side.ack_frames(space=0)])
         rows = np.setdiff1d(rows, initials[: int(np.argmax(read)) if read.any() else len(initials)])
     for value in side.ids("dcid", rows) if issued else ():
         used = side.with_id("dcid", value, rows)

@@ -13,9 +13,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from runner.decode.columns import CLIENT, MTU, NULL, PACKET_TYPES, SERVER
+from runner.decode.columns import CLIENT, MTU, NULL, SERVER
 from runner.decode.keys import VERSIONS
 from runner.trace.handshake import TYPES, may_be_authentic
 from runner.trace.recording import APPLICATION, ROLES, Bools, Columns, Ints, Scope, Vantage
@@ -23,9 +22,6 @@ from runner.trace.recording import APPLICATION, ROLES, Bools, Columns, Ints, Sco
 INITIAL, EARLY, HANDSHAKE, ONE_RTT, RETRY, NEGOTIATION = range(6)
 """Positions of the packet types in PACKET_TYPES."""
 SPACE_NAMES = ("Initial", "Handshake", "application data")
-_TYPE_CODES = {name: code for code, name in enumerate(PACKET_TYPES)}
-_SILENT = ("padding", "ack", "connection_close", "application_close")
-_CLOSES = ("connection_close", "application_close")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,75 +38,10 @@ class Broken:
     """True when the first packet breaks no rule alone: it shows the violation together with another packet."""
 
 
-class Capture:
-    """The tables of one capture, which all its connections share."""
-
-    def __init__(self, vantage: Vantage) -> None:
-        self.vantage = vantage
-        self.packets, self.frames = vantage.packets, vantage.frames
-        self.datagrams, self.streams, self.acks = vantage.datagrams, vantage.stream_frames, vantage.ack_frames
-
-    @cached_property
-    def type(self) -> Ints:
-        """Per packet: its type as a position in PACKET_TYPES."""
-        return self.packets.codes("type", _TYPE_CODES)
-
-    @cached_property
-    def eliciting(self) -> Bools:
-        """Per packet: whether it is ack-eliciting (RFC 9002 §2)."""
-        loud = ~self.frames.named("name", *_SILENT)
-        return np.bincount(self.frames["packet"][loud], minlength=len(self.packets)) > 0
-
-    @cached_property
-    def closing(self) -> Bools:
-        """Per packet: whether it contains CONNECTION_CLOSE."""
-        closes = self.frames.named("name", *_CLOSES)
-        return np.bincount(self.frames["packet"][closes], minlength=len(self.packets)) > 0
-
-    @cached_property
-    def framed(self) -> Bools:
-        """Per packet: whether it contains a frame."""
-        return np.bincount(self.frames["packet"], minlength=len(self.packets)) > 0
-
-    @cached_property
-    def _ids(self) -> dict[str, tuple[Ints, list[bytes]]]:
-        ids = {}
-        for name in ("dcid", "scid"):
-            column = self.vantage.trace.packets.column(name).combine_chunks()
-            array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-            coded = array.dictionary_encode()
-            codes = coded.indices.fill_null(NULL).to_numpy(zero_copy_only=False).astype(np.int64)
-            ids[name] = codes, coded.dictionary.to_pylist()
-        return ids
-
-    def ids(self, name: str) -> tuple[Ints, list[bytes]]:
-        """Per packet: the position of its `dcid` or `scid` in a list; and this list."""
-        return self._ids[name]
-
-    @cached_property
-    def route(self) -> Ints:
-        """Per datagram: a number that stands for its source and destination. The opposite direction has another
-        number."""
-        source, _ = self.datagrams.words("src")
-        target, others = self.datagrams.words("dst")
-        key = (source * (len(others) + 1) + target) << 32
-        return key | self.datagrams["src_port"] << 16 | self.datagrams["dst_port"]
-
-    def ends(self, datagram: int, *, from_sender: bool) -> tuple[tuple[str, int], tuple[str, int]]:
-        """The addresses and ports of a datagram: first source, then destination. When `from_sender` is False, the order
-        is reversed."""
-        row = self.vantage.trace.datagrams
-        ends = (
-            (str(row["src"][datagram].as_py()), int(self.datagrams["src_port"][datagram])),
-            (str(row["dst"][datagram].as_py()), int(self.datagrams["dst_port"][datagram])),
-        )
-        return ends if from_sender else (ends[1], ends[0])
-
-
 class Side:
     """The packets that one endpoint of a connection sent, and the peer's packets that reached it."""
 
-    def __init__(self, scope: Scope, sender: int, capture: Capture, far: Capture | None) -> None:
+    def __init__(self, scope: Scope, sender: int, capture: Vantage, far: Vantage) -> None:
         self.scope = scope
         self.sender = sender
         self.role = ROLES[sender]
@@ -137,11 +68,8 @@ class Side:
     def peer_read(self) -> bool:
         """Whether every packet that the peer sent was decrypted at the peer's end. Then an unreadable packet here was
         damaged."""
-        if self.far is None:
-            return False
-        packets = self.far.packets
-        theirs = np.flatnonzero((packets["connection"] == self.scope.number) & (packets["sender"] == 1 - self.sender))
-        return bool(len(theirs)) and self._all_read(packets, theirs)
+        theirs = np.flatnonzero(self.scope.mine(self.far.packets, 1 - self.sender))
+        return bool(len(theirs)) and self._all_read(self.far.packets, theirs)
 
     def _all_read(self, packets: Columns, rows: Ints) -> bool:
         """Whether these packets of one endpoint were decrypted. Packets that the other endpoint can't have read either
@@ -162,12 +90,9 @@ class Side:
     @cached_property
     def whole(self) -> bool:
         """Whether both captures are complete, and this capture contains the beginning of the connection."""
-        for capture in (self.capture, self.far):
-            if capture is None:
-                return False
-            meta = capture.vantage.trace.meta
-            if meta.kernel_drops or meta.truncated or meta.snapped:
-                return False
+        metas = [vantage.trace.meta for vantage in (self.capture, self.far)]
+        if any(meta.kernel_drops or meta.truncated or meta.snapped for meta in metas):
+            return False
         row = self.row
         return row is not None and bool(row["client_hello_count"]) and row["client_random"] is not None
 
@@ -235,7 +160,7 @@ class Side:
 
     @cached_property
     def _connection_rows(self) -> tuple[Ints, Ints, Ints, Ints]:
-        streams, acks = self.capture.streams, self.capture.acks
+        streams, acks = self.capture.stream_frames, self.capture.ack_frames
         ours = np.flatnonzero(streams["connection"] == self.scope.number)
         ours = ours[self.is_valid(streams["packet"][ours])]
         answers = np.flatnonzero(acks["connection"] == self.scope.number)
@@ -258,16 +183,16 @@ class Side:
         """Rows of ACK frames that the endpoint sent, or, with `got`, received. With `space`, only frames of this packet
         number space."""
         rows = self._connection_rows[3 if got else 2]
-        return rows if space is None else rows[self.capture.vantage.ack_space[rows] == space]
+        return rows if space is None else rows[self.capture.ack_space[rows] == space]
 
     def time(self, packets: Ints) -> Ints:
         """The times at which packets passed the vantage point, in ns."""
-        times: Ints = self.capture.vantage.packet_time[packets]
+        times: Ints = self.capture.packet_time[packets]
         return times
 
     def at(self, packet: int) -> int:
         """The time at which a packet passed the vantage point, in ns."""
-        return int(self.capture.vantage.packet_time[packet])
+        return int(self.capture.packet_time[packet])
 
     def ids(self, name: str, packets: Ints) -> list[bytes]:
         """The different `dcid` or `scid` of packets, in the order of their first use."""
@@ -312,7 +237,7 @@ class Side:
             return finished is not None and finished < packet
         done = self.frames("handshake_done", got=True)
         acks = self.ack_frames(got=True, space=APPLICATION)
-        rows = np.concatenate((self.capture.frames["packet"][done], self.capture.acks["packet"][acks]))
+        rows = np.concatenate((self.capture.frames["packet"][done], self.capture.ack_frames["packet"][acks]))
         return bool((rows < packet).any())
 
     def finished(self, sender: int) -> int | None:

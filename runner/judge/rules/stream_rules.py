@@ -23,7 +23,7 @@ def wrong_streams(side: Side) -> Iterator[Broken]:
     """A frame about a stream fits the direction of the stream, and the stream exists."""
     capture = side.capture
     streams = side.stream_frames()
-    ids, packets = capture.streams["stream_id"][streams], capture.streams["packet"][streams]
+    ids, packets = capture.stream_frames["stream_id"][streams], capture.stream_frames["packet"][streams]
     theirs, one_way = ids & 1 != side.sender, ids & 2 != 0
     wrong = theirs & one_way
     if wrong.any():
@@ -64,8 +64,8 @@ def _not_created(side: Side, name: str, ids: Ints, packets: Ints, rule: str) -> 
     capture = side.capture
     opened = side.stream_frames(got=True)
     about = side.frames(*_ABOUT_STREAMS, got=True)
-    existing = np.concatenate((capture.streams["stream_id"][opened], capture.frames["stream_id"][about]))
-    when = np.concatenate((capture.streams["packet"][opened], capture.frames["packet"][about]))
+    existing = np.concatenate((capture.stream_frames["stream_id"][opened], capture.frames["stream_id"][about]))
+    when = np.concatenate((capture.stream_frames["packet"][opened], capture.frames["packet"][about]))
     for kind in np.unique(ids & 3):
         mine = ids & 3 == kind
         rows, known = when[existing & 3 == kind], existing[existing & 3 == kind]
@@ -85,12 +85,12 @@ def offsets(side: Side) -> Iterator[Broken]:
     """Stream data and CRYPTO data end below 2^62. Limits of the number of streams are at most 2^60."""
     capture = side.capture
     rows = side.stream_frames()
-    ends = capture.streams["offset"][rows] + capture.streams["length"][rows]
+    ends = capture.stream_frames["offset"][rows] + capture.stream_frames["length"][rows]
     if (ends > _MOST).any():
         yield Broken(
             rule="rfc9000-19.8-stream-offset-overflow",
             actual=f"stream data ends at {ends.max()}",
-            packets=shown(capture.streams["packet"][rows[ends > _MOST]]),
+            packets=shown(capture.stream_frames["packet"][rows[ends > _MOST]]),
         )
     rows = side.frames("crypto")
     ends = capture.frames["offset"][rows] + capture.frames["length"][rows]
@@ -119,7 +119,7 @@ class _Sent:
     size (RFC 9000 §4.5). The frames of a group are in the order of the capture."""
 
     def __init__(self, side: Side, rows: Ints, resets: Ints) -> None:
-        streams, frames = side.capture.streams, side.capture.frames
+        streams, frames = side.capture.stream_frames, side.capture.frames
         stream = np.concatenate((streams["stream_id"][rows], frames["stream_id"][resets]))
         packet = np.concatenate((streams["packet"][rows], frames["packet"][resets]))
         end = np.concatenate((streams["offset"][rows] + streams["length"][rows], frames["offset"][resets]))
@@ -215,7 +215,7 @@ def remembered_limits(side: Side, earlier: list[Side]) -> Iterator[Broken]:
     # From the server's first protected packet on, the client may know higher limits.
     answers = theirs[~np.isin(capture.type[theirs], (INITIAL, RETRY))]
     early = early[early < answers[0]] if len(answers) else early
-    streams, frames = capture.streams, capture.frames
+    streams, frames = capture.stream_frames, capture.frames
     rows = np.flatnonzero(np.isin(streams["packet"], early))
     about = side.frames(*_ABOUT_STREAMS)
     about = about[np.isin(frames["packet"][about], early)]
@@ -259,7 +259,7 @@ def stream_counts(side: Side) -> Iterator[Broken]:
     """An endpoint opens no more streams than the peer allows."""
     if not side.sound or not side.peer_parameters:
         return
-    streams, frames = side.capture.streams, side.capture.frames
+    streams, frames = side.capture.stream_frames, side.capture.frames
     rows, resets, answers = side.stream_frames(), side.frames(*_ABOUT_STREAMS), side.frames(*_BY_RECEIVER)
     # STOP_SENDING and MAX_STREAM_DATA open the sender's own bidirectional streams; unidirectional ones never have them.
     one_way = answers[frames["stream_id"][answers] & 2 != 0]
@@ -287,7 +287,7 @@ def stream_counts(side: Side) -> Iterator[Broken]:
 def endings(side: Side) -> Iterator[Broken]:
     """A stream has one final size, no data beyond it, and no data after RESET_STREAM."""
     capture = side.capture
-    frames, streams = capture.frames, capture.streams
+    frames, streams = capture.frames, capture.stream_frames
     rows = side.stream_frames()
     fins = rows[streams["fin"][rows] == 1]
     resets = _resets(side)
@@ -381,7 +381,7 @@ def repeats(side: Side) -> Iterator[Broken]:
     """Data that is sent again has the same bytes (RFC 9000 §2.2): CRYPTO data, and the part of streams that the tables
     keep."""
     capture = side.capture
-    streams, frames = capture.streams, capture.frames
+    streams, frames = capture.stream_frames, capture.frames
     crypto = side.frames("crypto")
     of_crypto = frames["packet"][crypto]
     rows = side.stream_frames()
@@ -407,7 +407,7 @@ def _attempts(side: Side, packets: Ints) -> Ints:
     its own. The client begins again after Retry, where another rule compares the ClientHello (§17.2.5.3), and after
     Version Negotiation. A server may give up a handshake and begin a new handshake with another connection ID."""
     capture = side.capture
-    space = capture.vantage.packet_space[packets]
+    space = capture.packet_space[packets]
     if side.is_client:
         retries = side.of_type(RETRY, got=True)
         retried = packets > retries[0] if len(retries) else np.zeros(len(packets), dtype=bool)
