@@ -349,7 +349,6 @@ class Candidate:
 
     @property
     def entry(self) -> Implementation:
-        """The build as a stack."""
         return self.catalog.implementations[self.name]
 
     @property

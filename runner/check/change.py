@@ -146,7 +146,6 @@ class Change:
 
     @cached_property
     def state(self) -> CellState:
-        """The result of the iterations so far."""
         if not all(self.decided):
             return CellState.OPEN
         if self.way == 0:
@@ -211,12 +210,8 @@ def _group_p(group: Sequence[Change], change: Change) -> float:
         ways = [other.way for other in group if other.about_times]
         less, more = sorted((ways.count(-1), ways.count(1)))
         return float(min(1.0, 2 * sum(comb(less + more, k) for k in range(less + 1)) / 2 ** (less + more)))
-    builds: list[Callable[[Change], Result]] = [
-        lambda change: change.decided[0][0],
-        lambda change: change.decided[1][0],
-    ]
-    cause = reason(builds[1 if change.way < 0 else 0](change))
-    before, after = (sum(reason(build(other)) != cause for other in group) for build in builds)
+    cause = reason(change.decided[1 if change.way < 0 else 0][0])
+    before, after = (sum(reason(other.decided[build][0]) != cause for other in group) for build in (0, 1))
     return rate_test((before, len(group)), (after, len(group)))
 
 
@@ -282,7 +277,6 @@ class ChangeReport:
         return {place: change for place, change in self.changes.items() if change.state is not CellState.SAME}
 
     def title(self) -> str:
-        """The result in one sentence."""
         worse = [place for place, change in self.changes.items() if change.state is CellState.WORSE]
         sentence = _TITLES.get(self.verdict) or ", ".join(
             text

@@ -112,6 +112,7 @@ def local_build(command: str) -> EndpointSpec:
 _BY_THE_PEER = "Failed by the fault of the peer: this does not count against the image"
 _RULES = "Broken MUSTs (§)"
 _TOLERATED = f"Failed in some iterations, but in fewer than {HELD} of {MOST}: this does not count against the image"
+_TAGS = {Outcome.FAILED: "failure", Outcome.UNSUPPORTED: "skipped", Outcome.SKIPPED: "skipped"}  # of JUnit
 UNKNOWN_URL = "https://example.org/your-project"
 
 
@@ -164,7 +165,6 @@ class Report:
         return broken
 
     def breaks_rules(self, place: CellPlace) -> bool:
-        """True when the image broke a MUST in this cell."""
         return any(place in places for places in self.broken_rules.values())
 
     def rules_summary(self) -> str:
@@ -205,13 +205,15 @@ class Report:
 
     def cases(self, role: Role) -> tuple[str, ...]:
         """The wire names that the image claims in `role`: names of cases that ran and did not end with 127."""
-        names = {
+        return tuple(sorted(self._wire_names(role, without=(Outcome.UNSUPPORTED, Outcome.SKIPPED))))
+
+    def _wire_names(self, role: Role, without: tuple[Outcome, ...] = ()) -> frozenset[str]:
+        """The wire names that this check used in `role`, of jobs with other outcomes than `without`."""
+        return frozenset(
             self.wire_names[job.case][role.value]
             for job, result in self.results.items()
-            if CellPlace.of(job, self.name).role is role
-            and result.outcome not in (Outcome.UNSUPPORTED, Outcome.SKIPPED)
-        }
-        return tuple(sorted(names))
+            if CellPlace.of(job, self.name).role is role and result.outcome not in without
+        )
 
     def succeeded(self, role: Role) -> tuple[str, ...]:
         """The cases that succeeded in `role` with every peer that has a verdict."""
@@ -235,16 +237,11 @@ class Report:
         """The roles in which the image claims a case."""
         return tuple(role for role in Role if self.cases(role))
 
-    def _tried(self, role: Role) -> frozenset[str]:
-        """The wire names that this check used in `role`."""
-        jobs = (job for job in self.results if CellPlace.of(job, self.name).role is role)
-        return frozenset(self.wire_names[job.case][role.value] for job in jobs)
-
     def entry(self) -> dict[str, Any]:
         """The entry of implementations.json to submit, under its name."""
         listed = self.listed
         claimed = {role: self.cases(role) for role in self.roles()}
-        tried = {role: self._tried(role) for role in Role}
+        tried = {role: self._wire_names(role) for role in Role}
         if listed is not None:  # the entry keeps its cases that this check did not run
             for role in listed.roles:
                 if role not in listed.cases and tried[role] == frozenset(claimed.get(role, ())):
@@ -290,7 +287,6 @@ class Report:
         return sorted(columns, key=lambda column: (list(Role).index(column[0]), self.peers.index(column[1])))
 
     def rows(self) -> list[str]:
-        """The cases in the order in which they were run."""
         return list(dict.fromkeys(place.case for place in self.cells))
 
     def markdown(self) -> str:
@@ -361,22 +357,25 @@ class Report:
 
     def junit(self) -> bytes:
         """The report for a CI: one suite for the contract, and one for each role."""
-        entries = {
-            place: _junit_entry(cell, place.role, nothing=self.says_nothing(place), is_open=self.is_open(place))
-            for place, cell in self.cells.items()
-        }
-        for place, entry in entries.items():
-            rules = [places[place] for places in self.broken_rules.values() if place in places]
-            if rules:
-                text = findings_text(rules, lambda _: "")
-                fails = self.strict and entry.tag in ("", "skipped")
-                entries[place] = replace(
-                    entry,
-                    tag="failure" if fails else entry.tag,
-                    message=f"§ {rules[0].headline}" if fails else entry.message,
-                    text=f"{entry.text}\n{text}".strip(),
-                )
-        return junit(f"check {self.subject}", self.problems, entries)
+        return junit(f"check {self.subject}", self.problems, {place: self._junit_entry(place) for place in self.cells})
+
+    def _junit_entry(self, place: CellPlace) -> JUnitEntry:
+        """A cell that says nothing about the image is an error only when it leaves the check open. A tolerated cell
+        passes with a note. When strict, a broken MUST is a failure."""
+        cell, nothing = self.cells[place], self.says_nothing(place)
+        text = findings_text(cell.shown.findings, lambda finding: fix_of(cell, finding, place.role))
+        tag = ("error" if self.is_open(place) else "skipped") if nothing else _TAGS.get(cell.outcome, "")
+        words = ["not decided"] if cell.outcome is Outcome.ERROR else ["the peer's fault"] if nothing else []
+        words += [finding.headline for finding in cell.shown.findings[:1]] or [cell.outcome.value]
+        words += [cell.rate] if cell.rate else []
+        if not tag:
+            words, text = [], f"{cell.rate}\n{text}" if cell.tolerated else ""
+        if rules := [places[place] for places in self.broken_rules.values() if place in places]:
+            text = f"{text}\n{findings_text(rules, lambda _: '')}".strip()
+            if self.strict and tag in ("", "skipped"):
+                tag, words = "failure", [f"§ {rules[0].headline}"]
+        seconds = sum(result.wall_s for result in cell.results)
+        return JUnitEntry(tag=tag, message="; ".join(words), text=text, seconds=seconds)
 
 
 def finding_lines(finding: Finding, how: str) -> list[str]:
@@ -411,25 +410,6 @@ def fix_of(cell: CheckedCell, finding: Finding, role: Role) -> str:
     if cell.outcome is Outcome.ERROR:
         return open_fix(finding.code)
     return fix(finding, cell.shown.case, role)
-
-
-def _junit_entry(cell: CheckedCell, role: Role, *, nothing: bool, is_open: bool) -> JUnitEntry:
-    """A cell that says nothing about the image is an error only when it leaves the check open. A tolerated cell passes
-    with a note."""
-    tags = {
-        Outcome.FAILED: "failure",
-        Outcome.UNSUPPORTED: "skipped",
-        Outcome.SKIPPED: "skipped",
-    }
-    findings, seconds = cell.shown.findings, sum(result.wall_s for result in cell.results)
-    text = findings_text(findings, lambda finding: fix_of(cell, finding, role))
-    tag = ("error" if is_open else "skipped") if nothing else tags.get(cell.outcome)
-    if tag is None:
-        return JUnitEntry(text=f"{cell.rate}\n{text}" if cell.tolerated else "", seconds=seconds)
-    words = ["not decided"] if cell.outcome is Outcome.ERROR else ["the peer's fault"] if nothing else []
-    words += [finding.headline for finding in findings[:1]] or [cell.outcome.value]
-    words += [cell.rate] if cell.rate else []
-    return JUnitEntry(tag=tag, message="; ".join(words), text=text, seconds=seconds)
 
 
 # The work of a check: inspect the image, probe it, run it against reference peers, handshakes first.

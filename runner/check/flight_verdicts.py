@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -16,16 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from runner.check.flights import (
-    ALERTS,
-    APPLICATION,
-    GENERIC,
-    VOLUMES,
-    HostileFlight,
-    answer_text,
-    code_name,
-    is_frame,
-)
+from runner.check.flights import ALERTS, APPLICATION, GENERIC, VOLUMES, HostileFlight, answer_text, code_name, is_frame
 from runner.decode.capture import open_capture
 from runner.decode.columns import NULL, Bools, Trace, integers, named, words
 from runner.decode.http3 import DynamicTable, QpackError
@@ -34,14 +25,8 @@ from runner.model.rules import TRANSPORT
 from runner.model.stack import Role
 from runner.units import MIB, format_count
 
-PASSED, FAILED, NOTE, ERROR, INAPPLICABLE, UNSUPPORTED = (
-    "passed",
-    "failed",
-    "note",
-    "error",
-    "inapplicable",
-    "unsupported",
-)
+PASSED, FAILED, NOTE = "passed", "failed", "note"
+ERROR, INAPPLICABLE, UNSUPPORTED = "error", "inapplicable", "unsupported"
 """The verdicts. inapplicable: `needs` of the flight is not true for this endpoint. unsupported: exit code 127."""
 _ORDER = (FAILED, NOTE, ERROR, PASSED, INAPPLICABLE, UNSUPPORTED)
 _PACKETS = {"initial": "an Initial packet", "handshake": "a Handshake packet", "1rtt": "a 1-RTT packet"}
@@ -80,7 +65,6 @@ class FloodCost:
 
     @property
     def text(self) -> str:
-        """The numbers, for people."""
         memory = " → ".join(f"{each / MIB:.0f}" for each in (self.before, *self.after))
         cpu = "" if self.cpu_s is None else f"; CPU {self.cpu_s:.2f} s"
         flood = f"{format_count(self.datagrams, 'datagram')}, {self.sent / 1000:.0f} kB"
@@ -116,19 +100,13 @@ class FlightResult:
     job: str = ""  # folder of the job in the run
     usage: FloodCost | None = None  # of floods
 
-    def record(self) -> dict[str, Any]:
-        """The result for `hostile.json`."""
-        return asdict(self)
-
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The peer's log. A line that was cut off when the peer was killed is left out."""
     lines = []
     for line in path.read_text().splitlines() if path.is_file() else ():
-        try:
+        with suppress(ValueError):
             lines.append(json.loads(line))
-        except ValueError:
-            continue
     return lines
 
 
@@ -248,7 +226,6 @@ class _Packets:
         return _Packets(self._capture, self._all_key_logs)
 
     def kind(self, packet: int) -> str:
-        """The type of a packet."""
         return str(self.kind_names[self.kinds[packet]])
 
 
@@ -267,7 +244,6 @@ class _Judgement:
     arrived: int = 0  # ns
 
     def result(self) -> FlightResult:
-        """The verdict."""
         if mistake := self.line.get("mistake"):
             return self._ending(ERROR, "the flight was not sent", f"its row has a mistake: {mistake}")
         if not self.line.get("applies", True):
@@ -483,9 +459,8 @@ class _Judgement:
         """The UDP payload bytes that the endpoint got from that port during the flight, and those that it sent there.
         Other connections may have had the same port."""
         packets, port = self.packets.trace.packets, self._port()
-        times = integers(self.packets.trace.datagrams["time_ns"])[integers(packets["datagram"])]
         opening = (integers(packets["connection"]) == self.connection) & named(packets["type"], "initial")
-        first = min(int(times[opening].min()), self._sent_at())
+        first = min(int(self.packets.times[opening].min()), self._sent_at())
         got = sent = 0
         for source, target, size, time_ns in self.packets.datagrams.values():
             if first <= time_ns <= self.arrived + _VOLUME_NS:
@@ -519,8 +494,7 @@ class _Judgement:
 
     def _renewed(self) -> bool:
         """Whether the endpoint went on, and with no connection ID that it had used as destination before."""
-        packets = self.packets.trace.packets
-        times = integers(self.packets.trace.datagrams["time_ns"])[integers(packets["datagram"])]
+        packets, times = self.packets.trace.packets, self.packets.times
         used, late = (
             {packets["dcid"][row].as_py() for row in np.flatnonzero(self._of_tested(packets) & when).tolist()}
             for when in (times < self.arrived, times > self.arrived + _GRACE_NS)
@@ -546,8 +520,7 @@ class _Judgement:
         """Whether the endpoint sent packets other than closes, later than just after the flight. Nothing was on the way
         when the flight is our first datagrams. A slow endpoint that acknowledged nothing of the flight's end had not
         read the flight before it closed."""
-        packets = self.packets.trace.packets
-        times = integers(self.packets.trace.datagrams["time_ns"])[integers(packets["datagram"])]
+        packets, times = self.packets.trace.packets, self.packets.times
         since = self._sent_at() + (_GRACE_NS if self.flight.sent.startswith("send") else 0)
         own = integers(self.packets.trace.frames["packet"])[self._closes()]
         if own.size and not acknowledged and "speaks" not in self.flight.then:

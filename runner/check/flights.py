@@ -81,16 +81,8 @@ _STATES = ("first", "initial-sent", "initial", "handshake", "complete", "confirm
 _MOVES = ("first", "retried", "confirmed")
 _CASES = ("handshake", "http3", "retry", "versionnegotiation", "zerortt")
 _MESSAGES = ("client_hello", "server_hello", "encrypted_extensions", "certificate", "certificate_verify", "finished")
-_SWITCHES = {
-    "alone",
-    "deaf",
-    "retries",
-    "resumes",
-    "replays",
-    "small",
-    "asks_certificate",
-    "other_address",
-}  # keys whose value is `true`
+# Keys whose value is `true`.
+_SWITCHES = {"alone", "deaf", "retries", "resumes", "replays", "small", "asks_certificate", "other_address"}
 _PEER_KEYS = (
     *_SWITCHES,
     *("when", "moves", "send", "parameters", "earlier", "before", "messages", "control", "knows", "token"),
@@ -146,7 +138,6 @@ class HostileFlight:
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The roles that are tested."""
         return tuple(role for role in Role if self.asks in ("", role.value))
 
     @property
@@ -166,7 +157,6 @@ class HostileFlight:
 
     @property
     def is_http3(self) -> bool:
-        """True when the flight needs HTTP/3."""
         return self.case == WIRE_NAMES[HTTP3]
 
 

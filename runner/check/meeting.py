@@ -302,7 +302,7 @@ class Meeting:
                 "clock": self._run.clock,
                 "flights": {flight.name: asdict(flight) for flight in self._flights},
                 "together": self.together,
-                "results": [result.record() for result in self.results],
+                "results": [asdict(result) for result in self.results],
             },
             indent=1,
         )

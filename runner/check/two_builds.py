@@ -57,7 +57,6 @@ class ImageSource:
         self.saved = None if origin is None else SavedImages.open(origin)
 
     def has(self, image: str) -> bool:
-        """True when the image is here."""
         if self._origin is None:
             return held(engine.connect(), image) is not None
         self.saved = SavedImages.open(self._origin)
@@ -307,7 +306,6 @@ class _Progress:
         self._lock = threading.Lock()
 
     def report(self, event: Progress) -> None:
-        """Show an event."""
         if event.event != "finished" or event.result is None:
             return
         if event.result.outcome in (Outcome.FAILED, Outcome.ERROR):

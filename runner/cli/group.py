@@ -22,10 +22,7 @@ COMMANDS = {
         "Set everything up, run three stacks against each other over three links, and draw the site.",
     ),
     "doctor": ("host_commands", "Show what this host lacks, and how to install it."),
-    "export": (
-        "read_commands",
-        "Write all results of a run, without packets, into one compressed file.",
-    ),
+    "export": ("read_commands", "Write all results of a run, without packets, into one compressed file."),
     "history": ("read_commands", "Show each matrix cell over all runs: trend, change, rate of success."),
     "import": ("read_commands", "Make a run of a file of results, or add the file to a run."),
     "link-trace": ("read_commands", "Check a trace of a link, or make one of measurements, and print what is in it."),

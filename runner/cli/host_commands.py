@@ -15,14 +15,7 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from runner.cli.base import (
-    SITE,
-    TEST_STACKS,
-    draw_site,
-    err,
-    options_of,
-    out,
-)
+from runner.cli.base import SITE, TEST_STACKS, draw_site, err, options_of, out
 from runner.cli.group import main
 from runner.errors import BentpipeError, InUseError, SetupError, UsageError
 from runner.files import locked_folder
@@ -41,8 +34,6 @@ from runner.plan.options import BuildOptions, JobOptions, MatrixOptions
 from runner.terminal import printing
 from runner.terminal.printing import emulated_links_table, knobs_table, middleboxes_table
 from runner.units import format_duration, format_size
-
-# Commands about this host and its stacks: doctor, list, build, test.
 
 
 @main.command()

@@ -55,8 +55,6 @@ from runner.units import format_count, format_data_rate, format_duration, printa
 if TYPE_CHECKING:
     from runner.judge.process import Judges
 
-# Commands over stored files: analyse, render, serve, show, schema.
-
 
 @main.command("analyse")
 @click.argument("name", metavar="RUN")

@@ -9,14 +9,7 @@ from typing import NoReturn
 
 import click
 
-from runner.cli.base import (
-    DEMO_STACKS,
-    SITE,
-    draw_site,
-    err,
-    options_of,
-    out,
-)
+from runner.cli.base import DEMO_STACKS, SITE, draw_site, err, options_of, out
 from runner.cli.group import main
 from runner.errors import UsageError
 from runner.model.result import JobVerdict, Outcome

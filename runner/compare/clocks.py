@@ -12,12 +12,11 @@ from runner.compare.compare import Key, OfCell, by_cell
 from runner.compare.stats import least_p, least_rate_p, rate_test, shift
 from runner.errors import UsageError
 from runner.model.result import Outcome, Result
-from runner.model.run import Job, Kind
+from runner.model.run import REAL, VIRTUAL, Job, Kind
 from runner.model.stack import Role
 from runner.store.runs import RunFolder, load_evidence
 from runner.units import format_count
 
-REAL, VIRTUAL = "real", "virtual"
 BUSY = 0.5  # share of one CPU: from here on, the CPU limits an endpoint at least for some time
 SMALL = 0.02  # relative difference of medians that needs no cause
 LEVEL = 0.05  # a test whose p is at least this doesn't reject chance

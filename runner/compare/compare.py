@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import log, sqrt
+from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from runner.compare.conditions import differences, hosts_sentence, on_same_hosts, refuse
+from runner.compare.conditions import METRICS, RATIOS, differences, hosts_sentence, on_same_hosts, refuse, scaled
 from runner.compare.stats import (
     FALSE_DISCOVERY_RATE,
     Shift,
@@ -33,8 +32,7 @@ from runner.store.runs import RunFolder
 # Iterations of one run have the same conditions, such as the host's load, so they are not replicates of the run. Runs
 # of the same images under the same conditions are replicates. For a case and a metric, the cells' means form a table
 # of runs × cells. An analysis of variance (Searle, Casella and McCulloch, "Variance Components", 1992, chapter 4)
-# separates the part that all cells of a run share from the part that is specific to a cell in a run. Means are means
-# of logarithms, but for ratios they are means of the values.
+# separates the part that all cells of a run share from the part that is specific to a cell in a run.
 
 _SEPARATOR = "/"
 
@@ -48,7 +46,6 @@ class Key(NamedTuple):
 
     @classmethod
     def of(cls, job: Job) -> "Key":
-        """The cell of a job."""
         return cls(job.server, job.client_via, job.case_link)
 
     @property
@@ -113,17 +110,12 @@ class RunMeans:
         return cls(run, cells)
 
 
-def scaled(metric: str, values: Sequence[float], ratios: Sequence[str]) -> NDArray[np.float64]:
-    """The logarithms of the values, so that deviations are fractions. For a ratio, which may be 0: the values."""
-    known = [value if metric in ratios else log(value) for value in values if metric in ratios or value > 0]
-    return np.asarray(known, dtype=np.float64)
-
-
-def cell_mean(values: NDArray[np.float64]) -> CellMean | None:
-    """The mean of a cell's values; None when there is no value."""
-    if not len(values):
+def cell_mean(metric: str, values: Sequence[float]) -> CellMean | None:
+    """The mean of a cell's values; None when no value has a place on the scale."""
+    known = np.array(scaled(metric, values), dtype=np.float64)
+    if not len(known):
         return None
-    return CellMean(float(values.mean()), float(values.var(ddof=1)) if len(values) > 1 else 0.0, len(values))
+    return CellMean(float(known.mean()), float(known.var(ddof=1)) if len(known) > 1 else 0.0, len(known))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,8 +229,6 @@ def _estimate(case: str, metric: str, known: Sequence[RunMeans]) -> BetweenRuns 
 
 
 # Changes between two runs, cell by cell, and the comparison that contains them.
-
-RATIOS = ("retransmission_ratio",)  # metrics that are fractions; their change is given in percentage points
 
 
 class ChangeState(StrEnum):
@@ -355,7 +345,7 @@ class Comparison:
     rate: float = FALSE_DISCOVERY_RATE
     least: float = 0.0  # smallest relative change of a number that is reported, a fraction
 
-    def changes(self) -> list["VerdictChange | RateChange | NumberChange"]:
+    def changes(self) -> list[VerdictChange | RateChange | NumberChange]:
         """Every cell and metric that was compared: outcomes, then rates, then numbers."""
         return [*self.verdicts, *self.rates, *self.numbers]
 
@@ -396,10 +386,7 @@ class CellIterations:
         protocols = [result.protocol for result in self.results if result.protocol]
         self.protocol = max(protocols, key=protocols.count, default="")
         outcomes = [result.outcome for result in self.results]
-        self.judged = (
-            outcomes.count(Outcome.SUCCEEDED),
-            sum(outcome not in _NO_RUN for outcome in outcomes),
-        )
+        self.judged = (outcomes.count(Outcome.SUCCEEDED), sum(outcome not in _NO_RUN for outcome in outcomes))
         order = (Outcome.FAILED, Outcome.SUCCEEDED, *_NO_RUN)
         self.outcome = next((outcome for outcome in order if outcome in outcomes), None)
         self.why = next((finding.headline for result in self.results for finding in result.findings), "")
@@ -448,15 +435,10 @@ class Outdated:
             yield f"{metric} of both runs was measured by an older formula in {cells} cells; these values are compared."
 
 
-# Compares two runs: numbers by the rank test, rates by Fisher's test, verdicts of deterministic cases directly.
-#
 # All tests that can give a significant result are corrected together. A test with too few iterations can't give such a
 # result, so it is left out of the correction (Gilbert, "A modified false discovery rate multiple-comparisons procedure
 # for discrete data", 2005). This is allowed, because the smallest possible p of a test depends only on the number of
 # iterations and not on their values.
-
-# Metric → True when a larger value is better.
-METRICS = {"ttlb": False, "goodput": True, "handshake_time": False, "retransmission_ratio": False}
 
 
 def compare(
@@ -523,7 +505,6 @@ class _Cells:
         self._hosts: dict[str, list[str]] = {}  # sentence about the hosts → cells
 
     def compare(self, key: Key, case: CaseRecord, old: Sequence[Result], new: Sequence[Result]) -> None:
-        """Compare one cell."""
         if all(result.reused_from for result in new):
             self._reused += 1
             return
@@ -535,10 +516,12 @@ class _Cells:
         if case.kind is Kind.MEASUREMENT:
             if sentence := hosts_sentence(old, new):
                 self._hosts.setdefault(sentence, []).append(str(key))
-            sides = _on_same_hosts(earlier, later) if self._same_hosts else (earlier, later)
-            self.numbers += self._numbers(key, *sides)
+            results = earlier.results, later.results
+            sides = on_same_hosts(*results) if self._same_hosts else results
+            self.numbers += self._numbers(key, *map(CellIterations, sides))
         if is_random(case) and earlier.judged[1] and later.judged[1]:
-            self.rates.append(_rate(key, earlier, later))
+            p = rate_test(earlier.judged, later.judged)
+            self.rates.append(RateChange(**key._asdict(), before=earlier.judged, after=later.judged, p=p))
         elif earlier.outcome and later.outcome:
             self.verdicts.append(_verdict(key, earlier.outcome, later.outcome, later.why))
         else:
@@ -556,7 +539,7 @@ class _Cells:
                 continue
             change = shift(before, after)
             p, known = change.p, self._between.get((key.case, metric))
-            means = [cell_mean(scaled(metric, values, RATIOS)) for values in (before, after)]
+            means = [cell_mean(metric, values) for values in (before, after)]
             if known is not None and means[0] is not None and means[1] is not None:
                 p = max(p, known.p(means[0], means[1]))
             sure = alone or known is not None
@@ -564,7 +547,6 @@ class _Cells:
 
     @property
     def empty(self) -> bool:
-        """True when no cell could be compared."""
         return not (self.numbers or self.rates or self.verdicts or self._reused)
 
     def notes(self) -> Iterator[str]:
@@ -582,20 +564,14 @@ class _Cells:
 
 
 def run_means(folder: RunFolder) -> RunMeans:
-    """The means of a run that `between_runs` needs."""
     means_by_key = {}
     for key, results in by_cell(folder.results()).items():
         case = folder.run.cases.get(key.case)
         if case is not None and case.kind is Kind.MEASUREMENT:
             side = CellIterations([result for result in results if not result.reused_from])
-            means = {metric: cell_mean(scaled(metric, side.values(metric), RATIOS)) for metric in METRICS}
+            means = {metric: cell_mean(metric, side.values(metric)) for metric in METRICS}
             means_by_key[key] = {metric: mean for metric, mean in means.items() if mean is not None}
     return RunMeans(folder.run, means_by_key)
-
-
-def _on_same_hosts(earlier: CellIterations, later: CellIterations) -> tuple[CellIterations, CellIterations]:
-    before, after = on_same_hosts(earlier.results, later.results, metrics=METRICS, ratios=RATIOS)
-    return CellIterations(before), CellIterations(after)
 
 
 def _some(names: Sequence[str], separator: str = "; ") -> str:
@@ -618,11 +594,6 @@ def _between_sentences(
             f"{', '.join(unknown)}: no number counts as changed, because it is not known yet how much runs of the same "
             "images differ. Earlier nights of this selection tell it, or ./bentpipe run … --repeat-runs 5."
         )
-
-
-def _rate(key: Key, earlier: CellIterations, later: CellIterations) -> RateChange:
-    p = rate_test(earlier.judged, later.judged)
-    return RateChange(**key._asdict(), before=earlier.judged, after=later.judged, p=p)
 
 
 def _verdict(key: Key, before: Outcome, after: Outcome, why: str) -> VerdictChange:

@@ -167,6 +167,18 @@ def _host(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:
             yield f"Host, {key}: {old} before, {new} after."
 
 
+# The compared numbers, and the scale on which they are added.
+
+# Metric → True when a larger value is better.
+METRICS = {"ttlb": False, "goodput": True, "handshake_time": False, "retransmission_ratio": False}
+RATIOS = ("retransmission_ratio",)  # metrics that are fractions; their change is given in percentage points
+
+
+def scaled(metric: str, values: Iterable[float]) -> list[float]:
+    """The logarithms of the values, so that deviations are fractions. For a ratio, which may be 0: the values."""
+    return list(values) if metric in RATIOS else [log(value) for value in values if value > 0]
+
+
 # The influence of the host: numbers of a cell are compared on the same hosts, without the differences between
 # hosts.
 
@@ -176,21 +188,18 @@ def host_of(result: Result) -> str:
     return result.host.get("name", "")
 
 
-def on_same_hosts(
-    before: Sequence[Result], after: Sequence[Result], *, metrics: Iterable[str], ratios: Sequence[str]
-) -> tuple[list[Result], list[Result]]:
+def on_same_hosts(before: Sequence[Result], after: Sequence[Result]) -> tuple[list[Result], list[Result]]:
     """The results from the hosts that both sides have in common. The differences between hosts are removed from their
     numbers.
 
-    The effect of a host is the average of its mean before and its mean after. Means are means of logarithms, so that
-    the effect is a factor; for `ratios` they are means of the values. Without this step, a different number of
-    iterations on a host would look like a change.
+    The effect of a host is the average of its mean before and its mean after, on the scale of `scaled`. Without this
+    step, a different number of iterations on a host would look like a change.
     """
     shared = {host_of(result) for result in before} & {host_of(result) for result in after}
     sides = [[result for result in side if host_of(result) in shared] for side in (before, after)]
     if len(shared) > 1:
-        for metric in metrics:
-            sides = _aligned(sides, sorted(shared), metric, ratio=metric in ratios)
+        for metric in METRICS:
+            sides = _aligned(sides, sorted(shared), metric)
     return sides[0], sides[1]
 
 
@@ -205,14 +214,13 @@ def hosts_sentence(before: Sequence[Result], after: Sequence[Result]) -> str:
     return f"{', '.join(names[0])}; the differences between hosts are removed" if len(names[0]) > 1 else ""
 
 
-def _aligned(sides: list[list[Result]], hosts: Sequence[str], metric: str, *, ratio: bool) -> list[list[Result]]:
+def _aligned(sides: list[list[Result]], hosts: Sequence[str], metric: str) -> list[list[Result]]:
     """Both sides without the effect of the hosts on one metric. They stay unchanged when a host has no value of the
     metric on one side."""
     means = {}
     for host in hosts:
         values = [
-            [value for result in side if host_of(result) == host for value in _value(result, metric, ratio)]
-            for side in sides
+            [value for result in side if host_of(result) == host for value in _value(result, metric)] for side in sides
         ]
         if not all(values):
             return sides
@@ -220,23 +228,20 @@ def _aligned(sides: list[list[Result]], hosts: Sequence[str], metric: str, *, ra
     whole = fmean(means.values())
 
     def shifted(result: Result) -> Result:
-        values = _value(result, metric, ratio)
+        values = _value(result, metric)
         if not values or result.sample is None:
             return result
         moved = values[0] + whole - means[host_of(result)]
-        numbers: dict[str, Any] = {metric: moved if ratio else exp(moved)}
+        numbers: dict[str, Any] = {metric: moved if metric in RATIOS else exp(moved)}
         return replace(result, sample=replace(result.sample, **numbers))
 
     return [[shifted(result) for result in side] for side in sides]
 
 
-def _value(result: Result, metric: str, ratio: bool) -> list[float]:
-    """The value of an iteration that succeeded, on the scale on which the effects of hosts are added: the logarithm or,
-    for a ratio, the value. Empty when there is no value."""
+def _value(result: Result, metric: str) -> list[float]:
+    """The scaled value of an iteration that succeeded; empty when there is no value."""
     value = getattr(result.sample, metric, None) if result.outcome is Outcome.SUCCEEDED else None
-    if value is None or (value <= 0 and not ratio):
-        return []
-    return [value if ratio else log(value)]
+    return [] if value is None else scaled(metric, [value])
 
 
 # Decides whether the results of a run can be trusted. They can when they are complete and few jobs ended as errors.

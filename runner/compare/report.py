@@ -12,8 +12,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from runner.compare.compare import (
-    METRICS,
-    RATIOS,
     ChangeState,
     Comparison,
     Key,
@@ -24,6 +22,7 @@ from runner.compare.compare import (
     VerdictChange,
     by_cell,
 )
+from runner.compare.conditions import METRICS, RATIOS
 from runner.compare.history import History, Trend, least_runs
 from runner.compare.rankings import Versus, versus
 from runner.errors import UsageError
@@ -57,7 +56,6 @@ def time_of(result: Result) -> float | None:
 
 
 def times_of(results: Iterable[Result]) -> list[float]:
-    """The times of all attempts."""
     return [time for result in results if (time := time_of(result)) is not None]
 
 
@@ -206,7 +204,6 @@ def _q(q: float | None) -> str:
 
 
 def sentence(comparison: Comparison) -> str:
-    """The result in one sentence."""
     states = comparison.states()
     worse, better, other = (states.count(state) for state in _SHOWN)
     compared = f"{len(comparison.verdicts)} outcomes, {len(comparison.rates)} rates, {len(comparison.numbers)} numbers"
@@ -279,7 +276,6 @@ def markdown(comparison: Comparison, *, everything: bool) -> str:
 
 
 def markdown_row(fields: Iterable[str]) -> str:
-    """A row of a table in Markdown."""
     inside = (field.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for field in fields)
     return "| " + " | ".join(" ".join(field.split()) for field in inside) + " |"
 
@@ -340,15 +336,7 @@ def _history_fields(trend: Trend) -> tuple[str, ...]:
         else ""
     )
     series = f"{medians} s" if medians else ""
-    return (
-        trend.key.pair,
-        trend.case,
-        str(trend.attempts),
-        interval,
-        str(trend.flips),
-        series,
-        moved,
-    )
+    return (trend.key.pair, trend.case, str(trend.attempts), interval, str(trend.flips), series, moved)
 
 
 # The changes between two runs in a few lines, with causes and packets. Cells that changed in the same way are in one
@@ -394,7 +382,6 @@ class ChangeLine:
 
     @property
     def sentence(self) -> str:
-        """The line as plain text."""
         first = self.first
         example = "" if len(self.cells) == 1 else f"{first.key.pair}: "
         causes = "; ".join(part for part in (first.cause, *self.images) if part)

@@ -274,7 +274,7 @@ def _refuted(before: int, after: int) -> int | None:
     doubled = tuple(2 * rank for rank in range(1, before + after + 1))
     counts = _sums_of_splits(doubled, after)[after * (after + 1) :: 2]  # by U, the number of differences below 0
     cumulated = np.cumsum(counts / counts.sum())
-    return int(np.searchsorted(cumulated, tail, side="right")) - 1 if cumulated[0] <= tail else None
+    return int(np.searchsorted(cumulated, tail, side="right")) - 1
 
 
 def doubled_midranks(values: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 class PacketPlace:
     """A datagram of one capture, as the place of an event."""
 
-    vantage: str
-    """`client` or `server`: the end of the link where the capture was made."""
-    record: int
-    """Number of the datagram in the capture file, from 1, as Wireshark counts."""
+    vantage: str  # `client` or `server`: the end of the link where the capture was made
+    record: int  # number of the datagram in the capture file, from 1, as Wireshark counts
     time: float | None
 
 
@@ -26,24 +24,20 @@ class Landmarks:
     A packet's place is in the capture at its sender's end, if this capture exists.
     """
 
-    client_first: PacketPlace | None = None
-    """The client's first packet, readable or not."""
+    client_first: PacketPlace | None = None  # the client's first packet, readable or not
     client_last: PacketPlace | None = None
     """The last 1-RTT packet of the client. Findings about a step that the client left out point at this packet."""
     server_last: PacketPlace | None = None
     client_hellos: tuple[PacketPlace, ...] = ()
     """The client's Initial packets that contain the start of the ClientHello."""
-    server_hello: PacketPlace | None = None
-    """The server's first Initial packet with CRYPTO data."""
+    server_hello: PacketPlace | None = None  # the server's first Initial packet with CRYPTO data
     server_parameters: PacketPlace | None = None
     """The server's first Handshake packet, which contains the ALPN and the transport parameters."""
     retries: tuple[PacketPlace, ...] = ()
-    early_data: PacketPlace | None = None
-    """The client's first 0-RTT packet."""
+    early_data: PacketPlace | None = None  # the client's first 0-RTT packet
     requests: tuple[PacketPlace, ...] = ()
     """For each of the first five request streams, the packet with its first frame."""
-    client_key_update: PacketPlace | None = None
-    """The client's first packet with updated keys (RFC 9001 §6)."""
+    client_key_update: PacketPlace | None = None  # the client's first packet with updated keys (RFC 9001 §6)
     server_key_update: PacketPlace | None = None
 
 
@@ -51,8 +45,7 @@ class Landmarks:
 class VersionNegotiation:
     """A Version Negotiation packet of the server and the packet that it answers (RFC 9000 §6, §17.2.1)."""
 
-    offered: int | None
-    """QUIC version in the client's packet; None: the client had sent no packet before."""
+    offered: int | None  # QUIC version in the client's packet; None: the client had sent no packet before
     listed: tuple[int, ...] | None
     """The versions that the packet lists; None: the tables are too old to contain the list."""
     place: PacketPlace | None
@@ -62,17 +55,13 @@ class VersionNegotiation:
 class ClientHello:
     """The client's first ClientHello on the wire."""
 
-    bytes: int
-    """Bytes of CRYPTO data."""
-    datagrams: int
-    """Number of datagrams that carried the message; repeated data doesn't count."""
+    bytes: int  # bytes of CRYPTO data
+    datagrams: int  # number of datagrams that carried the message; repeated data doesn't count
     out_of_order: bool | None
     """True when a later part arrived at the server before the first part, or the first part never arrived. None without
     captures at both ends."""
-    arrived: bool | None
-    """True when the whole message reached the server's vantage point; None without a capture there."""
-    places: tuple[PacketPlace, ...]
-    """The datagrams that carried the message, in the order of sending."""
+    arrived: bool | None  # True when the whole message reached the server's vantage point; None without a capture there
+    places: tuple[PacketPlace, ...]  # the datagrams that carried the message, in the order of sending
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,32 +77,26 @@ class SentLength:
 class Close:
     """A CONNECTION_CLOSE (RFC 9000 §19.19). Several copies count as one."""
 
-    sender: str
-    """`client` or `server`."""
-    application: bool
-    """True for frame type 0x1d; `code` is then an error code of the application protocol."""
+    sender: str  # `client` or `server`
+    application: bool  # True for frame type 0x1d; `code` is then an error code of the application protocol
     code: int
     reason: str
     time: float | None
     place: PacketPlace | None = None
-    arrival: float | None = None
-    """When it arrived at the peer; None: it did not, or no capture was made there."""
+    arrival: float | None = None  # when it arrived at the peer; None: it did not, or no capture was made there
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerCertificate:
     """The certificates that the server sent (RFC 8446 §4.4.2)."""
 
-    chain: tuple[str, ...]
-    """SHA-256 of each certificate, in hexadecimal. The server's own certificate comes first."""
+    chain: tuple[str, ...]  # SHA-256 of each certificate, in hexadecimal. The server's own certificate comes first.
     names: tuple[str, ...] | None
     """DNS names and addresses of the server's own certificate; None when it can't be read. The same is true for the
     other fields."""
     self_signed: bool | None
-    linked: bool | None
-    """Whether each certificate is signed by the next."""
-    begins: int | None
-    """Unix time at which the certificate becomes valid."""
+    linked: bool | None  # whether each certificate is signed by the next
+    begins: int | None  # Unix time at which the certificate becomes valid
     ends: int | None
     place: PacketPlace | None
 
@@ -122,10 +105,8 @@ class ServerCertificate:
 class Ending:
     """The end of one endpoint's part of a connection, in the capture at this endpoint."""
 
-    last: PacketPlace | None
-    """The last packet that the endpoint sent."""
-    unanswered: int
-    """Number of the peer's ack-eliciting packets that arrived after this packet."""
+    last: PacketPlace | None  # the last packet that the endpoint sent
+    unanswered: int  # number of the peer's ack-eliciting packets that arrived after this packet
     first_unanswered: PacketPlace | None
     timed_out: bool = False
     """True when both endpoints had been silent for the idle timeout before the peer sent again. The endpoint owes no
@@ -145,8 +126,7 @@ class Ending:
     """Stream ID → the first RESET_STREAM of the endpoint."""
     stops: Mapping[int, PacketPlace | None] = field(default_factory=dict)
     """Stream ID → the first STOP_SENDING of the endpoint."""
-    finished: frozenset[int] = frozenset()
-    """Streams on which the endpoint sent FIN."""
+    finished: frozenset[int] = frozenset()  # streams on which the endpoint sent FIN
     blocked: frozenset[int] = frozenset()
     """Request streams for whose response the client's credit is used up. Empty for a client."""
 
@@ -159,15 +139,11 @@ class StreamFacts:
     stream_id: int
     client_bytes: int
     server_bytes: int
-    client_fin: int | None
-    """Final size (RFC 9000 §4.5) of the client's data in bytes; None: no FIN was seen."""
+    client_fin: int | None  # final size (RFC 9000 §4.5) of the client's data in bytes; None: no FIN was seen
     server_fin: int | None
-    request: float | None
-    """Time when the client's first frame on the stream passed the client's vantage point."""
-    last_new_byte: float | None
-    """Time when the last new byte from the server arrived at the client."""
-    early_data: bool
-    """True when the client's first byte was in a 0-RTT packet."""
+    request: float | None  # time when the client's first frame on the stream passed the client's vantage point
+    last_new_byte: float | None  # time when the last new byte from the server arrived at the client
+    early_data: bool  # True when the client's first byte was in a 0-RTT packet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,14 +151,10 @@ class Request:
     """A request of HTTP/0.9 over QUIC (docs/contract.md) and its answer, as far as the tables keep their bytes."""
 
     stream_id: int
-    name: str
-    """The last part of the requested path."""
-    place: PacketPlace | None
-    """The first packet of the request."""
-    answer: bytes
-    """The first bytes of the answer."""
-    answer_end: PacketPlace | None
-    """The packet with the last byte of the answer that arrived; None: no byte arrived."""
+    name: str  # the last part of the requested path
+    place: PacketPlace | None  # the first packet of the request
+    answer: bytes  # the first bytes of the answer
+    answer_end: PacketPlace | None  # the packet with the last byte of the answer that arrived; None: no byte arrived
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +168,6 @@ class EcnCounts:
 
     @property
     def ect(self) -> int:
-        """Packets with the codepoint ECT(0) or ECT(1)."""
         return self.ect0 + self.ect1
 
 
@@ -204,16 +175,13 @@ class EcnCounts:
 class EcnFacts:
     """The use of ECN by one endpoint (RFC 9000 §13.4)."""
 
-    sent: EcnCounts | None
-    """QUIC packets that the endpoint sent, counted at its own vantage point."""
-    received: EcnCounts | None
-    """QUIC packets from the peer that arrived, counted at the endpoint's own vantage point."""
+    sent: EcnCounts | None  # QUIC packets that the endpoint sent, counted at its own vantage point
+    received: EcnCounts | None  # QUIC packets from the peer that arrived, counted at the endpoint's own vantage point
     reported: EcnCounts
     """The highest counts in the endpoint's ACK frames, summed over all packet number spaces. `not_ect` is always 0."""
     ack_frames: int
     ack_frames_with_counts: int
-    first_sent: PacketPlace | None = None
-    """The endpoint's first packet."""
+    first_sent: PacketPlace | None = None  # the endpoint's first packet
     highest_report: PacketPlace | None = None
     """The endpoint's ACK frame with the highest counts. If no ACK frame has counts, its last ACK frame."""
 
@@ -228,14 +196,10 @@ class Path:
     first_seen: float | None
     last_seen: float | None
     server_datagrams: int
-    client_cids: frozenset[bytes] = frozenset()
-    """Destination connection IDs of the client's 1-RTT packets on this path."""
-    place: PacketPlace | None = None
-    """The first datagram on this path."""
-    last_place: PacketPlace | None = None
-    """The last datagram on this path."""
-    server_first: float | None = None
-    """Time of the server's first datagram on this path; None: the server sent none."""
+    client_cids: frozenset[bytes] = frozenset()  # destination connection IDs of the client's 1-RTT packets on this path
+    place: PacketPlace | None = None  # the first datagram on this path
+    last_place: PacketPlace | None = None  # the last datagram on this path
+    server_first: float | None = None  # time of the server's first datagram on this path; None: the server sent none
     client_moved: bool = True
     """True when the client migrated to this path: at least one of its packets on the path contains a frame that is not
     a probing frame (RFC 9000 §9.1)."""
@@ -248,20 +212,17 @@ class Path:
 class Challenge:
     """A PATH_CHALLENGE and its answer (RFC 9000 §8.2). Copies with the same data count once."""
 
-    sender: str
-    """`client` or `server`."""
+    sender: str  # `client` or `server`
     client: str
     """The client's address on the path of the challenge, as seen at the server's vantage point. Empty when the
     challenge was not seen there."""
     server: str
     time: float | None
-    arrived: bool | None
-    """True when the challenge arrived at the other end of the link; None without a capture there."""
+    arrived: bool | None  # True when the challenge arrived at the other end of the link; None without a capture there
     arrival: float | None
     """Time of the first arrival at the other end; None when the challenge did not arrive, or without a capture
     there."""
-    answered: bool
-    """True when the peer sent a PATH_RESPONSE with the data of this challenge."""
+    answered: bool  # True when the peer sent a PATH_RESPONSE with the data of this challenge
     place: PacketPlace | None = None
 
 
@@ -272,10 +233,8 @@ class Amplification:
 
     received: int
     sent: int
-    excess: int
-    """Sent bytes minus three times the received bytes; 0: the server kept the limit."""
-    place: PacketPlace | None
-    """The server's datagram with the largest excess."""
+    excess: int  # sent bytes minus three times the received bytes; 0: the server kept the limit
+    place: PacketPlace | None  # the server's datagram with the largest excess
     validated_by: str | None
     """Text that names the packet or the field that validated the address; None: the address was never validated."""
     headroom: int | None = None
@@ -287,14 +246,11 @@ class Amplification:
 class UnreadPackets:
     """Protected packets that could not be decrypted, of one type and one sender on one connection."""
 
-    connection: int | None
-    """Position in `TraceFacts.connections`; None: the connection is unknown."""
+    connection: int | None  # position in `TraceFacts.connections`; None: the connection is unknown
     client_random: bytes | None
     """Client random of the connection, by which key logs identify it; None when no ClientHello could be read."""
-    sender: str
-    """`client` or `server`; empty when the connection is unknown."""
-    type: str
-    """`initial`, `0rtt`, `handshake` or `1rtt`."""
+    sender: str  # `client` or `server`; empty when the connection is unknown
+    type: str  # `initial`, `0rtt`, `handshake` or `1rtt`
     secret: str
     """Label of the secret that decrypts these packets. Empty for Initial packets, whose keys are not secret (RFC 9001
     §5.2), and for an unknown sender."""
@@ -304,31 +260,19 @@ class UnreadPackets:
     packets: int
     """Number of all packets of this connection, sender and type, counted at the vantage point where most of them could
     not be read."""
-    unread: int
-    """Number of the packets among these that no key decrypted."""
-    near: bool
-    """True when this vantage point is at the sender's end, where the link has not yet changed any packet."""
-    none_read: bool
-    """True when no packet of this connection, sender and type could be read in any capture."""
-    may_be_authentic: bool
-    """False when the peer can't have read these packets either (runner.trace.handshake)."""
-    places: tuple[PacketPlace, ...]
-    """The first datagrams with unread packets."""
+    unread: int  # number of the packets among these that no key decrypted
+    near: bool  # True when this vantage point is at the sender's end, where the link has not yet changed any packet
+    none_read: bool  # True when no packet of this connection, sender and type could be read in any capture
+    may_be_authentic: bool  # False when the peer can't have read these packets either (runner.trace.handshake)
+    places: tuple[PacketPlace, ...]  # the first datagrams with unread packets
 
 
 @dataclass(frozen=True, kw_only=True)
 class InitialProbe:
     """An ack-eliciting Initial packet that the client sent because no answer had arrived (RFC 9002 §6.2.4)."""
 
-    waited: float
-    """Seconds since the client's previous ack-eliciting packet."""
+    waited: float  # seconds since the client's previous ack-eliciting packet
     place: PacketPlace | None
-
-
-# The facts about connections that two captures establish, before any verdict. Checks of test cases use only these
-# facts.
-#
-# Times are seconds since the client's first Initial packet in the recording. None means that the evidence is missing.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,8 +286,7 @@ class ConnectionFacts:
     """The negotiated protocol. When the server's Handshake packets can't be read, and the handshake completed: the only
     protocol that the client offered; None when it offered several."""
     offered_alpn: tuple[str, ...]
-    suite: str | None
-    """IANA name of the negotiated cipher suite."""
+    suite: str | None  # IANA name of the negotiated cipher suite
     offered_suites: tuple[int, ...]
     sni: str | None
     client_parameters: Mapping[str, object]
@@ -388,10 +331,8 @@ class ConnectionFacts:
 
     # Times
     first_initial: float | None
-    first_server_1rtt: float | None
-    """Time of the server's first 1-RTT packet at the client's vantage point."""
-    handshake_confirmed: float | None
-    """Time of the first HANDSHAKE_DONE at the client's vantage point."""
+    first_server_1rtt: float | None  # time of the server's first 1-RTT packet at the client's vantage point
+    handshake_confirmed: float | None  # time of the first HANDSHAKE_DONE at the client's vantage point
     closes: tuple[Close, ...]
 
     # Streams
@@ -399,16 +340,12 @@ class ConnectionFacts:
     max_concurrent_streams: int
     """The highest number of request streams that were open at the same time. A stream is open from its request to the
     last byte of its response."""
-    initial_max_streams_bidi: int | None
-    """The server's first limit for request streams."""
-    max_streams_bidi: int | None
-    """The server's last limit for request streams, after its MAX_STREAMS frames."""
+    initial_max_streams_bidi: int | None  # the server's first limit for request streams
+    max_streams_bidi: int | None  # the server's last limit for request streams, after its MAX_STREAMS frames
 
     # Flow control of response data
-    initial_max_data: int | None
-    """The client's first limit for the whole connection in bytes."""
-    initial_max_stream_data: int | None
-    """The client's first limit for each request stream in bytes."""
+    initial_max_data: int | None  # the client's first limit for the whole connection in bytes
+    initial_max_stream_data: int | None  # the client's first limit for each request stream in bytes
 
     # Packets
     client_key_updates: int
@@ -427,10 +364,8 @@ class ConnectionFacts:
     landmarks: Landmarks
     unread: tuple[UnreadPackets, ...] = ()
     """The packets of the connection that could not be decrypted. Empty: all packets could be decrypted."""
-    early_data_unread: int = 0
-    """Number of the client's 0-RTT packets that no key decrypted."""
-    probe: InitialProbe | None = None
-    """The first probe that the client sent before any packet of the server arrived."""
+    early_data_unread: int = 0  # number of the client's 0-RTT packets that no key decrypted
+    probe: InitialProbe | None = None  # the first probe that the client sent before any packet of the server arrived
     client_1rtt_bytes: int = 0
     """Bytes of all 1-RTT packets that the client sent, without first bytes and connection IDs."""
     server_handshake_bytes: int = 0
@@ -462,15 +397,12 @@ class FirstFlight:
     one of these packets arrived."""
 
     packets: int
-    bytes: int
-    """Bytes of the QUIC packets with headers and tags, as a congestion window counts them (RFC 9002 §B.2)."""
+    bytes: int  # bytes of the QUIC packets with headers and tags, as a congestion window counts them (RFC 9002 §B.2)
     datagram_bytes: int
     """Median UDP payload in bytes of the full datagrams (at least 1200 B). The maximum is not used, because the largest
     datagram may be a probe of the path's MTU."""
-    response_bytes: int
-    """Bytes of response data that the flight carried for the first time."""
-    duration: float
-    """Seconds from the first response data to the last packet of the flight."""
+    response_bytes: int  # bytes of response data that the flight carried for the first time
+    duration: float  # seconds from the first response data to the last packet of the flight
     acknowledged: float | None
     """Seconds from the first response data to the first ACK of any packet of the flight; None: there was no such
     ACK."""
@@ -486,25 +418,20 @@ class FirstFlight:
 class TraceFacts:
     """All facts of a recording."""
 
-    connections: tuple[ConnectionFacts, ...]
-    """All connections, in the order of their first packets."""
+    connections: tuple[ConnectionFacts, ...]  # in the order of their first packets
     origin_unix_ns: int | None
     """Unix time in ns when the client's first Initial packet passed its vantage point. This is the origin of all
     times."""
-    ip_versions: frozenset[int]
-    """IP versions of all datagrams with QUIC, including datagrams of unknown connections."""
-    ipv4: PacketPlace | None = None
-    """The first QUIC datagram over IPv4."""
+    ip_versions: frozenset[int]  # IP versions of all datagrams with QUIC, including datagrams of unknown connections
+    ipv4: PacketPlace | None = None  # the first QUIC datagram over IPv4
     noticed: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Code of a broken rule and role → when the peer could have read the packets that broke it; infinity: never."""
     unfounded: frozenset[PacketPlace] = frozenset()
     """Packets with CONNECTION_CLOSE whose error accuses the peer of something that it did not do."""
     first_flight: FirstFlight | None = None
     """The first flight of the first connection with response data. None without a complete capture at the server."""
-    protected_packets: int = 0
-    """Number of Initial, 0-RTT, Handshake and 1-RTT packets in both captures."""
-    unread_packets: int = 0
-    """Number of these packets that no key decrypted."""
+    protected_packets: int = 0  # number of Initial, 0-RTT, Handshake and 1-RTT packets in both captures
+    unread_packets: int = 0  # number of these packets that no key decrypted
     unread: tuple[UnreadPackets, ...] = ()
     """The unread packets by connection, sender and type. Packets of unknown connections come last."""
     no_secrets: bool = False

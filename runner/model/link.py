@@ -460,11 +460,6 @@ class LinkParameters:
     queue_discipline: str = DROP_TAIL
     impairments: LinkImpairments = NO_LINK_IMPAIRMENTS
 
-    @classmethod
-    def advertised(cls, data_rate: int) -> "LinkParameters":
-        """One direction of a real link. Only its advertised data rate is known before a job."""
-        return cls(data_rate=data_rate, delay=0.0, queue_packets=0, loss=0.0)
-
     @property
     def is_real(self) -> bool:
         """True for a real link. Its queue is 0; an emulated link always has a queue."""
@@ -588,7 +583,6 @@ class LinkRecord:
         *,
         source: str = "",
     ) -> "LinkRecord":
-        """A link of one segment."""
         segment = SegmentRecord(forward=forward, return_=return_, impairments=impairments)
         return cls(name=name, segments=(segment,), source=source)
 
@@ -609,12 +603,13 @@ class LinkRecord:
     @classmethod
     def advertised(cls, name: str, forward_rate: int, return_rate: int, *, source: str = "") -> "LinkRecord":
         """A real link, of which only the advertised data rates (bit/s) are known before a job."""
-        forward, return_ = map(LinkParameters.advertised, (forward_rate, return_rate))
+        forward, return_ = (
+            LinkParameters(data_rate=rate, delay=0.0, queue_packets=0, loss=0.0) for rate in (forward_rate, return_rate)
+        )
         return cls.single(name, forward, return_, source=source)
 
     @property
     def is_real(self) -> bool:
-        """True for a real link."""
         return self.satellite.forward.is_real
 
     @property

@@ -253,16 +253,11 @@ class ProtectedPackets:
     unread: int
 
     @property
-    def unread_share(self) -> float:
-        """The unread packets as a fraction of all packets; 0 when there are no packets."""
-        return self.unread / self.packets if self.packets else 0.0
-
-    @property
     def sentence(self) -> str:
         """`12 of 8,412 protected packets (0.14 %) could not be decrypted`."""
         if not self.unread:
             return f"all {self.packets:,} protected packets were decrypted"
-        share = f"{100 * self.unread_share:.2f} %"
+        share = f"{100 * self.unread / self.packets:.2f} %"
         return f"{self.unread:,} of {self.packets:,} protected packets ({share}) could not be decrypted"
 
 
@@ -434,7 +429,6 @@ class LinkTruth:
 
     @property
     def send_errors(self) -> int:
-        """Packets that the simulator could not send."""
         return self.unsent_client + self.unsent_server
 
 
@@ -462,15 +456,7 @@ class JobVerdict:
 
     @property
     def job(self) -> Job:
-        """The job of the result."""
-        return Job(
-            server=self.server,
-            client=self.client,
-            via=self.via,
-            case=self.case,
-            link=self.link,
-            iteration=self.iteration,
-        )
+        return Job(**same_fields(Job, self))
 
     @property
     def cause(self) -> Finding | None:
@@ -692,23 +678,28 @@ class Evidence:
         }
 
 
+class _In:
+    """A path under a fixed name in a job's folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, artifacts: "Artifacts", _: object) -> Path:
+        return artifacts.folder / self._name
+
+
 @dataclass(frozen=True)
 class Artifacts:
     """The files in a job's folder, by name. Every file may be missing: the judge reports that."""
 
     folder: Path
 
-    @property
-    def evidence(self) -> Path:
-        return self.folder / "evidence.json"
-
-    @property
-    def result(self) -> Path:
-        return self.folder / "result.json"
-
-    @property
-    def series(self) -> Path:
-        return self.folder / "series.json"
+    evidence, result, series = _In("evidence.json"), _In("result.json"), _In("series.json")
+    link_truth, ground_truth = _In("sim/truth.json"), _In("ground/truth.json")
+    packet_log = _In("sim/packets.bin")
+    client_tables, server_tables = _In("tables/client"), _In("tables/server")
+    output_log = _In("output.log")
+    attempts_log = _In("attempts.log")  # why each earlier attempt of a repeated job did not count; the tools' output
 
     @property
     def link_captures(self) -> tuple[Path, Path]:
@@ -735,45 +726,16 @@ class Artifacts:
         return with_secrets if with_secrets.is_file() else with_secrets.with_suffix(".pcap")
 
     @property
-    def link_truth(self) -> Path:
-        return self.folder / "sim" / "truth.json"
-
-    @property
-    def packet_log(self) -> Path:
-        return self.folder / "sim" / "packets.bin"
-
-    @property
     def captures(self) -> tuple[Path, ...]:
         """All captures that a job may have."""
         ground = self._capture("ground", "left"), self._capture("ground", "right")
         return tuple(dict.fromkeys((*self.link_captures, self.client_capture, self.server_capture, *ground)))
 
     @property
-    def ground_truth(self) -> Path:
-        return self.folder / "ground" / "truth.json"
-
-    @property
     def key_logs(self) -> tuple[Path, ...]:
         """The key logs that exist and are not empty, the client's first."""
         paths = (self.folder / "client" / "keys.log", self.folder / "server" / "keys.log")
         return tuple(path for path in paths if path.is_file() and path.stat().st_size)
-
-    @property
-    def client_tables(self) -> Path:
-        return self.folder / "tables" / "client"
-
-    @property
-    def server_tables(self) -> Path:
-        return self.folder / "tables" / "server"
-
-    @property
-    def output_log(self) -> Path:
-        return self.folder / "output.log"
-
-    @property
-    def attempts_log(self) -> Path:
-        """The log with the reason why each earlier attempt of a repeated job did not count, and the tools' output."""
-        return self.folder / "attempts.log"
 
 
 # The events that the campaign loop reports.

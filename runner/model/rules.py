@@ -19,9 +19,6 @@ def error_name(code: int) -> str:
     return "TLS alert" if 0x100 <= code < 0x200 else _NAMES.get(code, "")
 
 
-# A rule: one MUST or MUST NOT of an RFC, or a recommendation, and where bentpipe checks it.
-
-
 class Who(StrEnum):
     """The endpoint that must keep a rule."""
 
@@ -44,22 +41,15 @@ class Where(StrEnum):
 class Rule:
     """One row of the table."""
 
-    document: str
-    """Number of the RFC, or name of a draft of the QUIC working group, such as `ack-frequency`."""
-    section: str
-    """Number of the section, without the section sign, such as `12.3`."""
-    name: str
-    """A few words with hyphens that describe the violation."""
+    document: str  # number of the RFC, or name of a draft of the QUIC working group, such as `ack-frequency`
+    section: str  # number of the section, without the section sign, such as `12.3`
+    name: str  # a few words with hyphens that describe the violation
     who: Who
-    requirement: str
-    """The requirement of the RFC, in our own words."""
+    requirement: str  # the requirement of the RFC, in our own words
     where: Where
-    cases: tuple[str, ...] = ()
-    """Names of the test cases that check the rule, for `Where.CASE`."""
-    reason: str = ""
-    """Why nothing checks the rule, for `Where.UNCHECKED` and `Where.UNSEEN`."""
-    finding: str = ""
-    """The code of the finding when the rule decides a test case; empty: the rule's id."""
+    cases: tuple[str, ...] = ()  # names of the test cases that check the rule, for `Where.CASE`
+    reason: str = ""  # why nothing checks the rule, for `Where.UNCHECKED` and `Where.UNSEEN`
+    finding: str = ""  # the code of the finding when the rule decides a test case; empty: the rule's id
     answer: tuple[str, ...] = ()
     """What the peer does after a violation: it closes the connection with one of these errors (names of transport
     errors, `TLS alert`, `HTTP/3 error`), sends a `stateless reset`, or discards the packet (`discard`). A violation
@@ -100,7 +90,6 @@ class Rule:
 
     @property
     def checked(self) -> bool:
-        """Whether bentpipe checks the rule."""
         return self.where in (Where.INVARIANT, Where.NOTE, Where.CASE)
 
 

@@ -577,7 +577,6 @@ def _transfer(case: CaseRecord) -> float:
 
 
 def _connections(case: CaseRecord) -> int:
-    """The number of connections that the client opens."""
     return len(case.file_sizes) if MULTICONNECT in case.wire_names.values() else 1
 
 

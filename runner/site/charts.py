@@ -81,11 +81,9 @@ class Drawing:
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{named}{turned}>{escape(text)}</text>')
 
     def line(self, d: str, css: str) -> None:
-        """Add a path."""
         self.parts.append(f'<path class="{css}" d="{d}"/>')
 
     def done(self) -> Markup:
-        """The finished SVG element."""
         inside = "".join(self.parts)
         role = "group" if self.linked else "img"
         return Markup(

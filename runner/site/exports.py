@@ -16,45 +16,29 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from runner.compare import report
-from runner.compare.rankings import Modes, RankedStack
+from runner.compare.rankings import Modes
 from runner.model.result import BY_KEY, DROPS, PAIR_NUMBERS, Outcome, Result, Sample
 from runner.model.run import RUN_SCHEMA, Kind, Run
-from runner.site.view import Cell, RunView, moment, run_sentence
+from runner.site.view import JUDGED, Cell, RunView, moment, run_sentence
 from runner.site.writer import rendered
-from runner.store.runs import RunFolder
-
-# A run's data for other programs: rows of jobs and of cells as CSV and Parquet, and badges.
 
 Row = dict[str, Any]
+_OF_JOB = ("server", "client", "via", "case", "link", "iteration", "outcome", "protocol")
+_OF_ITS_ATTEMPTS = ("attempts", "started_unix_s", "wall_s", "cpu_pressure")
 _SAMPLE = tuple(field.name for field in fields(Sample))
 _SUMMARY = ("n", "median", "low", "high", "mean", "deviation", "minimum", "maximum")
 
 
 def job_row(result: Result) -> Row:
     finding = result.cause
-    row: Row = {
-        "server": result.server,
-        "client": result.client,
-        "via": result.via,
-        "case": result.case,
-        "link": result.link,
-        "iteration": result.iteration,
-        "outcome": result.outcome.value,
-        "protocol": result.protocol,
-        "finding": finding.code if finding else "",
-        "finding_role": finding.role if finding else "",
-        "attempts": result.attempts,
-        "started_unix_s": result.started_unix_s,
-        "wall_s": result.wall_s,
-        "cpu_pressure": result.cpu_pressure,
-        "diagnoses": " ".join(sorted({diagnosis.code for diagnosis in result.diagnoses})),
-    }
+    row: Row = {name: getattr(result, name) for name in _OF_JOB}
+    row |= {"finding": finding.code if finding else "", "finding_role": finding.role if finding else ""}
+    row |= {name: getattr(result, name) for name in _OF_ITS_ATTEMPTS}
+    row |= {"diagnoses": " ".join(sorted({diagnosis.code for diagnosis in result.diagnoses}))}
     row |= {name: getattr(result.sample, name, None) for name in _SAMPLE}
-    for way, truth in (
-        ("forward", result.truth and result.truth.forward),
-        ("return", result.truth and result.truth.return_),
-    ):
-        row |= {f"{way}_{name}": getattr(truth, name, None) for name in DROPS}
+    for way in ("forward", "return_"):
+        truth = getattr(result.truth, way, None)
+        row |= {f"{way.strip('_')}_{name}": getattr(truth, name, None) for name in DROPS}
     return row
 
 
@@ -85,23 +69,9 @@ class RunDocument:
 _DOCUMENT = TypeAdapter(RunDocument)
 
 
-def run_document(folder: RunFolder, cells: Sequence[CellRecord]) -> bytes:
+def run_document(view: RunView) -> bytes:
     """The whole run as one JSON document, in the terms of `run.json` and `result.json`, compressed by gzip."""
-    document = RunDocument(run=folder.run, cells=list(cells), results=list(folder.results().values()))
-    # `json` writes text without indentation many times faster. Unlike pydantic, it accepts lone surrogates.
-    text = json.dumps(_DOCUMENT.dump_python(document, mode="json"), sort_keys=True, allow_nan=False)
-    return gzip.compress(text.encode() + b"\n", compresslevel=6, mtime=0)
-
-
-@cache
-def run_document_schema() -> bytes:
-    """The JSON Schema of the run document. Making it takes as long as drawing half of the pages of a small run."""
-    return json.dumps(_DOCUMENT.json_schema(), indent=1).encode() + b"\n"
-
-
-def cell_records(view: RunView) -> list[CellRecord]:
-    """The cells as `run.json` describes them."""
-    return [
+    cells = [
         CellRecord(
             **cell.place,
             protocol=cell.protocol,
@@ -112,6 +82,16 @@ def cell_records(view: RunView) -> list[CellRecord]:
         )
         for cell in view.table.values()
     ]
+    document = RunDocument(run=view.run, cells=cells, results=list(view.results.values()))
+    # `json` writes text without indentation many times faster. Unlike pydantic, it accepts lone surrogates.
+    text = json.dumps(_DOCUMENT.dump_python(document, mode="json"), sort_keys=True, allow_nan=False)
+    return gzip.compress(text.encode() + b"\n", compresslevel=6, mtime=0)
+
+
+@cache
+def run_document_schema() -> bytes:
+    """The JSON Schema of the run document. Making it takes as long as drawing half of the pages of a small run."""
+    return json.dumps(_DOCUMENT.json_schema(), indent=1).encode() + b"\n"
 
 
 def cell_rows(view: RunView) -> list[Row]:
@@ -158,7 +138,6 @@ def _whole(value: object) -> object:
 
 
 def as_parquet(rows: Sequence[Row]) -> bytes:
-    """The rows as Parquet."""
     sink = pa.BufferOutputStream()
     columns = {name: [_whole(row[name]) for row in rows] for name in rows[0]} if rows else {}
     pq.write_table(pa.table(columns), sink, compression="zstd")
@@ -174,29 +153,20 @@ def badge(label: str, value: str, *, good: bool | None) -> bytes:
 def badges(view: RunView) -> dict[str, bytes]:
     """Badges by file name. In each role, a stack has a badge for its test cases, and a badge for its rank in each
     measurement."""
-    columns = {}
-    for role in ("server", "client"):
-        for name in view.servers if role == "server" else view.clients:
-            label = f"{name} {role}"
-            cells = view.by_stack.get((role, name), [])
-            tests = [
-                cell
-                for cell in cells
-                if cell.case.kind is Kind.TEST_CASE and cell.css in ("succeeded", "failed", "mixed")
-            ]
-            good = sum(cell.css == "succeeded" for cell in tests)
-            if tests:
-                badge_name = f"{name}-{role}-tests.svg"
-                columns[badge_name] = badge(label, f"bentpipe: {good} of {len(tests)} passed", good=good == len(tests))
-            for decision in view.decided:
-                places: list[RankedStack] = decision.servers if role == "server" else decision.clients
-                for place in places:
-                    if place.name == name and not decision.label:
-                        time = BY_KEY["ttlb"].text(place.summary.median)
-                        rank = "not ranked" if place.why_not else f"rank {place.rank} of {len(places)}"
-                        text = f"bentpipe {decision.case.name}: {rank}, {time}"
-                        columns[f"{name}-{role}-{decision.case.name}.svg"] = badge(label, text, good=None)
-    return columns
+    drawn = {}
+    for (role, name), cells in view.by_stack.items():
+        tests = [cell for cell in cells if cell.case.kind is Kind.TEST_CASE and cell.css in JUDGED]
+        good = sum(cell.css == "succeeded" for cell in tests)
+        if tests:
+            text = f"bentpipe: {good} of {len(tests)} passed"
+            drawn[f"{name}-{role}-tests.svg"] = badge(f"{name} {role}", text, good=good == len(tests))
+    for decision in (decision for decision in view.decided if not decision.label):
+        for role, places in (("server", decision.servers), ("client", decision.clients)):
+            for place in places:
+                rank = "not ranked" if place.why_not else f"rank {place.rank} of {len(places)}"
+                text = f"bentpipe {decision.case.name}: {rank}, {BY_KEY['ttlb'].text(place.summary.median)}"
+                drawn[f"{place.name}-{role}-{decision.case.name}.svg"] = badge(f"{place.name} {role}", text, good=None)
+    return drawn
 
 
 # A run as `result.json` of the public QUIC Interop Runner. The web pages of that runner and of the thesis read it.

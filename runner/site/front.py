@@ -13,8 +13,8 @@ from runner.model.run import NightRecord, NightState
 from runner.site import exports
 from runner.site import view as words
 from runner.site.exports import FeedEntry, atom, run_id
-from runner.site.front_data import JUDGED, MOST_LINES, FrontData, StackVerdicts, colour
-from runner.site.view import StoredRun, same_plan
+from runner.site.front_data import MOST_LINES, FrontData, StackVerdicts, colour
+from runner.site.view import JUDGED, StoredRun, same_plan
 
 _CURRENT = 7 * 86_400  # seconds: a plan is current when it has a run that began at most this long before the newest run
 _WORST = ("failed", "mixed", "succeeded", "none")
@@ -23,21 +23,11 @@ Place = tuple[str, str, str]  # role, peer, case of a cell
 _GOOD = {"failed": False, "succeeded": True}
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Runs of one plan, the newest first."""
-
-    runs: list[StoredRun]
-
-    @property
-    def newest(self) -> StoredRun:
-        return self.runs[0]
+Plan = list[StoredRun]  # runs of one plan, the newest first
 
 
 @dataclass(frozen=True)
 class StackNight:
-    """One stack in one run."""
-
     folder: StoredRun
     colour: str
     verdicts: StackVerdicts
@@ -79,13 +69,11 @@ class Front:
         plans: list[Plan] = []
         for folder in self.folders:
             # In both directions: a run of a few cases must not hide the other cases of a wider run before it.
-            known = next(
-                (plan for plan in plans if same_plan(folder, plan.newest) and same_plan(plan.newest, folder)), None
-            )
+            known = next((plan for plan in plans if same_plan(folder, plan[0]) and same_plan(plan[0], folder)), None)
             if known is not None:
-                known.runs.append(folder)
+                known.append(folder)
             elif self.folders[0].run.started_unix_s - folder.run.started_unix_s <= _CURRENT:
-                plans.append(Plan([folder]))
+                plans.append([folder])
         return plans
 
     def of(self, folder: StoredRun) -> FrontData:
@@ -94,7 +82,7 @@ class Front:
     def index(self) -> dict[str, Any]:
         """The variables of the template `front.html`."""
         plans = self.plans()
-        current = [(plan.newest, self.of(plan.newest)) for plan in plans]
+        current = [(newest, self.of(newest)) for newest, *_ in plans]
         return {
             "stacks": self.stack_lines(plans),
             "current": current,
@@ -107,7 +95,7 @@ class Front:
 
     def stack_lines(self, plans: Sequence[Plan]) -> list[StackLine]:
         """One line for each stack: red first, then unclear, then green."""
-        names = {name for plan in plans for name in self.of(plan.newest)["stacks"]}
+        names = {name for newest, *_ in plans for name in self.of(newest)["stacks"]}
         lines = (self._stack_line(name, plans) for name in names)
         return sorted(lines, key=lambda line: (_WORST.index(line.colour), line.name))
 
@@ -137,7 +125,7 @@ class Front:
         judged: set[str] = set()
         for plan in plans:
             history = self._history(name, plan)
-            if not history or history[0].folder is not plan.newest:
+            if not history or history[0].folder is not plan[0]:
                 continue
             night = history[0]
             left = _without(night.verdicts, judged)
@@ -153,7 +141,7 @@ class Front:
         """
         nights: list[StackNight] = []
         failed: set[Place] = set()
-        for folder in reversed(plan.runs):
+        for folder in reversed(plan):
             if (verdicts := self.of(folder)["stacks"].get(name)) is None:
                 continue
             now = colour(verdicts)

@@ -7,11 +7,10 @@ from runner.compare.conditions import trust
 from runner.compare.report import ChangeLine, change_lines, image_text
 from runner.model.result import BY_KEY, Outcome, Result
 from runner.model.run import CaseRecord, ClientKind, Kind
-from runner.site.view import COLOURED, Cell, RunView, ordered_cases, step_of
+from runner.site.view import COLOURED, JUDGED, Cell, RunView, ordered_cases, step_of
 from runner.units import format_count
 
 MOST_LINES = 10
-JUDGED = ("succeeded", "failed", "mixed")  # outcomes of a cell with a verdict
 _GEO_RTT = (0.45, 0.9)  # s: RTTs over one geostationary satellite
 _GEO_NAMES, _LEO_NAMES = ("astra", "eutelsat"), ("leo", "starlink")
 
@@ -254,8 +253,8 @@ def orbit(case: CaseRecord) -> str:
 
 
 def _changed(view: RunView, line: ChangeLine) -> Changed:
-    first = line.first
-    cell = view.table.get(first.key)
+    first, cells = line.first, [view.table.get(change.key) for change in line.cells]
+    cell = cells[0]
     part = "" if first.iteration is None else "#findings" if first.aspect in ("outcome", "successes") else "#diagnoses"
     many = len(line.cells) > 1
     example = f"{first.key[1]} → {first.key[0]}: " if many else ""
@@ -265,13 +264,8 @@ def _changed(view: RunView, line: ChangeLine) -> Changed:
         "text": f"{example}{first.aspect} {first.text}",
         "cause": "; ".join(text for text in (first.cause, *line.images) if text),
         "href": cell.href + part if cell is not None else "",
-        "stacks": sorted({name for change in line.cells for name in (change.key[0], *_client(view, change.key))}),
+        "stacks": sorted({change.key.server for change in line.cells} | {cell.stack for cell in cells if cell}),
     }
-
-
-def _client(view: RunView, key: tuple[str, str, str]) -> Sequence[str]:
-    cell = view.table.get(key)
-    return () if cell is None else (cell.stack,)
 
 
 def _new(view: RunView) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Counts over cells, and the sentences at the top of a run's overview that are made from them."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -13,8 +13,6 @@ from runner.site.charts import Mark
 from runner.site.pages import has_stacks
 from runner.site.view import Cell, Decision, RunView, amount, run_sentence
 from runner.units import NARROW
-
-# The sentences at the top of a run's overview, made from its numbers.
 
 _MOST_NAMED = 3
 # Each limit in words, for a reader who does not know the term.
@@ -246,16 +244,8 @@ def applied(cells: Iterable[Cell], name: str) -> list[Applied]:
     ]
 
 
-def marks(
-    cells: Iterable[Cell],
-    metric: str,
-    *,
-    base: str,
-    groups: Mapping[str, int] | None = None,
-    full: float | None = None,
-) -> list[Mark]:
-    """A mark at the median of each cell that has the metric, in the metric's unit or in per cent of `full`. `groups`:
-    the number of the colour of each server."""
+def marks(cells: Iterable[Cell], metric: str, *, base: str, full: float | None = None) -> list[Mark]:
+    """A mark at the median of each cell that has the metric, in the metric's unit or in per cent of `full`."""
     unit = BY_KEY[metric]
     factor = unit.factor if full is None else 100 / full
     rows = []
@@ -273,7 +263,6 @@ def marks(
                 title=f"{cell.client} → {cell.server}, {cell.case.name}: {unit.text(summary.median)}{span}, "
                 f"{cell.attempts}",
                 href=f"{base}{cell.href}",
-                group=groups.get(cell.server, 0) if groups is not None else 0,
             )
         )
     return rows

@@ -10,7 +10,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from runner.site.front_data import front_data
 from runner.site.pages import Asset, modules
 from runner.site.pages.scenarios import SCOREBOARD
 from runner.site.series import Download, Series, coded, load_series, plot_document, publish
-from runner.site.view import MARKER, Cell, Key, Level, Manifest, RunView, StoredRun, digest, value
+from runner.site.view import MARKER, Cell, Level, Manifest, RunView, StoredRun, digest, value
 from runner.site.writer import (
     BADGES,
     LATEST,
@@ -147,24 +147,17 @@ def _program() -> str:
     return digest((path.name, path.read_bytes()) for path in sorted([*code, *web]))
 
 
+@dataclass
 class _Site:
-    """Draws the site once."""
+    writer: Writer
+    folders: Sequence[StoredRun]
+    nights: Mapping[str, NightRecord]
+    before: Manifest
+    progress: Callable[[str], None]
+    views: dict[str, RunView] = field(default_factory=dict)  # by name, only of runs that are drawn again
 
-    def __init__(
-        self,
-        writer: Writer,
-        folders: Sequence[StoredRun],
-        nights: Mapping[str, NightRecord],
-        before: Manifest,
-        progress: Callable[[str], None],
-    ) -> None:
-        self.nights = nights
-        self.progress = progress
-        self.writer = writer
-        self.folders = folders
-        self.before = before
-        self.after = Manifest(program=before.program)
-        self.views: dict[str, RunView] = {}  # by name, only of runs that are drawn again
+    def __post_init__(self) -> None:
+        self.after = Manifest(program=self.before.program)
 
     def draw(self) -> None:
         """Draw all changed pages, then remove files that no longer belong to the site."""
@@ -187,7 +180,8 @@ class _Site:
             except Exception as error:
                 raise UndrawableRunError(folder, error) from error
         self._draw_shared()
-        self.writer.tidy(set(self.after.cells), self._kept())
+        pages = (f"{name}/{path}" for name, entry in self.after.runs.items() for path in entry["paths"])
+        self.writer.tidy(self.after.cells, pages)
         self.after.save(self.writer.root)
 
     def _state(self, folder: StoredRun) -> str:
@@ -210,7 +204,8 @@ class _Site:
         drawn = draw_cells(view, self.writer, kept, lambda done, of: report(f"{folder.name}: {done:,} of {of:,} cells"))
         report(f"{folder.name}: its pages")
         self.after.cells |= drawn
-        view.sparks |= {_key(view, name): Markup(spark) for name, (_, spark) in drawn.items()}
+        keys = {cell_name(view, cell): key for key, cell in view.table.items()}
+        view.sparks |= {keys[name]: Markup(spark) for name, (_, spark) in drawn.items()}
         # Compute these values once here. Otherwise every process that draws pages would compute them again.
         view.prepare()
         entry, front = exports.entry(view), front_data(view)
@@ -242,13 +237,12 @@ class _Site:
         """Draw the pages about all runs and the feeds. Copy files of the newest run to addresses that are the same for
         every run."""
         newest = self.folders[0]
-        view = self.views.get(newest.name) or RunView(newest, self.folders)
         runs = [(folder.name, folder.run, self.after.runs[folder.name]["entry"]) for folder in self.folders]
         results = newest_results(newest.path.parent / "checks")
-        self.writer.site_page("runs.html", "runs.html", view, {"every": runs, "hostile": bool(results)})
+        self._shared_page("runs.html", "runs.html", {"every": runs, "hostile": bool(results)})
         if results:
             page = robustness(results)
-            self.writer.site_page(ROBUSTNESS, "robustness.html", view, page)
+            self._shared_page(ROBUSTNESS, "robustness.html", page)
             for name, report in page["reports"].items():
                 self.writer.file(f"{REPORTS}/{name}", report)
             self.writer.keep_only(REPORTS, set(page["reports"]))
@@ -264,33 +258,31 @@ class _Site:
         for path in badges:
             self.writer.file(path, (run_folder / path).read_bytes())
         self.writer.keep_only(BADGES, {path.removeprefix(f"{BADGES}/") for path in badges})
-        self._front(view)
+        self._front()
 
-    def _front(self, view: RunView) -> None:
+    def _front(self) -> None:
         """Draw the front page, the page of the last nights, and a page, badge and feed for each stack."""
         data = {name: entry["front"] for name, entry in self.after.runs.items()}
         front = Front(self.folders, data, self.nights)
         boards = [folder for folder in self.folders if SCOREBOARD in self.after.runs[folder.name]["paths"]]
-        self.writer.site_page("index.html", "front.html", view, front.index() | {"scoreboards": boards[:1]})
+        self._shared_page("index.html", "front.html", front.index() | {"scoreboards": boards[:1]})
         if self.nights:
-            self.writer.site_page(TONIGHT, "tonight.html", view, front.tonight())
+            self._shared_page(TONIGHT, "tonight.html", front.tonight())
         else:
             (self.writer.root / TONIGHT).unlink(missing_ok=True)
         lines = front.stack_lines(front.plans())
         for line in lines:
             folder = f"{LATEST}/{line.name}"
-            self.writer.site_page(f"{folder}/index.html", "latest.html", view, front.stack_page(line))
+            self._shared_page(f"{folder}/index.html", "latest.html", front.stack_page(line))
             self.writer.file(f"{folder}/badge.svg", front.badge(line))
             self.writer.file(f"{folder}/atom.xml", front.feed(line))
         self.writer.keep_only(LATEST, {"result.json", *(line.name for line in lines)})
 
-    def _kept(self) -> set[str]:
-        return {f"{name}/{path}" for name, entry in self.after.runs.items() for path in entry["paths"]}
-
-
-def _key(view: RunView, name: str) -> Key:
-    """The key of the cell that is called `<run>/<pair>/<case>`."""
-    return view.keys_by_name[name.removeprefix(f"{view.name}/")]
+    def _shared_page(self, path: str, template: str, context: Mapping[str, Any]) -> None:
+        """Draw a page about all runs. Its navigation is that of the newest run."""
+        newest = self.folders[0]
+        view = self.views.get(newest.name) or RunView(newest, self.folders)
+        self.writer.page(path, template, view, context, of_run=False)
 
 
 # The page *Robustness*: what stacks accept from the hostile peer (docs/hostile.md), from the files `hostile.json`.
@@ -406,15 +398,7 @@ def _command(read: Mapping[str, Any], result: Mapping[str, Any]) -> str:
 
 # The data of the page of one matrix cell.
 
-_TILES = (
-    "ttlb",
-    "goodput",
-    "efficiency",
-    "efficiency_of_bound",
-    "handshake_time",
-    "ttfb",
-    "retransmission_ratio",
-)
+_TILES = ("ttlb", "goodput", "efficiency", "efficiency_of_bound", "handshake_time", "ttfb", "retransmission_ratio")
 _COLUMNS = (
     "ttlb",
     "goodput",
@@ -581,7 +565,7 @@ def draw_cells(
     drawn: dict[str, tuple[str, str]] = {}
     waiting: list[tuple[str, str, Cell]] = []
     for cell in view.table.values():
-        name = f"{view.name}/{cell.pair}/{cell.case.name}"
+        name = cell_name(view, cell)
         inputs = digest([pair_digests[cell.pair], view.folder.states.get(f"{cell.pair}/{cell.case.name}", "")])
         if name in known and known[name][0] == inputs:
             drawn[name] = known[name]
@@ -596,6 +580,11 @@ def draw_cells(
     return drawn | {name: (inputs, spark) for (name, inputs, _), spark in zip(waiting, sparks, strict=True)}
 
 
+def cell_name(view: RunView, cell: Cell) -> str:
+    """`<run>/<pair>/<case>`: the name in the manifest, and the folder in the site."""
+    return f"{view.name}/{cell.pair}/{cell.case.name}"
+
+
 def _shared(cell: Cell) -> tuple[object, ...]:
     """The data of a cell that the pages of the same pair's other cases show."""
     efficiency = cell.summaries.get("efficiency")
@@ -603,7 +592,7 @@ def _shared(cell: Cell) -> tuple[object, ...]:
 
 
 def _draw_cell(view: RunView, writer: Writer, cell: Cell, siblings: list[Cell]) -> str:
-    inside = f"{view.name}/{cell.pair}/{cell.case.name}"
+    inside = cell_name(view, cell)
     writer.remove(inside)
     series, downloads = _job_files(view, writer, cell)
     if cell.case.client is not ClientKind.STACK:

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from runner.compare import compare
-from runner.compare.compare import Comparison, RunMeans, run_means
+from runner.compare.compare import Comparison, Key, RunMeans, by_cell, run_means
 from runner.compare.conditions import differences
 from runner.compare.rankings import (
     Correlation,
@@ -71,6 +71,7 @@ def value(numbers: Sample | PageLoad | None, key: str) -> float | None:
 
 # A cell shows the first outcome in this list that at least one of its iterations had.
 _PRECEDENCE = (Outcome.FAILED, Outcome.ERROR, Outcome.SUCCEEDED, Outcome.UNSUPPORTED, Outcome.SKIPPED)
+JUDGED = ("succeeded", "failed", "mixed")  # `Cell.css` of cells with a verdict
 _LONG = 1_000_000  # files of at least this size in bytes count as long
 
 
@@ -84,7 +85,6 @@ class Cell:
     case: CaseRecord
     results: tuple[Result, ...]
     planned: int
-    seed: int
     via: str = ""  # also part of `client`, as `<client>+<via>`
 
     @cached_property
@@ -133,9 +133,14 @@ class Cell:
         ]
 
     @cached_property
+    def times(self) -> list[float]:
+        """The delivery times, in seconds, of the iterations that count in the cell's summaries."""
+        return [sample.ttlb for sample in self._samples if sample is not None and sample.ttlb is not None]
+
+    @cached_property
     def modes(self) -> Modes | None:
         """The two groups of the iterations' delivery times (s); None when they don't form two groups."""
-        return two_modes([sample.ttlb for sample in self._samples if sample is not None and sample.ttlb])
+        return two_modes(self.times)
 
     @property
     def noted(self) -> bool:
@@ -144,7 +149,6 @@ class Cell:
 
     @cached_property
     def without_keys(self) -> bool:
-        """True when an iteration was judged without keys."""
         return any(result.without_keys for result in self.results)
 
     @cached_property
@@ -174,7 +178,6 @@ class Cell:
 
     @cached_property
     def css(self) -> str:
-        """The CSS class of the cell's colour."""
         return "mixed" if self.mixed else self.outcome.value if self.outcome else "none"
 
     @cached_property
@@ -246,31 +249,22 @@ class Cell:
         return f"{quote(self.pair)}/{quote(self.case.name)}.html"
 
 
-Cells = dict[tuple[str, str, str], Cell]  # by server, client with its via, case with its link
+Cells = dict[tuple[str, str, str], Cell]  # by the fields of `Key`
 
 
 def cells(run: Run, results: Mapping[Job, Result]) -> Cells:
     """Every cell of the run that was planned or has a result. A cell that was not planned has results that were merged
     from another run."""
-    grouped: dict[tuple[str, str, str], list[Result]] = {}
-    planned: dict[tuple[str, str, str], int] = {}
-    vias: dict[tuple[str, str, str], str] = {}
-    for job in run.order:
-        key = (job.server, job.client_via, job.case_link)
-        vias[key] = job.via
-        planned[key] = planned.get(key, 0) + 1
-    for job, result in results.items():
-        if job.case_link in run.cases:
-            key = (job.server, job.client_via, job.case_link)
-            vias[key] = job.via
-            grouped.setdefault(key, []).append(result)
+    grouped = by_cell({job: result for job, result in results.items() if job.case_link in run.cases})
+    planned = Counter(map(Key.of, run.order))
+    vias = {Key.of(job): job.via for job in (*run.order, *results)}
     return {
         key: Cell(
-            *key[:2],
-            case=run.cases[key[2]],
+            key.server,
+            key.client,
+            case=run.cases[key.case],
             results=tuple(sorted(grouped.get(key, ()), key=lambda result: result.iteration)),
-            planned=planned.get(key, 0),
-            seed=run.seed,
+            planned=planned[key],
             via=vias[key],
         )
         for key in sorted({*grouped, *planned})
@@ -385,11 +379,11 @@ def run_sentence(run: Run, results: Iterable[Result]) -> str:
 
 def _missing(run: Run, results: Iterable[Result]) -> Iterator[str]:
     """What was planned and has no result: `n = 3 of 5 planned iterations in sat and satloss`, `2 cells not run yet`."""
-    planned = Counter((job.server, job.client_via, job.case_link) for job in run.order)
-    stored = Counter((result.server, result.job.client_via, result.job.case_link) for result in results)
+    planned = Counter(map(Key.of, run.order))
+    stored = Counter(Key.of(result.job) for result in results)
     cases: dict[str, list[str]] = {}
     for case in run.cases:
-        begun = [(stored[cell], iterations) for cell, iterations in planned.items() if cell[2] == case and stored[cell]]
+        begun = [(stored[key], planned[key]) for key in planned if key.case == case and stored[key]]
         if any(done < iterations for done, iterations in begun):
             low, high = min(begun)[0], max(begun)[0]
             span = f"{low}" if low == high else f"{low} to {high}"
@@ -499,15 +493,10 @@ class Decision:
         """CSS class, words and share of each component that can be separated."""
         if self.shares is None:
             return []
-        residual = self.shares.residual
-        last = [("residual", "iteration", residual)] if residual is not None else []
-        pair = "pair" if residual is not None else "pair or iteration"
-        return [
-            ("server", "server", self.shares.server),
-            ("client", "client", self.shares.client),
-            ("pair", pair, self.shares.pair),
-            *last,
-        ]
+        parts = [("server", "server", self.shares.server), ("client", "client", self.shares.client)]
+        if self.shares.residual is None:
+            return [*parts, ("pair", "pair or iteration", self.shares.pair)]
+        return [*parts, ("pair", "pair", self.shares.pair), ("residual", "iteration", self.shares.residual)]
 
     @property
     def factor(self) -> float:
@@ -545,7 +534,7 @@ def decisions(run: Run, table: Cells) -> list[Decision]:
 
 def _decision(run: Run, case: CaseRecord, label: str, group: list[Cell]) -> Decision:
     medians = {(cell.server, cell.client): cell.summaries["ttlb"].median for cell in group}
-    times = {(cell.server, cell.client): list(_delivery_times(cell)) for cell in group}
+    times = {(cell.server, cell.client): cell.times for cell in group}
     by_controller = ((controller(run.implementations, server), value) for (server, _), value in medians.items())
     servers, clients = ranking(times, place=0, others="clients"), ranking(times, place=1, others="servers")
     orders = (other_order(group, role, places) for role, places in (("server", servers), ("client", clients)))
@@ -558,14 +547,6 @@ def _decision(run: Run, case: CaseRecord, label: str, group: list[Cell]) -> Deci
         controllers=groups(by_controller),
         other_orders=[sentence for sentence in orders if sentence],
     )
-
-
-def _delivery_times(cell: Cell) -> Iterable[float]:
-    """The delivery times, in seconds, of the iterations that count in the cell's summaries."""
-    for result in cell.results:
-        counts = result.outcome is Outcome.SUCCEEDED and result.protocol in ("", cell.protocol)
-        if counts and result.sample is not None and result.sample.ttlb is not None:
-            yield result.sample.ttlb
 
 
 def controller(implementations: Mapping[str, ImplementationRecord], server: str) -> str:
@@ -655,9 +636,6 @@ def folder_state(folder: Path, *, depth: int) -> list[tuple[str, int, int]]:
     return files
 
 
-# The input of a run's pages: the run with its cells, the previous run, and all runs of the site.
-
-Key = tuple[str, str, str]  # server, client with its via, case with its link
 _ALIKE = 0.5  # share of a run's cells that another run of the same plan must exceed
 
 
@@ -688,7 +666,6 @@ class StoredRun(RunFolder):
 
     @classmethod
     def of(cls, folder: RunFolder) -> "StoredRun":
-        """The run of `folder`."""
         return cls(folder.path, folder.run, folder.skip)
 
     @cached_property
@@ -729,8 +706,7 @@ class StoredRun(RunFolder):
 
     @cached_property
     def planned(self) -> frozenset[Key]:
-        """The cells that were planned."""
-        return frozenset((job.server, job.client_via, job.case_link) for job in self.run.order)
+        return frozenset(map(Key.of, self.run.order))
 
 
 @dataclass
@@ -740,7 +716,7 @@ class RunView:
 
     folder: StoredRun
     folders: Sequence[StoredRun]
-    sparks: dict[Key, Markup] = field(default_factory=dict)
+    sparks: dict[tuple[str, str, str], Markup] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -786,17 +762,11 @@ class RunView:
 
     @cached_property
     def by_stack(self) -> dict[tuple[str, str], list[Cell]]:
-        """The cells by role and name of the stack."""
         cells_by_pair: dict[tuple[str, str], list[Cell]] = {}
         for cell in self.table.values():
             cells_by_pair.setdefault(("server", cell.server), []).append(cell)
             cells_by_pair.setdefault(("client", cell.client), []).append(cell)
         return cells_by_pair
-
-    @cached_property
-    def keys_by_name(self) -> dict[str, Key]:
-        """The key of each cell, by `<pair>/<case>`."""
-        return {f"{cell.pair}/{cell.case.name}": key for key, cell in self.table.items()}
 
     def cells_of(self, case: str) -> list[Cell]:
         """The cells of a case, in the order of servers and clients."""
@@ -805,7 +775,6 @@ class RunView:
 
     @cached_property
     def decided(self) -> list[Decision]:
-        """The factors that decide each measurement."""
         return decisions(self.run, self.table)
 
     def prepare(self) -> None:
@@ -816,7 +785,8 @@ class RunView:
     @cached_property
     def previous(self) -> StoredRun | None:
         """The newest earlier run of the same plan, made under the same conditions."""
-        return previous(self.folder, self.folders)
+        older = [folder for folder in self.alike if folder.run.started_unix_s < self.run.started_unix_s]
+        return older[-1] if older else None
 
     @cached_property
     def changes(self) -> Comparison | None:
@@ -839,20 +809,12 @@ class RunView:
 
     @cached_property
     def before(self) -> "RunView | None":
-        """The view of the previous run."""
         return None if self.previous is None else RunView(self.previous, [self.previous])
 
     @cached_property
     def scenarios(self) -> list[str]:
         """Names of the cases that have a page: measurements first, then the test cases."""
         return [case.name for kind in (Kind.MEASUREMENT, Kind.TEST_CASE) for case in ordered_cases(self.run, kind)]
-
-
-def previous(folder: StoredRun, folders: Sequence[StoredRun]) -> StoredRun | None:
-    """The newest run among `folders` that is older than `folder` and has the same plan and conditions."""
-    older = [other for other in folders if other.run.started_unix_s < folder.run.started_unix_s]
-    ordered = sorted(older, key=lambda other: -other.run.started_unix_s)
-    return next((other for other in ordered if same_plan(other, folder)), None)
 
 
 def same_plan(first: StoredRun, other: StoredRun) -> bool:
@@ -862,7 +824,6 @@ def same_plan(first: StoredRun, other: StoredRun) -> bool:
 
 
 def stack_path(name: str) -> str:
-    """Path of a stack's page in the run's folder."""
     return f"implementations/{name}.html"
 
 
@@ -872,7 +833,6 @@ def stack_href(name: str) -> str:
 
 
 def case_path(name: str) -> str:
-    """Path of a case's page in the run's folder."""
     return f"scenarios/{name}.html"
 
 

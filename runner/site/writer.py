@@ -27,20 +27,8 @@ from runner.paths import ROOT
 from runner.site import charts
 from runner.site.charts import limit_class
 from runner.site.pages import navigation
-from runner.site.view import (
-    MARKER,
-    NO_BREAK,
-    STEPS,
-    RunView,
-    amount,
-    case_href,
-    moment,
-    stack_href,
-    step_of,
-)
+from runner.site.view import MARKER, NO_BREAK, STEPS, RunView, amount, case_href, moment, stack_href, step_of
 from runner.units import format_data_rate, format_digits, format_duration, format_size, printable
-
-# Renders templates and writes the files of the site.
 
 WEB = ROOT / "web"
 STATIC = "static"
@@ -147,17 +135,15 @@ class Writer:
         """Write the files that all pages load."""
         shutil.copytree(WEB / "static", self.root / STATIC, dirs_exist_ok=True)
 
-    def page(self, path: str, template: str, view: RunView, context: Mapping[str, Any]) -> None:
-        """Write a page of a run; `path` is relative to the site."""
-        here = path.partition("/")[2]
-        places = {"root": "../" * path.count("/"), "base": "../" * here.count("/"), "here": here}
-        self.file(path, rendered(template, {**places, **_run_context(view), **context}))
-
-    def site_page(self, path: str, template: str, view: RunView, context: Mapping[str, Any]) -> None:
-        """Write a page about all runs; its navigation is that of `view`."""
+    def page(self, path: str, template: str, view: RunView, context: Mapping[str, Any], *, of_run: bool = True) -> None:
+        """Write a page of a run or, without `of_run`, a page about all runs, whose navigation is that of `view`. `path`
+        is relative to the site."""
         root = "../" * path.count("/")
-        places = {"root": root, "base": f"{root}{quote(view.name)}/", "here": f"../{path}"}
-        self.file(path, rendered(template, {**places, **_run_context(view), **context}))
+        here = path.partition("/")[2] if of_run else f"../{path}"
+        base = "../" * here.count("/") if of_run else f"{root}{quote(view.name)}/"
+        places = {"root": root, "base": base, "here": here}
+        about = {"run": view.run, "folder": view.name, "view": view, "navigation": navigation(view.run)}
+        self.file(path, rendered(template, {**places, **about, **context}))
 
     def file(self, path: str, content: bytes) -> None:
         """Replace the file atomically. A file that already has this content is not touched."""
@@ -174,9 +160,15 @@ class Writer:
         remove_tree(self.root, path)
 
     def keep_only(self, path: str, names: set[str]) -> None:
-        """Remove everything in a folder of the site except `names`."""
-        if (self.root / path).is_dir():
-            _only(self.root / path, names)
+        """Remove everything in a folder of the site except `names`. The folder may be missing."""
+        folder = self.root / path
+        for entry in folder.iterdir() if folder.is_dir() else ():
+            if entry.name in names:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
 
     def tidy(self, cells: Iterable[str], pages: Iterable[str]) -> None:
         """Remove files that don't belong to the site. `cells` as `<run>/<pair>/<case>`, `pages` as `<run>/<path>`."""
@@ -187,25 +179,7 @@ class Writer:
                 kept.setdefault("/".join(parts[:deep]), set()).add(parts[deep])
         # The files in a cell's folder are not checked, because a cell is always drawn as a whole.
         for folder, names in kept.items():
-            if (self.root / folder).is_dir():
-                _only(self.root / folder, names)
-
-
-def _only(folder: Path, kept: set[str]) -> None:
-    for entry in folder.iterdir():
-        if entry.name not in kept:
-            _remove(entry)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-
-
-def _run_context(view: RunView) -> dict[str, Any]:
-    return {"run": view.run, "folder": view.name, "view": view, "navigation": navigation(view.run)}
+            self.keep_only(folder, names)
 
 
 # Applies a function to many items on all cores.

@@ -4,7 +4,6 @@ console."""
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from statistics import median
 
 from rich.console import Console
@@ -99,7 +98,7 @@ def emulated_links_table(links: Mapping[str, LinkRecord]) -> Table:
     return table
 
 
-# Prints results to a terminal: tables, the line of a job, progress. All output goes through the given console.
+# The line of a job, progress, and tables of a job's numbers.
 
 STYLES = {
     Outcome.SUCCEEDED: "green",
@@ -461,16 +460,6 @@ _LISTED = 40  # reasons at most; a run in which everything fails has thousands
 _NAMED = (Outcome.FAILED, Outcome.ERROR)  # of cases with another outcome, a terminal shows only the number
 
 
-@dataclass(frozen=True)
-class Reason:
-    """Jobs that did not succeed, with the case, outcome and cause that they share."""
-
-    outcome: Outcome
-    case: CaseRecord
-    text: str
-    jobs: tuple[Job, ...]
-
-
 def print_matrix(console: Console, results: Mapping[Job, JobVerdict], run: Run) -> None:
     """Print the matrix as tables, then the reasons, then the sentence of counts."""
     grid = _Grid(results, run)
@@ -592,14 +581,20 @@ class _Grid:
 
 
 def _reason_lines(results: Mapping[Job, JobVerdict], run: Run) -> Iterator[str]:
-    reasons = list(_reasons(results, run))
-    for reason in reasons[:_LISTED]:
-        first, *others = reason.jobs
+    """Lines about jobs with the same outcome, case and cause: failures first, then errors, in the order of the run's
+    cases. Then the broken rules."""
+    grouped: dict[tuple[Outcome, str, str], list[Job]] = {}
+    for job, result in results.items():
+        if result.outcome in _NAMED and job.case_link in run.cases:
+            grouped.setdefault((result.outcome, job.case_link, _why(job, result)), []).append(job)
+    cases = list(run.cases)
+    reasons = sorted(grouped.items(), key=lambda reason: (_NAMED.index(reason[0][0]), cases.index(reason[0][1])))
+    for (outcome, case, text), (first, *others) in reasons[:_LISTED]:
         more = f" and {len(others)} more" if others else ""
-        yield f"{reason.outcome.sign} {reason.case.name}  {first.ends} #{first.iteration}{more}: {reason.text}"
+        yield f"{outcome.sign} {case}  {first.ends} #{first.iteration}{more}: {text}"
     if len(reasons) > _LISTED:
         count = format_count(len(reasons) - _LISTED, "more reason")
-        yield f"{count}: ./bentpipe show {run.name}/{reasons[_LISTED].jobs[0]}"
+        yield f"{count}: ./bentpipe show {run.name}/{reasons[_LISTED][1][0]}"
     yield from _rule_lines(results)
 
 
@@ -617,19 +612,6 @@ def _rule_lines(results: Mapping[Job, JobVerdict]) -> Iterator[str]:
         yield f"§ {role} {stack}: {finding.headline} ({where}{more})"
     if len(broken) > _LISTED:
         yield f"{format_count(len(broken) - _LISTED, 'more broken rule')}: the page *Rules* of the site lists them."
-
-
-def _reasons(results: Mapping[Job, JobVerdict], run: Run) -> Iterable[Reason]:
-    """Failures first, then errors, in the order of the run's cases."""
-    grouped: dict[tuple[Outcome, str], dict[str, list[Job]]] = {}
-    for job, result in results.items():
-        if result.outcome in _NAMED:
-            reasons = grouped.setdefault((result.outcome, job.case_link), {})
-            reasons.setdefault(_why(job, result), []).append(job)
-    for outcome in _NAMED:
-        for name, case in run.cases.items():
-            for text, jobs in grouped.get((outcome, name), {}).items():
-                yield Reason(outcome, case, text, tuple(jobs))
 
 
 def _why(job: Job, result: JobVerdict) -> str:

@@ -15,7 +15,6 @@ _SHOWN = 4  # largest number of jobs that are shown for one rule and stack
 
 
 def pages(view: RunView) -> Pages:
-    """The page."""
     yield Page("rules/index.html", "rules.html", {"rows": _rows(view)})
 
 

@@ -24,8 +24,7 @@ _VARIANT_METRICS = ("ttlb", "goodput", "efficiency", "handshake_time", "retransm
 
 
 def pages(view: RunView) -> Pages:
-    """The page."""
-    pairs = list(combinations(_measurements(view), 2))
+    pairs = list(combinations(cases_with(view, "efficiency"), 2))
     context: dict[str, Any] = {
         "grid": [_against(view, first, other) for first, other in pairs[:_MOST_PAIRS]],
         "left_out": max(0, len(pairs) - _MOST_PAIRS),
@@ -42,10 +41,10 @@ def pages(view: RunView) -> Pages:
     yield Page("compare.html", "compare.html", context)
 
 
-def _measurements(view: RunView) -> list[str]:
-    """The measurements with an efficiency. When there are none, the test cases that transfer enough data for an
-    efficiency."""
-    known = {cell.case.name for cell in view.measured if "efficiency" in cell.summaries and not cell.label}
+def cases_with(view: RunView, metric: str) -> list[str]:
+    """The measurements that have the metric (goodput or efficiency). When there are none, the test cases that transfer
+    enough data for it."""
+    known = {cell.case.name for cell in view.measured if metric in cell.summaries and not cell.label}
     named = [name for name in view.scenarios if name in known]
     return [name for name in named if view.run.cases[name].kind is Kind.MEASUREMENT] or named
 
@@ -136,7 +135,7 @@ def _two_runs(view: RunView) -> list[tuple[str, Markup]]:
         return []
     delivery = BY_KEY["ttlb"]
     tables = []
-    for case in _measurements(view):
+    for case in cases_with(view, "efficiency"):
         old, new = _medians(before, case, "ttlb"), _medians(view, case, "ttlb")
         numbers = groups(view, "server")
         marks = [

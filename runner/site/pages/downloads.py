@@ -13,7 +13,6 @@ NAV = (5, "Downloads", "downloads/index.html")
 
 
 def pages(view: RunView) -> Pages:
-    """The files, and the page that lists them."""
     jobs, cells = [exports.job_row(result) for result in view.results.values()], exports.cell_rows(view)
     files: list[tuple[str, bytes, str]] = [
         (
@@ -23,7 +22,7 @@ def pages(view: RunView) -> Pages:
         ),
         (
             RUN_DOCUMENT,
-            exports.run_document(view.folder, exports.cell_records(view)),
+            exports.run_document(view),
             "The whole run in SI units: plan, all stored results, all cells. JSON, compressed by gzip.",
         ),
         ("downloads/run.schema.json", exports.run_document_schema(), "JSON Schema of run.json.gz."),

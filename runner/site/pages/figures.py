@@ -7,11 +7,11 @@ from typing import Any
 from markupsafe import Markup
 
 from runner.model.result import BY_KEY, Outcome, Result
-from runner.model.run import REAL, Kind
+from runner.model.run import REAL
 from runner.site import charts, exports, headlines
 from runner.site.charts import Axis, Mark, Strip, curves, heat, lines, scatter, standalone, strips
 from runner.site.pages import Asset, Page, Pages
-from runner.site.pages.comparing import groups, relation, scatter_marks
+from runner.site.pages.comparing import cases_with, groups, relation, scatter_marks
 from runner.site.series import KINDS, Series, joined, load_series
 from runner.site.view import Cell, RunView, controller, stack_href
 
@@ -24,10 +24,8 @@ _FLAT = (860.0, 320.0)  # size of a drawing over time
 
 
 def cases_of(view: RunView) -> list[str]:
-    """The measurements with a goodput. When there are none, the test cases that transfer enough data for a goodput."""
-    known = {cell.case.name for cell in view.measured if not cell.label}
-    named = [name for name in view.scenarios if name in known]
-    return [name for name in named if view.run.cases[name].kind is Kind.MEASUREMENT] or named
+    """The cases of the figures, which have a goodput."""
+    return cases_with(view, "goodput")
 
 
 def plain(view: RunView, case: str) -> list[Cell]:
@@ -182,8 +180,9 @@ def before_and_now(view: RunView) -> Figure:
             cells = [cell for cell in plain(run, case) if "goodput" in cell.summaries]
             marks = [_goodput_mark(cell) for cell in cells]
             drawn.append(Strip(label=f"{case}, {run.name}", marks=marks, group=group, note=f"n {len(marks)}"))
-            means = ({"goodput_mean": cell.summaries["goodput"].mean} for cell in cells)
-            rows += [{"run": run.name} | cell.place | mean for cell, mean in zip(cells, means, strict=True)]
+            rows += [
+                {"run": run.name} | cell.place | {"goodput_mean": cell.summaries["goodput"].mean} for cell in cells
+            ]
     title = "Mean goodput of each pair, in this run and the previous one"
     return {
         "panels": [("", strips(drawn, Axis(label="mean goodput (Mbit/s)"), title=title))],
@@ -312,45 +311,46 @@ def candidates(view: RunView) -> Iterator[tuple[Cell, Result]]:
                 yield cell, result
 
 
-def best(view: RunView, score: Callable[[Cell, Result], float | None], why: str) -> DrawnTrace | None:
-    """The iteration with the highest score; None when no iteration has a score."""
+def best(
+    view: RunView, score: Callable[[Cell, Result], float | None], why: str, *, least: bool = False
+) -> DrawnTrace | None:
+    """The iteration with the highest score or, with `least`, the lowest; None when no iteration has a score."""
     scored = [(value, cell, result) for cell, result in candidates(view) if (value := score(cell, result)) is not None]
-    _, cell, result = max(scored, key=lambda entry: entry[0], default=(None, None, None))
-    return None if cell is None or result is None else DrawnTrace(cell=cell, result=result, why=why)
+    if not scored:
+        return None
+    _, cell, result = (min if least else max)(scored, key=lambda entry: entry[0])
+    return DrawnTrace(cell=cell, result=result, why=why)
 
 
 def diagnosed(view: RunView, *codes: str) -> DrawnTrace | None:
     """The iteration in which one of these diagnoses has the largest share."""
     found = [
-        (
-            diagnosis,
-            DrawnTrace(cell=cell, result=result, why=diagnosis.sentence, start=diagnosis.start, end=diagnosis.end),
-        )
+        (diagnosis, cell, result)
         for cell, result in candidates(view)
         for diagnosis in result.diagnoses
         if diagnosis.code in codes
     ]
-    return max(found, key=lambda entry: entry[0].share or 0.0, default=(None, None))[1]
+    if not found:
+        return None
+    most, cell, result = max(found, key=lambda entry: entry[0].share or 0.0)
+    return DrawnTrace(cell=cell, result=result, why=most.sentence, start=most.start, end=most.end)
 
 
-def series_of(view: RunView, cell: Cell, iteration: int) -> Series | None:
+def series_of(view: RunView, result: Result) -> Series | None:
     """The data of the iteration's plots; None when there is no such data."""
-    job = next(result.job for result in cell.results if result.iteration == iteration)
-    return load_series(view.folder.artifacts(job).series)
+    return load_series(view.folder.artifacts(result.job).series)
 
 
 def offset(view: RunView, trace: DrawnTrace) -> Markup:
     """Offset versus time, with the cell's other iterations in the background."""
-    front = series_of(view, trace.cell, trace.result.iteration)
-    iterations = [result.iteration for result in trace.cell.results if result.iteration != trace.result.iteration]
-    others = (series_of(view, trace.cell, iteration) for iteration in iterations[:_MOST_OTHERS])
-    behind = [series for series in others if series is not None]
-    return charts.offset_plot(front, behind, title=f"Offset versus time, {trace.name}")
+    others = [result for result in trace.cell.results if result.iteration != trace.result.iteration]
+    behind = [series for result in others[:_MOST_OTHERS] if (series := series_of(view, result)) is not None]
+    return charts.offset_plot(series_of(view, trace.result), behind, title=f"Offset versus time, {trace.name}")
 
 
 def rates(view: RunView, trace: DrawnTrace) -> Markup:
     """Data rates at the client, as in figure 5.7b: forward with headers, forward goodput, and return with headers."""
-    series = series_of(view, trace.cell, trace.result.iteration)
+    series = series_of(view, trace.result)
     if series is None:
         return Markup()
     named = (("forward, IP", "forward_raw"), ("forward, goodput", "forward_goodput"), ("return, IP", "return_raw"))
@@ -360,7 +360,7 @@ def rates(view: RunView, trace: DrawnTrace) -> Markup:
 
 def detail(view: RunView, trace: DrawnTrace) -> Markup:
     """The single STREAM frames from the start of the pattern on, as the server sent them."""
-    series = series_of(view, trace.cell, trace.result.iteration)
+    series = series_of(view, trace.result)
     if series is None:
         return Markup()
     frames = series.server
@@ -385,7 +385,7 @@ def detail(view: RunView, trace: DrawnTrace) -> Markup:
 
 def trace_rows(view: RunView, trace: DrawnTrace) -> list[dict[str, Any]]:
     """The frames at both vantage points, joined as by `joined`."""
-    series = series_of(view, trace.cell, trace.result.iteration)
+    series = series_of(view, trace.result)
     if series is None:
         return []
     rows: list[dict[str, Any]] = []
@@ -422,13 +422,8 @@ def _lossy(cell: Cell, result: Result) -> bool:
     return lost or cell.case.forward.loss > 0
 
 
-def _good_in_loss(cell: Cell, result: Result) -> float | None:
+def _in_loss(cell: Cell, result: Result) -> float | None:
     return result.sample.efficiency if result.sample is not None and _lossy(cell, result) else None
-
-
-def _bad_in_loss(cell: Cell, result: Result) -> float | None:
-    good = _good_in_loss(cell, result)
-    return None if good is None else -good
 
 
 def _growing(cell: Cell, result: Result) -> float | None:
@@ -458,13 +453,7 @@ def _traced(view: RunView, trace: DrawnTrace | None, *, with_rates: bool = False
 
 def _second_spread(view: RunView) -> DrawnTrace | None:
     first = best(view, _spread, "")
-    if first is None:
-        return None
-
-    def score(cell: Cell, result: Result) -> float | None:
-        return None if (cell.server, cell.client) == (first.cell.server, first.cell.client) else _spread(cell, result)
-
-    return best(view, score, _SLOWEST)
+    return first and best(view, lambda c, r: None if c.ends == first.cell.ends else _spread(c, r), _SLOWEST)
 
 
 _SLOWEST = (
@@ -483,14 +472,15 @@ def windows(view: RunView) -> Figure:
         plain = view.table.get((record.variant_of, cell.client, cell.case.name))
         if plain is None or plain.shown is None or "goodput" not in plain.summaries:
             continue
-        series = [series_of(view, drawn, drawn.shown or 0) for drawn in (cell, plain)]
-        if series[0] is None or series[1] is None:
+        chosen, other = (
+            next(result for result in drawn.results if result.iteration == drawn.shown) for drawn in (cell, plain)
+        )
+        front, behind = series_of(view, chosen), series_of(view, other)
+        if front is None or behind is None:
             continue
-        chosen = next(result for result in cell.results if result.iteration == cell.shown)
         trace = DrawnTrace(cell=cell, result=chosen, why=f"In grey: {record.variant_of} with its default window.")
-        svg = charts.offset_plot(series[0], [series[1]], title=f"Offset versus time, {trace.name}")
-        first = next(result for result in plain.results if result.iteration == plain.shown)
-        rows = trace_rows(view, trace) + trace_rows(view, replace(trace, cell=plain, result=first))
+        svg = charts.offset_plot(front, [behind], title=f"Offset versus time, {trace.name}")
+        rows = trace_rows(view, trace) + trace_rows(view, replace(trace, cell=plain, result=other))
         return {"panels": [("", svg)], "rows": rows, "text": sentence(trace), "href": cell.href}
     return {}
 
@@ -501,12 +491,12 @@ _HIGHEST = "The highest η of all jobs in which the link lost packets."
 _LOWEST = "The lowest η of all jobs in which the link lost packets."
 TRACE_FIGURES: dict[str, Callable[[RunView], Figure]] = {
     "5.7": lambda v: _traced(v, best(v, _ideal, _IDEAL), with_rates=True),
-    "5.8": lambda v: _traced(v, best(v, _good_in_loss, _HIGHEST)),
+    "5.8": lambda v: _traced(v, best(v, _in_loss, _HIGHEST)),
     "5.9": lambda v: _traced(v, best(v, _growing, _GROWING)),
     "5.10": windows,
     "5.11": lambda v: _traced(v, diagnosed(v, "bursts", "slow-start-left-early")),
     "5.12": lambda v: _traced(v, best(v, lambda c, r: _spread(c, r) if _lossy(c, r) else None, _SLOWEST)),
-    "5.13": lambda v: _traced(v, best(v, _bad_in_loss, _LOWEST)),
+    "5.13": lambda v: _traced(v, best(v, _in_loss, _LOWEST, least=True)),
     "5.14": lambda v: _traced(v, diagnosed(v, "out-of-order")),
     "5.15": lambda v: _traced(v, diagnosed(v, "out-of-order"), with_detail=True),
     "5.16": lambda v: _traced(v, diagnosed(v, "retransmitted-tail")),
@@ -551,7 +541,6 @@ class Drawn:
 
 
 def pages(view: RunView) -> Pages:
-    """The page with all figures, and their files."""
     drawn = []
     for key, figure in FIGURES.items():
         content = figure(view)

@@ -35,7 +35,6 @@ class InCase:
 
 
 def pages(view: RunView) -> Pages:
-    """One page per stack, and the list of stacks."""
     known = {name: in_cases(view, name) for name in view.stacks}
     yield Page("implementations/index.html", "implementations.html", _list(view, known))
     for name, cases in known.items():

@@ -112,10 +112,11 @@ def axes_of(cell: Cell) -> dict[str, str]:
 
 def _of_pairs(case: CaseRecord, cells: Sequence[Cell], view: RunView) -> Matrix:
     """Servers × clients with their middleboxes."""
+    page = stack_href if case.client is ClientKind.STACK else lambda _: ""
     by_client = {cell.client: cell for cell in cells}
     shown_servers = {cell.server for cell in cells}
     columns = [
-        Head(name, {axis: axes_of(by_client[name])[axis] for axis in ("client", "via")}, _stack_page(by_client[name]))
+        Head(name, {axis: axes_of(by_client[name])[axis] for axis in ("client", "via")}, page(name))
         for name in view.clients
         if name in by_client
     ]
@@ -125,14 +126,9 @@ def _of_pairs(case: CaseRecord, cells: Sequence[Cell], view: RunView) -> Matrix:
             _matrix_cell((server, head.name, case.name), {"server": server, "link": case.link.name, **head.axes}, view)
             for head in columns
         ]
-        href = stack_href(server) if case.client is ClientKind.STACK else ""
-        rows.append((Head(server, {"server": server}, href), row))
+        rows.append((Head(server, {"server": server}, page(server)), row))
     axes = {"case": case.case, "link": case.link.name}
     return _matrix(case.name, case, axes=axes, corner=("server", "client"), columns=columns, rows=rows, cells=cells)
-
-
-def _stack_page(cell: Cell) -> str:
-    return stack_href(cell.client) if cell.case.client is ClientKind.STACK else ""
 
 
 def _over_links(name: str, cases: Sequence[CaseRecord], cells: Sequence[Cell], view: RunView) -> Matrix:
@@ -213,8 +209,6 @@ def _means(group: Iterable[MatrixCell]) -> Means:
     return {label: fmean(values[label]) for label in sorted(values)}
 
 
-# The overview of one run: sentences, changes, failures, matrices, leading middleboxes, stacks.
-
 NAV = (0, "Overview", "index.html")
 _MOST_CHANGES = 40
 _COMPACT = 9  # from this number of servers or clients on, a matrix cell of the test cases has one line
@@ -245,7 +239,6 @@ class FailureGroup:
 
 
 def pages(view: RunView) -> Pages:
-    """The first page of a run."""
     yield Page("index.html", "run.html", context(view))
 
 
@@ -257,8 +250,9 @@ def context(view: RunView) -> dict[str, Any]:
     return (
         news(view)
         | _tests(view)
-        | _deciding(view)
         | {
+            "decisions": view.decided if has_stacks(run) else [],
+            "agreements": agreements(run, view.table) if has_stacks(run) else [],
             "sentences": _sentences(view, rows),
             "rows": sorted(rows, key=lambda row: (row.case.link.base_name, row.case.forward.loss)),
             "visibility": visibility(view),
@@ -326,14 +320,6 @@ def _tests(view: RunView) -> dict[str, Any]:
             (server, [[table.get((server, client, case.name)) for case in tests] for client in clients])
             for server in servers
         ],
-    }
-
-
-def _deciding(view: RunView) -> dict[str, Any]:
-    stacks = has_stacks(view.run)
-    return {
-        "decisions": view.decided if stacks else [],
-        "agreements": agreements(view.run, view.table) if stacks else [],
     }
 
 

@@ -82,23 +82,18 @@ class Scale:
         return cls(label, first=first, last=last, zero=len(positive) < len(values), logarithmic=True)
 
     def at(self, value: float) -> float:
-        """The place of `value` on the axis."""
         if not self.logarithmic:
             return value
         return log10(value) if value > 0 else self.first - 1
 
     @property
     def axis(self) -> Axis:
-        """The axis with its ticks."""
         if not self.logarithmic:
             return Axis(label=self.label)
         decades = range(self.first, self.last + 1)
         zero = [(float(self.first - 1), "0")] if self.zero else []
         return Axis(label=self.label, named=[*zero, *((float(decade), f"{10.0**decade:g}") for decade in decades)])
 
-
-# The page of middleboxes: the leading middlebox over each link, throughput by file size and loss, page loads, and the
-# data that an eavesdropper can see.
 
 NAV = (1, "Middleboxes", "vias.html")
 NEEDS = "vias"
@@ -132,7 +127,6 @@ class ViaRow:
         return f"{self.client} → {self.server}, {name}" if self.case.client is ClientKind.STACK else name
 
     def results(self, via: str) -> Sequence[Result]:
-        """The results of all iterations through `via`."""
         cell = self.cells[via]
         return () if cell is None else cell.results
 
@@ -141,7 +135,6 @@ class ViaRow:
         return [result for result in self.results(via) if result.outcome is Outcome.SUCCEEDED]
 
     def attempts(self, via: str) -> Attempts:
-        """Successes and attempts through `via`."""
         return headlines.attempts(filter(None, [self.cells[via]]))
 
     def summary(self, via: str) -> Summary | None:
@@ -166,7 +159,6 @@ class Against:
 
 
 def pages(view: RunView) -> Pages:
-    """One page."""
     yield Page("vias.html", "vias.html", _context(view))
 
 
@@ -205,9 +197,19 @@ def _context(view: RunView) -> dict[str, Any]:
         "warm": any(row.case.warm for row in rows),
         "against": _against(view, rows),
         "links": {row.case.link.name: row.case.link for row in rows}.values(),
-        "by_size": _by_size(rows),
+        "by_size": _by(
+            (row for row in rows if not row.case.page),
+            lambda row: f"{row.title} over {row.case.link.name}",
+            lambda row: sum(row.case.file_sizes) / 1e6,
+            "size of the file (MB)",
+        ),
         "ecdf": list(_ecdf(rows)),
-        "by_loss": _by_loss(rows),
+        "by_loss": _by(
+            rows,
+            lambda row: f"{row.label.partition('@')[0]} over {row.case.link.base_name}",
+            lambda row: 100 * row.case.forward.loss,
+            "loss, both ways (%)",
+        ),
         "by_parameter": _by_parameter(view, rows),
         "sights": _sights(view),
         "visibility": visibility(view),
@@ -239,34 +241,16 @@ def _page_times(row: ViaRow, via: str) -> list[Summary | None]:
     ]
 
 
-def _grouped(rows: Iterable[ViaRow], key: Callable[[ViaRow], str]) -> dict[str, list[ViaRow]]:
+def _by(
+    rows: Iterable[ViaRow], name_of: Callable[[ViaRow], str], value: Callable[[ViaRow], float], axis: str
+) -> list[tuple[str, Markup]]:
+    """Charts of the medians by `value`, with one line for each middlebox. There is one chart for each name whose rows
+    have more than one value."""
     groups: dict[str, list[ViaRow]] = defaultdict(list)
     for row in rows:
-        groups[key(row)].append(row)
-    return groups
-
-
-def _by_size(rows: Iterable[ViaRow]) -> list[tuple[str, Markup]]:
-    """Charts of the median throughput by file size, with one line for each middlebox. There is one chart for each pair
-    and case over a link that ran with more than one file size."""
-    downloads = (row for row in rows if not row.case.page)
-    groups = _grouped(downloads, lambda row: f"{row.title} over {row.case.link.name}")
-    return [
-        (name, _lines(chosen, lambda row: sum(row.case.file_sizes) / 1e6, "size of the file (MB)", name))
-        for name, chosen in groups.items()
-        if len({row.case.file_sizes for row in chosen}) > 1
-    ]
-
-
-def _by_loss(rows: Iterable[ViaRow]) -> list[tuple[str, Markup]]:
-    """Charts of the medians by loss on the satellite link in per cent, with one line for each middlebox. There is one
-    chart for each pair and case that ran with more than one loss."""
-    groups = _grouped(rows, lambda row: f"{row.label.partition('@')[0]} over {row.case.link.base_name}")
-    return [
-        (name, _lines(chosen, lambda row: 100 * row.case.forward.loss, "loss, both ways (%)", name))
-        for name, chosen in groups.items()
-        if len({row.case.forward.loss for row in chosen}) > 1
-    ]
+        groups[name_of(row)].append(row)
+    several = {name: chosen for name, chosen in groups.items() if len(set(map(value, chosen))) > 1}
+    return [(name, _lines(chosen, value, axis, name)) for name, chosen in several.items()]
 
 
 def _by_parameter(view: RunView, rows: Sequence[ViaRow]) -> list[tuple[str, Markup]]:

@@ -106,7 +106,8 @@ def test_runs_of_other_images_other_conditions_and_the_judged_one_tell_nothing(t
 
 
 def test_more_runs_and_cells_know_the_deviation_better() -> None:
-    first, other = cell_mean(np.array([0.0, 0.01, -0.01, 0.0])), cell_mean(np.array([0.05, 0.06, 0.04, 0.05]))
+    values = [0.0, 0.01, -0.01, 0.0], [0.05, 0.06, 0.04, 0.05]
+    first, other = (cell_mean("retransmission_ratio", some) for some in values)
     assert first is not None and other is not None
 
     def p(runs: int, cells: int) -> float:

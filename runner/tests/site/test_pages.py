@@ -19,7 +19,7 @@ from runner.paths import ROOT
 from runner.site import charts, headlines, render
 from runner.site.charts import Axis, Mark, Strip
 from runner.site.pages import Page, comparing, figures, implementations, modules, navigation, overview, scenarios
-from runner.site.view import RunView, StoredRun, previous
+from runner.site.view import RunView, StoredRun
 from runner.store.runs import RunFolder
 from runner.terminal.printing import show_result
 from runner.tests.site.runs import plotted
@@ -185,7 +185,7 @@ def test_the_run_before_is_the_newest_of_the_same_plan(tmp_path: Path) -> None:
     assert view.previous is not None
     assert view.previous.name == "b"
     assert [one.name for one in view.alike] == ["a", "b", "c"]
-    assert previous(view.alike[0], view.folders) is None
+    assert RunView(view.alike[0], view.folders).previous is None
     assert view.changes is not None
     assert comparing.pages(view)
 

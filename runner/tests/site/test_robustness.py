@@ -1,6 +1,7 @@
 """The page with what stacks accept from the hostile peer."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +22,7 @@ _FLIGHTS = {
 
 def _store(folder: Path, stack: str, *results: FlightResult) -> None:
     folder.mkdir(parents=True)
-    content = {"stack": stack, "flights": _FLIGHTS, "results": [result.record() for result in results]}
+    content = {"stack": stack, "flights": _FLIGHTS, "results": [asdict(result) for result in results]}
     (folder / "hostile.json").write_text(json.dumps(content))
 
 
