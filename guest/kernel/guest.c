@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* bentpipe's guest kernel, kernel side: who runs now, and what time endpoints pay for their work. See guest.h. */
 
+#include <linux/mm_types.h>
 #include <linux/nsproxy.h>
 #include <linux/sched.h>
 #include <linux/string.h>
@@ -113,6 +114,15 @@ void guest_clock_close(struct guest_clock *clock)
 		return;
 	reads = min(reads, (until - now - 1) / GUEST_CLOCK_READ);
 	time_travel_ndelay(reads * GUEST_CLOCK_READ);
+}
+
+/* A task's floating-point registers are about to be read or written here: they may still be in its stub process. */
+void guest_fp_fetch(struct task_struct *task)
+{
+	struct mm_id *id = task->mm ? &task->mm->context.id : NULL;
+
+	if (id && id->fp_owner == &task->thread.regs.regs)
+		guest_fp_save(id);
 }
 
 /* Writes into the copied vDSO where processes have their struct guest_clock. */

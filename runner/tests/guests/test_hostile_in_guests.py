@@ -115,3 +115,10 @@ def test_what_an_image_sees_of_its_network_is_as_in_lanes(lanes: GuestHost, ask:
     assert "193.167.0.0/16 via 193.167.0.2 dev eth0" in "\n".join(lines)
     assert "tx-checksumming: off" in lines
     assert "generic-segmentation-offload: off" in lines
+
+
+def test_vector_registers_outlive_what_the_kernel_does(lanes: GuestHost, ask: Ask) -> None:
+    """The kernel leaves them in the process while it works, and moves them only when it must."""
+    job = ask(client="vectors", timeout=20)
+    assert lanes.run(job).error == {}
+    assert (job.folder / "client" / "output.log").read_text().splitlines()[-1:] == ["kept"]

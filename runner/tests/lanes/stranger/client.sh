@@ -25,6 +25,7 @@ case $TESTCASE in
     poll-clock) while true; do : $EPOCHREALTIME; for _ in 1 2 3 4 5 6 7 8 9; do :; done; done ;;
     exit) exit 3 ;;
     die-slowly) sleep 4; fetch ;;
+    vectors) /vectors ;;
     flood-output) exec yes ;;
     flood-link)
         exec python3 -c '
