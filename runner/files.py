@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, TextIO
 
 from runner.errors import InUseError, SetupError, UsageError
@@ -97,13 +97,13 @@ def foreign_entry(folder: Path) -> str | None:
                 if count > _MOST_ENTRIES:
                     return f"it contains more than {_MOST_ENTRIES:,} files"
                 if entry.is_symlink():
-                    return f"{_shown(name)} is a symbolic link"
+                    return f"{shown_name(name)} is a symbolic link"
                 if entry.is_dir(follow_symlinks=False):
                     if depth == _DEEPEST:
-                        return f"{_shown(name)} lies deeper than {_DEEPEST} folders"
+                        return f"{shown_name(name)} lies deeper than {_DEEPEST} folders"
                     waiting.append((Path(entry.path), depth + 1))
                 elif not entry.is_file(follow_symlinks=False):
-                    return f"{_shown(name)} is neither a file nor a folder"
+                    return f"{shown_name(name)} is neither a file nor a folder"
     return None
 
 
@@ -113,12 +113,12 @@ def beneath(root: Path, relative: Path | str) -> Path:
     place = root
     for part in Path(relative).parts:
         if part in ("..", "/"):
-            raise UsageError(f"{_shown(relative)} leads out of {root}: nothing is written or removed there.")
+            raise UsageError(f"{shown_name(relative)} leads out of {root}: nothing is written or removed there.")
         place = place / part
         if place.is_symlink():
             raise UsageError(f"{place} is a symbolic link, which bentpipe never makes there: remove it.")
     if place == root:
-        raise UsageError(f"{_shown(relative)} is {root} itself: nothing is written or removed there.")
+        raise UsageError(f"{shown_name(relative)} is {root} itself: nothing is written or removed there.")
     return place
 
 
@@ -133,10 +133,11 @@ def remove_tree(root: Path, relative: Path | str) -> None:
         place.unlink(missing_ok=True)
 
 
-def _shown(name: Path | str) -> str:
+def shown_name(name: PurePath | str) -> str:
+    """The first 200 characters of a stranger's name, in ASCII when they can't be printed."""
     text = str(name)
-    text = text if text.isprintable() else ascii(text)
-    return text if len(text) <= 200 else f"{text[:200]}…"
+    text = text if len(text) <= 200 else f"{text[:200]}…"
+    return text if text.isprintable() else ascii(text)
 
 
 # Logs of endpoints on disk: plain while a job runs, compressed with Zstandard (RFC 8878) after the job was judged.

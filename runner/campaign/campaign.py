@@ -116,45 +116,9 @@ def lack_of_space(folder: Path) -> str:
     )
 
 
-# Reasons why lanes start no job now: no disk space, a pause of the user, quiet hours of a link.
+# Keeps the queues of jobs. Decides which job starts next, which jobs may run at the same time, and when lanes pause.
 
 _ALL_LANES = -1
-
-
-@dataclass(frozen=True)
-class Rest:
-    """The reason why a lane starts no job now, as a sentence; empty when the lane may start a job. `new`: the reason
-    has changed."""
-
-    reason: str
-    new: bool
-
-
-@dataclass
-class Pauses:
-    """Decides whether lanes may start jobs. Not thread-safe."""
-
-    folder: Path  # the run's folder: its file system must have space
-    deployment: Deployment
-    pause: Pause | None = None
-    _reported: dict[int, str] = field(default_factory=dict)  # the last reason, by lane
-
-    def look(self, lane: int) -> Rest:
-        """The reason that is valid now for `lane`."""
-        of_all = lack_of_space(self.folder) or self._paused()
-        reasons = {_ALL_LANES: of_all, lane: "" if of_all else self.deployment.resting(lane)}
-        new = any(reason and self._reported.get(key) != reason for key, reason in reasons.items())
-        self._reported |= reasons
-        return Rest(of_all or reasons[lane], new)
-
-    def _paused(self) -> str:
-        if self.pause is None or not self.pause.seconds_left():
-            return ""
-        return f"paused until {self.pause.end:%H:%M}"
-
-
-# Keeps the queues of jobs, and decides which job starts next and which jobs may run at the same time.
-
 _POLL = 0.2  # seconds between two checks whether a job may start
 _WAITING = "waiting"  # the group of the jobs that mostly wait
 
@@ -164,12 +128,14 @@ class Schedule:
     """The jobs that are left, the jobs that run, and how many are done. Thread-safe.
 
     A measurement needs a calmer host than a test case: `width` limits the number of running jobs for each kind. Jobs
-    that mostly wait have their own queue and their own limit.
+    that mostly wait have their own queue and their own limit. Lanes start no job without disk space for `folder`, in a
+    `pause` of the user, and while the deployment lets them rest.
     """
 
-    run: Run
+    folder: RunFolder
     width: Concurrency
-    pauses: Pauses
+    deployment: Deployment
+    pause: Pause | None
     observer: Observer
     stopped: threading.Event
     clock: Callable[[], float] = time.monotonic
@@ -180,10 +146,12 @@ class Schedule:
     _waiting_cases: frozenset[str] = field(init=False)
     _running: list[Job] = field(default_factory=list)
     _time: TimeLeft = field(init=False)
+    _reported: dict[int, str] = field(default_factory=dict)  # the last reason of a pause, by lane
     _done: int = 0
     _total: int = 0
 
     def __post_init__(self) -> None:
+        self.run = self.folder.run
         cases = self.run.cases
         self._waiting_cases = frozenset(name for name in cases if self.width.waiting and waits(cases[name]))
         self._time = TimeLeft({}, self._group)
@@ -193,7 +161,10 @@ class Schedule:
         with self._changed:
             for job in jobs:
                 self._queue_of(job).append(job)
-                self._count(job)
+                self._total += 1
+                cost = estimate((job,), self.run.cases)
+                virtual = self.run.clock_of(job.case_link, job.cell) == VIRTUAL
+                self._time.expect(job, cost.guest_seconds if virtual else cost.seconds)
 
     def settle(self, verdicts_without_run: Mapping[Job, Result]) -> None:
         """Note the results of jobs that need no run."""
@@ -204,14 +175,8 @@ class Schedule:
     def _queue_of(self, job: Job) -> deque[Job]:
         if self._waits(job):
             return self._waiting
-        lane = self.pauses.deployment.lane_of(job)
+        lane = self.deployment.lane_of(job)
         return self._shared if lane is None else self._own[lane]
-
-    def _count(self, job: Job) -> None:
-        cost = estimate((job,), self.run.cases)
-        virtual = self.run.clock_of(job.case_link, job.cell) == VIRTUAL
-        self._time.expect(job, cost.guest_seconds if virtual else cost.seconds)
-        self._total += 1
 
     def next(self, lane: int) -> Job | None:
         """Wait until a job may start in `lane`, and return the job. None when no job is left for `lane`."""
@@ -289,10 +254,15 @@ class Schedule:
 
     def _resting(self, lane: int) -> bool:
         """True when `lane` starts no job now. Each new reason is reported to the observer."""
-        rest = self.pauses.look(lane)
-        if rest.new:
-            self.report("paused", message=rest.reason)
-        return bool(rest.reason)
+        of_all = lack_of_space(self.folder.path)
+        if not of_all and self.pause is not None and self.pause.seconds_left():
+            of_all = f"paused until {self.pause.end:%H:%M}"
+        reasons = {_ALL_LANES: of_all, lane: "" if of_all else self.deployment.resting(lane)}
+        reason = of_all or reasons[lane]
+        if any(why and self._reported.get(key) != why for key, why in reasons.items()):
+            self.report("paused", message=reason)
+        self._reported |= reasons
+        return bool(reason)
 
     def finish(self, job: Job, result: Result) -> None:
         """Note the result of a job."""
@@ -359,13 +329,14 @@ MAX_ATTEMPTS = 3  # attempts at a job that is disturbed or fails because of the 
 class Execution:
     """Runs jobs, repeats disturbed attempts, and stores the results. Thread-safe."""
 
-    folder: RunFolder
-    cases: Mapping[str, Case]
-    deployment: Deployment
     schedule: Schedule
+    cases: Mapping[str, Case]
     judges: Judges
     retention: Retention
     handshakes: dict[Job, Result] = field(default_factory=dict)  # handshakes with results, also of earlier calls
+
+    def __post_init__(self) -> None:
+        self.folder = self.schedule.folder
 
     def run(self, job: Job, lane: int) -> Result | None:
         """Run a job that the schedule has started, and store its result. Returns None when the campaign was stopped.
@@ -445,7 +416,7 @@ class Execution:
         partial = self.folder.path / inside
         partial.mkdir(parents=True)
         try:
-            self.deployment.run(job, partial, attempt=attempt)
+            self.schedule.deployment.run(job, partial, attempt=attempt)
         except LaneError as error:
             wall = clock() - began
             runs.save_evidence(Artifacts(partial), _lost(error, time.time() - wall, wall))
@@ -553,9 +524,10 @@ class Campaign:
     def _schedule(self) -> Schedule:
         """A schedule with all jobs in their queues; jobs that need no run are already finished."""
         schedule = Schedule(
-            run=self.folder.run,
+            folder=self.folder,
             width=self.width,
-            pauses=Pauses(self.folder.path, self.deployment, self.pause),
+            deployment=self.deployment,
+            pause=self.pause,
             observer=self.observer,
             stopped=self._stop,
             clock=self.clock,
@@ -571,10 +543,8 @@ class Campaign:
         before = {handshake_of(job) for job in self.todo} - set(self.todo)
         handshakes = {job: result for job in before if (result := self.folder.result(job)) is not None}
         return Execution(
-            folder=self.folder,
-            cases=self.cases,
-            deployment=self.deployment,
             schedule=schedule,
+            cases=self.cases,
             judges=judges,
             retention=self.retention,
             handshakes=handshakes,

@@ -45,6 +45,7 @@ _PACKAGES = ("docker.io", "iptables", "ca-certificates")
 _ANSWER_SECONDS = 30.0
 PATIENCE = 30.0  # the longest wait for an answer to a first call, which takes less than a second on an idle host
 _CALL_SECONDS = 120
+_PROGRAM_SECONDS = 900.0  # the longest time of a program that installs something
 
 
 class SocketState(Enum):
@@ -112,8 +113,7 @@ def install_packages(packages: Sequence[str], *, consent: Consent, progress: Pro
     if not consent(f"{purpose} Install {names} with apt-get?"):
         raise SetupError(f"{purpose} Nothing was installed: {fix}.")
     progress(f"installing {names} (apt-get)")
-    _apt("update")
-    _apt("install", "-y", "--no-install-recommends", *packages)
+    apt_install(*packages)
 
 
 def _packages() -> tuple[str, ...]:
@@ -123,20 +123,31 @@ def _packages() -> tuple[str, ...]:
     return (*_PACKAGES, "apparmor") if with_apparmor else _PACKAGES
 
 
-def _apt(*arguments: str) -> None:
-    done = subprocess.run(
-        ["apt-get", "-o", "DPkg::Lock::Timeout=120", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
-        check=False,
-    )
+def apt_install(*packages: str) -> None:
+    """Install distribution packages. Raises SetupError."""
+    for arguments in (("update",), ("install", "-y", "--no-install-recommends", *packages)):
+        run_program("apt-get", "-o", "DPkg::Lock::Timeout=120", *arguments)
+
+
+def run_program(*command: str) -> None:
+    """Run a command to its end. When it fails, raises SetupError with the last lines of its output."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+            timeout=_PROGRAM_SECONDS,
+            check=False,
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        raise SetupError(f"`{' '.join(command)}` can't run: {error}.") from error
     if done.returncode != 0:
-        last = "\n".join(done.stdout.strip().splitlines()[-5:])
-        raise SetupError(f"`apt-get {' '.join(arguments)}` failed with exit code {done.returncode}:\n{last}")
+        last = "\n".join(done.stdout.strip().splitlines()[-5:]) or "no output"
+        raise SetupError(f"`{' '.join(command)}` failed with exit code {done.returncode}:\n{last}")
 
 
 def _start(progress: Progress) -> None:

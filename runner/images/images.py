@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cache, partial
@@ -21,7 +21,6 @@ from typing import IO, Any
 
 import docker
 from docker.errors import DockerException, ImageNotFound, NotFound
-from docker.models.containers import Container
 from docker.utils import exclude_paths
 from rich.console import Console
 from rich.markup import escape
@@ -34,6 +33,7 @@ from runner.engine.engine import Owner
 from runner.errors import SetupError, UsageError
 from runner.model.stack import Implementation
 from runner.paths import HOME, ROOT
+from runner.store.runs import write_atomically
 from runner.units import format_duration
 
 # The images of this project and published images: their names, parents, files and states.
@@ -46,9 +46,8 @@ SOURCE_LABEL = "bentpipe.source"
 SIMULATOR = "bentpipe/sim:4"
 _ALWAYS = {"bentpipe/endpoint": "implementations/_endpoint", SIMULATOR: "sim", "bentpipe/tools": "sim/tools"}
 GUEST = {"bentpipe/guest": "guest"}  # only virtual time needs it; building its kernel takes minutes
-_BUILDER = re.compile(
-    rf"^{OWN_PREFIX}[a-z0-9][a-z0-9._-]*$"
-)  # images with another tag, such as the base image, are not built here
+# Images with a tag, such as the base image, are not built here.
+_BUILDER = re.compile(rf"^{OWN_PREFIX}[a-z0-9][a-z0-9._-]*$")
 
 # Files that are left out of all images: remains of work in a checkout, and READMEs, so that a change of a README
 # rebuilds no image.
@@ -326,12 +325,8 @@ def parent_ids(find: Callable[[str], Held | None], image: Image) -> dict[str, st
     return {tag: facts.id if facts else "" for tag, facts in parents.items()}
 
 
-def state(client: docker.DockerClient, image: Image) -> ImageState:
-    """The state of an image: missing, stale or current, from its own files and the ids of its parents."""
-    return _state(partial(held, client), image)
-
-
 def _state(find: Callable[[str], Held | None], image: Image) -> ImageState:
+    """The state of an image: missing, stale or current, from its own files and the ids of its parents."""
     present = find(image.tag)
     if present is None:
         return ImageState.MISSING
@@ -549,16 +544,9 @@ class BuildHistory:
             if before is not None and before.reused < build.reused:
                 return
             builds[event.tag] = build
-            self._save(builds)
-
-    def _save(self, builds: Mapping[str, Build]) -> None:
-        text = json.dumps({tag: asdict(build) for tag, build in sorted(builds.items())}, indent=1)
-        new = self._path.with_suffix(".new")
-        try:
-            new.write_text(text + "\n")
-            new.replace(self._path)
-        except OSError:  # the checkout belongs to another user: then there are no estimates
-            return
+            text = json.dumps({tag: asdict(build) for tag, build in sorted(builds.items())}, indent=1)
+            with suppress(OSError):  # the checkout belongs to another user: then there are no estimates
+                write_atomically(self._path, f"{text}\n".encode())
 
 
 def time_left(
@@ -725,7 +713,7 @@ def image_facts(client: docker.DockerClient, image: str) -> ImageFacts:
         image_id=attributes["Id"],
         platform=f"{attributes['Os']}/{attributes['Architecture']}",
         host_platform=f"{info['OSType']}/{_MACHINES.get(machine, machine)}",
-        files=_files(client, image),
+        files=_contract_files(client, image),
         size=attributes.get("Size", 0),
     )
 
@@ -749,27 +737,18 @@ def _inspect(client: docker.DockerClient, image: str) -> dict[str, Any]:
         ) from error
 
 
-def _files(client: docker.DockerClient, image: str) -> frozenset[str]:
-    with _container(client, image) as container:
-        return frozenset(path for path in CONTRACT_FILES if _has(container, path))
-
-
-@contextmanager
-def _container(client: docker.DockerClient, image: str) -> Iterator[Container]:
-    """A container that is never started: only its files are read."""
+def _contract_files(client: docker.DockerClient, image: str) -> frozenset[str]:
+    """The CONTRACT_FILES in an image, which are read from a container that is never started."""
     try:
         container = client.containers.create(image, command="-", network_disabled=True)
     except DockerException as error:
         raise SetupError(f"The engine can't make a container of {image}: {error}.") from error
+    found = set()
     try:
-        yield container
+        for path in CONTRACT_FILES:
+            with suppress(NotFound):
+                container.get_archive(path)
+                found.add(path)
     finally:
         container.remove(force=True, v=True)
-
-
-def _has(container: Container, path: str) -> bool:
-    try:
-        container.get_archive(path)
-    except NotFound:
-        return False
-    return True
+    return frozenset(found)

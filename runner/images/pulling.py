@@ -26,6 +26,7 @@ from docker.utils import parse_repository_tag
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
+from runner.engine.engine import apt_install, run_program
 from runner.errors import BentpipeError, LaneError, SetupError, UsageError
 from runner.images.images import CONTRACT_FILES, OWN_PREFIX, Event, ImageFacts, ImageState, held, other_machine
 from runner.model.stack import Implementation
@@ -187,7 +188,6 @@ _SUITE = "trixie"
 _PUBLISHED = "debian:trixie-slim"
 _ROOT_FILE_SYSTEM = "bentpipe/debian:trixie"
 _PULL_SILENCE_SECONDS = 20.0
-_DEBOOTSTRAP_SECONDS = 900.0
 _CA_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 # Each program has its own variable for the same file. Without them, pip and cargo don't use the system's bundle.
 _CA_VARIABLES = (
@@ -256,8 +256,7 @@ def _bootstrap(client: docker.DockerClient, progress: Callable[[str], None]) -> 
         )
     if shutil.which("debootstrap") is None:
         progress("installing debootstrap")
-        _run(["apt-get", "update"])
-        _run(["apt-get", "install", "-y", "--no-install-recommends", "debootstrap", "debian-archive-keyring"])
+        apt_install("debootstrap", "debian-archive-keyring")
     with _temporary_root() as root:
         progress(f"making Debian {_SUITE} from its packages, about half a minute")
         _debootstrap(root)
@@ -283,9 +282,9 @@ def _temporary_root() -> Iterator[Path]:
 
 
 def _debootstrap(root: Path) -> None:
-    command = ["debootstrap", "--variant=minbase", _SUITE, str(root)]
+    command = ("debootstrap", "--variant=minbase", _SUITE, str(root))
     try:
-        _run(command)
+        run_program(*command)
     except SetupError as error:
         mirror = _mirror_of_this_host()
         if mirror is None:
@@ -293,7 +292,7 @@ def _debootstrap(root: Path) -> None:
         shutil.rmtree(root)
         root.mkdir(mode=0o755)
         try:
-            _run([*command, mirror])
+            run_program(*command, mirror)
         except SetupError:
             raise error from None
 
@@ -336,28 +335,6 @@ def _add_certificates(
             client.images.build(path=context, tag=TAG, rm=True, forcerm=True)
         except (BuildError, APIError) as error:
             raise SetupError(f"The base image {TAG} doesn't build: {error}.") from error
-
-
-def _run(command: Sequence[str]) -> None:
-    """Run a command to its end. When it fails, raises SetupError with the last line of its output."""
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env=environment,
-            timeout=_DEBOOTSTRAP_SECONDS,
-            check=False,
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        raise SetupError(f"`{' '.join(command)}` can't run: {error}.") from error
-    if done.returncode != 0:
-        last = done.stdout.strip().splitlines()[-1:] or ["no output"]
-        raise SetupError(f"`{' '.join(command)}` failed with exit code {done.returncode}: {last[0]}")
 
 
 # Packs images as archives for another engine, without the layers that the other engine has. `docker load` accepts such

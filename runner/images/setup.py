@@ -215,7 +215,7 @@ def _guests(client: docker.DockerClient | None) -> Check:
         description = "without an engine only `run --clock virtual --rootless`, with images from an archive"
         return Check(name="virtual time", ok=True, what=description)
     [(tag, folder)] = images.GUEST.items()
-    state = images.state(client, images.Image(tag=tag, context=ROOT / folder))
+    state = images.states(client, [images.Image(tag=tag, context=ROOT / folder)])[tag]
     description = "its kernel is up to date"
     if state is not ImageState.CURRENT:
         description = f"its kernel is {state.value}; the first --clock virtual builds it, which takes minutes"

@@ -317,20 +317,19 @@ _CONNECTIONS: Mapping[Hop, _Connection] = {
 }
 
 
-def box_environment() -> dict[str, str]:
-    """The environment variables with addresses that both boxes get (implementations/_middlebox/README.md)."""
-    return {
-        "TERMINAL_ADDRESS": TERMINAL4,
-        "TERMINAL_ADDRESS6": TERMINAL6,
-        "GATEWAY_ADDRESS": GATEWAY4,
-        "GATEWAY_ADDRESS6": GATEWAY6,
-        "CLIENT_NETWORK": CLIENT_NETWORK4,
-        "CLIENT_NETWORK6": CLIENT_NETWORK6,
-        "SERVER_NETWORK": SERVER_NETWORK4,
-        "SERVER_NETWORK6": SERVER_NETWORK6,
-        "SERVER_ADDRESS": SERVER4,
-        "SERVER_ADDRESS6": SERVER6,
-    }
+# The variables with addresses that both boxes get (implementations/_middlebox/README.md).
+BOX_ENVIRONMENT = {
+    "TERMINAL_ADDRESS": TERMINAL4,
+    "TERMINAL_ADDRESS6": TERMINAL6,
+    "GATEWAY_ADDRESS": GATEWAY4,
+    "GATEWAY_ADDRESS6": GATEWAY6,
+    "CLIENT_NETWORK": CLIENT_NETWORK4,
+    "CLIENT_NETWORK6": CLIENT_NETWORK6,
+    "SERVER_NETWORK": SERVER_NETWORK4,
+    "SERVER_NETWORK6": SERVER_NETWORK6,
+    "SERVER_ADDRESS": SERVER4,
+    "SERVER_ADDRESS6": SERVER6,
+}
 
 
 def cables(hops: Iterable[Hop]) -> tuple[Cable, ...]:
@@ -440,16 +439,6 @@ class LaneJob:
         """The forward direction of the first segment."""
         return self.topology.link.satellite.forward
 
-    @property
-    def return_(self) -> LinkParameters:
-        """The return direction of the first segment."""
-        return self.topology.link.satellite.return_
-
-    @property
-    def path(self) -> PathImpairments:
-        """The impairments of both directions of the first segment."""
-        return self.topology.link.satellite.impairments
-
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
@@ -498,7 +487,7 @@ def _add_boxes(planned: LaneJob, middlebox: Middlebox) -> LaneJob:
         image=middlebox.image,
         entrypoint=("/run_box.sh",),
         environment={
-            **box_environment(),
+            **BOX_ENVIRONMENT,
             "SSLKEYLOGFILE": "/logs/keys.log",
             "QLOGDIR": "/logs/qlog/",
             **middlebox.parameters,

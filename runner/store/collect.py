@@ -10,8 +10,10 @@ import tarfile
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from runner.errors import LaneError
+from runner.files import shown_name
 from runner.model.result import FileRecord
 from runner.units import MIB
 
@@ -29,7 +31,6 @@ _HEADERS_OF_HEADERS = (
     tarfile.GNUTYPE_LONGLINK,
 )
 _LISTED = 50  # names in a record; a hostile image may make millions
-_SHOWN_NAME = 200  # characters of a name in a record
 _BLOCK = 1 << 20
 _MERGED_LINES = 100
 
@@ -46,7 +47,7 @@ class Extraction:
     def skip(self, name: str, why: str) -> None:
         """Record a file that was not copied, and the reason. After 50 records, one last record says `and more`."""
         if len(self.skipped) < _LISTED:
-            self.skipped.append(f"{_printable(name)} ({why})")
+            self.skipped.append(f"{shown_name(name)} ({why})")
         elif len(self.skipped) == _LISTED:
             self.skipped.append("and more")
 
@@ -151,9 +152,9 @@ def extract(
     return done
 
 
-def extract_file(blocks: Iterable[bytes], target: Path, *, budget: int) -> int:
-    """Copy the first regular file of an archive to `target`, at most `budget` bytes. Returns its size in bytes. Raises
-    LaneError when the archive has no file."""
+def extract_file(blocks: Iterable[bytes], target: Path, *, budget: int) -> None:
+    """Copy the first regular file of an archive to `target`, at most `budget` bytes. Raises LaneError when the archive
+    has no file."""
     try:
         for count, (archive, member) in enumerate(_each(blocks)):
             if count >= COPY_MEMBERS or member.size > budget:
@@ -163,7 +164,7 @@ def extract_file(blocks: Iterable[bytes], target: Path, *, budget: int) -> int:
                 continue
             with target.open("wb") as file:
                 shutil.copyfileobj(source, file, _BLOCK)
-            return member.size
+            return
     except tarfile.TarError as error:
         raise LaneError("archive-broken", f"The archive of {target.name} is broken: {error}") from error
     raise LaneError("archive-broken", f"The archive of {target.name} contains no file of at most {budget} B.")
@@ -201,16 +202,10 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> str
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as file:
-            while block := source.read(_BLOCK):
-                file.write(block)
+            shutil.copyfileobj(source, file, _BLOCK)
     except (FileExistsError, NotADirectoryError, IsADirectoryError):
         return "there is such a file already"
     return None
-
-
-def _printable(name: str) -> str:
-    shown = name if len(name) <= _SHOWN_NAME else f"{name[:_SHOWN_NAME]}…"
-    return shown if shown.isprintable() else ascii(shown)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,15 +270,12 @@ def compare(blocks: Iterable[bytes], expected: Mapping[str, Expected], *, budget
 
 def _described(member: tarfile.TarInfo, name: PurePosixPath) -> str:
     suffix = "/" if member.isdir() else "" if member.isreg() else f" ({_kind(member)})"
-    return _printable(str(name)) + suffix
+    return shown_name(name) + suffix
 
 
 def _digest(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    digest = hashlib.sha256()
-    source = archive.extractfile(member)
-    while source is not None and (block := source.read(_BLOCK)):
-        digest.update(block)
-    return digest.digest()
+    source: Any = archive.extractfile(member)
+    return hashlib.file_digest(source, "sha256").digest()
 
 
 def merge_outputs(outputs: Sequence[tuple[str, str]]) -> str:

@@ -88,9 +88,9 @@ def result_1(document: Document, old_folders: Mapping[str, str]) -> Document:
     of the run."""
     if old_folders:
         document = _job(document, {old: new for new, old in old_folders.items()})
-    crossing = document.get("crossing")
-    if crossing:
-        document = {**document, "page": crossing.get("page"), "crossing": _without(crossing, "page")}
+    if document.get("crossing"):
+        crossing = dict(document["crossing"])
+        document = {**document, "page": crossing.pop("page", None), "crossing": crossing}
     return {**document, "schema": 2}
 
 
@@ -112,10 +112,6 @@ def result_3(document: Document) -> Document:
 def _code_2(fields: Document) -> Document:
     """A finding, or an error of the harness, with its present code."""
     return {**fields, "code": _CODES_2.get(fields["code"], fields["code"])}
-
-
-def _without(document: Document, name: str) -> Document:
-    return {key: value for key, value in document.items() if key != name}
 
 
 def evidence_1(document: Document) -> Document:

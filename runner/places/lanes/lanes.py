@@ -476,7 +476,7 @@ class LaneSet:
         """
         opened = cls(client or engine.connect(), run_name, lanes=lanes)
         try:
-            opened.sweep()
+            sweep(opened._engine)
             opened.unwatched = start_watchdog(opened._engine, opened._prefix, opened._stop)
             opened._start_wiring()
         except BaseException:
@@ -576,10 +576,6 @@ class LaneSet:
     def remove_set(self, other: "LaneSet") -> None:
         """Remove every container and volume of `other`. Raises LaneError when the engine refuses."""
         remove_own(self._engine, {LABEL_LANES: other._prefix})
-
-    def sweep(self) -> int:
-        """Remove leftovers of dead runners of this machine. Returns the number of containers and volumes."""
-        return sweep(self._engine)
 
     def close(self) -> None:
         """Remove everything of this runner. Raises LaneError when the engine refuses."""
@@ -747,10 +743,6 @@ class Lanes:
         """Make running jobs end within about a second, with the error `stopped`. Any thread may call it."""
         self._stop.set()
         self._set.stop()
-
-    def sweep(self) -> int:
-        """Remove leftovers of dead runners of this machine. Returns the number of containers and volumes."""
-        return self._set.sweep()
 
     def close(self) -> None:
         """Remove everything of this runner. Raises LaneError when the engine refuses."""

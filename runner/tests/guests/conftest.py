@@ -7,7 +7,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from runner.images.images import ImageState, images_of, state
+from runner.images.images import ImageState, images_of, states
 from runner.places.guests.guests import GuestHost, Setting
 from runner.places.guests.processes import IMAGE
 from runner.plan.jobs import EPOCH
@@ -26,7 +26,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lanes(engine: docker.DockerClient, scratch: Path) -> Iterator[GuestHost]:
     """Guests in the place of lanes, because both have the same tests of hostile images."""
     (image,) = (image for image in images_of((), guests=True) if image.tag == IMAGE)
-    if (built := state(engine, image)) is not ImageState.CURRENT:
+    if (built := states(engine, [image])[IMAGE]) is not ImageState.CURRENT:
         pytest.skip(f"the image {IMAGE} is {built.value}: `./bentpipe test` builds it")
     with GuestHost.open("tests", Setting(epoch=EPOCH, spin_cpu_s=12.0), lanes=2, scratch=scratch) as host:
         yield host

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,9 +81,14 @@ def _kill(child: subprocess.Popen[str]) -> None:
     child.communicate()
 
 
-@pytest.mark.usefixtures("stranger")
+def _sweep(engine: docker.DockerClient) -> int:
+    with closing(containers.Engine(engine, {})) as swept:
+        return sweep(swept)
+
+
+@pytest.mark.usefixtures("stranger", "lanes")
 def test_a_runner_that_is_killed_alone_leaves_nothing_within_seconds(
-    engine: docker.DockerClient, lanes: Lanes, tmp_path: Path
+    engine: docker.DockerClient, tmp_path: Path
 ) -> None:
     child = _child_at_work(engine, tmp_path)
     child.kill()
@@ -90,7 +96,7 @@ def test_a_runner_that_is_killed_alone_leaves_nothing_within_seconds(
     wait_until(lambda: made_by(engine, "tests-child") == [], 30)
     owners = {container["Labels"][LABEL_OWNER] for container in containers_of(engine, run="tests")}
     assert str(Owner.current()) in owners, "the wiring container of the lanes that live is untouched"
-    assert lanes.sweep() == 0
+    assert _sweep(engine) == 0
 
 
 @pytest.mark.usefixtures("stranger")
@@ -121,19 +127,19 @@ def test_a_killed_runner_whose_watchdog_the_engine_has_lost_leaves_nothing(
     wait_until(lambda: made_by(engine, "tests-child") == [])
 
 
-@pytest.mark.usefixtures("stranger")
+@pytest.mark.usefixtures("stranger", "lanes")
 def test_what_dead_runners_left_without_a_watchdog_is_swept_and_nothing_else(
-    engine: docker.DockerClient, lanes: Lanes, tmp_path: Path
+    engine: docker.DockerClient, tmp_path: Path
 ) -> None:
     child = _child_at_work(engine, tmp_path)
     (watchdog,) = containers_of(engine, run="tests-child", role="watchdog")
     engine.api.remove_container(watchdog["Id"], force=True)
     (process,) = (other for other in family(child.pid) if b"watchdog.py" in command_line(other))
     os.kill(process, signal.SIGKILL)
-    lanes.sweep()
+    _sweep(engine)
     assert len(made_by(engine, "tests-child")) > 7, "its owner lives"
     _kill(child)
-    assert lanes.sweep() > 7
+    assert _sweep(engine) > 7
     assert made_by(engine, "tests-child") == []
     owners = {container["Labels"][LABEL_OWNER] for container in containers_of(engine, run="tests")}
     assert str(Owner.current()) in owners

@@ -201,7 +201,7 @@ def test_the_cpus_stay_awake_while_a_link_runs(single: Lanes, engine: docker.Doc
 def test_a_fault_of_the_document_is_told(single: Lanes, ask: Ask) -> None:
     job = ask()
     evidence = single.run(
-        replace(job, topology=Topology(link=LinkRecord.single("slow", replace(job.forward, delay=100.0), job.return_)))
+        replace(job, topology=Topology(link=LinkRecord.single("slow", replace(job.forward, delay=100.0), job.forward)))
     )
     assert evidence.error["code"] == "link-not-ready"
     assert "forward.delay must be seconds from 0 to 60, not 100.0." in evidence.error["message"]

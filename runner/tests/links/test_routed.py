@@ -20,7 +20,7 @@ from runner.errors import LaneError
 from runner.inputs.inputs import path_keys
 from runner.model.stack import Box, Role
 from runner.places.experiment import Endpoint
-from runner.places.lane_job import CLIENT4, RIGHT4, SERVER4, EndpointLimits, EndpointSpec, box_environment
+from runner.places.lane_job import BOX_ENVIRONMENT, CLIENT4, RIGHT4, SERVER4, EndpointLimits, EndpointSpec
 from runner.places.links.link_experiment import Collected, LinkEnd, Way
 from runner.places.supervised import TOOLS, Notifier
 from runner.store import collect
@@ -52,7 +52,7 @@ class Two:
         spec = EndpointSpec(image=TOOLS, entrypoint=("sleep", "100"))
         boxed = None
         if box is not None:
-            environment = {**box_environment(), "QLOGDIR": "/logs/qlog/"}
+            environment = {**BOX_ENVIRONMENT, "QLOGDIR": "/logs/qlog/"}
             requested = EndpointSpec(image=box, entrypoint=("/run_box.sh",), environment=environment, devices=(TUN,))
             boxed = Endpoint(place, requested, EndpointLimits())
         return LinkEnd(
