@@ -2,12 +2,20 @@
 codes."""
 
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 _LONGEST = 240  # characters of a tool's output that an error message quotes: three lines of a terminal
 # Lines that tcpdump always prints, also without a failure.
 _CHATTER = re.compile(
     r"^(tcpdump: )?(listening on |verbose output suppressed|\d+ packets? (captured|received|dropped))"
 )
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """A hint for an unknown name, with a blank at its beginning; empty when no choice is similar."""
+    near = get_close_matches(name, list(choices), n=1)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def first_line(error: BaseException) -> str:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from threading import BoundedSemaphore
 from types import MappingProxyType
@@ -32,7 +31,7 @@ from runner.check.flight_verdicts import (
 from runner.check.flights import LIST, HostileFlight, load_flights, parse_flight
 from runner.decode.capture import embed_secrets
 from runner.engine import engine
-from runner.errors import LaneError, UsageError
+from runner.errors import LaneError, UsageError, did_you_mean
 from runner.images.images import image_facts
 from runner.images.setup import prepare
 from runner.model.link import Direction, LinkRecord, Queue
@@ -169,8 +168,7 @@ def select_flights(flights: Mapping[str, HostileFlight], names: Sequence[str]) -
     """The flights whose names begin with one of `names`; all without names. Raises UsageError."""
     for name in names:
         if not any(flight.startswith(name) for flight in flights):
-            near = get_close_matches(name, flights, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name, flights)
             raise UsageError(f"--case {name}: no flight begins with this name.{hint} {LIST.name} lists them.")
     return [flight for flight in flights.values() if not names or flight.name.startswith(tuple(names))]
 

@@ -91,12 +91,6 @@ def socket_state(path: Path) -> SocketState:
     return SocketState.ANSWERS
 
 
-def forbidden(path: Path) -> str:
-    """The sentence for a user who has no right to use the engine's socket at `path`."""
-    fix = f"run `sudo usermod -aG docker {user()}` and log in again, or run bentpipe as root"
-    return f"{user()} may not use the Docker Engine ({path}): {fix}."
-
-
 def daemon() -> str | None:
     """The path of dockerd, or None when it isn't installed. Also searches /usr/sbin, which is often not in PATH."""
     return shutil.which("dockerd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
@@ -254,7 +248,10 @@ def client(*, patience: float = PATIENCE) -> docker.DockerClient:
     client raise the same errors after two minutes."""
     path = socket_path()
     if path is not None and socket_state(path) is SocketState.FORBIDDEN:
-        raise SetupError(forbidden(path))
+        raise SetupError(
+            f"{user()} may not use the Docker Engine ({path}): run `sudo usermod -aG docker {user()}` and log in "
+            "again, or run bentpipe as root."
+        )
     try:
         client = _Client(timeout=patience, **kwargs_from_env())
         api = client.version()["ApiVersion"]

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -441,51 +442,41 @@ def newest_records(logs: Path) -> dict[str, NightRecord]:
 _KEPT = {"result.json"}  # files of a job's folder that stay as long as the run
 
 
-@dataclass(frozen=True, kw_only=True)
-class Freed:
-    """The removed bytes, and the number of runs that lost their captures, their other evidence, or everything."""
-
-    size: int = 0
-    captures: int = 0
-    evidence: int = 0
-    runs: int = 0
-
-
-def keep_within(nights: list[list[Path]], keep: Keep) -> Freed:
+def keep_within(nights: list[list[Path]], keep: Keep) -> Counter[str]:
     """Remove evidence that `keep` doesn't allow. `nights`: folders of runs by night, the newest night first. A run that
-    another process uses stays unchanged.
+    another process uses stays unchanged. Returns the removed bytes, `size`, and the number of runs that lost their
+    `captures`, their other `evidence`, or everything, `runs`.
     """
-    freed = Freed()
+    freed: Counter[str] = Counter()
+
+    def free(path: Path, kind: str) -> int:
+        size = _locked(path, _REMOVE[kind])
+        freed.update({"size": size, kind: int(size > 0)})
+        return size
+
     for age, folders in enumerate(nights):
         for path in folders:
             if keep.runs is not None and age >= keep.runs:
-                freed = _add(freed, "runs", _locked(path, lambda run: remove_tree(run.path.parent, run.path.name)))
+                free(path, "runs")
             elif age >= keep.evidence:
-                freed = _add(freed, "evidence", _locked(path, _remove_evidence))
+                free(path, "evidence")
             elif age >= keep.captures:
-                freed = _add(freed, "captures", _locked(path, _remove_captures))
+                free(path, "captures")
     if keep.disk is None:
         return freed
     oldest_first = [path for folders in reversed(nights) for path in folders if path.is_dir()]
     left = size_of(oldest_first)
     for path in oldest_first:
-        for kind, remove in (("captures", _remove_captures), ("evidence", _remove_evidence)):
+        for kind in ("captures", "evidence"):
             if left <= keep.disk:
                 return freed
-            size = _locked(path, remove)
-            freed, left = _add(freed, kind, size), left - size
+            left -= free(path, kind)
     return freed
 
 
 def size_of(folders: Iterable[Path]) -> int:
     """Bytes on disk of all files in these folders. A symbolic link counts by its own size."""
     return sum(entry.lstat().st_blocks * 512 for folder in folders for entry in folder.rglob("*") if not entry.is_dir())
-
-
-def _add(freed: Freed, kind: str, size: int) -> Freed:
-    if not size:
-        return freed
-    return replace(freed, size=freed.size + size, **{kind: getattr(freed, kind) + 1})
 
 
 def _locked(path: Path, remove: Callable[[RunFolder], None]) -> int:
@@ -521,6 +512,13 @@ def _remove_evidence(folder: RunFolder) -> None:
         for entry in folder.artifacts(job).folder.iterdir():
             if entry.name not in _KEPT:
                 remove_tree(folder.path, folder.run.folder(job) / entry.name)
+
+
+_REMOVE: Mapping[str, Callable[[RunFolder], None]] = {
+    "captures": _remove_captures,
+    "evidence": _remove_evidence,
+    "runs": lambda folder: remove_tree(folder.path.parent, folder.path.name),
+}
 
 
 # The news of a night, at most ten lines for each run: whether its results can be trusted, and changes since the night
@@ -680,11 +678,11 @@ class NightWork:
 
     def _keep(self) -> tuple[NightState, str]:
         freed = keep_within(self._folders(), self.night.keep)
-        if not freed.size:
+        if not freed["size"]:
             return NightState.DONE, ""
         return NightState.DONE, (
-            f"freed {format_size(freed.size)}: captures of {format_count(freed.captures, 'run')}, other evidence of "
-            f"{format_count(freed.evidence, 'run')}, {format_count(freed.runs, 'whole run')}"
+            f"freed {format_size(freed['size'])}: captures of {format_count(freed['captures'], 'run')}, other evidence "
+            f"of {format_count(freed['evidence'], 'run')}, {format_count(freed['runs'], 'whole run')}"
         )
 
     def _publish(self, target: str, folder: Path) -> tuple[NightState, str]:

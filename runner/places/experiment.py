@@ -124,11 +124,15 @@ def _second_version(group: str) -> Usage | None:
 
 
 def _field(path: Path, name: str) -> int:
+    return next((int(line.split()[1]) for line in _lines_of(path, name)), 0)
+
+
+def _lines_of(path: Path, name: str) -> list[str]:
+    """The lines of a file of the kernel that begin with a name; empty when the kernel does not have the file."""
     try:
-        lines = path.read_text().splitlines()
+        return [line for line in path.read_text().splitlines() if line.startswith(f"{name} ")]
     except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0)
+        return []
 
 
 # How long runnable tasks waited for a CPU: pressure stall information (Linux, Documentation/accounting/psi).
@@ -157,14 +161,8 @@ def of_container(container: str) -> float | None:
 
 
 def _seconds(path: Path, kind: str) -> float | None:
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith(f"{kind} ") and line.rpartition("total=")[2].isdigit():
-            return int(line.rpartition("total=")[2]) / 1e6
-    return None
+    totals = [line.rpartition("total=")[2] for line in _lines_of(path, kind)]
+    return next((int(total) / 1e6 for total in totals if total.isdigit()), None)
 
 
 # Measures how long the stages of a job take, and how busy this host's CPUs are meanwhile.
@@ -213,10 +211,7 @@ class Stages:
 
 def _cpu_times() -> tuple[int, int]:
     """Stolen and all clock ticks of all cores since the boot."""
-    try:
-        numbers = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    except OSError:
-        return 0, 0
+    numbers = [int(word) for line in _lines_of(Path("/proc/stat"), "cpu") for word in line.split()[1:]]
     return (numbers[_STEAL] if len(numbers) > _STEAL else 0), sum(numbers[:_WITHOUT_GUEST])
 
 

@@ -14,7 +14,7 @@ from typing import Protocol, Self
 from runner.errors import UsageError
 from runner.images.pulling import SavedImages
 from runner.model.link import RealLink
-from runner.model.result import Evidence, LinkTruth, Result
+from runner.model.result import Evidence, Result
 from runner.model.run import REAL, VIRTUAL, ClientKind, Job, Kind, Run
 from runner.model.stack import Role
 from runner.paths import LEDGER, LOGS
@@ -110,13 +110,10 @@ def _first(kind: Kind) -> int:
 
 def _is_calm(result: Result, kind: Kind) -> bool:
     """True when the job was so calm that one more lane may be tried."""
-    if result.truth is None or _lateness(result.truth) >= _CALM[kind]:
+    truth = result.truth
+    if truth is None or max(truth.lateness_p99, truth.receive_lateness_p99) >= _CALM[kind]:
         return False
     return kind is Kind.TEST_CASE or (result.cpu_pressure or 0.0) < _UNCROWDED
-
-
-def _lateness(truth: LinkTruth) -> float:
-    return max(truth.lateness_p99, truth.receive_lateness_p99)
 
 
 # Places where jobs run: lanes of this host, guests, the hosts of real links, and workers (`runner.places.workers`).

@@ -9,14 +9,13 @@ import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 import testcases
-from runner.errors import UsageError
+from runner.errors import UsageError, did_you_mean
 from runner.files import field_name, not_json, shown_value, wrong_field
 from runner.images import images
 from runner.images.pulling import SavedImages
@@ -452,8 +451,8 @@ def load_present(path: Path, archives: Path | None = None, replacements: Iterabl
         if not equals or not image:
             raise UsageError(f"--image {text}: write NAME=IMAGE, such as quinn=example/quinn:pr-12.")
         if name not in catalog.implementations:
-            near = get_close_matches(name, catalog.implementations, n=1)
-            hint = f" Did you mean {near[0]}?" if near else f" Choices: {', '.join(catalog.implementations)}."
+            choices = f" Choices: {', '.join(catalog.implementations)}."
+            hint = did_you_mean(name, catalog.implementations) or choices
             raise UsageError(f"--image {text}: there is no stack '{name}'.{hint}")
         if not images.sizes([image]):
             raise UsageError(f"--image {text}: this host has no image '{image}'. `docker images` lists its images.")

@@ -4,10 +4,9 @@ cases with their sizes, links and losses, middleboxes."""
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from itertools import product
 
-from runner.errors import SetupError, UsageError
+from runner.errors import SetupError, UsageError, did_you_mean
 from runner.model.link import LinkRecord, RealLink
 from runner.model.run import CaseRecord, ClientKind, Kind, Run
 from runner.model.stack import (
@@ -52,9 +51,7 @@ def named(texts: Iterable[str], choices: Sequence[str], *, option: str, kind: st
         raise UsageError(f"{option} names no {kind}. Choices: {', '.join(choices)}.")
     for name in requested:
         if name not in choices:
-            near = get_close_matches(name, choices, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise UsageError(f"{option}: there is no {kind} '{name}'.{hint} Choices: {', '.join(choices)}.")
+            raise UsageError(f"{option}: there is no {kind} '{name}'.{_choices(name, choices)}")
     return tuple(name for name in choices if not requested or name in requested)
 
 
@@ -78,22 +75,9 @@ def named_implementations(
     )
 
 
-def named_vias(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]:
-    """The named middleboxes; `none` becomes an empty name. Without names, the result has only the empty name.
-    Raises UsageError."""
-    if not list(names):
-        return ("",)
-    chosen = named(names, [NO_VIA, *catalog.middleboxes], option="--via", kind="middlebox")
-    return tuple("" if name == NO_VIA else name for name in chosen)
-
-
-def named_besides(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]:
-    """The named second flows; `none` becomes an empty name. Without names, the result is empty. Raises UsageError
-    with the choices."""
-    if not list(names):
-        return ()
-    stacks = [name for name, stack in catalog.implementations.items() if stack.is_a_pair]
-    chosen = named(names, [NO_VIA, *FLOWS_OVER_TCP, *stacks], option="--beside", kind="flow")
+def named_or_none(texts: Sequence[str], choices: Iterable[str], *, option: str, kind: str) -> tuple[str, ...]:
+    """As `named`, where `none` is one of the choices and becomes an empty name; empty without names."""
+    chosen = named(texts, [NO_VIA, *choices], option=option, kind=kind) if texts else ()
     return tuple("" if name == NO_VIA else name for name in chosen)
 
 
@@ -268,10 +252,8 @@ def _wrong(text: str, sentence: str) -> UsageError:
     return UsageError(f"--variant {text}: {sentence}")
 
 
-def _choices(name: str, choices: Iterable[str]) -> str:
-    names = list(choices)
-    near = get_close_matches(name, names, n=1)
-    return (f" Did you mean {near[0]}?" if near else "") + f" Choices: {', '.join(names) or 'none'}."
+def _choices(name: str, choices: Collection[str]) -> str:
+    return f"{did_you_mean(name, choices)} Choices: {', '.join(choices) or 'none'}."
 
 
 def split_values(text: str, rest: str) -> list[str]:
@@ -676,7 +658,8 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Selecti
         clients=_stacks(
             options.clients, catalog, Role.CLIENT, {str(kind) for kind in kinds}, run.clients if run else ()
         ),
-        vias=named_vias(catalog, options.vias) if options.vias or run is None else run.vias,
+        vias=named_or_none(options.vias, catalog.middleboxes, option="--via", kind="middlebox")
+        or (run.vias if run else ("",)),
         cases=records,
         iterations=iterations,
         real=real,
@@ -759,12 +742,13 @@ def _case_variants(
         cases, names = names, ()
     else:
         cases = _default_cases(split((*options.servers, *options.clients)), catalog, linked=bool(names))
+    pairs = [name for name, stack in catalog.implementations.items() if stack.is_a_pair]
     return case_variants(
         [catalog.cases[name] for name in cases],
         links=names,
         sizes=_sizes(options.sizes),
         losses=_losses(options.losses),
-        besides=named_besides(catalog, options.besides),
+        besides=named_or_none(options.besides, [*FLOWS_OVER_TCP, *pairs], option="--beside", kind="flow"),
         warm=options.warm,
         stored=stored,
     )

@@ -124,9 +124,7 @@ def read_trace(path: Path) -> LinkTrace:
     columns: dict[str, list[float]] = {name: [] for name in names if name != "time"}
     for line, row in rows:
         if len(times) == MOST_CHANGES:
-            raise UsageError(
-                f"{path}, line {line}: a trace has at most {MOST_CHANGES:,} lines: cut it, or thin it out."
-            )
+            raise UsageError(f"{path}, line {line}: {_TOO_LONG}.")
         if len(row) != len(names):
             hint = "the file ends early: copy it again" if len(row) < len(names) else "remove what is too much"
             raise UsageError(f"{path}, line {line}: {len(row)} values where {len(names)} are expected; {hint}.")
@@ -501,34 +499,68 @@ def add_iperf3(into: Measurement, path: Path) -> None:
     into.ends.append(end)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProbeExchange:
+    """One probe of a real link and its answer. Times in ns since 1970: `sent` and `back` by the client's clock,
+    `received` and `replied` by the server's. The last three are None without an answer."""
+
+    sent: int
+    received: int | None = None
+    replied: int | None = None
+    back: int | None = None
+
+    @property
+    def rtt(self) -> float | None:
+        """Round-trip time in seconds, without the time that the server took."""
+        if self.received is None or self.replied is None or self.back is None:
+            return None
+        return ((self.back - self.sent) - (self.replied - self.received)) / 1e9
+
+    @property
+    def offset(self) -> float | None:
+        """Seconds by which the client's clock is ahead, if both directions had the same delay (RFC 5905 §8)."""
+        if self.received is None or self.replied is None or self.back is None:
+            return None
+        return -((self.received - self.sent) + (self.replied - self.back)) / 2e9
+
+
+def parse_probes(text: str) -> list[ProbeExchange]:
+    """The exchanges of `probes.txt`, in the order of sending, without a truncated last line."""
+    exchanges_by_number: dict[int, ProbeExchange] = {}
+    for line in text.splitlines():
+        words = line.split()
+        try:
+            numbers = [int(word) for word in words[1:]]
+        except ValueError:
+            continue
+        if words[:1] == ["s"] and len(numbers) == 2:
+            exchanges_by_number.setdefault(numbers[0], ProbeExchange(sent=numbers[1]))
+        elif words[:1] == ["r"] and len(numbers) == 5:
+            number, sent, received, replied, back = numbers
+            exchanges_by_number[number] = ProbeExchange(sent=sent, received=received, replied=replied, back=back)
+    return [exchanges_by_number[number] for number in sorted(exchanges_by_number)]
+
+
 def add_probes(into: Measurement, path: Path) -> None:
     """Add the probes of a job over a real link (`sim/probes.txt`), without those of the transfer, which wait in the
     queue that it fills, and without those whose answers were on the link at the end. The probes after the transfer
     follow those before it. Raises UsageError."""
-    found: dict[int, Echo] = {}
-    lines: dict[int, int] = {}
-    for line, text in enumerate(read_text(path).splitlines(), start=1):
-        words = text.split()
-        if not all(word.lstrip("-").isdigit() for word in words[1:]):
-            continue
-        numbers = [int(word) for word in words[1:]]
-        if words[:1] == ["s"] and len(numbers) == 2:
-            found.setdefault(numbers[0], Echo(time=numbers[1] / 1e9, lost="unknown"))
-        elif words[:1] == ["r"] and len(numbers) == 5:
-            number, sent, received, replied, back = numbers
-            found[number] = Echo(time=sent / 1e9, forward=(back - replied) / 1e9, return_=(received - sent) / 1e9)
-        if numbers:
-            lines.setdefault(numbers[0], line)
+    echoes = []
+    for probe in parse_probes(read_text(path)):
+        echo = Echo(time=probe.sent / 1e9, lost="unknown")
+        if probe.received is not None and probe.replied is not None and probe.back is not None:
+            forward, return_ = (probe.back - probe.replied) / 1e9, (probe.received - probe.sent) / 1e9
+            echo = replace(echo, forward=forward, return_=return_, lost="")
+        echoes.append(echo)
     evidence = load_evidence(Artifacts(path.absolute().parent.parent))
     link = evidence.real_link if evidence is not None else None
     if link is None:
         raise UsageError(f"{path} is not sim/probes.txt of a job over a real link, with its evidence.json.")
     before, during, after = (phase.sent if phase else 0 for phase in (link.before, link.during, link.after))
     end = before + during
-    echoes, at = [found[number] for number in sorted(found)], [lines[number] for number in sorted(found)]
     pause = echoes[end].time - echoes[before].time if end < len(echoes) else 0.0
     later = [replace(echo, time=echo.time - pause) for echo in echoes[end : end + after]]
-    _settle(into, path, echoes[:before] + later, at[:before] + at[end : end + after])
+    _settle(into, path, echoes[:before] + later, ())
 
 
 def read_leocc(down: Path, up: Path, delays: Path) -> LinkTrace:

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from datetime import time
 from decimal import Decimal
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from runner.errors import UsageError
+from runner.errors import UsageError, did_you_mean
 from runner.model.link import (
     DISCIPLINES,
     DROP_TAIL,
@@ -317,10 +316,7 @@ def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, LinkRecord]:
         return {}
     links = {}
     for name, entry in read_as(EmulatedLinksFile, path).links.items():
-        if not _NAME.fullmatch(name):
-            raise UsageError(
-                f"{path}, link '{name}': use at most 40 small letters, digits, '-' and '.' for a name, such as alpine."
-            )
+        _named(f"{path}, link '{name}'", name)
         try:
             segments = tuple(_emulated_segment(segment, path.parent) for segment in entry.segments)
             links[name] = LinkRecord.of(name, segments, source=entry.source, note=entry.note)
@@ -407,9 +403,8 @@ def _pairs(part: str, text: str) -> dict[str, str]:
         if not equals or not value:
             raise UsageError(f"--link '{text}': '{word.strip()}' is not KEY=VALUE: write it as {EXAMPLE}.")
         if key not in _KEYS and key != "name":
-            near = get_close_matches(key, _KEYS, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise UsageError(f"--link '{text}': there is no key '{key}'.{hint} Keys: {', '.join(_KEYS)}, name.")
+            hint = f"{did_you_mean(key, _KEYS)} Keys: {', '.join(_KEYS)}, name."
+            raise UsageError(f"--link '{text}': there is no key '{key}'.{hint}")
         if key in pairs:
             raise UsageError(f"--link '{text}': '{key}' is given twice: keep one of them.")
         pairs[key] = value
@@ -501,12 +496,15 @@ def _number(text: str, expected: str, units: Mapping[str, int | Decimal]) -> Dec
     return value * units[match[2]]
 
 
-def _rate(text: str) -> int:
-    expected = "a data rate in bit/s, such as 50M or 500k"
-    value = _number(text.removesuffix("bit/s"), expected, _RATES)
+def _whole(text: str, expected: str, units: Mapping[str, int | Decimal]) -> int:
+    value = _number(text, expected, units)
     if value != int(value):
         _refuse(text, expected)
     return int(value)
+
+
+def _rate(text: str) -> int:
+    return _whole(text.removesuffix("bit/s"), "a data rate in bit/s, such as 50M or 500k", _RATES)
 
 
 def _seconds(text: str) -> float:
@@ -518,11 +516,7 @@ def _fraction(text: str) -> float:
 
 
 def _packets(text: str) -> int:
-    expected = "a number of packets, such as 3"
-    value = _number(text, expected, {"": 1, "p": 1})
-    if value != int(value):
-        _refuse(text, expected)
-    return int(value)
+    return _whole(text, "a number of packets, such as 3", {"": 1, "p": 1})
 
 
 def _discipline(text: str) -> str:
@@ -532,13 +526,11 @@ def _discipline(text: str) -> str:
 
 
 def _queue(text: str) -> Queue:
-    expected = "a queue, such as 1bdp, 125p (packets) or 750kB"
-    value = _number(text, expected, {"bdp": 1, "p": 1, **_SIZES})
+    expected, units = "a queue, such as 1bdp, 125p (packets) or 750kB", {"bdp": 1, "p": 1, **_SIZES}
     if text.rstrip().endswith("bdp"):
-        return Queue(bdp=float(value))
-    if value != int(value):
-        _refuse(text, expected)
-    return Queue(packets=int(value)) if text.rstrip().endswith("p") else Queue(bytes=int(value))
+        return Queue(bdp=float(_number(text, expected, units)))
+    value = _whole(text, expected, units)
+    return Queue(packets=value) if text.rstrip().endswith("p") else Queue(bytes=value)
 
 
 _PARSERS: dict[str, Parser] = {"fraction": _fraction, "seconds": _seconds, "packets": _packets}

@@ -233,13 +233,9 @@ class SshConnection:
 def _private_key(name: str, path: Path) -> paramiko.PKey:
     try:
         return paramiko.PKey.from_path(path)
-    except paramiko.PasswordRequiredException as error:
-        raise HostRefusedError(
-            f"{name}: the private key {path} has a passphrase: add it to an SSH agent with `ssh-add`, and leave `key` "
-            "out of links.json."
-        ) from error
     except (paramiko.SSHException, OSError, ValueError, TypeError) as error:
-        if "password" in str(error).lower() or "passphrase" in str(error).lower():
+        needed = isinstance(error, paramiko.PasswordRequiredException)
+        if needed or "password" in str(error).lower() or "passphrase" in str(error).lower():
             raise HostRefusedError(
                 f"{name}: the private key {path} has a passphrase: add it to an SSH agent with `ssh-add`, and leave "
                 "`key` out of links.json."

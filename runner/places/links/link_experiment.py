@@ -55,10 +55,9 @@ from runner.places.lane_job import (
 from runner.places.lanes.lane import accepts, look_for, together
 from runner.places.links.reach import (
     PROBE_BYTES,
-    ProbeExchange,
+    QUIET,
     Reach,
     judge,
-    parse,
     probe_period,
     require_datagrams,
     settled,
@@ -77,6 +76,7 @@ from runner.places.supervised import (
     create_watchdog,
     wiring_container,
 )
+from runner.plan.link_traces import ProbeExchange, parse_probes
 from runner.store import collect
 from runner.units import MIB, format_size
 
@@ -147,7 +147,6 @@ _BOX_LOGS = "/box"  # path of the box's /logs in the monitor container
 _OFFLOADS = "tx off tso off gso off gro off"
 _WIRED_SECONDS = 60.0  # longest time for the wiring, which takes a second on an idle host
 LOG = {"Type": "json-file", "Config": {"max-size": "8m", "max-file": "2"}}
-QUIET = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "2"}}
 
 MONITOR_RIGHTS = confined(
     _MONITOR_MEMORY,
@@ -812,7 +811,7 @@ class RealExperiment(TimedExperiment):
         path = self._job.folder / "sim" / "probes.txt"
         blocks = self._at_client.archive("/monitor/probes.txt", limit=_PROBES)
         collect.extract_file(blocks, path, budget=_PROBES)
-        self._exchanges = settled(parse(path.read_text(errors="replace")))
+        self._exchanges = settled(parse_probes(path.read_text(errors="replace")))
 
     def _copy_printed(self, endpoint: Endpoint) -> None:
         self._printed[endpoint.role.value] = self._end_of(endpoint).output(endpoint)

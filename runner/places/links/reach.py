@@ -17,7 +17,9 @@ import numpy as np
 from runner.engine.containers import ContainerSpec, ContainerState, Engine
 from runner.errors import LaneError
 from runner.model.link import Clock, Probing, RealLink
-from runner.places.supervised import SCRIPTS, TOOLS, Notifier
+from runner.places.supervised import SCRIPTS, TOOLS, Notifier, confined
+from runner.plan.link_traces import ProbeExchange
+from runner.units import MIB
 
 # Finds an address of the server's host that the client's host reaches over the link: all addresses are probed.
 
@@ -26,6 +28,9 @@ _ANSWER_LIFE = 120  # seconds for which the server's helper answers
 _FIND_LIFE = 60
 _SECONDS = 40.0
 _TRIES = 3
+_MEMORY = 256 * MIB  # bytes
+QUIET = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "2"}}
+"""The log of a container on the host of a link, from which its output is read."""
 Route = tuple[str, str]
 
 _DEVICE = re.compile(r"\bdev (\S+)")
@@ -188,13 +193,7 @@ def _helper(engine: Engine, name: str, arguments: tuple[str, ...]) -> Iterator[s
         image=TOOLS,
         role="reach",
         command=("/usr/bin/python3", "-ISB", "/monitor/monitor.py", *arguments),
-        host={
-            "network_mode": "host",
-            "cap_drop": ["ALL"],
-            "cap_add": ["NET_BIND_SERVICE"],
-            "security_opt": ["no-new-privileges"],
-            "pids_limit": 64,
-        },
+        host=confined(_MEMORY, capabilities=("NET_BIND_SERVICE",), network_mode="host", log_config=QUIET),
     )
     container = engine.create(name, spec)
     try:
@@ -261,48 +260,6 @@ _LEAST_EXCHANGES = 3
 def probe_period(link: RealLink) -> float:
     """Seconds between two probes: 5 probes a second, fewer when they would take more than 1 % of the return link."""
     return max(1 / _PROBES_PER_SECOND, 8 * PROBE_BYTES / (_PROBE_SHARE * link.return_rate))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProbeExchange:
-    """One probe and its answer. Times in ns since 1970: `sent` and `back` by the client's clock, `received` and
-    `replied` by the server's. The last three are None without an answer."""
-
-    sent: int
-    received: int | None = None
-    replied: int | None = None
-    back: int | None = None
-
-    @property
-    def rtt(self) -> float | None:
-        """Round-trip time in seconds, without the time that the server took."""
-        if self.received is None or self.replied is None or self.back is None:
-            return None
-        return ((self.back - self.sent) - (self.replied - self.received)) / 1e9
-
-    @property
-    def offset(self) -> float | None:
-        """Seconds by which the client's clock is ahead, if both directions had the same delay (RFC 5905 §8)."""
-        if self.received is None or self.replied is None or self.back is None:
-            return None
-        return -((self.received - self.sent) + (self.replied - self.back)) / 2e9
-
-
-def parse(text: str) -> list[ProbeExchange]:
-    """The exchanges of `probes.txt`, in the order of sending, without a truncated last line."""
-    exchanges_by_number: dict[int, ProbeExchange] = {}
-    for line in text.splitlines():
-        words = line.split()
-        try:
-            numbers = [int(word) for word in words[1:]]
-        except ValueError:
-            continue
-        if words[:1] == ["s"] and len(numbers) == 2:
-            exchanges_by_number.setdefault(numbers[0], ProbeExchange(sent=numbers[1]))
-        elif words[:1] == ["r"] and len(numbers) == 5:
-            number, sent, received, replied, back = numbers
-            exchanges_by_number[number] = ProbeExchange(sent=sent, received=received, replied=replied, back=back)
-    return [exchanges_by_number[number] for number in sorted(exchanges_by_number)]
 
 
 def settled(exchanges: Sequence[ProbeExchange]) -> list[ProbeExchange]:

@@ -38,14 +38,13 @@ from runner.store import runs
 from runner.store.collect import extract
 from runner.units import MIB, format_size
 
-# Configures Dask with encrypted and authenticated connections only, and invites workers.
-
 # Invitations of workers: the certificates of one campaign, and a line of text that brings them to another host.
 
 PORT = 8786
 _MEMBER = "member"
 _UNTIL = "until"  # seconds since 1970
-_FILES = ("ca.pem", f"{_MEMBER}.pem", f"{_MEMBER}.key", _UNTIL)
+_CA, _CERTIFICATE, _KEY = "ca.pem", f"{_MEMBER}.pem", f"{_MEMBER}.key"
+_FILES = (_CA, _CERTIFICATE, _KEY, _UNTIL)
 _LONGEST = 16 * 1024  # characters of an invitation
 
 
@@ -139,18 +138,6 @@ class Invitation:
         files = {name: read_regular(self.folder / name, limit=_LONGEST).decode() for name in _FILES}
         return urlsafe_b64encode(zlib.compress(json.dumps(files).encode(), 9)).decode()
 
-    @property
-    def ca(self) -> str:
-        return str(self.folder / "ca.pem")
-
-    @property
-    def certificate(self) -> str:
-        return str(self.folder / f"{_MEMBER}.pem")
-
-    @property
-    def key(self) -> str:
-        return str(self.folder / f"{_MEMBER}.key")
-
 
 def invitation_folder(logs: Path, address: Address) -> Path:
     """The folder in which this host keeps the invitation to the scheduler at `address`."""
@@ -216,9 +203,10 @@ def security(invitation: Invitation) -> Any:
     """Mutual TLS with the certificates of `invitation`."""
     from distributed import Security  # noqa: PLC0415
 
-    files = {"key": invitation.key, "cert": invitation.certificate}
+    ca, certificate, key = (str(invitation.folder / name) for name in (_CA, _CERTIFICATE, _KEY))
+    files = {"key": key, "cert": certificate}
     roles = {f"tls_{role}_{item}": path for role in ("scheduler", "worker", "client") for item, path in files.items()}
-    return Security(tls_ca_file=invitation.ca, require_encryption=True, **roles)
+    return Security(tls_ca_file=ca, require_encryption=True, **roles)
 
 
 async def schedule(address: Address, invitation: Invitation, *, ready: Any = lambda: None) -> None:
@@ -268,8 +256,6 @@ def source_digest() -> str:
                 digest.update(f"{path.relative_to(SOURCE)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
-
-# A worker (`./bentpipe worker tls://…`): runs orders on this host and returns the jobs' folders.
 
 # Orders for workers, and archives in which workers return the folders of jobs. A worker may be faulty or hostile: its
 # archive is unpacked with the same care as the archives of containers, and it is used only when it is complete.

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from runner.engine.containers import ContainerState
-from runner.places.links.reach import ProbeExchange, clock, judge, parse, probing, settled
+from runner.places.links.reach import clock, judge, probing, settled
+from runner.plan.link_traces import ProbeExchange, parse_probes
 
 BEGAN = 1_790_000_000.0  # seconds since 1970 by the server's clock
 
@@ -90,12 +91,12 @@ def test_a_short_job_has_no_drift_and_nothing_has_no_clock() -> None:
 
 def test_what_the_probe_wrote_is_read_though_it_was_cut_off() -> None:
     text = "s 0 1000\ns 1 2000\nr 0 1000 50 60 1500\ns 2 3000\nr 1 2000 5"
-    assert parse(text) == [
+    assert parse_probes(text) == [
         ProbeExchange(sent=1000, received=50, replied=60, back=1500),
         ProbeExchange(sent=2000),
         ProbeExchange(sent=3000),
     ]
-    assert parse("nonsense\n\ns x y\n") == []
+    assert parse_probes("nonsense\n\ns x y\n") == []
 
 
 def test_answers_that_were_under_way_are_no_losses() -> None:

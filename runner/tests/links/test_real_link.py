@@ -20,10 +20,11 @@ from runner.model.link import LINK_DOWN, LinkParameters
 from runner.model.result import Outcome
 from runner.model.stack import Role
 from runner.places.links.hosts import RemoteEngine
-from runner.places.links.reach import clock, parse
+from runner.places.links.reach import clock
 from runner.places.links.real_links import LinkHost
 from runner.places.supervised import SCRIPTS, TOOLS
 from runner.plan.catalog import Catalog
+from runner.plan.link_traces import parse_probes
 from runner.tests.links.jobs import FORWARD_RATE, RETURN_RATE, STACK, link_to, working
 from runner.tests.links.satellite import INTERFACE, Satellite
 
@@ -165,7 +166,7 @@ def test_a_clock_that_is_known_to_be_ahead_is_found(remote_host: Host) -> None:
         for item in remote_host.engine().containers.list(ignore_removed=True):
             item.remove(force=True)
     assert isinstance(written, bytes)
-    estimate = clock(parse(written.decode()))
+    estimate = clock(parse_probes(written.decode()))
     assert estimate is not None
     for moment in (0.0, seconds):
         assert estimate.ahead(began + moment) == pytest.approx(ahead + drift * moment, abs=0.005)

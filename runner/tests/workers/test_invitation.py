@@ -17,9 +17,9 @@ def test_an_invitation_goes_to_another_host_as_one_word(tmp_path: Path) -> None:
     made = Invitation.make(tmp_path / "made", days=1)
     assert made.token.split() == [made.token]
     taken = accepted(tmp_path / "there", ADDRESS, f"{made.token}\n")
-    for name in ("ca", "certificate", "key"):
-        assert Path(getattr(taken, name)).read_bytes() == Path(getattr(made, name)).read_bytes()
-    assert Path(taken.key).stat().st_mode & 0o777 == 0o600
+    for name in ("ca.pem", "member.pem", "member.key"):
+        assert (taken.folder / name).read_bytes() == (made.folder / name).read_bytes()
+    assert (taken.folder / "member.key").stat().st_mode & 0o777 == 0o600
     assert taken.folder.stat().st_mode & 0o777 == 0o700
     assert accepted(tmp_path / "there", ADDRESS, None).token == made.token
 
@@ -55,10 +55,10 @@ def test_an_address_has_a_port_of_its_own_accord() -> None:
 
 
 def context(invitation: Invitation | None, authority: Invitation) -> ssl.SSLContext:
-    made = ssl.create_default_context(cafile=authority.ca)
+    made = ssl.create_default_context(cafile=authority.folder / "ca.pem")
     made.check_hostname = False
     if invitation is not None:
-        made.load_cert_chain(invitation.certificate, invitation.key)
+        made.load_cert_chain(invitation.folder / "member.pem", invitation.folder / "member.key")
     return made
 
 
