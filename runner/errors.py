@@ -24,8 +24,7 @@ def first_line(error: BaseException) -> str:
 
 
 class BentpipeError(Exception):
-    """Base class of errors whose message is one clear sentence for the user. Exit code 3 unless a subclass has another
-    exit code."""
+    """Base class of errors whose message is one clear sentence for the user. Exit code 3 unless set otherwise."""
 
     exit_code = 3
 
@@ -59,8 +58,7 @@ class LaneError(BentpipeError):
 
 
 def _quoted(printed: str) -> str:
-    """The output of a tool on one line, without the lines that tcpdump always prints. Only the end of a long output is
-    kept."""
+    """The end of a tool's output on one line, without the lines that tcpdump always prints."""
     lines = [line.strip() for line in printed.splitlines()]
     text = " / ".join(line for line in lines if line and not _CHATTER.match(line))
     return text if len(text) <= _LONGEST else f"… {text[-_LONGEST:]}"
@@ -71,8 +69,7 @@ class InUseError(UsageError):
 
 
 class BudgetError(BentpipeError):
-    """A link's volume for a day or a month is used up. The link's other jobs don't run; other links continue. Exit
-    code 3."""
+    """A link's volume of a day or month is used up. Its other jobs don't run; other links go on. Exit code 3."""
 
 
 class HostRefusedError(SetupError):
@@ -81,8 +78,7 @@ class HostRefusedError(SetupError):
 
 
 class InterruptedRunError(BentpipeError):
-    """The user ended the run. Finished jobs are stored. The message contains the command that resumes the run. Exit
-    code 3."""
+    """The user ended the run. The message has the command that resumes it. Exit code 3."""
 
 
 class CaptureError(BentpipeError):

@@ -57,8 +57,7 @@ def open_regular(path: Path | str) -> int:
 
 
 def read_regular(path: Path | str, *, limit: int = LARGEST_DOCUMENT) -> bytes:
-    """The content of a regular file of at most `limit` bytes. Raises OSError, and RefusedFileError when the file is
-    larger or not regular."""
+    """The content of a regular file. Raises OSError, and RefusedFileError above `limit` bytes or for no file."""
     with os.fdopen(open_regular(path), "rb") as file:
         size = min(limit, os.fstat(file.fileno()).st_size)  # a read reserves as much memory as it may fill
         content = file.read(size + 1)
@@ -358,8 +357,7 @@ _SYNTAX = {
 
 
 def not_json(error: Exception) -> str:
-    """Why a text is not JSON: the place and what to write there. `error`: of `json`, or a ValueError with a sentence of
-    bentpipe."""
+    """Why a text is not JSON: the place, and what to write there. `error`: of `json`, or bentpipe's ValueError."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):

@@ -58,8 +58,7 @@ def _parsed(artifacts: Artifacts, display_filter: str, vantage: str) -> "Iterato
 def tshark(
     artifacts: Artifacts, *options: str, display_filter: str = "", vantage: str = CLIENT
 ) -> Generator[bytes, None, None]:
-    """The lines that tshark prints with `options` about a job's capture. Raises UsageError and SetupError like
-    `packets`."""
+    """The lines that tshark prints with `options` about a job's capture. Raises errors as `packets` does."""
     if vantage not in (CLIENT, SERVER):
         raise UsageError(f"There is no vantage point '{vantage}'. Choices: {CLIENT}, {SERVER}.")
     program = shutil.which("tshark")

@@ -93,8 +93,7 @@ class TimeLeft:
             self._done[group] += expected
 
     def seconds(self, rate_of: Callable[[str], float]) -> float:
-        """Seconds until the end of the run. `rate_of`: the first guess of a group's rate; 1 means one job after the
-        other."""
+        """Seconds until the end of the run. `rate_of`: first guess of a group's rate; 1: one job after the other."""
         return sum(
             expected * (self._ran[group] + _PRIOR) / (self._done[group] + _PRIOR * rate_of(group))
             for group, expected in self._left.items()
@@ -488,8 +487,7 @@ class Campaign:
     _failure: BaseException | None = None
 
     def stop(self) -> None:
-        """End soon: no new job starts, and running jobs are stopped without a result. A signal handler may call
-        it."""
+        """End soon: no new job starts, running jobs end without a result. A signal handler may call it."""
         self._stop.set()
 
     @property
@@ -585,8 +583,7 @@ class Campaign:
 
 @contextmanager
 def stopping(*works: Campaign) -> Iterator[None]:
-    """Inside the context, the first Ctrl-C or SIGTERM ends the campaigns cleanly. A second Ctrl-C raises
-    KeyboardInterrupt."""
+    """The first Ctrl-C or SIGTERM ends the campaigns cleanly. A second Ctrl-C raises KeyboardInterrupt."""
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature is Python's
         # First of all, because a second signal must not call this function again while it holds a campaign's lock.
@@ -781,8 +778,7 @@ def run_matrix(options: MatrixOptions, named: NamedRuns, *, out: Console, err: C
 def _execute(
     folder: RunFolder, catalog: Catalog, todo: tuple[Job, ...], place: Place, *, options: MatrixOptions, out: Console
 ) -> None:
-    """Open the place, then run the jobs there. After an interruption, the error names the command that resumes the
-    run."""
+    """Run the jobs at the place. After an interruption, the error names the command that resumes the run."""
     how = f"To go on: ./bentpipe run --run {folder.name if folder.path.parent == LOGS else folder.path}"
     with place.open(folder.run, place.width(options.lanes)):
         not_compliant = place.probe(folder.run, folder.path / "compliance.json", todo)

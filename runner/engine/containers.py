@@ -46,8 +46,7 @@ _PAUSE_SECONDS = 0.01  # between two checks of a head that has not arrived compl
 
 
 class _TimedConnection(UnixHTTPConnection):
-    """Raises an error when the head of an answer takes too long. A time-out of the socket is not sufficient: it starts
-    again with each byte."""
+    """Limits the time of an answer's head. A time-out of the socket starts again with each byte."""
 
     def getresponse(self) -> Any:
         """Like the method of http.client. Raises ConnectionAbortedError."""
@@ -205,8 +204,7 @@ class Timed:
 
 
 def unframed(source: Timed, limit: int) -> bytes:
-    """The contents of a stream of frames, at most `limit` bytes. A frame has kind, length and content (Docker Engine
-    API, ContainerAttach)."""
+    """At most `limit` bytes of a stream of frames: kind, length, content (Docker Engine API, ContainerAttach)."""
     output = bytearray()
     while len(output) < limit and len(head := source.read(_FRAME.size)) == _FRAME.size:
         left = _FRAME.unpack(head)[1]
@@ -217,8 +215,7 @@ def unframed(source: Timed, limit: int) -> bytes:
 
 
 def unix(text: str) -> float | None:
-    """The engine's time as seconds since 1970; None when the event did not happen: the engine then writes the year
-    1."""
+    """The engine's time as seconds since 1970; None for the year 1, an event that did not happen."""
     moment = datetime.fromisoformat(text)
     return moment.timestamp() if moment.year > 1 else None
 
@@ -272,8 +269,7 @@ class Output:
 
 
 class Stream:
-    """A container's output, and its stdin if the container has a stdin. Thread-safe: one thread iterates while others
-    write."""
+    """A container's output, and its stdin if it has one. Thread-safe: one thread iterates, others write."""
 
     def __init__(self, api: docker.APIClient, stream: Any) -> None:
         self._api = api
@@ -351,8 +347,7 @@ class BoundedLayer:
 
 
 def may_bound(disk: Path | None) -> bool:
-    """True when this process can limit layers in the folder `disk` of an engine with overlay2. `disk` is None when
-    the folder is on another host."""
+    """True when this process can limit overlay2 layers in the folder `disk`; None: it is on another host."""
     return os.geteuid() == 0 and disk is not None and (disk / "overlay2").is_dir() and not _SELINUX.exists()
 
 
@@ -507,8 +502,7 @@ class Usage:
 
 
 class Engine:
-    """Containers and volumes with the labels of one owner and run. Each call borrows its own docker-py client, because
-    docker-py is not thread-safe."""
+    """Containers and volumes of one owner and run. Each call borrows a client: docker-py is not thread-safe."""
 
     longest_look = 5.0  # most seconds between two measurements of a container's root file system
 
@@ -657,8 +651,7 @@ class Engine:
             )
 
     def bound_layer(self, container: str, size: int) -> BoundedLayer | None:
-        """Limit the root file system of a container that has not started to `size` bytes; None when this is
-        impossible."""
+        """Limit the root of a container that has not started to `size` bytes; None when this is impossible."""
         if self._has_quotas or not may_bound(self._disk):
             return None
         with self._call("inspect a container") as api:
@@ -682,8 +675,7 @@ class Engine:
             )
 
     def follow(self, container: str, *, stdin: bool = False) -> Stream:
-        """Attach to a container. The stream yields the container's output until the container ends. Call it before the
-        start of the container."""
+        """Attach to a container before its start. The stream yields its output until it ends."""
         params = {"stdin": int(stdin), "stdout": 1, "stderr": 1, "stream": 1}
         with self._call("attach to a container"):
             # The stream has its own client, so that no other call shares its connection.
@@ -740,8 +732,7 @@ class Engine:
         return self._inspected[image]
 
     def put(self, container: str, path: str, files: Mapping[str, bytes], *, mode: int = 0o444) -> None:
-        """Write files, readable by everyone, into a folder of a container. Missing folders are made. The container
-        doesn't have to run."""
+        """Write files that everyone may read into a folder of a container, which needn't run. Folders are made."""
         with io.BytesIO() as archive:
             with tarfile.open(fileobj=archive, mode="w") as tar:
                 for name, content in files.items():

@@ -72,8 +72,7 @@ def connect(*, progress: Progress = lambda _: None, consent: Consent = lambda _:
 
 
 def socket_path() -> Path | None:
-    """The engine's socket: from DOCKER_HOST, otherwise the default socket; None when DOCKER_HOST names no local
-    socket."""
+    """The engine's socket, from DOCKER_HOST or the default; None when DOCKER_HOST names no local socket."""
     url = os.environ.get("DOCKER_HOST") or f"unix://{SOCKET}"
     return Path(url.removeprefix("unix://")) if url.startswith("unix://") else None
 
@@ -371,8 +370,7 @@ def sweep(engine: Engine) -> int:
 
 
 def remove_own(engine: Engine, labels: Mapping[str, str]) -> int:
-    """Remove every container and volume with these labels. Returns their number. Raises LaneError when one can't be
-    removed."""
+    """Remove all containers and volumes with these labels. Returns their number. Raises LaneError."""
     removed, failures = _remove(engine, lambda made: all(made.get(name) == value for name, value in labels.items()))
     if failures:
         raise failures[0]
@@ -380,8 +378,7 @@ def remove_own(engine: Engine, labels: Mapping[str, str]) -> int:
 
 
 def _remove(engine: Engine, belongs: Belongs) -> tuple[int, list[LaneError]]:
-    """Remove containers, then volumes, because a volume in use can't be removed. Returns the number of removed objects,
-    and the failures."""
+    """Remove containers, then volumes, which may be in use before. Returns the removed number and failures."""
     outcomes: list[LaneError | None] = []
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="removal") as pool:
         for listed, remove in (

@@ -272,8 +272,7 @@ def other_machine(client: docker.DockerClient, tag: str, image: Held) -> str:
 
 
 def source_hash(context: IO[bytes], parent_ids: Mapping[str, str]) -> str:
-    """SHA-256 of a build context (as tar) and the ids of the parent images. An image whose hash is unchanged is not
-    built again."""
+    """SHA-256 of a build context (as tar) and the parents' ids. An image with the same hash is not built again."""
     digest = hashlib.sha256()
     while block := context.read(1 << 20):
         digest.update(block)
@@ -483,8 +482,7 @@ def _fix(lines: Iterable[str]) -> str:
 
 
 def _has_other_lanes(client: docker.DockerClient) -> bool:
-    """True when another process has lanes: it still needs the images that it had at its start, even those that no
-    container uses."""
+    """True when another process has lanes: it may still need images that no container uses."""
     containers = client.api.containers(filters={"label": LABEL_OWNER})
     return any(container["Labels"][LABEL_OWNER] != str(Owner.current()) for container in containers)
 
@@ -518,8 +516,7 @@ class Build:
 
 
 class BuildHistory:
-    """The build of each image on this host that reused the fewest steps, by tag. A file keeps these builds. Events may
-    come from several threads."""
+    """The build of each image that reused the fewest steps, by tag, in a file. Events come from many threads."""
 
     def __init__(self, path: Path = PATH) -> None:
         self._path = path
@@ -533,8 +530,7 @@ class BuildHistory:
             return {}
 
     def add(self, event: Event) -> None:
-        """Record a build, unless it reused more steps than the recorded build: then its time would be too short for an
-        estimate."""
+        """Record a build, unless it reused more steps than the recorded one: its time would be too short."""
         if event.state is not ImageState.BUILT:
             return
         build = Build(seconds=round(event.seconds, 1), steps=event.steps, reused=event.reused)

@@ -433,8 +433,7 @@ def bring(
 
 
 def lacking(client: docker.DockerClient, wanted: Iterable[WantedImage]) -> list[WantedImage]:
-    """The images that an engine does not have with the same content. Raises SetupError when they are for another
-    processor."""
+    """The images that an engine lacks with this content. Raises SetupError when they need another processor."""
     missing, there = [image for image in wanted if not has(client, image)], client.version()["Arch"]
     for image in missing:
         if image.machine != there:
@@ -468,8 +467,7 @@ def pull_exactly(client: docker.DockerClient, image: WantedImage) -> bool:
 
 
 def load(client: docker.DockerClient, image: WantedImage, archive: Iterable[bytes]) -> None:
-    """Load an archive into an engine. Raises DockerException, and SetupError when the engine then has an image with
-    other content."""
+    """Load an archive. Raises DockerException, and SetupError when the engine then has another content."""
     for step in client.api.load_image(archive):  # type: ignore[no-untyped-call]
         if why := step.get("error"):
             raise DockerException(why)
@@ -562,8 +560,7 @@ _PLATFORM = f"linux/{_ARCHITECTURE}"
 
 @dataclass(frozen=True, kw_only=True)
 class SavedImage:
-    """An image in an archive. `config` is as `docker image inspect` shows it. `layers`: names of the archive's members,
-    the lowest layer first."""
+    """An image in an archive, with `config` as `docker image inspect` has it. `layers`: members, lowest first."""
 
     archive: Path
     id: str  # `sha256:…`
@@ -580,8 +577,7 @@ class SavedImages:
 
     @classmethod
     def open(cls, origin: Path) -> "SavedImages":
-        """`origin`: an archive, or a folder with `*.tar`. Raises UsageError for files that `docker save` has not
-        written."""
+        """`origin`: an archive, or a folder with `*.tar`. Raises UsageError unless `docker save` wrote them."""
         if not origin.exists():
             raise UsageError(
                 f"--rootless: there is no {origin}; a user with Docker makes it with "

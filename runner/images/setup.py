@@ -192,8 +192,7 @@ def _engine() -> tuple[docker.DockerClient | None, Check]:
 
 
 def own_images(states: Mapping[str, ImageState]) -> Check:
-    """Check that the images that every run needs are up to date. The image of a stack is built when the stack is
-    selected."""
+    """Check that the images that every run needs are up to date. A stack's is built when it is selected."""
     parts = [f"{sum(state is ImageState.CURRENT for state in states.values())} of {len(states)} up to date"]
     for state in (ImageState.STALE, ImageState.MISSING):
         tags = [tag.removeprefix(images.OWN_PREFIX) for tag, tag_state in states.items() if tag_state is state]
@@ -249,8 +248,7 @@ TEST_TOOLS = ("tshark", "chromium")
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """The images of the stacks that can run now, by name of the stack: ids (`sha256:…`) of all images, and digests of
-    pulled images."""
+    """Images of the stacks that can run now, by stack: ids (`sha256:…`) of all, digests of pulled ones."""
 
     ids: Mapping[str, str]
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -312,8 +310,7 @@ def connect(*, assume_yes: bool, console: Console) -> docker.DockerClient:
 
 
 def pull(stacks: Sequence[Implementation], *, assume_yes: bool, console: Console) -> None:
-    """Fetch the published images of `stacks`. Raises SetupError for images that can't be fetched; other images
-    are kept."""
+    """Fetch the published images of `stacks`. Raises SetupError for those that fail; others are kept."""
     client = connect(assume_yes=assume_yes, console=console)
     tags = list(dict.fromkeys(stack.image for stack in stacks))
     with BuildDisplay(console, todo=tags, verb="pulling") as display:
@@ -321,8 +318,7 @@ def pull(stacks: Sequence[Implementation], *, assume_yes: bool, console: Console
 
 
 def prepare_tests(*, assume_yes: bool, console: Console) -> None:
-    """Install the programs that tests use. When an installation fails, this is reported, and the tests with this
-    program are skipped."""
+    """Install the programs that tests use. A failure is reported; the tests with this program are skipped."""
     for tool in TEST_TOOLS:
         try:
             require_tool(tool, purpose=f"Some tests need {tool}.", assume_yes=assume_yes, console=console)
@@ -350,8 +346,7 @@ def _line(console: Console) -> engine.Progress:
 
 
 def consent(console: Console, assume_yes: bool) -> engine.Consent:
-    """A function that asks the person at the terminal. It agrees without a question when `assume_yes`, or when the
-    standard input is no terminal."""
+    """Asks the person at the terminal. Agrees when `assume_yes`, or when the standard input is no terminal."""
     if assume_yes or not sys.stdin.isatty():
         return lambda _: True
     return lambda question: Confirm.ask(question, console=console, default=True)

@@ -60,8 +60,7 @@ class GivenFile(ServedFile):
 
 
 def served_files(seed: int, sizes: Sequence[int], *, name_length: int = _NAME_LENGTH) -> tuple[ServedFile, ...]:
-    """Files of `sizes` bytes. Their names follow from `seed` and look random, so that no image can know them in
-    advance."""
+    """Files of `sizes` bytes. Their random names follow from `seed`, so that no image knows them in advance."""
     names = (_file_name(f"{seed}/{index}/{size}", name_length) for index, size in enumerate(sizes))
     return tuple(ServedFile(name=name, size=size, seed=seed) for name, size in zip(names, sizes, strict=True))
 
@@ -89,8 +88,7 @@ def environment(
     requests: str = "",
     parameters: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """The environment variables of an endpoint. `parameters`: a variant's parameters; only parameters for
-    `role` are used."""
+    """The variables of an endpoint. `parameters`: of a variant; only those for `role` are used."""
     variables = {
         "ROLE": role.value,
         "TESTCASE": testcase,
@@ -249,8 +247,7 @@ def _sign(
     usages: Sequence[x509.ObjectIdentifier] = (ExtendedKeyUsageOID.SERVER_AUTH,),
     validity: timedelta = VALIDITY,
 ) -> x509.Certificate:
-    """A certificate signed by `issuer`: a leaf for `names`, or an authority with at most `below` levels of authorities
-    below it."""
+    """A certificate signed by `issuer`: a leaf for `names`, or an authority with `below` levels below it."""
     authority = below is not None
     builder = (
         x509.CertificateBuilder()
@@ -322,8 +319,7 @@ def names(seed: int) -> dict[str, int]:
 
 
 def objects(seed: int, places: Sequence[str] = ("",)) -> dict[str, bytes]:
-    """Name → content of every object. The document takes the other objects from `places` in turn; "" is the origin of
-    the document."""
+    """Name → content of every object. The document takes the others from `places` in turn; "" is its origin."""
     listed = names(seed)
     document = next(iter(listed))
     made = {name: _content(name, size, seed) for name, size in listed.items() if name != document}

@@ -97,8 +97,7 @@ class Recipient(FileModel):
 
 
 class Night(FileModel):
-    """The plan of each night, as night.json has it. `at`: beginning. `longest`: seconds after which running jobs are
-    ended."""
+    """The plan of each night, which begins `at`; running jobs are ended after `longest` seconds."""
 
     schema_: int = Field(alias="schema", ge=1, le=NIGHT_SCHEMA)
     name: str = "night"
@@ -430,8 +429,7 @@ def load_records(folder: Path) -> list[NightRecord]:
 
 
 def newest_records(logs: Path) -> dict[str, NightRecord]:
-    """The newest record of each night, by the night's name; nights without records are left out. Raises UsageError as
-    `load_records` does."""
+    """The newest record of each night that has one, by its name. Raises UsageError as `load_records` does."""
     nights = {path.name: load_records(path) for path in sorted((logs / _FOLDER).glob("*/"))}
     return {name: records[0] for name, records in nights.items() if records}
 
@@ -480,8 +478,7 @@ def size_of(folders: Iterable[Path]) -> int:
 
 
 def _locked(path: Path, remove: Callable[[RunFolder], None]) -> int:
-    """Call `remove` on the run at `path`, and return the freed bytes; 0 when there is no run, or another process uses
-    it."""
+    """Call `remove` on the run. Returns the freed bytes; 0 when there is no run, or another process uses it."""
     try:
         folder = RunFolder.open(path, lambda _: None)
         with folder.locked():

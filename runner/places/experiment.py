@@ -195,14 +195,12 @@ class Stages:
         return time.monotonic() - self._began
 
     def steal(self) -> float:
-        """Fraction of this host's CPU time since the beginning that the hypervisor took (steal); 0 when the kernel
-        doesn't report it."""
+        """Fraction of this host's CPU time since the beginning that the hypervisor took (steal); 0: unknown."""
         steal, total = _cpu_times()
         return (steal - self._steal) / (total - self._total) if total > self._total else 0.0
 
     def pressure(self) -> float | None:
-        """Share of the time since the beginning in which some runnable task waited for a CPU (PSI); None when the
-        kernel doesn't report it."""
+        """Share of the time since the beginning in which some task waited for a CPU (PSI); None: unknown."""
         now = of_host()
         if now is None or self._pressure is None:
             return None
@@ -283,8 +281,7 @@ class Endpoint:
         self.join(lane.engine, lane.supervise(container, output_limit=self._limits.output))
 
     def join(self, engine: Engine, running: Watched) -> None:
-        """Use `running`, whose container was created with the specification that `container` returned. After its start,
-        its root file system is watched."""
+        """Use `running`, a container with the specification of `container`. Its root is watched from its start on."""
         self._engine, self.running = engine, running
 
     def note_end(self, image_id: str, final: ContainerState, *, flooded: bool) -> None:
@@ -341,8 +338,7 @@ class Endpoint:
         }
 
     def start(self) -> None:
-        """Start the container. Raises LaneError `<role>-not-started` when it can't be started, for example without an
-        entry point."""
+        """Start the container. Raises LaneError `<role>-not-started`, for example without an entry point."""
         if self._engine is not None and not self._read_only:
             self._layer = self._engine.bound_layer(self.watched.container, self._limits.root)
         self._began = time.monotonic()
@@ -441,8 +437,7 @@ Step = tuple[str, Callable[[], None]]
 
 
 def downloads_quota(files: tuple[ServedFile, ...]) -> int:
-    """Bytes for /downloads when `files` are requested: a power of two, so that most jobs need the same shape of
-    lane."""
+    """Bytes for /downloads when `files` are requested: a power of two, so that most jobs need the same lane."""
     size = max(_LEAST_DOWNLOADS, 2 * sum(file.size for file in files) + _SPARE_DOWNLOADS)
     return 1 << (size - 1).bit_length()
 

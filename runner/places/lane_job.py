@@ -53,8 +53,7 @@ class Deployment(ABC):
         return None
 
     def resting(self, lane: int) -> str:  # noqa: ARG002 - for deployments whose lanes differ
-        """A sentence with the reason why the lane starts no job now, and with the time until which it waits. Empty when
-        the lane may start jobs."""
+        """Why the lane starts no job now, and until when, as a sentence. Empty when the lane may start jobs."""
         return ""
 
 
@@ -137,8 +136,7 @@ def renewal_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]
 
 
 def look_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]) -> str:
-    """A shell script that prints the state of a lane without cables, where leftovers of jobs would be visible, and then
-    `LOOKED`."""
+    """A shell script that prints what jobs may have left in a lane without cables, and then `LOOKED`."""
     lines = [f"left-behind {pids[role]} {' '.join(folders[role])}" for role in (CLIENT, SERVER)]
     return "\n".join((*lines, f"echo {LOOKED}"))
 
@@ -163,8 +161,7 @@ def _inside(pid: int, ends: Sequence[End], routes: Sequence[Route]) -> str:
 
 
 def _until_up(role: str, pid: int) -> str:
-    """A command that waits until all interfaces in the namespace of a process have a carrier; it exits with 1 after a
-    few seconds."""
+    """A command that waits until all interfaces of a namespace have a carrier; it fails after a few seconds."""
     wait = f"for _ in $(seq {_LOOKS}); do ip -brief link show up type veth | grep -qvw UP || exit 0; sleep 0.01; done"
     return (
         f"nsenter --net=/proc/{pid}/ns/net sh -c '{wait}; exit 1'"
@@ -424,8 +421,7 @@ class LaneJob:
 
     @property
     def lose_all(self) -> bool:
-        """True when losses take packets of every protocol, not only UDP: the link carries other packets than those of
-        end-to-end QUIC."""
+        """True when losses take packets of every protocol: the link carries others than end-to-end QUIC."""
         return self.topology.routed or self.server_port is not None
 
     @property
@@ -526,8 +522,7 @@ def _stack_job(run: Run, job: Job, folder: Path, topology: Topology, *, specs: S
 
 
 def _add_second_flow(planned: LaneJob, run: Run, case: CaseRecord) -> LaneJob:
-    """Add a second flow to the job: a download that would take the whole time-out of the case if nothing else used the
-    link."""
+    """Add a second flow: a download that would take the case's time-out if nothing else used the link."""
     flow = BesideFlow.of(case.beside)
     size = min(_LARGEST_BESIDE, round(case.forward.data_rate * case.timeout / 8))
     files = served_files(run.seed, (size,))

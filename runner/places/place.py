@@ -80,8 +80,7 @@ class Concurrency:
         return self._open[kind]
 
     def alone(self, job: Job, kind: Kind) -> bool:
-        """True when the job must run alone: a measurement of a stack that was disturbed although few lanes were
-        open."""
+        """True when the job must run alone: a measurement of a stack that few open lanes already disturbed."""
         return kind is Kind.MEASUREMENT and not self._loners.isdisjoint((job.server, job.client))
 
     def learn(self, result: Result, kind: Kind) -> None:
@@ -172,8 +171,7 @@ class Place(ABC):
 
     @abstractmethod
     def open(self, run: Run, width: Concurrency) -> AbstractContextManager[Self]:
-        """Make the place ready for the jobs of `run`, and remove leftovers of killed runners. Remove everything of this
-        runner at the end."""
+        """Make the place ready for the jobs of `run`, without leftovers of killed runners; clean up at the end."""
 
     @abstractmethod
     def deployment(self, run: Run, specs: Specs = _NO_SPECS) -> Deployment:
@@ -245,8 +243,7 @@ class LanePlace(HostPlace):
 
 @dataclass(kw_only=True)
 class GuestPlace(HostPlace):
-    """Guests, in virtual time. `saved`: images from archives, for a host without an engine. `scratch`: a folder for
-    running jobs and for disks."""
+    """Guests, in virtual time. `saved`: images from archives, without an engine. `scratch`: for jobs and disks."""
 
     saved: SavedImages | None = None
     scratch: Path = LOGS / ".guests"
@@ -327,8 +324,7 @@ class LinkPlace(Place):
 
 
 def place_of(clock: str, *, links: tuple[RealLink, ...] = (), say: Say, saved: SavedImages | None = None) -> Place:
-    """The place for jobs of `clock`. `links`: the real links of the jobs. `saved`: images from archives, for virtual
-    time without Docker."""
+    """The place for jobs of `clock`, over their real `links`. `saved`: images from archives, without Docker."""
     if links:
         return LinkPlace(links=links, clock=clock, say=say)
     return GuestPlace(say=say, saved=saved) if clock == VIRTUAL else LanePlace(say=say)

@@ -118,8 +118,7 @@ class Watched:
             self._notifier.wait(lambda: self.ended, timeout=10)
 
     def terminate(self, *, grace: float, hurry: Callable[[], bool] = lambda: False) -> bool:
-        """Send SIGTERM, and SIGKILL after `grace` seconds or as soon as `hurry()` is true. Returns True when the
-        container was still running."""
+        """Send SIGTERM, and SIGKILL after `grace` s or as soon as `hurry()`. Returns True when it still ran."""
         if not self._started or self.ended or not self._engine.signal(self.container, "SIGTERM"):
             return False
         self._notifier.wait(lambda: self.ended or hurry(), timeout=grace)
@@ -378,8 +377,7 @@ def keeper(
     nano_cpus: int | None = _KEEPER_CPUS,
     **host: Any,
 ) -> ContainerSpec:
-    """The keeper of the namespace and the volumes of `role`. `command`: a program that it runs meanwhile. `host`: other
-    entries of HostConfig."""
+    """The keeper of namespace and volumes of `role`, which runs `command`. `host`: more HostConfig."""
     return ContainerSpec(
         image=TOOLS,
         role=f"{role}-holder",
@@ -449,8 +447,7 @@ _BOXES = "boxes"  # the file of boxes, which only know themselves
 
 
 class Served:
-    """Makes each volume once, when it is first needed. `remove_own` (runner/engine/engine.py) removes the volumes at
-    the end of the run. Thread-safe."""
+    """Makes each volume once, when it is first needed. The end of the run removes them. Thread-safe."""
 
     def __init__(self, engine: Engine, prefix: str) -> None:
         self._engine = engine
@@ -632,8 +629,7 @@ class Watchdog:
         self._stop = stop
 
     def start(self) -> None:
-        """Start the watchdog. Raises LaneError when it doesn't work: then nothing would remove the containers of a
-        killed runner."""
+        """Start the watchdog. Raises LaneError when it would not remove the containers of a killed runner."""
         resident = self._resident
         resident.start()
         self._notifier.wait(lambda: "watchdog" in resident.printed or resident.ended, timeout=_READY_SECONDS)

@@ -83,8 +83,7 @@ class Knob:
 
     @classmethod
     def parse(cls, text: str) -> "Knob":
-        """Parse words and at most one range, separated by `|`. Raises ValueError for a text in another form than in
-        FORMS."""
+        """Parse words and at most one range, separated by `|`. Raises ValueError for another form than FORMS."""
         *words, last = text.split("|")
         match = _RANGE.fullmatch(last)
         words += [] if match else [last]
@@ -261,8 +260,7 @@ Document = TypeVar("Document", bound=BaseModel)
 
 
 def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read: no such file") -> Document:
-    """Read a JSON file with this schema. Raises UsageError with the mistake. `missing`: the message for a missing
-    file."""
+    """Read a JSON file with this schema. Raises UsageError, with the text `missing` for a missing file."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         for name, count in Counter(name for name, _ in pairs).items():
@@ -271,8 +269,7 @@ def read_as(schema: type[Document], path: Path, *, missing: str = "can't be read
         return dict(pairs)
 
     def number(text: str) -> float:
-        """The number of a JSON text. 2e7 becomes the integer 20000000, because in JSON Schema every number without a
-        fraction is an integer."""
+        """The number of a JSON text. 2e7 is the integer 20000000: in JSON Schema it has no fraction."""
         value = float(text)
         return int(value) if value.is_integer() else value
 

@@ -43,8 +43,7 @@ def split(names: Iterable[str]) -> list[str]:
 
 
 def named(texts: Iterable[str], choices: Sequence[str], *, option: str, kind: str) -> tuple[str, ...]:
-    """The named choices, in the order of `choices`; all choices when there is no name. Raises UsageError with the
-    choices."""
+    """The named choices, in the order of `choices`; without names, all of them. Raises UsageError."""
     texts = list(texts)
     requested = split(texts)
     if texts and not requested:
@@ -181,8 +180,7 @@ def requested_variants(texts: Iterable[str], selection: Selection) -> tuple[tupl
 
 
 def middlebox_variant(text: str, catalog: Catalog) -> Middlebox:
-    """The variant of a middlebox that `NAME:KNOB=VALUE,…` describes. Raises UsageError for a knob that the middlebox
-    lacks."""
+    """The middlebox's variant of `NAME:KNOB=VALUE,…`. Raises UsageError for a knob that it lacks."""
     name, colon, rest = text.partition(":")
     if not colon or not rest.strip():
         raise _wrong(text, f"{_BOX_EXAMPLE}.")
@@ -427,8 +425,7 @@ class CaseVariant:
         return case.accompanied(self.beside) if self.beside not in ("", case.beside) else case
 
     def record(self, cases: Mapping[str, Case], links: Mapping[str, LinkRecord]) -> CaseRecord:
-        """The record of the case over its link. `links`: emulated and real links by name. Raises UsageError
-        when the case can't run over that link."""
+        """The record of the case over its link, one of `links`. Raises UsageError when it can't run over it."""
         case = self.case(cases)
         record, link_name = case.record(), case.link.name.lower()
         if case.is_real:
@@ -602,8 +599,7 @@ def _losses(texts: tuple[str, ...]) -> tuple[float, ...]:
 
 
 def values(arguments: Sequence[str], *, option: str, example: str) -> list[str]:
-    """The values of an option; empty when the option is not used. `all` can't be combined with other values. Raises
-    UsageError."""
+    """The values of an option; empty without it. `all` stands alone. Raises UsageError."""
     texts = split(arguments)
     if arguments and not texts:
         raise UsageError(f"{option} has no value: write {option} {example}.")
@@ -675,8 +671,7 @@ def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Selecti
 
 @dataclass(frozen=True, kw_only=True)
 class _Links:
-    """Every link that can be selected. `emulated` and `real`: the links by name. `requested`: the names of the links in
-    the options."""
+    """Every link that can be selected, by name. `requested`: the names of the links in the options."""
 
     emulated: Mapping[str, LinkRecord]
     real: Mapping[str, RealLink]
@@ -730,8 +725,7 @@ def _stored_links(run: Run | None) -> dict[str, LinkRecord]:
 def _case_variants(
     options: MatrixOptions, catalog: Catalog, run: Run | None, links: _Links
 ) -> dict[CaseVariant, CaseVariant | None]:
-    """The cases of this call with their changes, each with the variant of the stored run from which it comes, or None
-    for a new case."""
+    """The cases of this call with their changes, each with the stored variant from which it comes, or None."""
     names = links.requested
     stored = [CaseVariant.of(record) for record in run.cases.values()] if run else []
     if options.cases:
@@ -776,8 +770,7 @@ def _default_cases(stacks: Iterable[str], catalog: Catalog, *, linked: bool) -> 
 def _stacks(
     names: tuple[str, ...], catalog: Catalog, role: Role, kinds: set[str], stored: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The named stacks. Without names, the stacks of the run and, for a kind that the run lacks, all stacks of that
-    kind."""
+    """The named stacks. Without names, those of the run and, for a kind that the run lacks, all of that kind."""
     if names or not stored:
         return named_implementations(catalog, names, role, kinds)
     if unknown := [name for name in stored if name not in catalog.implementations]:

@@ -104,8 +104,7 @@ def remaining(order: Iterable[Job], done: Mapping[Job, JobVerdict], retry: froze
 
 
 def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
-    """The reason why the pair can't run the job, according to the declarations of its stacks and its middlebox; None
-    when the pair can run it."""
+    """Why the pair can't run the job, by the declarations of its stacks and its middlebox; None when it can."""
     spoken = protocol(catalog, job)
     if spoken is not None:
         return _not_carried(catalog, job, spoken)
@@ -128,8 +127,7 @@ def declared_unsupported(catalog: Catalog, job: Job) -> str | None:
 
 
 def _not_carried(catalog: Catalog, job: Job, spoken: str) -> str | None:
-    """The reason why the middlebox does not carry the job; None when the middlebox carries it, or when there is no
-    middlebox."""
+    """Why the middlebox does not carry the job; None when it does, or when there is none."""
     box = catalog.middleboxes.get(job.via)
     if box is not None and transport_of(spoken) not in box.carries:
         return f"{job.via} carries {' and '.join(box.carries)} only, and {spoken} runs over {transport_of(spoken)}"
@@ -138,8 +136,7 @@ def _not_carried(catalog: Catalog, job: Job, spoken: str) -> str | None:
 
 
 def protocol(catalog: Catalog, job: Job) -> str | None:
-    """The ALPN of the job: the first protocol of the case that both stacks speak and for which both claim the case.
-    None when there is no such protocol."""
+    """The ALPN of the job: the case's first protocol that both stacks speak and claim; None without one."""
     case, server, client = catalog.cases[job.case], *_pair(catalog, job)
     for name in case.protocols:
         spoken = name in server.speaks and name in client.speaks
@@ -209,8 +206,7 @@ def other_protocols(catalog: Catalog, order: Iterable[Job]) -> dict[str, str]:
 def verdicts_without_run(
     catalog: Catalog, todo: tuple[Job, ...], not_compliant: Mapping[tuple[str, Role], str]
 ) -> dict[Job, Result]:
-    """Verdicts on jobs that need no run, because the pair declares no support, or because an image failed the
-    compliance probe."""
+    """Verdicts on jobs that need no run: the pair declares no support, or an image failed the probe."""
     verdicts = {}
     for job in todo:
         if reason := declared_unsupported(catalog, job):
@@ -241,8 +237,7 @@ def without_run(job: Job, outcome: Outcome, finding: Finding) -> Result:
 
 
 def rejudged(before: Result, after: Result) -> Result:
-    """The new result `after`, with facts that only the first result has: times of the harness, attempts, kept
-    captures."""
+    """The new result `after`, with the times of the harness, attempts and kept captures of the first one."""
     return replace(
         after,
         attempts=before.attempts,
@@ -291,8 +286,7 @@ class CpuModel:
 
     @classmethod
     def load(cls, path: Path) -> "CpuModel":
-        """The model of an earlier calibration. Raises UsageError when there is none, or when it was made on another
-        CPU."""
+        """The model of an earlier calibration. Raises UsageError when there is none for this CPU."""
         try:
             model = TypeAdapter(cls).validate_json(read_regular(path))
         except FileNotFoundError:
@@ -310,8 +304,7 @@ class CpuModel:
 
 
 def charge_of(mode: str, path: Path) -> str:
-    """The charge for the guest in this mode. `path`: the file of the calibration. Raises UsageError as `CpuModel.load`
-    does."""
+    """The charge for the guest in this mode, from the calibration's `path`. Raises UsageError."""
     if mode == CALIBRATED:
         return CpuModel.load(path).charge
     return _MEASURE_ONLY if mode == MEASURED else ""

@@ -110,8 +110,7 @@ def load_links(path: Path = LINKS_FILE) -> dict[str, RealLink]:
 
 
 def refuse_shared_ports(links: Iterable[RealLink]) -> None:
-    """Raise UsageError when two links have the same UDP port on the same host, because jobs run over all links at the
-    same time."""
+    """Raise UsageError when two links need the same UDP port of a host: their jobs run at the same time."""
     taken: dict[tuple[str, int], RealLink] = {}
     for link in links:
         where = link.server.name if link.server else _THIS_HOST
@@ -294,8 +293,7 @@ class _Segment(FileModel):
 
 
 class _EmulatedLink(FileModel):
-    """A link with one segment, or with two: first the satellite segment, then the ground segment. `source`: the source
-    of the parameters."""
+    """A link with a satellite segment, and perhaps a ground segment. `source`: of the parameters."""
 
     segments: list[_Segment] = Field(min_length=1, max_length=2)
     source: str = ""
@@ -310,8 +308,7 @@ class EmulatedLinksFile(FileModel):
 
 
 def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, LinkRecord]:
-    """The links of the file by name; empty when the file is missing. Raises UsageError with the file, the field and the
-    mistake."""
+    """The links of the file by name, if it exists. Raises UsageError with the file, the field and the mistake."""
     if not path.exists():
         return {}
     links = {}
@@ -326,8 +323,7 @@ def load_emulated_links(path: Path = EMULATED_LINKS) -> dict[str, LinkRecord]:
 
 
 def declared_links(path: Path = EMULATED_LINKS) -> dict[str, LinkRecord]:
-    """The built-in links and the links of the file. Raises UsageError when a link of the file has the name of a
-    built-in link."""
+    """The built-in links and those of the file. Raises UsageError for two links of the same name."""
     declared = load_emulated_links(path)
     for name in declared:
         if name in LINKS:
@@ -452,8 +448,7 @@ def _direction(values: dict[str, Any]) -> Direction:
 
 
 def _segment_name(pairs: Mapping[str, str]) -> str:
-    """A name such as `50M-5M-300ms-1bdp-loss0.001`. It has every parameter, so that different links never have the same
-    name."""
+    """A name such as `50M-5M-300ms-1bdp-loss0.001`, with every parameter, so that no other link has it."""
     bare = (*_FILES, "rate", "delay", "queue", "discipline")
     words = []
     for key in (*bare, *sorted(set(pairs) - set(bare))):

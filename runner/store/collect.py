@@ -153,8 +153,7 @@ def extract(
 
 
 def extract_file(blocks: Iterable[bytes], target: Path, *, budget: int) -> None:
-    """Copy the first regular file of an archive to `target`, at most `budget` bytes. Raises LaneError when the archive
-    has no file."""
+    """Copy the first regular file of an archive, at most `budget` bytes, to `target`. Raises LaneError without one."""
     try:
         for count, (archive, member) in enumerate(_each(blocks)):
             if count >= COPY_MEMBERS or member.size > budget:
@@ -218,8 +217,7 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class Downloads:
-    """The contents of /downloads: a record of each requested file, the names of other files, and the bytes of memory
-    that all files take."""
+    """/downloads: the requested files, the names of others, and the bytes of memory that all of them take."""
 
     files: tuple[FileRecord, ...]
     extra: tuple[str, ...]

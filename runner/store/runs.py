@@ -84,8 +84,7 @@ def run_1(document: Document) -> Document:
 
 
 def result_1(document: Document, old_folders: Mapping[str, str]) -> Document:
-    """Convert `result.json` of a run with these `Run.old_folders`. Raises KeyError when the result belongs to no cell
-    of the run."""
+    """Convert `result.json` of a run with these `Run.old_folders`. Raises KeyError for no cell of the run."""
     if old_folders:
         document = _job(document, {old: new for new, old in old_folders.items()})
     if document.get("crossing"):
@@ -404,8 +403,7 @@ def _job_problem(job: Job) -> str | None:
 
 
 def _sample_problem(sample: Sample | None) -> str | None:
-    """The name of the first number that must be positive but isn't; None when there is none. Rankings use the logarithm
-    of these numbers."""
+    """The first number that is not positive, which rankings take the logarithm of; None when there is none."""
     if sample is None:
         return None
     numbers = {"ttlb": sample.ttlb, "goodput": sample.goodput, "throughput": sample.throughput}
@@ -811,8 +809,7 @@ def find_runs(logs: Path, skip: Callable[[str], None] | None = None) -> list[Run
 
 
 def run_path(name: str | None) -> Path:
-    """The folder of `--run NAME|DIR`. A name is the name of a folder in logs/. The default name is the date and
-    time."""
+    """The folder of `--run NAME|DIR`. A name is that of a folder in logs/; the default is date and time."""
     if name is None:
         return LOGS / datetime.now().strftime("%Y-%m-%dT%H%M%S")
     return Path(name) if "/" in name or Path(name).is_dir() else LOGS / name

@@ -215,8 +215,7 @@ class EndCapture:
         return self._running is not None and self._running.ended
 
     def stop(self) -> int:
-        """End the capture. Returns how many packets the kernel dropped before the capture could read them. Raises
-        LaneError."""
+        """End the capture. Returns how many packets the kernel dropped before it could read them. Raises LaneError."""
         running = self._require()
         running.terminate(grace=_STOP_SECONDS)
         return capture_drops(running.printed, 1, where=f" at the {self.role}")
@@ -254,8 +253,7 @@ def begin_watch(keeper: CommandContainer) -> None:
 
 
 class InterfaceWatch:
-    """The changes of eth0 in the namespace of a keeper during one job. Make it after the wiring, before the endpoint
-    starts. Raises LaneError."""
+    """The changes of eth0 at a keeper during one job. Make it between wiring and endpoint. Raises LaneError."""
 
     def __init__(self, keeper: CommandContainer) -> None:
         self._keeper = keeper
@@ -532,8 +530,7 @@ class Lane:
         return folders | {segment.role: [segment.volume.path] for segment in self.segments}
 
     def _keeper(self, role: str) -> ContainerSpec:
-        """The keeper of a node. With `ask_server`, the server's prints `server ready` once in each job, when UDP port
-        443 answers."""
+        """The keeper of a node. With `ask_server`, the server's prints `server ready` when UDP port 443 answers."""
         command = ("hold-server", SERVER4) if role == SERVER and self.shape.ask_server else ()
         settings = ROUTER_SETTINGS if role in tuple(Box) else NAMESPACE_SETTINGS
         return supervised.keeper(role, self.volumes(role), command, sysctls=settings)
@@ -564,8 +561,7 @@ class Lane:
         return self.execute(box.value, look_for(READY_FILE))[0] == 0
 
     def wait_for_server(self, server: Supervised, *, timeout: float) -> bool:
-        """True when the server answered within `timeout` seconds. Doesn't wait for a server that has ended or floods
-        the link."""
+        """True when the server answered within `timeout` seconds, without waiting after its end or a flood."""
         keeper = self._keepers[SERVER]
         self.notifier.wait(lambda: "server ready" in keeper.printed or server.ended or self.flooded, timeout=timeout)
         return "server ready" in keeper.printed

@@ -331,8 +331,7 @@ class LaneExperiment(TimedExperiment):
         self._capture_drops = self._lane.stop_captures()
 
     def _collect_rest(self) -> None:
-        """Copy the captures and the files of the other endpoints. After the end of the simulators, copy their truth and
-        packet logs."""
+        """Copy captures and the other endpoints' files, end the simulators, copy their truth and packet logs."""
         together(self._pool, *self._copies(), *(segment.stop for segment in self._lane.segments))
         for segment in self._lane.segments:
             self._copy_truth(segment)
@@ -486,8 +485,7 @@ class LaneSet:
         return opened
 
     def works(self) -> bool:
-        """True when the engine still runs the containers of this set and starts new containers. False once `stop` was
-        called."""
+        """True when the engine still runs this set and starts new containers. False once `stop` was called."""
         if self._stop.is_set():
             return False
         try:

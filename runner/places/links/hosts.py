@@ -134,8 +134,7 @@ class SshConnection:
             raise HostLostError(f"{host.name}: the SSH connection was lost ({_reason(error)}).") from error
 
     def own_address(self) -> str:
-        """The address of this computer as the host sees it, also behind a NAT; empty when the host doesn't report
-        it."""
+        """The address of this computer as the host sees it, also behind a NAT; empty when it isn't reported."""
         try:
             channel = self.connect().open_session(timeout=_CHANNEL_SECONDS)
             channel.settimeout(_CHANNEL_SECONDS)
@@ -147,8 +146,7 @@ class SshConnection:
         return words[0] if len(words) == 4 else ""
 
     def peer_address(self) -> str:
-        """The address of the host at the other end of the connection; a name in links.json may have several
-        addresses."""
+        """The host's address at the other end of the connection; a name in links.json may have several."""
         return str(self.connect().getpeername()[0])
 
     def close(self) -> None:
@@ -436,8 +434,7 @@ class RemoteEngine(Engine):
         self.tunnel.close()
 
     def _patiently(self, call: Callable[[], Value]) -> Value:
-        """Repeat a call until the host answers, for a minute at most. Raises the engine's LaneError, or LaneError
-        `host-lost`."""
+        """Repeat a call for up to a minute until the host answers. Raises the engine's LaneError, or `host-lost`."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:

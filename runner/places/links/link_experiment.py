@@ -251,8 +251,7 @@ class LinkEnd:
         return f"{self.name}-watchdog"
 
     def guard(self, life: float) -> None:
-        """Start the watchdog. It removes this end and itself after `life` seconds, or after LEASE_SECONDS without a
-        call of `beat`."""
+        """Start the watchdog. It removes this end and itself after `life` s, or LEASE_SECONDS without `beat`."""
         which, path = f"name={self.name}-", Path(self._docker_socket)
         watchdog = create_watchdog(self.engine, self._watchdog, which, lease=LEASE_SECONDS, path=path, life=life)
         self._containers.append(watchdog)
@@ -265,8 +264,7 @@ class LinkEnd:
         return container
 
     def start_monitor(self, arguments: tuple[str, ...], *, quotas: Mapping[str, int]) -> None:
-        """Start capture and probe, with arguments for scripts/capture_and_probe.py. Returns when both work. Quotas in
-        bytes."""
+        """Start scripts/capture_and_probe.py; return when capture and probe work. Quotas in bytes."""
         for volume in self._volumes:
             self.engine.create_volume(volume.name, role=self.role.value, quota=quotas[volume.path])
         self.monitor = self._tools(
@@ -367,8 +365,7 @@ class LinkEnd:
             box.join(self.engine, Watched(self.engine, container, self._notifier))
 
     def box_ready(self) -> bool:
-        """True when the box has reported that it forwards traffic, or when there is no box; waits for a second at
-        most."""
+        """True when the box has reported that it forwards, or there is no box; waits for a second at most."""
         assert self.monitor is not None, "start_monitor() comes first"
         look = look_for(f"{_BOX_LOGS}/ready")
         return all(self.engine.execute(self.monitor.container, look)[0] == 0 for _ in self._boxes)

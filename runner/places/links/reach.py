@@ -85,8 +85,7 @@ class Reach:
     known: tuple[AddressCandidate, ...]
 
     def of(self, host: str) -> AddressCandidate:
-        """The address for the host name of a case. Raises LaneError `no-address` when the case needs IPv6 and the link
-        has no IPv6."""
+        """The address for a case's host name. Raises LaneError `no-address` for IPv6 over a link without it."""
         if host == "server6" and 6 not in self.chosen:
             raise LaneError("no-address", "The case needs IPv6, and the link has no IPv6.")
         return self.chosen.get(6 if host == "server6" else 4) or next(iter(self.chosen.values()))
@@ -178,8 +177,7 @@ def _routes(client: Engine, name: str, candidates: Iterable[str]) -> dict[str, R
 
 
 def _output(engine: Engine, container: str, *command: str) -> str:
-    """The output of a command. A command without output is repeated, because the engine may lose the output of a very
-    short command."""
+    """The output of a command, repeated without output: the engine may lose that of a very short command."""
     text = ""
     for _ in range(_TRIES):
         text = text or engine.execute(container, list(command))[1]
@@ -291,8 +289,7 @@ def probing(exchanges: Iterable[ProbeExchange], begin: float, end: float) -> Pro
 
 
 def clock(exchanges: Sequence[ProbeExchange]) -> Clock | None:
-    """The client's clock compared with the server's, from the exchanges with the least RTT; None without an
-    answered probe."""
+    """The client's clock compared with the server's, from the exchanges with the least RTT; None without any."""
     known = [
         (exchange, rtt, offset)
         for exchange in exchanges
@@ -328,8 +325,7 @@ _BAD_BASELINE = 0.2  # share of probes that may be lost while the link carries o
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """The link in each phase of a job, and the clocks. `problem`: why the link did not work; empty when it
-    worked."""
+    """The link in each phase of a job, and the clocks. `problem`: why the link did not work, or empty."""
 
     before: Probing
     during: Probing | None

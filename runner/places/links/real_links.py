@@ -65,8 +65,7 @@ class LinkHost:
             return question(remote, *arguments)
 
     def load(self, image: WantedImage, archive: IO[bytes], size: int) -> None:
-        """Send an archive, and begin again when the SSH connection was lost. Raises SetupError when the host can't get
-        the image."""
+        """Send an archive, again after the SSH connection was lost. Raises SetupError when it can't arrive."""
         connection = self._engine.tunnel.connection
         for left in reversed(range(_TRIES)):
             connects = connection.connects
@@ -103,8 +102,7 @@ Links = dict[str, dict[str, int]]  # bytes by link and day
 
 @dataclass
 class Reservation:
-    """Bytes that are charged before they are sent. `used`: the bytes that were actually sent; None: unknown, so the
-    charge stays."""
+    """Bytes charged before they are sent. `used`: the bytes then sent; None: unknown, so the charge stays."""
 
     used: int | None = None
 
@@ -456,8 +454,7 @@ def link_plans(
 
 
 def _walk(link: RealLink, shares: list[_Share], ledger: Ledger, now: datetime) -> LinkPlan:
-    """Go through the jobs in the order of time. In quiet hours, wait. When a budget is used up, continue on the next
-    day or in the next month."""
+    """Go through the jobs in time. Quiet hours delay them, and used-up budgets until the next day or month."""
     day, month = ledger.spent(link.name, today=now.date())
     plan = LinkPlan(
         link=link,

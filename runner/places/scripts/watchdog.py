@@ -115,8 +115,7 @@ def watch_from_afar(lease: float, life: float) -> None:
 
 
 def remove_all(engine: EngineSocket, which: str, watchdog: str, patience: float) -> None:
-    """Remove what is left over, until nothing is left for some seconds. Exits when the engine doesn't answer for
-    `patience` seconds."""
+    """Remove leftovers until there are none for some seconds. Exits when no engine answers for `patience` s."""
     removals: dict[str, threading.Thread] = {}
     answered = busy = time.monotonic()
     while time.monotonic() < busy + CALM:

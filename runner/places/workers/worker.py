@@ -82,8 +82,7 @@ class Invitation:
 
     @classmethod
     def make(cls, folder: Path, *, days: float) -> "Invitation":
-        """Make a new certificate authority and one certificate. The authority's key is not kept, so no other
-        certificate can be made later."""
+        """Make a new authority and one certificate. The authority's key isn't kept, so there is no other one."""
         files = {
             name: content.decode() for name, content in mutual_keys([_MEMBER], validity=timedelta(days=days)).items()
         }
@@ -91,8 +90,7 @@ class Invitation:
 
     @classmethod
     def accept(cls, folder: Path, token: str) -> "Invitation":
-        """Store the certificates of an invitation. `token`: the line of text. Raises UsageError when it is
-        not complete."""
+        """Store the certificates of the line of text `token`. Raises UsageError when it is not complete."""
         try:
             packed = urlsafe_b64decode(token.strip().encode())
             text = zlib.decompressobj().decompress(packed, _LONGEST)
@@ -145,8 +143,7 @@ def invitation_folder(logs: Path, address: Address) -> Path:
 
 
 def accepted(logs: Path, address: Address, token: str | None) -> Invitation:
-    """The invitation to `address`, from `token` or from an earlier call. Raises UsageError when there is no invitation,
-    or when it has expired."""
+    """The invitation to `address`, from `token` or an earlier call. Raises UsageError when none is valid."""
     folder = invitation_folder(logs, address)
     kept = Invitation.accept(folder, token) if token else Invitation(folder)
     if kept.complete and not kept.valid:
@@ -282,8 +279,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class OrderResult:
-    """The result of an order. `place`: the archive's place in the shared folder; then `archive` is empty. `error`: an
-    error of the harness."""
+    """The result of an order, with its `archive` or its `place` in the shared folder. `error`: the harness's."""
 
     host: dict[str, str]
     archive: bytes = b""
@@ -330,8 +326,7 @@ def pack(folder: Path) -> bytes:
 
 
 def unpack(archive: BinaryIO, order_result: OrderResult, folder: Path) -> None:
-    """Fill the empty `folder` from an archive. Raises LaneError unless the archive is complete and contains only files
-    that a job may have."""
+    """Fill the empty `folder`. Raises LaneError unless the archive is complete and has only a job's files."""
     content = archive.read(LARGEST + 1)
     if len(content) != order_result.size or hashlib.sha256(content).hexdigest() != order_result.sha256:
         sentence = f"The archive of a worker has {len(content)} B; its size or checksum differs from the announced one."
@@ -429,14 +424,12 @@ class OwnPlaces:
     @classmethod
     @contextmanager
     def open(cls, *, lanes: int, scratch: Path, say: Callable[[str], None]) -> Iterator["OwnPlaces"]:
-        """Run up to `lanes` jobs at the same time. Removes leftovers of killed workers at the start and everything of
-        this worker at the end."""
+        """Run up to `lanes` jobs at once. Removes leftovers of killed workers first, and all of its own at the end."""
         with ExitStack() as stack:
             yield cls(stack, lanes=lanes, scratch=scratch, say=say)
 
     def deployment(self, run: Run, job: Job) -> Deployment:
-        """The deployment for a job: lanes or guests, depending on the clock of its case. Raises LaneError or SetupError
-        when it can't be opened."""
+        """Lanes or guests, by the clock of the job's case. Raises LaneError or SetupError when they can't open."""
         setting = Setting.of(run) if run.clock_of(job.case_link, job.cell) == VIRTUAL else None
         with self._lock:
             if self._stopped:
@@ -615,8 +608,7 @@ async def _in_session(
 
 
 async def _work(member: Any, host: Host, address: Address) -> str:
-    """Work until the connection is lost, or until no runner waits for the running jobs. Returns the reason of the
-    end."""
+    """Work until the connection is lost, or no runner waits for the running jobs. Returns why it ended."""
     looks = 0
     while member.status.name == "running":
         await asyncio.sleep(_LOOK)

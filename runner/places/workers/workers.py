@@ -244,8 +244,7 @@ _DELIVERIES = 20  # workers that may be lost during one attempt at a job
 
 
 class Workers(Deployment):
-    """A deployment. Construct with `open`. `run` may be called from any number of threads, also from more than
-    `window`."""
+    """A deployment. Construct with `open`. Any number of threads may call `run`, also more than `window`."""
 
     def __init__(
         self,
@@ -335,8 +334,7 @@ class Workers(Deployment):
                 self._ask(address, tell, sentence)
 
     def run(self, job: Job, folder: Path, *, attempt: int) -> None:
-        """Run `job` on a worker and write its files into `folder`. Raises LaneError when no worker could run it, or
-        when the run was stopped."""
+        """Run `job` on a worker and write its files into `folder`. Raises LaneError, also when the run was stopped."""
         for _ in range(_DELIVERIES):
             member = self._take(job)
             try:
@@ -509,8 +507,7 @@ class Workers(Deployment):
         return ""
 
     def _ask(self, address: str, question: Callable[..., Any], *arguments: object, patience: float = _PATIENCE) -> Any:
-        """Call a function on one worker and return its result. The worker's jobs don't delay the call. `patience`: the
-        longest wait, in seconds."""
+        """The result of a function on one worker, beside its jobs. `patience`: the longest wait, in seconds."""
         return self._client.submit(question, *arguments, workers=[address], pure=False, priority=10).result(patience)
 
 
