@@ -435,7 +435,13 @@ class Execution:
         except (BentpipeError, OSError):
             raise
         except Exception as error:  # a bug of bentpipe must end only one job, not the whole campaign
-            return _judge_failed(job, error)
+            finding = Finding(
+                code="judge-failed",
+                requirement="The judge reads every job's folder.",
+                expected="a verdict",
+                actual=f"{type(error).__name__}: {error}",
+            )
+            return Result.of(job, Outcome.ERROR, finding)
 
 
 def _lost(error: LaneError, started: float, wall: float) -> Evidence:
@@ -451,16 +457,6 @@ def _lost(error: LaneError, started: float, wall: float) -> Evidence:
         files=(),
         error=error.record(),
     )
-
-
-def _judge_failed(job: Job, error: Exception) -> Result:
-    finding = Finding(
-        code="judge-failed",
-        requirement="The judge reads every job's folder.",
-        expected="a verdict",
-        actual=f"{type(error).__name__}: {error}",
-    )
-    return Result.of(job, Outcome.ERROR, finding)
 
 
 # The loop over the jobs without a result: run each job in a lane, judge it, store it. Results are saved after every

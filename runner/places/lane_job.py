@@ -154,7 +154,15 @@ def _inside(pid: int, ends: Sequence[End], routes: Sequence[Route]) -> str:
     An image without NET_ADMIN can't switch offloads off itself.
     """
     offloads = "; ".join(f"ethtool -K {end.name} tx off tso off gso off gro off" for end in ends)
-    commands = [command for end in ends for command in _up(end)]
+    commands = [
+        command
+        for end in ends
+        for command in (
+            f"address add {end.ipv4}/24 dev {end.name}",
+            f"address add {end.ipv6}/64 dev {end.name} nodad",
+            f"link set {end.name} up",
+        )
+    ]
     loopback = ["link set lo up"] if routes else []
     batch = "\n".join((*commands, *loopback, *(route.command() for route in routes)))
     return f"nsenter --net=/proc/{pid}/ns/net sh -euc '{offloads}; ip -batch -' <<END\n{batch}\nEND"
@@ -166,14 +174,6 @@ def _until_up(role: str, pid: int) -> str:
     return (
         f"nsenter --net=/proc/{pid}/ns/net sh -c '{wait}; exit 1'"
         f" || {{ echo an interface of the {role} stays without a carrier; exit 1; }}"
-    )
-
-
-def _up(end: End) -> tuple[str, ...]:
-    return (
-        f"address add {end.ipv4}/24 dev {end.name}",
-        f"address add {end.ipv6}/64 dev {end.name} nodad",
-        f"link set {end.name} up",
     )
 
 

@@ -454,46 +454,37 @@ class Served:
         self._prefix = prefix
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._www: dict[tuple[ServedFile, ...], str] = {}
-        self._certs: dict[int, tuple[str, tuple[str, ...]]] = {}  # by chain length: volume and fingerprints
-        self._keys = ""  # name of the volume; empty: not made yet
-        self._hosts = ""  # name of the volume, as for `_keys`
+        self._made: dict[object, str] = {}  # names of volumes by what is in them
+        self._fingerprints: dict[int, tuple[str, ...]] = {}  # by chain length
         self._expected: dict[ServedFile, Expected] = {}
 
     def www(self, files: tuple[ServedFile, ...]) -> Volume:
         """/www with exactly `files`."""
-        with self._lock:
-            if files not in self._www:
-                self._www[files] = self._fill("www", lambda: self._contents(files))
-            return Volume(name=self._www[files], path="/www", read_only=True)
+        return Volume(name=self._volume("www", files, lambda: self._contents(files)), path="/www", read_only=True)
 
     def certs(self, chain_length: int) -> Volume:
         """/certs with a leaf certificate and `chain_length` - 1 intermediate certificates."""
-        with self._lock:
-            if chain_length not in self._certs:
-                made = certificates(chain_length=chain_length)
-                self._certs[chain_length] = self._fill("certs", made.files), made.fingerprints
-            return Volume(name=self._certs[chain_length][0], path="/certs", read_only=True)
+
+        def contents() -> dict[str, bytes]:
+            made = certificates(chain_length=chain_length)
+            self._fingerprints[chain_length] = made.fingerprints
+            return made.files()
+
+        return Volume(name=self._volume("certs", chain_length, contents), path="/certs", read_only=True)
 
     def fingerprints(self, chain_length: int) -> tuple[str, ...]:
         """SHA-256 of the certificates of the server. `certs` must have been called for this chain."""
-        return self._certs[chain_length][1]
+        return self._fingerprints[chain_length]
 
     def path_keys(self) -> Volume:
         """/keys of both boxes of a middlebox."""
-        with self._lock:
-            self._keys = self._keys or self._fill("keys", path_keys)
-            return Volume(name=self._keys, path="/keys", read_only=True)
+        return Volume(name=self._volume("keys", None, path_keys), path="/keys", read_only=True)
 
     def hosts(self, role: str) -> Volume:
         """/etc/hosts of an endpoint or of a box of a middlebox."""
-        with self._lock:
-            named = {**_HOSTS, _BOXES: ()}
-            self._hosts = self._hosts or self._fill(
-                "hosts", lambda: {role: hosts_file(names).encode() for role, names in named.items()}
-            )
-            file = role if role in _HOSTS else _BOXES
-            return Volume(name=self._hosts, path="/etc/hosts", read_only=True, file=file)
+        contents = {role: hosts_file(names).encode() for role, names in {**_HOSTS, _BOXES: ()}.items()}
+        name, file = self._volume("hosts", None, lambda: contents), role if role in _HOSTS else _BOXES
+        return Volume(name=name, path="/etc/hosts", read_only=True, file=file)
 
     def expected(self, files: tuple[ServedFile, ...]) -> dict[str, Expected]:
         """Size and digest of the files that a client must have, by name. `www` must have been called for them."""
@@ -506,7 +497,14 @@ class Served:
             self._expected[file] = Expected(size=file.size, digest=digest)
         return contents
 
-    def _fill(self, role: str, contents: Callable[[], Mapping[str, bytes]]) -> str:
+    def _volume(self, role: str, which: object, contents: Callable[[], Mapping[str, bytes]]) -> str:
+        """The volume with `which` contents, made at its first use."""
+        with self._lock:
+            if (role, which) not in self._made:
+                self._made[role, which] = self._fill(role, contents())
+            return self._made[role, which]
+
+    def _fill(self, role: str, contents: Mapping[str, bytes]) -> str:
         """A volume with files in it, written through a container that is never started."""
         name = f"{self._prefix}-{role}-{next(self._numbers)}"
         self._engine.create_volume(name, role=role)
@@ -518,7 +516,7 @@ class Served:
         )
         filler = self._engine.create(f"{name}-filler", spec)
         try:
-            self._engine.put(filler, "/volume", contents())
+            self._engine.put(filler, "/volume", contents)
         finally:
             self._engine.remove(filler)
         return name

@@ -312,18 +312,9 @@ def with_requested(selection: Selection, variants: Iterable[Variant], boxes: Map
     A variant of a stack gets the roles in which its stack is selected and in which the variant differs from the stack.
     Raises UsageError for a variant that has no such role.
     """
-    catalog = selection.catalog
-    middleboxes = {**catalog.middleboxes, **boxes}
-    families = [via for via in selection.vias if not via or not middleboxes[via].variant_of]
-    members = dict.fromkeys((*selection.vias, *boxes))
-    vias = [
-        member
-        for base in families
-        for member in members
-        if member == base or (member and middleboxes[member].variant_of == base)
-    ]
-    catalog = replace(catalog, middleboxes=middleboxes)
-    selection = replace(selection, vias=tuple(dict.fromkeys((*vias, *members))))
+    catalog = replace(selection.catalog, middleboxes={**selection.catalog.middleboxes, **boxes})
+    for name, box in boxes.items():
+        selection = replace(selection, vias=_with_variant(selection.vias, name, box.variant_of))
     for variant in variants:
         selected = {Role.SERVER: selection.servers, Role.CLIENT: selection.clients}
         roles = tuple(role for role in variant.roles if variant.stack in selected[role])
@@ -334,21 +325,20 @@ def with_requested(selection: Selection, variants: Iterable[Variant], boxes: Map
                 "variant out."
             )
         catalog = with_variant(catalog, variant, roles)
-        selection = replace(
-            selection,
-            servers=_with_variant(selection.servers, variant) if Role.SERVER in roles else selection.servers,
-            clients=_with_variant(selection.clients, variant) if Role.CLIENT in roles else selection.clients,
-        )
+        if Role.SERVER in roles:
+            selection = replace(selection, servers=_with_variant(selection.servers, variant.name, variant.stack))
+        if Role.CLIENT in roles:
+            selection = replace(selection, clients=_with_variant(selection.clients, variant.name, variant.stack))
     return replace(selection, catalog=catalog)
 
 
-def _with_variant(names: tuple[str, ...], variant: Variant) -> tuple[str, ...]:
-    """The names with the variant's name after its stack and after the other variants of that stack."""
-    if variant.name in names:
+def _with_variant(names: tuple[str, ...], variant: str, base: str) -> tuple[str, ...]:
+    """The names with the variant after its base, a stack or a middlebox, and after the base's other variants."""
+    if variant in names:
         return names
-    stem = re.compile(rf"{re.escape(variant.stack)}(\+[a-z-]+=.*)?")  # a stack's own name may contain a plus
+    stem = re.compile(rf"{re.escape(base)}(\+[a-z0-9-]+=.*)?")  # a stack's own name may contain a plus
     family = [at for at, name in enumerate(names) if stem.fullmatch(name)]
-    return (*names[: family[-1] + 1], variant.name, *names[family[-1] + 1 :])
+    return (*names[: family[-1] + 1], variant, *names[family[-1] + 1 :])
 
 
 def with_variant(catalog: Catalog, variant: Variant, roles: tuple[Role, ...]) -> Catalog:
@@ -362,7 +352,7 @@ def with_variant(catalog: Catalog, variant: Variant, roles: tuple[Role, ...]) ->
         parameters=dict(variant.parameters),
     )
     others = {name: stack for name, stack in catalog.implementations.items() if name != variant.name}
-    order = _with_variant(tuple(others), variant)
+    order = _with_variant(tuple(others), variant.name, variant.stack)
     return replace(catalog, implementations={name: others.get(name, entry) for name in order})
 
 

@@ -30,6 +30,14 @@ _HEADERS_OF_HEADERS = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )
+_KINDS = {
+    tarfile.SYMTYPE: "symbolic link",
+    tarfile.LNKTYPE: "hard link",
+    tarfile.FIFOTYPE: "pipe",
+    tarfile.CHRTYPE: "device",
+    tarfile.BLKTYPE: "device",
+}
+_OTHER_KIND = "not a regular file"
 _LISTED = 50  # names in a record; a hostile image may make millions
 _BLOCK = 1 << 20
 _MERGED_LINES = 100
@@ -171,23 +179,12 @@ def extract_file(blocks: Iterable[bytes], target: Path, *, budget: int) -> None:
 
 def _problem(member: tarfile.TarInfo, name: PurePosixPath, taken: set[str]) -> str | None:
     if not member.isreg():
-        return _kind(member)
+        return _KINDS.get(member.type, _OTHER_KIND)
     if ".." in name.parts or len(name.parts) > DEPTH or not str(name).isprintable():
         return "its name is not allowed"
     if str(name) in taken:
         return "there is such a file already"
     return None
-
-
-def _kind(member: tarfile.TarInfo) -> str:
-    kinds = {
-        tarfile.SYMTYPE: "symbolic link",
-        tarfile.LNKTYPE: "hard link",
-        tarfile.FIFOTYPE: "pipe",
-        tarfile.CHRTYPE: "device",
-        tarfile.BLKTYPE: "device",
-    }
-    return kinds.get(member.type, "not a regular file")
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> str | None:
@@ -267,7 +264,7 @@ def compare(blocks: Iterable[bytes], expected: Mapping[str, Expected], *, budget
 
 
 def _described(member: tarfile.TarInfo, name: PurePosixPath) -> str:
-    suffix = "/" if member.isdir() else "" if member.isreg() else f" ({_kind(member)})"
+    suffix = "/" if member.isdir() else "" if member.isreg() else f" ({_KINDS.get(member.type, _OTHER_KIND)})"
     return shown_name(name) + suffix
 
 

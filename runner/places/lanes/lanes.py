@@ -541,11 +541,8 @@ class LaneSet:
                     self._spares.remove(lane)
         if unfit is not None:
             self._background.submit(unfit.discard)
-        return spare or self._new(shape)
-
-    def _new(self, shape: Shape) -> Lane:
         name = f"{self._prefix}-{next(self._numbers)}"
-        return Lane(self._engine, self._pool, Notifier(self._stop), name=name, shape=shape)
+        return spare or Lane(self._engine, self._pool, Notifier(self._stop), name=name, shape=shape)
 
     def _prepare(self, lane: Lane) -> None:
         try:

@@ -36,7 +36,7 @@ from runner.places.lane_job import Deployment
 from runner.places.place import Concurrency, GuestPlace, HostPlace, LanePlace
 from runner.store import runs
 from runner.store.collect import extract
-from runner.units import MIB, format_size
+from runner.units import MIB, format_count, format_size
 
 # Invitations of workers: the certificates of one campaign, and a line of text that brings them to another host.
 
@@ -578,33 +578,16 @@ async def _session(
     scratch = own_folder(Path(tempfile.gettempdir()) / f"bentpipe-workers-{os.geteuid()}")
     remove_abandoned(scratch)
     folder = scratch / f"bentpipe-{name}"
-    with locked_folder(folder):
-        try:
-            return await _in_session(address, invitation, open_host, name, folder, lanes=lanes, say=say)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-async def _in_session(
-    address: Address,
-    invitation: Invitation,
-    open_host: OpenHost,
-    name: str,
-    folder: Path,
-    *,
-    lanes: int,
-    say: Callable[[str], None],
-) -> str:
-    with open_host() as deployments:
-        host = Host(name, deployments, folder, say=say)
+    with ExitStack() as stack:
+        stack.enter_context(locked_folder(folder))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        host = Host(name, stack.enter_context(open_host()), folder, say=say)
+        stack.callback(host.stop)
         member = worker(address, invitation, lanes=lanes, name=name, folder=folder)
         member.bentpipe = host
-        try:
-            async with member:
-                say(f"{name} takes part in {address} with {lanes} {'lane' if lanes == 1 else 'lanes'}.")
-                return await _work(member, host, address)
-        finally:
-            host.stop()
+        async with member:
+            say(f"{name} takes part in {address} with {format_count(lanes, 'lane')}.")
+            return await _work(member, host, address)
 
 
 async def _work(member: Any, host: Host, address: Address) -> str:

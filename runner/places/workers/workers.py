@@ -52,6 +52,7 @@ from runner.places.workers.worker import (
     use_dask,
 )
 from runner.plan.choice import Selection
+from runner.units import format_count
 
 # Lists the workers and chooses a worker for each job. It uses no network. Its owner calls it under a lock, because
 # it has no lock of its own.
@@ -478,8 +479,7 @@ class Workers(Deployment):
             if introduction["images"] and same:
                 why = self._bring_images(member)
             if not why and lanes:
-                noun = "lane" if lanes == 1 else "lanes"
-                self._say(f"{member.name} takes part with {lanes} {noun} ({introduction['cpu']}).")
+                self._say(f"{member.name} takes part with {format_count(lanes, 'lane')} ({introduction['cpu']}).")
             with self._state:
                 if why or not lanes:
                     self._refused.add(address)
