@@ -60,8 +60,7 @@ class TimeLeft:
     """Groups of jobs, such as measurements and test cases, run at different rates. The rate of a group is the time that
     the plan expected for its finished jobs, divided by the time in which jobs of the group ran. So disturbed attempts,
     slow stacks and changes in the number of lanes change the rate. When jobs of several groups run at the
-    same time, this time is divided among all running jobs.
-    """
+    same time, this time is divided among all running jobs."""
 
     def __init__(self, expected: Mapping[Job, float], group_of: Callable[[Job], str]) -> None:
         self._group_of = group_of
@@ -339,8 +338,7 @@ class Execution:
 
     def run(self, job: Job, lane: int) -> Result | None:
         """Run a job that the schedule has started, and store its result. Returns None when the campaign was stopped.
-        When the disk is full, the job waits for space and runs again.
-        """
+        When the disk is full, the job waits for space and runs again."""
         while True:
             try:
                 result = self._run(job, lane)
@@ -603,8 +601,7 @@ def take_over(folder: RunFolder, source: RunFolder) -> int:
     """Copy results of `source` into `folder`, for jobs without a result whose images, case and link are unchanged.
     Returns the number of copied results; it is 0 when the runs differ in a condition such as host, clock or order.
     Files are hard links where the file system allows it; `result.json` is a new file that names the run in which the
-    job ran.
-    """
+    job ran."""
     taken = list(unchanged(folder.run, source, frozenset(folder.verdicts())))
     for job, result in taken:
         artifacts = folder.artifacts(job)

@@ -180,8 +180,7 @@ def identifier(described: Mapping[str, Any]) -> str:
 
 class Timed:
     """Reads from `read`; raises TimeoutError when `seconds` have passed, even if bytes still come slowly. `read(n)`
-    returns 1 to n bytes. `waits`: the socket from which `read` reads, whose time-out is set; None without a socket.
-    """
+    returns 1 to n bytes. `waits`: the socket from which `read` reads, whose time-out is set; None without a socket."""
 
     def __init__(self, read: Callable[[int], bytes | None], seconds: float, waits: socket.socket | None = None) -> None:
         self._read, self._waits = read, waits
@@ -353,8 +352,7 @@ def may_bound(disk: Path | None) -> bool:
 
 def bound_layer(upper: Path, size: int) -> BoundedLayer | None:
     """Limit the root file system of a container that was never started to `size` bytes. `upper`: its UpperDir. Returns
-    None when the engine stores its layers in another way, or when this process may not mount.
-    """
+    None when the engine stores its layers in another way, or when this process may not mount."""
     folder = upper.parent
     try:
         if {path.name for path in folder.iterdir()} != _ENTRIES or any(upper.iterdir()):

@@ -183,8 +183,7 @@ def _answers() -> bool:
 
 def _runs(program: str) -> bool:
     """True when the pid file names a running process of this program. After a crash, another process may have the
-    same number. A dead process whose parent has not waited for it still has a name, but no executable.
-    """
+    same number. A dead process whose parent has not waited for it still has a name, but no executable."""
     try:
         return program in Path(f"/proc/{int(_PID_FILES[program].read_text())}/exe").readlink().name
     except (OSError, ValueError):

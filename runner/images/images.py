@@ -99,8 +99,7 @@ class ImageState(StrEnum):
 class Event:
     """A change of an image's state, or a step of its build: number `step` (from 1) of `steps`, with the instruction as
     `text`. For a failure, `text` is the reason. For a built image, `seconds` is the duration of the build, and `reused`
-    the number of reused steps.
-    """
+    the number of reused steps."""
 
     tag: str
     state: ImageState
@@ -143,8 +142,7 @@ def images_of(implementations: Iterable[Implementation], root: Path = ROOT, *, g
     """The images to build: images that every run needs, images of the stacks, and the images from which these start or
     copy; with `guests`, also the image of virtual time. The folder implementations/NAME, or implementations/_NAME,
     builds the image bentpipe/NAME. Stacks without a folder are left out. Raises SetupError for a folder without
-    Dockerfile, and for an image of this project that no folder builds.
-    """
+    Dockerfile, and for an image of this project that no folder builds."""
     folders = _ALWAYS | (GUEST if guests else {})
     images = {tag: Image(tag=tag, context=root / folder) for tag, folder in folders.items()}
     for stack in implementations:
@@ -318,8 +316,7 @@ def _add(archive: tarfile.TarFile, folder: Path, name: str) -> None:
 
 def parent_ids(find: Callable[[str], Held | None], image: Image) -> dict[str, str]:
     """The ids of an image's parents that this project builds; empty for a missing parent. Published parents are left
-    out: the engine has no id for them before the first build pulls them. `find`: as `held`, of one engine.
-    """
+    out: the engine has no id for them before the first build pulls them. `find`: as `held`, of one engine."""
     parents = {tag: find(tag) for tag in image.parents() if tag.startswith(OWN_PREFIX)}
     return {tag: facts.id if facts else "" for tag, facts in parents.items()}
 
@@ -438,8 +435,7 @@ def _build(
     client: docker.DockerClient, tag: str, context: IO[bytes], label: str, report: Callable[[Event], None]
 ) -> tuple[Event, int]:
     """Build one image with the engine's own builder. Returns the last step, and the number of reused steps.
-    Raises SetupError with the failed step and the last lines of its output.
-    """
+    Raises SetupError with the failed step and the last lines of its output."""
     lines: deque[str] = deque(maxlen=LOG_LINES)
     at, reused = Event(tag=tag, state=ImageState.WORKING), 0
     labels = {SOURCE_LABEL: label}

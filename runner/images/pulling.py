@@ -14,7 +14,7 @@ import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol, TypeVar
@@ -54,8 +54,7 @@ def pull(
 ) -> None:
     """Fetch the newest images of `stacks`, `parallel` images at the same time. `silence`: seconds for which a registry
     may send nothing. Raises SetupError with a sentence for each failed image, and with one sentence for each registry
-    that can't be reached. Fetched images and older images of the same name are not removed.
-    """
+    that can't be reached. Fetched images and older images of the same name are not removed."""
     names: dict[str, list[str]] = {}
     for stack in stacks:
         names.setdefault(stack.image, []).append(stack.name)
@@ -235,17 +234,11 @@ def _parent(client: docker.DockerClient, progress: Callable[[str], None]) -> str
         if held(client, tag):
             return tag
     progress(f"pulling {_PUBLISHED}")
-    if _pull(client, _PUBLISHED):
+    events = _events(client, *_name(_PUBLISHED), _PULL_SILENCE_SECONDS)
+    if not any("error" in event for event in events) and held(client, _PUBLISHED):
         return _PUBLISHED
     _bootstrap(client, progress)
     return _ROOT_FILE_SYSTEM
-
-
-def _pull(client: docker.DockerClient, tag: str) -> bool:
-    """Pull `tag`; False when the registry refuses or sends nothing."""
-    repository, name = parse_repository_tag(tag)
-    events = _events(client, repository, name or "latest", _PULL_SILENCE_SECONDS)
-    return not any("error" in event for event in events) and held(client, tag) is not None
 
 
 def _bootstrap(client: docker.DockerClient, progress: Callable[[str], None]) -> None:
@@ -446,12 +439,13 @@ def lacking(client: docker.DockerClient, wanted: Iterable[WantedImage]) -> list[
 
 def has(client: docker.DockerClient, image: WantedImage) -> bool:
     """True when an engine has the image. When the engine has it under another name, it is tagged."""
-    try:
+    with suppress(ImageNotFound):
         if content(client.images.get(image.name)) == image.content:
             return True
-    except ImageNotFound:
-        pass
-    return _tag(client, image)
+    with suppress(ImageNotFound):
+        client.images.get(image.id).tag(*_name(image.name))
+        return True
+    return False
 
 
 def pull_exactly(client: docker.DockerClient, image: WantedImage) -> bool:
@@ -531,14 +525,6 @@ def content(image: EngineImage) -> tuple[Any, ...]:
     config = image.attrs["Config"] or {}
     start = [config.get(name) or None for name in ("Entrypoint", "Cmd", "WorkingDir", "User")]
     return layers(image.attrs), sorted(config.get("Env") or ()), start
-
-
-def _tag(client: docker.DockerClient, image: WantedImage) -> bool:
-    try:
-        client.images.get(image.id).tag(*_name(image.name))
-    except ImageNotFound:
-        return False
-    return True
 
 
 def _full(image: str) -> str:

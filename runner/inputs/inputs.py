@@ -128,12 +128,8 @@ class _Draw:
         self._seed = seed
         self._purpose = purpose
         self._count = 0
+        self.deterministic = seed is not None  # signatures, too (RFC 6979)
         self.now = datetime.now(UTC) if now is None else datetime.fromtimestamp(now, UTC)
-
-    @property
-    def deterministic(self) -> bool:
-        """True when signatures must be deterministic, too (RFC 6979)."""
-        return self._seed is not None
 
     def key(self) -> ec.EllipticCurvePrivateKey:
         if self._seed is None:

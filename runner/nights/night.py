@@ -185,8 +185,7 @@ def unit_names(night: Night) -> tuple[str, str]:
 def service(night: Night, path: Path) -> str:
     """The service. Lanes need root's rights over namespaces and Docker; all other rights are taken away.
     `KillMode=mixed` sends SIGTERM only to the process of the night, which then ends its run. Remaining processes are
-    killed afterwards.
-    """
+    killed afterwards."""
     return f"""[Unit]
 Description=bentpipe: the night {night.name}
 After=network-online.target docker.service
@@ -396,8 +395,6 @@ def _mail(address: str, title: str, lines: Sequence[str]) -> None:
         raise SetupError(f"Mail to {address} can't be sent: sendmail failed.") from error
 
 
-# One night, stage by stage: images, runs, disk, site, publication, news. The result of every stage is stored.
-
 # Records of nights on disk. They are written after every stage, so that a killed night can be resumed.
 
 _FOLDER = ".nights"
@@ -443,8 +440,7 @@ _KEPT = {"result.json"}  # files of a job's folder that stay as long as the run
 def keep_within(nights: list[list[Path]], keep: Keep) -> Counter[str]:
     """Remove evidence that `keep` doesn't allow. `nights`: folders of runs by night, the newest night first. A run that
     another process uses stays unchanged. Returns the removed bytes, `size`, and the number of runs that lost their
-    `captures`, their other `evidence`, or everything, `runs`.
-    """
+    `captures`, their other `evidence`, or everything, `runs`."""
     freed: Counter[str] = Counter()
 
     def free(path: Path, kind: str) -> int:
@@ -551,6 +547,8 @@ def news(folder: RunFolder, earlier: list[RunFolder]) -> News:
     lines += changes if len(changes) <= room else [*changes[: room - 1], f"and {left} more lines of changes"]
     return News(lines=tuple(lines), changed=bool(changes) or not trusted.trusted)
 
+
+# One night, stage by stage: images, runs, disk, site, publication, news. The result of every stage is stored.
 
 _RESUMABLE = 24 * 3600  # seconds after its beginning in which a killed night can be resumed
 _PATIENCE = 180  # seconds that a run has to store its jobs after Ctrl-C

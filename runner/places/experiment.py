@@ -96,8 +96,7 @@ GROUPS = (f"{FOREIGN}/{{0}}", f"{OWN}/{{0}}", "docker/{0}", "system.slice/docker
 
 def usage_of(container: str) -> Usage | None:
     """The container's CPU time so far, and the time for which its CPU limit stopped it. `container`: its full id. None
-    when the container has ended, when it runs on another host, or when the kernel doesn't report its CPU time.
-    """
+    when the container has ended, when it runs on another host, or when the kernel doesn't report its CPU time."""
     for group in GROUPS:
         name = group.format(container)
         first, second = _first_version(name), _second_version(name)
@@ -150,8 +149,7 @@ def of_host() -> float | None:
 def of_container(container: str) -> float | None:
     """Seconds since the container's start in which some of its threads were runnable and none had a CPU. `container`:
     its full id. None when the container has ended, when it runs on another host, or when the kernel (before 5.13)
-    doesn't report this for cgroups.
-    """
+    doesn't report this for cgroups."""
     for root in _ROOTS:
         for group in GROUPS:
             waited = _seconds(root / group.format(container) / "cpu.pressure", "full")
@@ -290,8 +288,7 @@ class Endpoint:
 
     def container(self, volumes: tuple[Volume, ...], *, quota: int, host: Mapping[str, Any]) -> ContainerSpec:
         """The specification of the container. `quota`: bytes that the endpoint may write to its volumes, which count as
-        its memory. `host`: further entries of the engine's HostConfig, such as the network.
-        """
+        its memory. `host`: further entries of the engine's HostConfig, such as the network."""
         return ContainerSpec(
             image=self._spec.image,
             role=self.role.value,
@@ -380,8 +377,7 @@ class Endpoint:
 
     def measure(self, engine: Engine) -> None:
         """Note the container's CPU time and how long it waited for a CPU. The kernel deletes both counters when the
-        container ends, so the last successful measurement counts.
-        """
+        container ends, so the last successful measurement counts."""
         if self.running is None or self.running.ended:
             return
         waited = of_container(self.running.container)

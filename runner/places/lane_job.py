@@ -81,8 +81,7 @@ Cable = tuple[End, End]
 @dataclass(frozen=True)
 class Route:
     """A route in the namespace of a role. Without `gateway` it changes the existing on-link route of `interface`.
-    `controller`: TCP's congestion controller; empty: the namespace's default.
-    """
+    `controller`: TCP's congestion controller; empty: the namespace's default."""
 
     network: str
     gateway: str = ""
@@ -102,8 +101,7 @@ def wiring_script(
 ) -> str:
     """A shell script that wires a lane. It runs in the wiring container, which sees the host's processes. `routes`: the
     routes by role; simulators have no routes, because they forward frames. `before`: how often the same namespaces were
-    wired before; the numbers of interfaces depend on it, so that the captures recognise a new cable.
-    """
+    wired before; the numbers of interfaces depend on it, so that the captures recognise a new cable."""
     lines = ["set -eu"]
     # All ends have different numbers: Linux treats an end with the number of its peer as a device without a lower
     # device, and updates its carrier at most once a second. Until then, packets that the end sends are dropped.
@@ -123,8 +121,7 @@ def wiring_script(
 
 def renewal_script(pids: Mapping[str, int], folders: Mapping[str, Sequence[str]]) -> str:
     """A shell script that removes the cables of a used lane and empties its volumes. `folders`: mount points of the
-    volumes in the keepers, by role. The containers of the job must have been removed.
-    """
+    volumes in the keepers, by role. The containers of the job must have been removed."""
     lines = ["set -eu"]
     for role, pid in pids.items():
         # A job may have removed eth0. `look_script` checks afterwards whether the namespace is as before.
@@ -151,8 +148,7 @@ def routes_via(gateway4: str, gateway6: str, *networks: str, controller: str = "
 def _inside(pid: int, ends: Sequence[End], routes: Sequence[Route]) -> str:
     """A command that switches offloads off in the namespace of a process and then runs `ip` commands there. The
     simulator forwards raw frames and the captures record them, so each frame must be one datagram with its checksum.
-    An image without NET_ADMIN can't switch offloads off itself.
-    """
+    An image without NET_ADMIN can't switch offloads off itself."""
     offloads = "; ".join(f"ethtool -K {end.name} tx off tso off gso off gro off" for end in ends)
     commands = [
         command
@@ -337,8 +333,7 @@ def cables(hops: Iterable[Hop]) -> tuple[Cable, ...]:
 def routes(hops: Iterable[Hop], controllers: Mapping[str, str]) -> dict[str, list[Route]]:
     """The routes of each role. `controllers`: TCP's congestion controller by role. It is set in routes, because the
     default differs from host to host, and a namespace can't change its default without rights on the host. With
-    routers, roles that `controllers` lacks have CUBIC.
-    """
+    routers, roles that `controllers` lacks have CUBIC."""
     by_role: dict[str, list[Route]] = {}
     for connection in (_CONNECTIONS[hop] for hop in hops):
         for role, of_role in connection.routes.items():
@@ -362,8 +357,7 @@ def network_script(
 @dataclass(frozen=True, kw_only=True)
 class EndpointSpec:
     """The container of one endpoint. `environment` is complete except for ROLE, which the lane adds. `devices` are for
-    middleboxes. `entrypoint` and `binds` (`host:container:mode`) are for a local build, which has no image.
-    """
+    middleboxes. `entrypoint` and `binds` (`host:container:mode`) are for a local build, which has no image."""
 
     image: str
     environment: dict[str, str] = field(default_factory=dict)
@@ -390,8 +384,7 @@ class EndpointLimits:
 class LaneJob:
     """One job, ready to run. `folder` is empty and gets all artifacts; `timeout` in seconds from the client's start.
     `expected`: the files that the client must have in /downloads at the end; None: all of `files`. `boxes`: the
-    middlebox's containers. `server_port`: the TCP port on which the server listens; None: QUIC on UDP port 443.
-    """
+    middlebox's containers. `server_port`: the TCP port on which the server listens; None: QUIC on UDP port 443."""
 
     job: Job
     folder: Path
@@ -463,8 +456,7 @@ Specs = Mapping[tuple[str, Role], EndpointSpec]
 
 def lane_job(run: Run, job: Job, folder: Path, *, specs: Specs = MappingProxyType({}), port: int = 443) -> LaneJob:
     """The description of `job`, ready to run. `port`: the server's UDP port. `specs`: endpoints that are not plain
-    images, by stack and role; the environment of the job is added to their environment.
-    """
+    images, by stack and role; the environment of the job is added to their environment."""
     case = run.case(job)
     topology = Topology(
         link=case.link, middlebox=run.middleboxes[job.via] if job.via else None, beside=bool(case.beside)

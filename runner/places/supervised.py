@@ -243,8 +243,7 @@ class CommandContainer(Resident):
 
     def run(self, command: Sequence[str]) -> Generator[bytes, None, int]:
         """Yields the output of a command in blocks, and returns its exit code. Closing the generator kills the command.
-        Raises LaneError when the keeper ends, or when it prints nothing for `silence` seconds.
-        """
+        Raises LaneError when the keeper ends, or when it prints nothing for `silence` seconds."""
         number, frames = next(self._numbers), queue.Queue[tuple[int, bytes]](_AHEAD)
         self._answers[number] = frames
         kind = _OUTPUT
@@ -281,8 +280,7 @@ class CommandContainer(Resident):
 
     def archive(self, path: str) -> Iterator[bytes]:
         """Yields a folder as tar, in blocks: at most COPY_MEMBERS members, down to the depth DEPTH. Slightly more than
-        these limits is sent, so that the reader notices that members are left out.
-        """
+        these limits is sent, so that the reader notices that members are left out."""
         folder = PurePosixPath(path)
         limits = (str(DEPTH + 1), str(COPY_MEMBERS + 2))
         return self.run(["sh", "-c", _TAR, "tar", str(folder.parent), folder.name, *limits])

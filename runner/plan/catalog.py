@@ -71,8 +71,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 @dataclass(frozen=True, kw_only=True)
 class Knob:
     """The allowed values: one of `words`, or a whole number or time from `low` to `high`. A time is written as `25ms`,
-    `8s`, `1.5m` or `1h`; a time without a unit is in ms.
-    """
+    `8s`, `1.5m` or `1h`; a time without a unit is in ms."""
 
     text: str  # the text of its declaration
     words: tuple[str, ...] = ()
@@ -196,8 +195,7 @@ class _Middlebox(FileModel):
     `splits_quic`: the boxes where QUIC connections end. `carries`: the transports that the middlebox handles.
     `lacks`: the values of TESTCASE that don't work through it, whatever the endpoints can do. `link_port`: between each
     other, its boxes use only one UDP port of the gateway, so that they work at the ends of a real link. `knobs`:
-    the variables that a variant may set, with their allowed values (model/stack.py).
-    """
+    the variables that a variant may set, with their allowed values (model/stack.py)."""
 
     image: str = Field(min_length=1)
     build: str | None = None
@@ -498,8 +496,7 @@ def measurement_of(link: RealLink) -> Case:
 
 def declaration(cases: Mapping[str, Case], record: CaseRecord) -> Case | None:
     """The declaration of a recorded case, which is needed to judge a job again; None when the declaration was deleted.
-    A measurement of a real link is made from the record, because this host's links.json may not have the link.
-    """
+    A measurement of a real link is made from the record, because this host's links.json may not have the link."""
     case = cases.get(record.declared or record.case)
     if case is not None:
         return replace(case, name=record.case, files=record.file_sizes)

@@ -59,8 +59,7 @@ def named_implementations(
 ) -> tuple[str, ...]:
     """The named implementations, in the order of the catalogue. Without names: all implementations of these kinds
     that aren't absent, but no stacks that speak only over TCP. Raises UsageError with the choices for an unknown
-    name, and SetupError for an absent stack.
-    """
+    name, and SetupError for an absent stack."""
     able = [name for name, entry in catalog.implementations.items() if role in entry.roles]
     chosen = named(names, able, kind=role.value, option=f"--{role.value}")
     if split(names):
@@ -82,8 +81,7 @@ def named_or_none(texts: Sequence[str], choices: Iterable[str], *, option: str, 
 
 def named_cases(catalog: Catalog, names: Iterable[str]) -> tuple[str, ...]:
     """The cases that are named by name or abbreviation. Without names: all cases for stacks, except cases that must
-    be named (`Case.needs_a_name`). Raises UsageError with the choices.
-    """
+    be named (`Case.needs_a_name`). Raises UsageError with the choices."""
     by_abbreviation = {case.abbreviation.lower(): name for name, case in catalog.cases.items()}
     requested = [by_abbreviation.get(name.lower(), name) for name in split(names)]
     if not requested:
@@ -159,8 +157,7 @@ _EXAMPLE = "write STACK:NAME=VALUE,… such as quinn:CCA=bbr,IW=32"
 def requested_variants(texts: Iterable[str], selection: Selection) -> tuple[tuple[Variant, ...], dict[str, Middlebox]]:
     """Parse the values of `--variant`: the variants of stacks, and the variants of middleboxes by name, without
     repetitions. When a stack and a middlebox have the same name, the variant is made of the one that is selected.
-    Raises UsageError when both are selected, and for a parameter that a stack or middlebox lacks.
-    """
+    Raises UsageError when both are selected, and for a parameter that a stack or middlebox lacks."""
     catalog = selection.catalog
     stacks: dict[Variant, None] = {}
     boxes: dict[str, Middlebox] = {}
@@ -193,8 +190,7 @@ def middlebox_variant(text: str, catalog: Catalog) -> Middlebox:
 
 def sweep(text: str) -> list[str]:
     """One text for each combination of the values that are separated by slashes: `qpep:IW=10/32,CCA=bbr` makes two
-    variants. In free text and in quoted values, slashes are normal characters.
-    """
+    variants. In free text and in quoted values, slashes are normal characters."""
     stack, colon, rest = text.partition(":")
     choices = []
     for part in split_values(text, rest):
@@ -222,8 +218,7 @@ def parse(text: str, stacks: Mapping[str, Implementation]) -> Variant:
 
 def assignments(text: str, rest: str, names: Collection[str], *, unknown: str, example: str) -> dict[str, str]:
     """The values by name from `NAME=VALUE,…`, which is the part `rest` of a variant's `text`. Raises UsageError for a
-    name that is repeated or has no value, and, with the text `unknown`, for a name that isn't in `names`.
-    """
+    name that is repeated or has no value, and, with the text `unknown`, for a name that isn't in `names`."""
     parameters: dict[str, str] = {}
     for part in split_values(text, rest):
         key, _, value = part.partition("=")
@@ -508,8 +503,7 @@ def case_variants(
 ) -> dict[CaseVariant, CaseVariant | None]:
     """The variants of `cases`, each with the `stored` variant from which it comes, or None for a new case. Empty
     `links`, `sizes`, `losses` and `besides` keep those of the stored variants; `sizes` is None for every size of a
-    case. Raises UsageError for an option that applies to none of the cases.
-    """
+    case. Raises UsageError for an option that applies to none of the cases."""
     names = ", ".join(case.name for case in list(cases)[:5]) + (", …" if len(cases) > 5 else "")
     if sizes != () and not any(map(_can_size, cases)):
         raise UsageError(
@@ -617,8 +611,7 @@ _OVER_ANY_LINK = "goodput"  # the default case of stacks when a link is named wi
 
 def choose(options: MatrixOptions, catalog: Catalog, run: Run | None) -> Selection:
     """Resolve the options. Options that the user leaves out keep the values of the existing `run`. Raises UsageError
-    for an unknown name, and for options that can't be combined.
-    """
+    for an unknown name, and for options that can't be combined."""
     links = _links(options, run)
     catalog = with_measurements(catalog, links.real.values())
     catalog = with_variants_of(catalog, run) if run else catalog

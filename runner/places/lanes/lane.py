@@ -540,8 +540,7 @@ class Lane:
 
     def open_to_client(self) -> None:
         """Open the ready port at the terminal, which has the address that the contract calls `sim`. Without routers,
-        the simulator itself opens the port. Raises LaneError when the port stays closed.
-        """
+        the simulator itself opens the port. Raises LaneError when the port stays closed."""
         if not self.shape.routed:
             return
         script = (

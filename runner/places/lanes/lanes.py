@@ -505,8 +505,7 @@ class LaneSet:
 
     def run(self, job: LaneJob) -> Evidence:
         """Run one job and fill its folder, `evidence.json` last. All errors, also errors of the harness, are in the
-        evidence. Raises OSError when the folder can't be written.
-        """
+        evidence. Raises OSError when the folder can't be written."""
         lane, fit = self._take(shape_of(job)), False
         try:
             evidence = LaneExperiment(job, lane, self._served, self._wiring).run()
@@ -641,8 +640,7 @@ class Lanes:
     def run(self, job: LaneJob) -> Evidence:
         """Run one job and fill its folder, `evidence.json` last. All errors, also errors of the harness, are in the
         evidence. Raises OSError when the folder can't be written, SetupError when the engine ended and did not come
-        back.
-        """
+        back."""
         return self._outlive_engine(lambda lanes: lanes.run(job), _doubts, lambda: _empty(job.folder))
 
     def probe(self, image: str, role: Role, *, timeout: float = PROBE_SECONDS) -> ProbeResult:

@@ -407,8 +407,7 @@ class RemoteEngine(Engine):
     def require_welcome(self, stop: threading.Event, say: Callable[[str], None]) -> None:
         """Wait until the engine answers, for example after an upgrade of Docker on its host. The longest wait is the
         same as the wait of lanes for the engine of this host. Raises HostRefusedError when the host refuses the login
-        or does not come back. `say` is called with a sentence when the host doesn't answer.
-        """
+        or does not come back. `say` is called with a sentence when the host doesn't answer."""
         deadline, reported = time.monotonic() + PATIENCE_SECONDS, False
         while True:
             try:
@@ -467,8 +466,7 @@ class RemoteEngine(Engine):
     def archive(self, container: str, path: str, *, limit: int | None = None) -> Generator[bytes, None, None]:
         """A folder of a container as tar. All of it is fetched before the first block is yielded, so that the call can
         be repeated. The tar ends after `limit` bytes of files, or after LARGEST_ARCHIVE; the reader then reports that a
-        part is missing.
-        """
+        part is missing."""
         largest = (LARGEST_ARCHIVE if limit is None else limit) + _HEADERS
         with TemporaryFile() as file:
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.engine.containers import ContainerSpec, Engine, Volume
 from runner.errors import HostRefusedError, LaneError
-from runner.inputs.inputs import Certificates
+from runner.inputs.inputs import certificates
 from runner.model.link import (
     CLIENT,
     GATEWAY,
@@ -161,8 +161,7 @@ class Way:
     """The way of the traffic over the link. `gateway`: the address of the server's host. `terminal`: the client's
     address as the server's host sees it. `port`: the TCP and UDP port of the server's host. `server_port`: the port on
     which the server listens in its own network. `forwards`: True when no box takes the traffic; then routers translate
-    the server's address.
-    """
+    the server's address."""
 
     gateway: str
     terminal: str
@@ -423,8 +422,7 @@ class LinkEnd:
         """Create the endpoint's container, without starting it. `quota`: bytes that it may write to its volumes, which
         count as its memory. `hosts`: its host names, `name:address`; a routed end has the names of lanes. When
         `udp_port` is not the port of the contract, a server without a router is in Docker's bridge network, which
-        publishes the port.
-        """
+        publishes the port."""
         ports: tuple[tuple[int, str], ...] = ()
         host: dict[str, Any] = {"log_config": LOG}
         if self._routed:
@@ -580,7 +578,6 @@ class RealExperiment(TimedExperiment):
         job: LaneJob,
         opened: OpenLink,
         *,
-        certificates: Certificates,
         box_keys: Mapping[str, bytes],
         collected: CollectedOfJob,
         notifier: Notifier,
@@ -592,8 +589,9 @@ class RealExperiment(TimedExperiment):
         pool = ThreadPoolExecutor(8, thread_name_prefix="real")
         super().__init__(job, served=opened.served, pool=pool, notifier=notifier)
         self._link = link = opened.link
-        self._certificates = certificates
-        self._fingerprints = certificates.fingerprints
+        made = certificates(chain_length=job.chain_length)
+        self._certificates = {f"/certs/{name}": content for name, content in made.files().items()}
+        self._fingerprints = made.fingerprints
         self._box_keys = {f"/keys/{name}": content for name, content in box_keys.items()}
         routed = is_routed(job)
         self._to = opened.reach.of("server4" if routed else host)
@@ -701,16 +699,15 @@ class RealExperiment(TimedExperiment):
             self._notifier.wait(lambda: False, timeout=BASELINE_SECONDS)
 
     def _create(self, end: LinkEnd, quotas: Mapping[str, int]) -> None:
-        certificates = {f"/certs/{name}": content for name, content in self._certificates.files().items()}
         server = end.role is Role.SERVER
         end.create_endpoint(
-            files=certificates,
+            files=self._certificates,
             hosts=self._hosts,
             volumes=(self._served.www(self._job.files),) if server else (),
             udp_port=self._link.udp_port,
             quota=sum(quotas.values()),
         )
-        posing = certificates if self._job.topology.poses_as_server else {}
+        posing = self._certificates if self._job.topology.poses_as_server else {}
         end.create_box({**self._box_keys, **posing}, quota=quotas["/box"])
 
     def _box_ready(self, box: Box) -> bool:

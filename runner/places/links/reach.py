@@ -103,8 +103,7 @@ class Reach:
 def find(link: RealLink, client: Engine, server: Engine, notifier: Notifier, *, name: str, seen_as: str = "") -> Reach:
     """Probe every address of the server's host from the client's host over the link. `seen_as`: the address of the
     server's host according to SSH. Raises LaneError `no-address`, with the reason for each candidate, when no address
-    can be used.
-    """
+    can be used."""
     token = secrets.token_hex(16)
     answering = ("answer", str(_ANSWER_LIFE), token, str(link.udp_port))
     with _helper(server, f"{name}-answer", answering) as there:

@@ -20,7 +20,7 @@ from runner.engine.engine import connect, labels_of, remove_own, sweep
 from runner.errors import BudgetError, HostRefusedError, LaneError, SetupError, UsageError
 from runner.images import pulling
 from runner.images.pulling import Answer, WantedImage
-from runner.inputs.inputs import certificates, path_keys
+from runner.inputs.inputs import path_keys
 from runner.model.link import LinkPlan, RealLink
 from runner.model.result import Artifacts, Evidence
 from runner.model.run import CaseRecord, Job, Pause, Run, estimate
@@ -223,8 +223,7 @@ class RealLinks(Deployment):
         now: Callable[[], datetime] = datetime.now,
     ) -> Iterator["RealLinks"]:
         """Connect to the hosts, remove leftovers of killed runners there, send missing images, find addresses. Raises
-        SetupError with the problem of a host and the fix. Removes everything at the end.
-        """
+        SetupError with the problem of a host and the fix. Removes everything at the end."""
         opened = cls(run, Ledger(ledger), say, report, now)
         local = connect()
         with ExitStack() as stack:
@@ -355,17 +354,15 @@ class RealLinks(Deployment):
 
     def _measured(self, opened: OpenLink, job: Job, folder: Path) -> Evidence:
         """Run a job without checking the budget, and remove its containers and volumes from its hosts."""
-        case = self._run.case(job)
         port = url_port(lane_job(self._run, job, folder), opened.link)
         spec = lane_job(self._run, job, folder, port=port)
         experiment = RealExperiment(
             spec,
             opened,
-            certificates=certificates(chain_length=case.chain_length),
             box_keys=self._box_keys,
             collected=self._collected.job(),
             notifier=Notifier(self._stop),
-            host=case.host,
+            host=self._run.case(job).host,
             prefix=self._prefix,
         )
         try:

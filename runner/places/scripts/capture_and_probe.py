@@ -107,8 +107,7 @@ def answer(listener: socket.socket, token: bytes) -> None:
 
 def find(token: bytes, port: int, addresses: list[str]) -> None:
     """Probe every address; print `address RTT_ns LARGEST_PAYLOAD SOURCE OUR_ADDRESS` for each, `-` for unknown values.
-    Ends as soon as all addresses have answered in every size.
-    """
+    Ends as soon as all addresses have answered in every size."""
     sockets = {family: udp(family) for family in {family_of(address) for address in addresses}}
     for family, made in sockets.items():
         made.bind(("0.0.0.0" if family == socket.AF_INET else "::", 0))

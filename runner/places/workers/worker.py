@@ -74,8 +74,7 @@ class Address:
 
 class Invitation:
     """The certificates of one campaign, in a folder that only its user may read. All members have the same certificate.
-    With it, a member can run any program as the user of any other member.
-    """
+    With it, a member can run any program as the user of any other member."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -450,8 +449,7 @@ class OwnPlaces:
 
 class Deployments(Protocol):
     """Gives each job its deployment: `OwnPlaces`, or a replay of recorded jobs. `images`: True when jobs need
-    images of this host's engine.
-    """
+    images of this host's engine."""
 
     images: bool
 
@@ -558,8 +556,7 @@ def take_part(
     address: Address, invitation: Invitation, open_host: OpenHost, *, lanes: int, say: Callable[[str], None]
 ) -> None:
     """Run jobs of the scheduler at `address` for ever, with `lanes` lanes of the host that `open_host` opens. When the
-    connection is lost, the session ends: its running jobs are ended and removed. Then another session begins.
-    """
+    connection is lost, the session ends: its running jobs are ended and removed. Then another session begins."""
     while True:
         began = time.monotonic()
         try:

@@ -113,8 +113,7 @@ class Roster:
 
     def place(self, job: Job, *, avoid: str = "") -> Member | None:
         """Choose the worker for a job, and count the job as outstanding. None when no worker has room. `avoid`: the
-        address of the worker that had the job before; it gets the job again only when there is no other worker.
-        """
+        address of the worker that had the job before; it gets the job again only when there is no other worker."""
         fit = self._fit()
         if self.spread is not Spread.PINNED:
             fit = [member for member in fit if member.address != avoid] or fit
@@ -147,8 +146,7 @@ class Roster:
 
     def learn(self, worker: str, *, fault: str) -> str:
         """Count a result of `worker`, by name. `fault`: why the job does not count; empty: it counts. Returns a
-        sentence when the worker is benched now. The last worker is never benched.
-        """
+        sentence when the worker is benched now. The last worker is never benched."""
         member = next((candidate for candidate in self.members.values() if candidate.name == worker), None)
         if member is None:
             return ""
