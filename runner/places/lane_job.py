@@ -14,13 +14,12 @@ from runner.model.link import (
     CLIENT,
     GATEWAY,
     GROUND,
-    NO_PATH_IMPAIRMENTS,
     SATELLITE,
     SERVER,
     TERMINAL,
     Hop,
     LinkParameters,
-    PathImpairments,
+    SegmentRecord,
     Topology,
 )
 from runner.model.run import CaseRecord, ClientKind, Job, Run, job_seed
@@ -567,14 +566,7 @@ def link_documents(job: LaneJob) -> dict[str, dict[str, Any]]:
     where changes that repeat begin; they are written out for the time of the job."""
     link = job.topology.link.begun(job.seed, job.timeout)
     return {
-        name: link_document(
-            forward=segment.forward,
-            return_=segment.return_,
-            seed=job.seed ^ number,
-            path=segment.impairments,
-            lose_all=job.lose_all,
-            flood=job.flood,
-        )
+        name: link_document(segment, seed=job.seed ^ number, lose_all=job.lose_all, flood=job.flood)
         for number, (name, segment) in enumerate(replace(job.topology, link=link).segments.items())
     }
 
@@ -588,13 +580,7 @@ def _direction(way: LinkParameters) -> dict[str, Any]:
 
 
 def link_document(
-    *,
-    forward: LinkParameters,
-    return_: LinkParameters,
-    seed: int,
-    path: PathImpairments = NO_PATH_IMPAIRMENTS,
-    lose_all: bool = False,
-    flood: int | None = None,
+    segment: SegmentRecord, *, seed: int, lose_all: bool = False, flood: int | None = None
 ) -> dict[str, Any]:
     """The document for a simulator whose eth0 leads to the client and whose eth1 leads to the server.
 
@@ -605,9 +591,9 @@ def link_document(
     return {
         "left": {"interface": "eth0", "foreign": RIGHT_NETS},
         "right": {"interface": "eth1", "foreign": LEFT_NETS},
-        "forward": _direction(forward),
-        "return": _direction(return_),
-        "impairments": asdict(path),
+        "forward": _direction(segment.forward),
+        "return": _direction(segment.return_),
+        "impairments": asdict(segment.impairments),
         "loss_protocol": "any" if lose_all else "udp",
         "seed": seed,
         "flood": flood or 0,

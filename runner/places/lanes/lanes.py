@@ -425,7 +425,7 @@ def _probe(
     endpoint.find(lane.engine)
     lane.prepare(wiring)
     for segment in lane.segments:
-        segment.start(link_document(forward=_LINK, return_=_LINK, seed=1))
+        segment.start(link_document(_TOPOLOGY.link.satellite, seed=1))
     try:
         hosts = served.hosts(role.value)
         endpoint.create(lane, (hosts, www, certs) if role is Role.SERVER else (hosts, certs))

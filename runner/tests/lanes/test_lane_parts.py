@@ -30,6 +30,7 @@ from runner.model.link import (
     LinkRecord,
     Outage,
     PathImpairments,
+    SegmentRecord,
     Topology,
 )
 from runner.model.stack import BesideRole, Middlebox, Role
@@ -40,11 +41,12 @@ from runner.places.supervised import Notifier, Watched
 
 FORWARD = LinkParameters(data_rate=20_000_000, delay=0.3, queue_packets=125, loss=0.01)
 RETURN = LinkParameters(data_rate=2_000_000, delay=0.3, queue_packets=25, loss=0.0)
+SEGMENT = SegmentRecord(forward=FORWARD, return_=RETURN)
 
 
 def test_the_document_of_the_link() -> None:
     impairments = PathImpairments(outage=Outage(start=1.0, duration=2.0))
-    document = link_document(forward=FORWARD, return_=RETURN, seed=42, path=impairments, flood=10**9)
+    document = link_document(replace(SEGMENT, impairments=impairments), seed=42, flood=10**9)
     assert document["left"] == {"interface": "eth0", "foreign": ("193.167.100.0/24", "fd00:cafe:cafe:100::/64")}
     forward, return_ = document["forward"], document["return"]
     assert (forward["data_rate"], forward["delay"], forward["queue_packets"], forward["loss"]) == (20e6, 0.3, 125, 0.01)
@@ -56,7 +58,7 @@ def test_the_document_of_the_link() -> None:
 @given(st.floats(0, 1), st.floats(0, 10))
 def test_numbers_keep_their_value(loss: float, delay: float) -> None:
     link = LinkParameters(data_rate=1, delay=delay, queue_packets=1, loss=loss)
-    document = json.loads(json.dumps(link_document(forward=link, return_=link, seed=0)))
+    document = json.loads(json.dumps(link_document(SegmentRecord(forward=link, return_=link), seed=0)))
     assert (document["forward"]["loss"], document["return"]["delay"]) == (loss, delay)
 
 
@@ -65,7 +67,7 @@ def test_the_simulator_knows_the_same_fields() -> None:
     command = ("docker", "run", "--rm", "--network", "none", SIMULATOR, "--help")
     usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     theirs = json.loads(usage[usage.index("\n{") :])
-    ours = link_document(forward=FORWARD, return_=RETURN, seed=1)
+    ours = link_document(SEGMENT, seed=1)
     assert field_names(theirs) == field_names(ours)
 
 
@@ -103,7 +105,7 @@ def test_the_wiring_with_routers_is_valid_shell_and_names_a_controller_for_every
 
 
 def test_with_middleboxes_losses_take_every_packet() -> None:
-    document = link_document(forward=FORWARD, return_=RETURN, seed=1, lose_all=True)
+    document = link_document(SEGMENT, seed=1, lose_all=True)
     assert document["loss_protocol"] == "any"
 
 

@@ -10,7 +10,7 @@ from docker.models.containers import Container
 
 from lab.testbed.hosts import Host, offloads_off, run
 from runner.images.images import SIMULATOR
-from runner.model.link import LinkParameters
+from runner.model.link import LinkParameters, SegmentRecord
 from runner.places.lane_job import READY_PORT, link_document
 from runner.places.supervised import TOOLS
 from runner.tests.links.nat import Nat
@@ -77,7 +77,7 @@ class Satellite:
         assert self._keeper is not None, "open() comes first"
         self._simulator = self._engine.containers.run(
             SIMULATOR,
-            [json.dumps(link_document(forward=forward, return_=return_, seed=seed))],
+            [json.dumps(link_document(SegmentRecord(forward=forward, return_=return_), seed=seed))],
             name=f"{self.client.name}-sim",
             detach=True,
             network_mode=f"container:{self._keeper.id}",
