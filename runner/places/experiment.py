@@ -20,7 +20,7 @@ from runner.model.result import Artifacts, EndpointRecord, Evidence, FileRecord,
 from runner.model.stack import BesideRole, Box, Role
 from runner.places.lane_job import EndpointLimits, EndpointSpec, LaneJob
 from runner.places.lanes.lane import Lane
-from runner.places.supervised import STOPPED, Notifier, Served, Supervised, Watched
+from runner.places.supervised import STOPPED, Notifier, Served, Supervised, Watched, confined
 from runner.store import collect
 from runner.store.collect import Expected
 from runner.store.runs import save_evidence
@@ -314,25 +314,19 @@ class Endpoint:
     def _fence(self, quota: int) -> dict[str, Any]:
         limits = self._limits
         memory = limits.memory + quota
-        return {
-            "binds": list(self._spec.binds),
-            "devices": list(self._spec.devices),
-            "cap_drop": ["ALL"],
-            "cap_add": [*CAPABILITIES, *_NETWORK_CAPABILITIES],
-            "security_opt": ["no-new-privileges"],
-            "mem_limit": memory,
-            "memswap_limit": memory,
-            "shm_size": memory,  # /dev/shm counts as memory; the engine's default, 64 MiB, is too small for a browser
-            "pids_limit": limits.processes,
-            "nano_cpus": round(limits.cpus * 1e9) if limits.cpus is not None else None,
-            "ulimits": [
+        return confined(
+            memory,
+            pids=limits.processes,
+            capabilities=(*CAPABILITIES, *_NETWORK_CAPABILITIES),
+            binds=list(self._spec.binds),
+            devices=list(self._spec.devices),
+            shm_size=memory,  # /dev/shm counts as memory; the engine's default, 64 MiB, is too small for a browser
+            nano_cpus=round(limits.cpus * 1e9) if limits.cpus is not None else None,
+            ulimits=[
                 {"Name": "fsize", "Soft": limits.largest_file, "Hard": limits.largest_file},
                 {"Name": "core", "Soft": 0, "Hard": 0},
             ],
-            # The output is read while the container runs. Without a log file, a flood of output takes only half of the
-            # engine's work.
-            "log_config": {"Type": "none", "Config": {}},
-        }
+        )
 
     def start(self) -> None:
         """Start the container. Raises LaneError `<role>-not-started`, for example without an entry point."""

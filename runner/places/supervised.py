@@ -346,6 +346,11 @@ ROUTER_SETTINGS = NAMESPACE_SETTINGS | {
 # Limits of the harness's own containers: files of images that they read must not fill the host's memory.
 _MEMORY = 256 * MIB  # bytes
 LINK_MEMORY = 1024 * MIB  # bytes; captured packets wait in memory until they are written
+CAPTURING: dict[str, Any] = {
+    "capabilities": ("NET_RAW", "SETUID", "SETGID"),  # `tcpdump -Z root` needs them
+    "ulimits": [{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
+}
+"""What a container that captures needs in addition."""
 _KEEPER_CPUS = 1_500_000_000  # nanoseconds of CPU time per second; enough to read a folder
 
 
@@ -359,6 +364,7 @@ def confined(memory: int, *, pids: int = 64, capabilities: Sequence[str] = (), *
         "pids_limit": pids,
         "mem_limit": memory,
         "memswap_limit": memory,
+        # The output is read while the container runs. Without a log file, a flood takes half of the engine's work.
         "log_config": {"Type": "none", "Config": {}},
         **host,
     }
@@ -401,10 +407,9 @@ def link_keeper(role: str, volumes: tuple[Volume, ...]) -> ContainerSpec:
         role,
         volumes,
         ["hold-link", str(READY_PORT), ",".join(RIGHT_NETS), ",".join(LEFT_NETS)],
-        capabilities=("NET_RAW", "SETUID", "SETGID"),  # `tcpdump -Z root` needs them
-        ulimits=[{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
         nano_cpus=None,  # a capture that waits for a CPU loses packets
         memory=LINK_MEMORY,
+        **CAPTURING,
     )
 
 

@@ -21,8 +21,8 @@ from runner.model.stack import Box, Role
 from runner.places import supervised
 from runner.places.lane_job import LOGS, LOOKED, READY_PORT, SERVER4, look_script, network_script, renewal_script
 from runner.places.supervised import (
-    CAPTURE_LIMIT,
     CAPTURES,
+    CAPTURING,
     LINK_MEMORY,
     NAMESPACE_SETTINGS,
     ROUTER_SETTINGS,
@@ -194,12 +194,7 @@ class EndCapture:
             image=TOOLS,
             role=f"{self.role}-capture",
             command=("sh", "-c", command),
-            host=confined(
-                LINK_MEMORY,
-                capabilities=("NET_RAW", "SETUID", "SETGID"),  # `tcpdump -Z root` needs them
-                network_mode=self._lane.namespace(self.role),
-                ulimits=[{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
-            ),
+            host=confined(LINK_MEMORY, network_mode=self._lane.namespace(self.role), **CAPTURING),
         )
         running = self._running = self._lane.supervise(self._lane.create(spec), output_limit=_OUTPUT)
         running.start()

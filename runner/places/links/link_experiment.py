@@ -64,6 +64,7 @@ from runner.places.links.reach import (
 )
 from runner.places.supervised import (
     CAPTURE_LIMIT,
+    CAPTURING,
     NAMESPACE_SETTINGS,
     ROUTER_SETTINGS,
     SCRIPTS,
@@ -150,8 +151,8 @@ LOG = {"Type": "json-file", "Config": {"max-size": "8m", "max-file": "2"}}
 
 MONITOR_RIGHTS = confined(
     _MONITOR_MEMORY,
-    capabilities=("NET_RAW", "SETUID", "SETGID", "NET_BIND_SERVICE"),  # for `tcpdump -Z root` and low ports
-    ulimits=[{"Name": "fsize", "Soft": CAPTURE_LIMIT, "Hard": CAPTURE_LIMIT}],
+    capabilities=(*CAPTURING["capabilities"], "NET_BIND_SERVICE"),  # for low ports, too
+    ulimits=CAPTURING["ulimits"],
     log_config=QUIET,
 )
 
