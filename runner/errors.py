@@ -41,10 +41,8 @@ class SetupError(BentpipeError):
 
 class LaneError(BentpipeError):
     """The harness could not run a job: an engine call failed, or a container of the lane ended. The job's outcome is
-    `error`.
-
-    `printed` is the complete output of the tool that failed. The message quotes the end of this output on one line.
-    """
+    `error`. `printed` is the complete output of the tool that failed. The message quotes the end of this output on one
+    line."""
 
     def __init__(self, code: str, message: str, *, printed: str = "") -> None:
         quoted = _quoted(printed)

@@ -40,10 +40,7 @@ class RefusedFileError(OSError):
 
 def open_regular(path: Path | str) -> int:
     """Open the regular file `path` for reading and return its descriptor. Raises OSError, and RefusedFileError when
-    `path` is not a regular file.
-
-    `path` must not be a symbolic link. A pipe without a writer doesn't block the call.
-    """
+    `path` is not a regular file. `path` must not be a symbolic link. A pipe without a writer doesn't block the call."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
@@ -231,11 +228,8 @@ _changing_held = threading.Lock()
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Lock `folder` for this process. A missing folder is created.
-
-    Raises InUseError when a living process has the lock; the message names the process and its host. Raises UsageError
-    when the folder can't be written.
-    """
+    """Lock `folder` for this process. A missing folder is created. Raises InUseError when a living process has the
+    lock; the message names the process and its host. Raises UsageError when the folder can't be written."""
     place = folder.resolve()
     with _changing_held:
         if place in _held:

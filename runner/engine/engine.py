@@ -58,10 +58,8 @@ class SocketState(Enum):
 
 def connect(*, progress: Progress = lambda _: None, consent: Consent = lambda _: True) -> docker.DockerClient:
     """A client of a running Docker Engine. Installs and starts the engine when needed, but not when DOCKER_HOST is set.
-
     `progress` is called with a sentence for each change of the host. `consent` is called with a question before an
-    installation and returns whether to continue. Raises SetupError.
-    """
+    installation and returns whether to continue. Raises SetupError."""
     if not os.environ.get("DOCKER_HOST") and socket_state(SOCKET) is SocketState.SILENT:
         if os.geteuid() != 0:
             raise SetupError("No Docker Engine answers here, and starting one needs root: run `sudo ./bentpipe build`.")

@@ -282,11 +282,9 @@ def source_hash(context: IO[bytes], parent_ids: Mapping[str, str]) -> str:
 
 @contextmanager
 def context_tar(folder: Path) -> Iterator[IO[bytes]]:
-    """The files of a build context as a tar. It depends only on their names, contents and executable bits.
-
-    Leaves out READMEs and files that the folder's .dockerignore names. It contains no owner and no time, and the umask
-    has no effect, so that two checkouts make the same images.
-    """
+    """The files of a build context as a tar. It depends only on their names, contents and executable bits. Leaves out
+    READMEs and files that the folder's .dockerignore names. It contains no owner and no time, and the umask has no
+    effect, so that two checkouts make the same images."""
     ignore = folder / ".dockerignore"
     lines = ignore.read_text().splitlines() if ignore.is_file() else []
     patterns = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
@@ -349,12 +347,9 @@ _BUILDER_TALK = (" --->", "Removing intermediate container ")
 def build(
     client: docker.DockerClient, required: Sequence[Image], *, report: Callable[[Event], None], parallel: int = 2
 ) -> dict[str, str]:
-    """Build every image that is missing or stale, up to `parallel` images at the same time. Returns tag → ID.
-
-    `report` is called from the threads that build. When an image fails, all images that don't start from it are
-    still built; then SetupError names the failed images and the reasons. The engine cancels builds when this process
-    ends.
-    """
+    """Build every image that is missing or stale, up to `parallel` images at the same time. Returns tag → ID. `report`
+    is called from the threads that build. When an image fails, all images that don't start from it are still built;
+    then SetupError names the failed images and the reasons. The engine cancels builds when this process ends."""
     by_tag = {image.tag: image for image in required}
     order = TopologicalSorter({tag: image.parents() & by_tag.keys() for tag, image in by_tag.items()})
     order.prepare()
@@ -545,10 +540,8 @@ def time_left(
     builds: Mapping[str, Build], *, waiting: Iterable[str], working: Mapping[str, float], parallel: int
 ) -> float | None:
     """Seconds until everything is built; None when unknown. `working`: the seconds for which each image has been
-    building.
-
-    It is unknown while an image without a full build is left, or when a build takes longer than its earlier build.
-    """
+    building. It is unknown while an image without a full build is left, or when a build takes longer than its earlier
+    build."""
     waiting = list(waiting)
     if not all(tag in builds and builds[tag].full for tag in (*waiting, *working)):
         return None
@@ -569,9 +562,7 @@ _ENDS = (ImageState.BUILT, ImageState.PULLED, ImageState.FAILED, ImageState.SKIP
 
 class BuildDisplay:
     """Shows build events: live lines on a terminal, otherwise a line when an image begins and a line when it is done.
-
-    `todo`: the tags to be made. `builds`: earlier builds on this host, from which the time left is estimated.
-    """
+    `todo`: the tags to be made. `builds`: earlier builds on this host, from which the time left is estimated."""
 
     def __init__(
         self,
@@ -692,10 +683,8 @@ class ImageFacts:
 
 
 def image_facts(client: docker.DockerClient, image: str) -> ImageFacts:
-    """Read the facts about an image. The engine pulls the image when it doesn't have it.
-
-    Raises UsageError for an image that the engine doesn't have and can't pull.
-    """
+    """Read the facts about an image. The engine pulls the image when it doesn't have it. Raises UsageError for an image
+    that the engine doesn't have and can't pull."""
     attributes = _inspect(client, image)
     info = client.info()
     machine = str(info["Architecture"])

@@ -150,10 +150,8 @@ def _progress(tag: str, layers: Mapping[str, bool], loaded: Mapping[str, tuple[i
 
 
 def _events(client: docker.DockerClient, repository: str, name: str, silence: float) -> Iterator[dict[str, Any]]:
-    """The engine's events during a pull, with an `error` at the end when the pull fails.
-
-    The engine has no time limit for a pull. So a thread reads its events; when no events come, the thread is abandoned.
-    """
+    """The engine's events during a pull, with an `error` at the end when the pull fails. The engine has no time limit
+    for a pull. So a thread reads its events; when no events come, the thread is abandoned."""
     heard: queue.Queue[dict[str, Any] | None] = queue.Queue()
 
     def listen() -> None:
@@ -214,12 +212,9 @@ ENV {variables}
 def obtain(
     client: docker.DockerClient, *, extra_cas: Path | None = HOST_CAS, progress: Callable[[str], None] = lambda _: None
 ) -> str:
-    """Return the tag of the base image. When the engine doesn't have the image, make it.
-
-    `extra_cas` is a folder with `*.crt` files (PEM), which the image trusts in addition to Debian's; a missing folder
-    counts as empty. `progress` is called with one sentence for each stage. Raises SetupError when the image can be
-    neither pulled nor made.
-    """
+    """Return the tag of the base image. When the engine doesn't have the image, make it. `extra_cas` is a folder with
+    `*.crt` files (PEM), which the image trusts in addition to Debian's; a missing folder counts as empty. `progress` is
+    called with one sentence for each stage. Raises SetupError when the image can be neither pulled nor made."""
     try:
         if held(client, TAG):
             return TAG
@@ -395,10 +390,8 @@ def bring(
     sending: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> None:
     """Bring the images of the engine `local` to another host, which pulls them or gets the layers that it lacks.
-
     `sending`: the context in which an archive of some bytes is sent. Raises SetupError when an image is for another
-    processor, when the disk has no space for its archive, and when the host can't load it.
-    """
+    processor, when the disk has no space for its archive, and when the host can't load it."""
     images = receiver.ask(lacking, list({image.name: image for image in wanted}.values()))
     there: set[Layers] | None = None  # chains of its engine
     for number, image in enumerate(images, start=1):

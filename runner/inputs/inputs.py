@@ -180,10 +180,8 @@ def certificates(
 
 
 def path_keys(*, seed: int | None = None, now: float | None = None) -> dict[str, bytes]:
-    """The files of a middlebox's /keys: a new CA, and a certificate and a key for each box, EC P-256.
-
-    `seed` and `now` as for `certificates`.
-    """
+    """The files of a middlebox's /keys: a new CA, and a certificate and a key for each box, EC P-256. `seed` and `now`
+    as for `certificates`."""
     return mutual_keys([box.value for box in BOXES], draw=_Draw(seed, now, purpose="path"))
 
 

@@ -75,12 +75,9 @@ class NightImages(FileModel):
 
 
 class Keep(FileModel):
-    """How long evidence is kept. Results and `run.json` stay as long as the run.
-
-    `captures`: nights for which captures are kept. `evidence`: nights for which all other files of jobs are kept.
-    `runs`: nights after which a run is deleted; None: never. `disk`: bytes that the runs of all nights together may
-    take; None: no limit.
-    """
+    """How long evidence is kept. Results and `run.json` stay as long as the run. `captures`: nights for which captures
+    are kept. `evidence`: nights for which all other files of jobs are kept. `runs`: nights after which a run is
+    deleted; None: never. `disk`: bytes that the runs of all nights together may take; None: no limit."""
 
     captures: Nights = 14
     evidence: Nights = 60
@@ -268,13 +265,9 @@ _AUTHOR = ("-c", "user.name=bentpipe", "-c", "user.email=bentpipe@localhost")
 
 
 def publish(site: Path, target: str, *, work: Path) -> None:
-    """Copy the finished site to `target`.
-
-    `target`: a folder (`/var/www/bentpipe`); `HOST:PATH` for rsync; `git+URL#BRANCH`: the branch gets one commit,
-    which replaces the last commit; any other URL goes to fsspec (`s3://BUCKET/PATH`). `work`: a folder for temporary
-    files.
-    Raises SetupError with one sentence.
-    """
+    """Copy the finished site to `target`. `target`: a folder (`/var/www/bentpipe`); `HOST:PATH` for rsync;
+    `git+URL#BRANCH`: the branch gets one commit, which replaces the last commit; any other URL goes to fsspec
+    (`s3://BUCKET/PATH`). `work`: a folder for temporary files. Raises SetupError with one sentence."""
     if target.startswith(_GIT):
         _to_branch(site, target.removeprefix(_GIT), work)
     elif "://" in target:

@@ -222,10 +222,8 @@ _NETWORK_CAPABILITIES = ("NET_ADMIN", "NET_RAW")
 
 
 class Endpoint:
-    """The client or the server of one job or of the flow beside it, or one box of a middlebox.
-
-    `record` may be called at any time.
-    """
+    """The client or the server of one job or of the flow beside it, or one box of a middlebox. `record` may be called
+    at any time."""
 
     def __init__(self, role: Role | Box | BesideRole, spec: EndpointSpec, limits: EndpointLimits) -> None:
         self.role = role
@@ -253,10 +251,8 @@ class Endpoint:
 
     def find(self, engine: Engine, *, writable_root: bool = False) -> None:
         """Look up the id of the image, its volumes and its label. Raises LaneError when there is no such image.
-
-        `writable_root`: True when files will be copied into the container's root, which an engine refuses when the
-        root is read-only. The label is then ignored, and the root is watched instead.
-        """
+        `writable_root`: True when files will be copied into the container's root, which an engine refuses when the root
+        is read-only. The label is then ignored, and the root is watched instead."""
         self._image_id = engine.image_id(self._spec.image)
         config = engine.image_config(self._spec.image)
         self._declared = tuple(config.get("Volumes") or ())

@@ -30,18 +30,14 @@ from runner.units import MIB
 
 
 class Deployment(ABC):
-    """A place where jobs run: lanes of this host, guests, real links, or the replay of recorded jobs.
-
-    The campaign has numbered lanes, each of which runs one job at a time. Methods are called from many threads.
-    """
+    """A place where jobs run: lanes of this host, guests, real links, or the replay of recorded jobs. The campaign has
+    numbered lanes, each of which runs one job at a time. Methods are called from many threads."""
 
     @abstractmethod
     def run(self, job: Job, folder: Path, *, attempt: int) -> object:
         """Run `job` and write its artifacts to `folder`, `evidence.json` as the last file. `attempt` counts from 1.
-
         Raises LaneError when the harness can't run the job. After a BudgetError or a HostRefusedError, this lane ends
-        and the other lanes continue.
-        """
+        and the other lanes continue."""
 
     @abstractmethod
     def stop(self) -> None:

@@ -585,10 +585,8 @@ def create_watchdog(
 
 
 def start_process(prefix: str, stop: threading.Event) -> None:
-    """Start a process of this host that does the same as the container of `Watchdog`. It runs without the engine.
-
-    After `stop` was set, it looks once more whether something is left, and ends. Without a local engine nothing is
-    started.
+    """Start a process of this host that does the same as the container of `Watchdog`. It runs without the engine. After
+    `stop` was set, it looks once more whether something is left, and ends. Without a local engine nothing is started.
     """
     path = host_engine.socket_path()
     if path is None or not path.exists():

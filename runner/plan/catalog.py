@@ -428,10 +428,8 @@ def load_catalog(path: Path = IMPLEMENTATIONS) -> Catalog:
 
 def load_present(path: Path, archives: Path | None = None, replacements: Iterable[str] = ()) -> Catalog:
     """The catalogue, in which each `NAME=IMAGE` of `replacements` replaces the image of a stack by a local image.
-
     Stacks whose image isn't here are marked as absent: published images that the engine lacks, or, with `archives`,
-    images that these archives lack. Starts no engine. Raises UsageError.
-    """
+    images that these archives lack. Starts no engine. Raises UsageError."""
     catalog = load_catalog(path)
     saved = None if archives is None else SavedImages.open(archives)
     stacks = catalog.implementations.values()

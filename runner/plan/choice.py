@@ -201,11 +201,9 @@ def sweep(text: str) -> list[str]:
 
 
 def parse(text: str, stacks: Mapping[str, Implementation]) -> Variant:
-    """Parse one variant of a stack. Raises UsageError, with the choices, for an unknown stack, parameter or value.
-
-    A value with a comma, with a quote, or with spaces at its beginning or end must be in double quotes. Inside the
-    quotes, the character after a backslash has no special meaning.
-    """
+    """Parse one variant of a stack. Raises UsageError, with the choices, for an unknown stack, parameter or value. A
+    value with a comma, with a quote, or with spaces at its beginning or end must be in double quotes. Inside the
+    quotes, the character after a backslash has no special meaning."""
     stack, colon, rest = text.partition(":")
     if not colon or not rest.strip():
         raise _wrong(text, f"{_EXAMPLE}.")
@@ -303,10 +301,8 @@ def doubts(variant: Variant, stack: Implementation) -> list[str]:
 
 def with_requested(selection: Selection, variants: Iterable[Variant], boxes: Mapping[str, Middlebox]) -> Selection:
     """The selection with each variant of a middlebox after the middlebox, and each variant of a stack after the stack.
-
     A variant of a stack gets the roles in which its stack is selected and in which the variant differs from the stack.
-    Raises UsageError for a variant that has no such role.
-    """
+    Raises UsageError for a variant that has no such role."""
     catalog = replace(selection.catalog, middleboxes={**selection.catalog.middleboxes, **boxes})
     for name, box in boxes.items():
         selection = replace(selection, vias=_with_variant(selection.vias, name, box.variant_of))
@@ -372,12 +368,9 @@ _SMALLEST, _LARGEST = 1000, 1e9  # bytes
 
 @dataclass(frozen=True, kw_only=True)
 class CaseVariant:
-    """A declared case with the user's changes.
-
-    `size`: bytes; None: the declared size. `link`: the name of a link; empty: the case's own link. `loss`: a fraction
-    in both directions of the satellite segment; 0: the declared loss of the link. `beside`: the second flow; empty: the
-    declared second flow, if the case has one.
-    """
+    """A declared case with the user's changes. `size`: bytes; None: the declared size. `link`: the name of a link;
+    empty: the case's own link. `loss`: a fraction in both directions of the satellite segment; 0: the declared loss of
+    the link. `beside`: the second flow; empty: the declared second flow, if the case has one."""
 
     declared: str
     size: int | None = None

@@ -334,10 +334,8 @@ def chosen_clock(option: str | None, stored: RunFolder | None) -> str:
 
 
 def charge_of_run(clock: str, cpu_model: str | None, stored: RunFolder | None) -> str:
-    """The CPU charge of a run's guests (`CpuModel.charge`); empty when CPU work takes no time.
-
-    Without `cpu_model`, a stored run keeps its charge. Raises UsageError when a CPU model is chosen in real
-    time, or when it can't be loaded.
+    """The CPU charge of a run's guests (`CpuModel.charge`); empty when CPU work takes no time. Without `cpu_model`, a
+    stored run keeps its charge. Raises UsageError when a CPU model is chosen in real time, or when it can't be loaded.
     """
     if clock == REAL:
         if cpu_model not in (None, NO_CPU_MODEL):

@@ -50,9 +50,7 @@ Column = Sequence[float]
 @dataclass(frozen=True, kw_only=True)
 class LinkTrace:
     """A trace. `columns`: values by `forward_delay`, `return_loss`, …, and `handover`; all have the length of `times`.
-
-    `times`: seconds, the first is 0. `length`: seconds after which the trace begins again when it is looped.
-    """
+    `times`: seconds, the first is 0. `length`: seconds after which the trace begins again when it is looped."""
 
     name: str
     times: Column
@@ -78,10 +76,8 @@ class LinkTrace:
 
 
 def with_trace(forward: Direction, return_: Direction, trace: LinkTrace, *, loop: bool) -> tuple[Direction, Direction]:
-    """Both directions with the changes of a trace. Each direction gets the means of the trace as its own values.
-
-    A looped trace begins at a time that the job's seed chooses.
-    """
+    """Both directions with the changes of a trace. Each direction gets the means of the trace as its own values. A
+    looped trace begins at a time that the job's seed chooses."""
 
     def direction(way: str, plain: Direction) -> Direction:
         means = {name: trace.mean(f"{way}_{name}") for name in QUANTITIES if f"{way}_{name}" in trace.columns}
@@ -263,11 +259,8 @@ def read_mahimahi(down: Path, up: Path) -> LinkTrace:
 
 def opportunities(path: Path) -> list[tuple[float, float]]:
     """The straight pieces of one file: the time in seconds at which each begins, and its data rate in bit/s. The last
-    entry is the end of the file.
-
-    Each line of the file is the ms at which one packet of 1500 bytes can leave. At all times, the packets of the pieces
-    differ by at most one packet from those of the file.
-    """
+    entry is the end of the file. Each line of the file is the ms at which one packet of 1500 bytes can leave. At all
+    times, the packets of the pieces differ by at most one packet from those of the file."""
     words = read_text(path).split()
     if not words:
         raise UsageError(f"{path} is empty: write the ms of one delivery opportunity in each line.")

@@ -53,10 +53,8 @@ Rate = Annotated[int, Field(gt=0, le=10**12, description="bit/s")]
 
 class _Host(FileModel):
     """A host with a Docker Engine. `ssh`: its URL, `ssh://USER@ADDRESS:PORT`, with an IPv6 address in brackets.
-
     `host_key`: a line of `ssh-keyscan` without the host's name. `key`: the private key; without it, the SSH agent is
-    used.
-    """
+    used."""
 
     ssh: str
     host_key: str
@@ -67,9 +65,7 @@ class _Host(FileModel):
 
 class _Link(FileModel):
     """A real link. `client` and `server` are names in `hosts`. Without `server`, the server runs on the runner's host.
-
-    Data rates are in bit/s, as advertised. Budgets are in bytes of IP packets of both directions together.
-    """
+    Data rates are in bit/s, as advertised. Budgets are in bytes of IP packets of both directions together."""
 
     client: str
     server: str | None = None

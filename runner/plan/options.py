@@ -19,11 +19,9 @@ _SEEDS = (0, 2**31 - 1)
 
 
 def option(*names: str, help: str, default: Any = None, **more: Any) -> Any:
-    """A field that is an option of the command line. Without `names`, its name is the field's.
-
-    `more`: `metavar`; `choices`; `limits`, the smallest and the largest number; `shown`, a text for the default or
-    True; `alone`, the value of the option without a value; `file` or `folder`, for a path of this kind only; `exists`.
-    """
+    """A field that is an option of the command line. Without `names`, its name is the field's. `more`: `metavar`;
+    `choices`; `limits`, the smallest and the largest number; `shown`, a text for the default or True; `alone`, the
+    value of the option without a value; `file` or `folder`, for a path of this kind only; `exists`."""
     return field(default=default, metadata={"names": names, "help": help, **more})
 
 

@@ -127,11 +127,9 @@ def extract(
     budget: int = COPY_BUDGET,
     members: int = COPY_MEMBERS,
 ) -> Extraction:
-    """Copy the regular files of a folder's archive to `target`, an existing folder of bentpipe.
-
-    A file is skipped when its name is in `reserved` or when a file with this name exists. Reading ends after `budget`
-    bytes or `members` members.
-    """
+    """Copy the regular files of a folder's archive to `target`, an existing folder of bentpipe. A file is skipped when
+    its name is in `reserved` or when a file with this name exists. Reading ends after `budget` bytes or `members`
+    members."""
     done = Extraction()
     taken = set(reserved)
     try:
@@ -188,10 +186,8 @@ def _problem(member: tarfile.TarInfo, name: PurePosixPath, taken: set[str]) -> s
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> str | None:
-    """Write one member. Returns None, or the reason why it was not written. A full disk raises OSError.
-
-    bentpipe makes no link below the target, so no path below the target leads out of it.
-    """
+    """Write one member. Returns None, or the reason why it was not written. A full disk raises OSError. bentpipe makes
+    no link below the target, so no path below the target leads out of it."""
     source = archive.extractfile(member)
     if source is None:
         return "not a regular file"
@@ -227,12 +223,9 @@ def occupied(size: int) -> int:
 
 
 def compare(blocks: Iterable[bytes], expected: Mapping[str, Expected], *, budget: int) -> Downloads:
-    """Compare the archive of /downloads with the served files. No file of the archive is kept.
-
-    Links are never followed. Reading ends after `budget` bytes of files or COPY_MEMBERS members, and later files count
-    as missing. Only sparse files or thousands of extra files can cause that. Raises LaneError when the archive is
-    broken.
-    """
+    """Compare the archive of /downloads with the served files. No file of the archive is kept. Links are never
+    followed. Reading ends after `budget` bytes of files or COPY_MEMBERS members, and later files count as missing. Only
+    sparse files or thousands of extra files can cause that. Raises LaneError when the archive is broken."""
     received: dict[str, tuple[int, bool]] = {}
     extra: list[str] = []
     size = 0

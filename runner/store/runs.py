@@ -216,10 +216,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def parse(text: bytes) -> Any:
-    """JSON as Python values; twice as fast as `json` for long lists of numbers. Raises ValueError.
-
-    NaN, infinite numbers, numbers beyond 64 bits and very deep nesting are refused.
-    """
+    """JSON as Python values; twice as fast as `json` for long lists of numbers. Raises ValueError. NaN, infinite
+    numbers, numbers beyond 64 bits and very deep nesting are refused."""
     document = from_json(text, allow_inf_nan=False)
     if _odd_number(text):
         check_numbers(document)
@@ -422,12 +420,9 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 class RunFolder:
-    """One run on disk. Construct with `create` or `open`.
-
-    The path of a job's folder identifies the job: a `result.json` that names another job is refused. Paths through
-    symbolic links are refused, too. A result that can't be read is left out, and `skip` is called with a sentence about
-    it. Without `skip`, such a result is an error.
-    """
+    """One run on disk. Construct with `create` or `open`. The path of a job's folder identifies the job: a
+    `result.json` that names another job is refused. Paths through symbolic links are refused, too. A result that can't
+    be read is left out, and `skip` is called with a sentence about it. Without `skip`, such a result is an error."""
 
     def __init__(self, path: Path, run: Run, skip: Callable[[str], None] | None = None) -> None:
         self.path = path
@@ -614,10 +609,8 @@ class NamedRuns:
         self, new_run: Run, *, seed: int | None = None, widens: bool = True
     ) -> Iterator[tuple[RunFolder, tuple[Job, ...]]]:
         """Make, resume or extend the run, and lock its folder meanwhile. Yields the folder, and the jobs of `new_run`
-        in the order of the run. Raises UsageError.
-
-        `seed`: the seed that the run must have. `widens`: a stored run gets the jobs of `new_run` that it lacks.
-        """
+        in the order of the run. Raises UsageError. `seed`: the seed that the run must have. `widens`: a stored run gets
+        the jobs of `new_run` that it lacks."""
         path = self.path
         with RunFolder(path, new_run).locked():
             # Under the lock: another call may have made or extended the run meanwhile.

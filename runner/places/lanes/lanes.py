@@ -451,9 +451,8 @@ _CALLS_PER_LANE = 6  # engine calls that one lane makes in parallel
 
 
 class LaneSet:
-    """Open with `open`, use `run` and `probe` from as many threads as there are lanes, `close` at the end.
-
-    When its engine has ended, a set can't be used any more: `works` then returns False."""
+    """Open with `open`, use `run` and `probe` from as many threads as there are lanes, `close` at the end. When its
+    engine has ended, a set can't be used any more: `works` then returns False."""
 
     def __init__(self, client: docker.DockerClient, run_name: str, *, lanes: int) -> None:
         self._prefix, labels = labels_of(run_name)
@@ -470,9 +469,7 @@ class LaneSet:
     @classmethod
     def open(cls, run_name: str, *, lanes: int, client: docker.DockerClient | None = None) -> "LaneSet":
         """Connect to this host's engine, remove leftovers of killed runners, start watchdog and wiring container.
-
-        Raises SetupError without an engine, LaneError when the engine fails.
-        """
+        Raises SetupError without an engine, LaneError when the engine fails."""
         opened = cls(client or engine.connect(), run_name, lanes=lanes)
         try:
             sweep(opened._engine)
@@ -595,10 +592,8 @@ Answer = TypeVar("Answer")
 
 
 class Lanes:
-    """Open with `open`, use `run` and `probe` from as many threads as there are lanes.
-
-    `say` is called with a sentence when the engine has ended, and when it is back.
-    """
+    """Open with `open`, use `run` and `probe` from as many threads as there are lanes. `say` is called with a sentence
+    when the engine has ended, and when it is back."""
 
     def __init__(self, lane_set: LaneSet, run_name: str, *, lanes: int, say: Callable[[str], None]) -> None:
         self._set = lane_set
@@ -621,9 +616,7 @@ class Lanes:
         say: Callable[[str], None] = lambda _: None,
     ) -> Iterator["Lanes"]:
         """Connect to this host's engine, remove leftovers of killed runners, get ready. At the end remove everything of
-        this runner.
-
-        Raises SetupError without an engine, LaneError when the engine doesn't start or remove containers.
+        this runner. Raises SetupError without an engine, LaneError when the engine doesn't start or remove containers.
         """
         lane_set = LaneSet.open(run_name, lanes=lanes, client=client)
         if lane_set.unwatched:

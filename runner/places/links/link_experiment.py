@@ -494,11 +494,9 @@ class LinkEnd:
 
 
 def wiring(place: Box, inner: int, router: int, way: Way) -> str:
-    """A shell script that connects an endpoint's network to its router; its last line is the router's address.
-
-    It runs in the host's own network and sees the processes of the host. `inner` and `router` are processes in the two
-    networks.
-    """
+    """A shell script that connects an endpoint's network to its router; its last line is the router's address. It runs
+    in the host's own network and sees the processes of the host. `inner` and `router` are processes in the two
+    networks."""
     inside = f"nsenter --net=/proc/{router}/ns/net"
     hop: Hop = (CLIENT, TERMINAL) if place is Box.TERMINAL else (GATEWAY, SERVER)
     pids = {CLIENT: inner, TERMINAL: router} if place is Box.TERMINAL else {SERVER: inner, GATEWAY: router}

@@ -286,10 +286,8 @@ class Workers(Deployment):
         url: str = "",
         say: Callable[[str], None],
     ) -> Iterator["Workers"]:
-        """Connect to the scheduler at `address`. `url`: a folder that runner and workers share, for archives.
-
-        Raises SetupError when no scheduler answers.
-        """
+        """Connect to the scheduler at `address`. `url`: a folder that runner and workers share, for archives. Raises
+        SetupError when no scheduler answers."""
         opened = cls(run, address, invitation, spread=spread, url=url, say=say)
         opened._connect()
         if url:
@@ -538,10 +536,8 @@ class WorkerWidth(Concurrency):
 
 @dataclass(kw_only=True)
 class WorkerPlace(Place):
-    """The workers of the scheduler at `address`.
-
-    `local`: the place that would run these jobs without workers. `store`: a URL that runner and workers share.
-    """
+    """The workers of the scheduler at `address`. `local`: the place that would run these jobs without workers. `store`:
+    a URL that runner and workers share."""
 
     local: Place
     address: Address
