@@ -45,7 +45,7 @@ _PACKAGES = ("docker.io", "iptables", "ca-certificates")
 _ANSWER_SECONDS = 30.0
 PATIENCE = 30.0  # the longest wait for an answer to a first call, which takes less than a second on an idle host
 _CALL_SECONDS = 120
-_PROGRAM_SECONDS = 900.0  # the longest time of a program that installs something
+_PROGRAM_SECONDS = 3600.0  # the longest time of a program that installs something
 
 
 class SocketState(Enum):
