@@ -428,16 +428,9 @@ class LaneJob:
 class ProbeResult:
     """The result of an image with an unknown TESTCASE. `seconds`: from the container's start to its end."""
 
-    image: str
-    role: str
     exit_code: int | None  # None: it was still running at the end, or never started
     seconds: float
-    output: str  # the last lines of output
-    problem: str = ""  # a sentence that says why the image isn't compliant; empty when it is compliant
-
-    @property
-    def compliant(self) -> bool:
-        return not self.problem
+    problem: str  # a sentence that says why the image isn't compliant; empty when it is compliant
 
 
 # Makes the description of one job, for a lane, a guest or the hosts of a real link, from the run's record.

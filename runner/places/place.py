@@ -6,7 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, Self
@@ -234,7 +234,7 @@ class LanePlace(HostPlace):
                 )
                 if key not in known:
                     answer = lanes.probe(stack.image, role)
-                    known[key] = {"exit_code": answer.exit_code, "seconds": answer.seconds, "problem": answer.problem}
+                    known[key] = asdict(answer)
                     write_atomically(record, json.dumps(known, indent=1, sort_keys=True).encode())
                 if problem := str(known[key]["problem"]):
                     problems[name, role] = problem

@@ -771,14 +771,12 @@ def _require_one_kind_of_link(records: list[CaseRecord]) -> None:
 def _require_jobs(selection: Selection) -> None:
     """Raise UsageError for a case whose kind of client or server is not selected."""
     catalog = selection.catalog
-    ends = [
-        (Role.CLIENT, {catalog.implementations[name].kind for name in selection.clients}),
-        (Role.SERVER, {catalog.implementations[name].kind for name in selection.servers}),
-    ]
     for record in selection.cases.values():
-        for role, kinds in ends:
-            needed = str(record.client) if role is Role.CLIENT else record.client.server
-            if kinds and needed not in kinds:
+        for role, names, needed in (
+            (Role.CLIENT, selection.clients, str(record.client)),
+            (Role.SERVER, selection.servers, record.client.server),
+        ):
+            if names and all(catalog.implementations[name].kind != needed for name in names):
                 able = [
                     name
                     for name, stack in catalog.implementations.items()

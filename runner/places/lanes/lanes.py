@@ -388,7 +388,6 @@ UNSUPPORTED = 127
 PROBE_SECONDS = 30.0
 _FILE_SIZE = 1024  # bytes
 _LINK = LinkParameters(data_rate=10_000_000, delay=0.015, queue_packets=25, loss=0.0)
-_PROBE_LINES = 12
 _TOPOLOGY = Topology(link=LinkRecord.single("probe", _LINK, _LINK))
 PROBE_SHAPE = Shape(
     logs=EndpointLimits().logs,
@@ -413,14 +412,7 @@ def _probe(
     def result(problem: str, exit_code: int | None = None) -> ProbeResult:
         record = endpoint.record(0.0)
         ran = record.ended - record.started if record.started is not None and record.ended is not None else 0.0
-        return ProbeResult(
-            image=image,
-            role=role.value,
-            exit_code=exit_code,
-            seconds=ran,
-            output=endpoint.supervised.last_lines(_PROBE_LINES) if endpoint.running is not None else "",
-            problem=problem,
-        )
+        return ProbeResult(exit_code=exit_code, seconds=ran, problem=problem)
 
     endpoint.find(lane.engine)
     lane.prepare(wiring)
@@ -641,7 +633,7 @@ class Lanes:
         and SetupError as `run` does."""
         return self._outlive_engine(
             lambda lanes: lanes.probe(image, role, timeout=timeout),
-            lambda answer: _Doubts(killed=not answer.compliant, failed=not answer.compliant),
+            lambda answer: _Doubts(killed=bool(answer.problem), failed=bool(answer.problem)),
             lambda: None,
         )
 

@@ -69,7 +69,7 @@ def test_a_job_that_the_engine_ended_runs_again(host: Host, sentences: list[str]
         assert len(sentences) == 2, sentences
         assert "went away" in sentences[0] and "run again" in sentences[1]
         assert lanes.run(ask(name="next")).error == {}
-        assert lanes.probe(STRANGER, Role.CLIENT).compliant
+        assert not lanes.probe(STRANGER, Role.CLIENT).problem
     assert made_by(host.engine(), f"restarts-{how}") == []
 
 
