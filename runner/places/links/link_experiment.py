@@ -6,7 +6,7 @@ import errno
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,6 +87,10 @@ MOST_OF_JOB = 2048 * MIB  # most bytes of one job; a transfer of 100 MB with fou
 MOST_OF_RUN = 100 * 1024 * MIB  # most bytes of one call
 
 
+Counted = Callable[[Iterator[bytes]], Iterator[bytes]]
+"""Yields and counts the blocks of one job. Raises LaneError `collected-limit` when the job has copied too much."""
+
+
 class Collected:
     """The bytes of one call, over all of its links. Thread-safe."""
 
@@ -95,39 +99,29 @@ class Collected:
         self._lock = threading.Lock()
         self._run = 0
 
-    def job(self) -> "CollectedOfJob":
-        """A counter for a job that begins now. Raises HostRefusedError when the call has reached its limit."""
+    def job(self) -> Counted:
+        """Counts the bytes of a job that begins now, from both of its hosts. Raises HostRefusedError when the call has
+        reached its limit."""
         if self._run >= self._most_of_run:
             raise HostRefusedError(
                 f"This call has copied {format_size(self._run)} from other hosts, and its limit is "
                 f"{format_size(self._most_of_run)}: look at the files that the jobs left there; the same command then "
                 "continues the run."
             )
-        return CollectedOfJob(self, self._most_of_job)
+        left = self._most_of_job
 
-    def add(self, size: int) -> None:
-        """Count bytes of any job."""
-        with self._lock:
-            self._run += size
+        def counted(blocks: Iterator[bytes]) -> Iterator[bytes]:
+            nonlocal left
+            for block in blocks:
+                with self._lock:
+                    self._run += len(block)
+                    left -= len(block)
+                if left < 0:
+                    limit = format_size(self._most_of_job)
+                    raise LaneError("collected-limit", f"The job left more than {limit} on its hosts.")
+                yield block
 
-
-class CollectedOfJob:
-    """The bytes of one job, from both of its hosts. Thread-safe."""
-
-    def __init__(self, run: Collected, most: int) -> None:
-        self._run, self._left = run, most
-        self._most = most
-        self._lock = threading.Lock()
-
-    def counted(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yields and counts the blocks. Raises LaneError `collected-limit` when the job has copied too much."""
-        for block in blocks:
-            self._run.add(len(block))
-            with self._lock:
-                self._left -= len(block)
-            if self._left < 0:
-                raise LaneError("collected-limit", f"The job left more than {format_size(self._most)} on its hosts.")
-            yield block
+        return counted
 
 
 # The part of a job on one host of a real link: endpoint, monitor container, volumes, and their watchdog.
@@ -192,7 +186,7 @@ class LinkEnd:
         *,
         endpoint: Endpoint,
         name: str,
-        collected: CollectedOfJob,
+        collected: Counted,
         way: Way,
         routed: bool,
         box: Endpoint | None = None,
@@ -469,7 +463,7 @@ class LinkEnd:
         """A folder of the volumes, or a file of the monitor container, as tar, at most `limit` bytes."""
         if self.monitor is None:
             raise LaneError("no-side", f"There is no monitor container at the {self.role.value}.")
-        return self._collected.counted(self.engine.archive(self.monitor.container, path, limit=limit))
+        return self._collected(self.engine.archive(self.monitor.container, path, limit=limit))
 
     def endpoint_captures(self, *, limit: int) -> Iterator[Iterator[bytes]]:
         """The capture in the endpoint's own network, if it has one, as a tar of one pcap file of at most `limit` bytes.
@@ -477,7 +471,7 @@ class LinkEnd:
         if self._routed and self._inner is None:
             raise LaneError("no-side", f"There is no capture at the {self.role.value}.")
         for inner in filter(None, (self._inner,)):
-            yield self._collected.counted(self.engine.archive(inner.container, "/monitor/capture.pcap", limit=limit))
+            yield self._collected(self.engine.archive(inner.container, "/monitor/capture.pcap", limit=limit))
 
     def output(self, endpoint: Endpoint) -> str:
         """The output of an endpoint of this end that its log still has."""
@@ -578,7 +572,7 @@ class RealExperiment(TimedExperiment):
         opened: OpenLink,
         *,
         box_keys: Mapping[str, bytes],
-        collected: CollectedOfJob,
+        collected: Counted,
         notifier: Notifier,
         host: str,
         prefix: str,

@@ -229,10 +229,10 @@ def test_an_engine_that_is_away_before_a_job_is_waited_for_and_then_given_up(
 def test_a_job_and_a_call_copy_no_more_than_their_limits() -> None:
     collected = Collected(most_of_job=3 * MIB, most_of_run=5 * MIB)
     first = collected.job()
-    assert sum(map(len, first.counted(iter([BLOCK, BLOCK])))) == 2 * MIB
+    assert sum(map(len, first(iter([BLOCK, BLOCK])))) == 2 * MIB
     with pytest.raises(LaneError, match="left more than 3 MiB") as error:
-        list(first.counted(iter([BLOCK, BLOCK])))
+        list(first(iter([BLOCK, BLOCK])))
     assert error.value.code == "collected-limit"
-    list(collected.job().counted(iter([BLOCK])))
+    list(collected.job()(iter([BLOCK])))
     with pytest.raises(HostRefusedError, match="its limit is 5 MiB"):
         collected.job()
