@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from runner.engine import engine as host_engine
 from runner.engine.containers import ContainerSpec, Engine, Volume
 from runner.errors import HostRefusedError, LaneError
 from runner.inputs.inputs import certificates
@@ -165,6 +166,7 @@ class Way:
     forwards: bool
 
 
+@dataclass(kw_only=True, eq=False)
 class LinkEnd:
     """The part of a job on one host. `guard` must be called first, and `open_network` after `start_monitor`. The end is
     removed by `discard`, by its watchdog, or by the next sweep.
@@ -178,35 +180,24 @@ class LinkEnd:
     ordinary container on Docker's bridge, which translates its address and publishes the gateway's port.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        host: RemoteHost | None,
-        notifier: Notifier,
-        *,
-        endpoint: Endpoint,
-        name: str,
-        collected: Counted,
-        way: Way,
-        routed: bool,
-        box: Endpoint | None = None,
-    ) -> None:
-        """`box`: the middlebox's container at this end, if any; only a routed end may have one."""
-        self.engine = engine
-        self._collected = collected
-        self._way = way
-        self.endpoint = endpoint
-        self.role = endpoint.role
-        self.name = f"{name}-{self.role.value}"
-        self.monitor: Watched | None = None
-        self._host = host.name if host is not None else "this host"
-        self._docker_socket = host.docker_socket if host is not None else "/var/run/docker.sock"
-        self._notifier = notifier
-        self._containers: list[str] = []
-        self._boxes = (box,) if box is not None else ()
-        self._routed = routed
-        self._inner: Watched | None = None  # keeps the network of a routed end's endpoint, and captures in it
-        self._router: Watched | None = None
+    engine: Engine
+    host: RemoteHost | None  # None: this host
+    notifier: Notifier
+    endpoint: Endpoint
+    name: str
+    collected: Counted
+    way: Way
+    routed: bool
+    box: Endpoint | None = None  # the middlebox's container at this end, if any; only a routed end may have one
+    monitor: Watched | None = None
+    _containers: list[str] = field(default_factory=list)
+    _inner: Watched | None = None  # keeps the network of a routed end's endpoint, and captures in it
+    _router: Watched | None = None
+
+    @property
+    def role(self) -> Role:
+        """The role of the endpoint."""
+        return Role(self.endpoint.role.value)
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -214,9 +205,13 @@ class LinkEnd:
         return (self.endpoint, *self._boxes)
 
     @property
+    def _boxes(self) -> tuple[Endpoint, ...]:
+        return () if self.box is None else (self.box,)
+
+    @property
     def captures(self) -> int:
         """The number of captures on this host."""
-        return 2 if self._routed else 1
+        return 2 if self.routed else 1
 
     @property
     def _endpoint_volumes(self) -> tuple[Volume, ...]:
@@ -246,7 +241,7 @@ class LinkEnd:
 
     def guard(self, life: float) -> None:
         """Start the watchdog. It removes this end and itself after `life` s, or LEASE_SECONDS without `beat`."""
-        which, path = f"name={self.name}-", Path(self._docker_socket)
+        which, path = f"name={self.name}-", Path(self.host.docker_socket if self.host else host_engine.SOCKET)
         watchdog = create_watchdog(self.engine, self._watchdog, which, lease=LEASE_SECONDS, path=path, life=life)
         self._containers.append(watchdog)
         self.engine.start(watchdog)
@@ -285,14 +280,14 @@ class LinkEnd:
             host=host,
         )
         container = self._make(f"{self.name}-{part}", spec, {_MONITOR: (SCRIPTS / "capture_and_probe.py").read_bytes()})
-        running = Watched(self.engine, container, self._notifier)
+        running = Watched(self.engine, container, self.notifier)
         running.start()
         return running
 
     @property
     def capture_filter(self) -> str:
         """The filter of the captures on the link. A middlebox may send TCP over the link."""
-        return f"{'' if self._routed else 'udp '}port {self._way.port}"
+        return f"{'' if self.routed else 'udp '}port {self.way.port}"
 
     @property
     def _place(self) -> Box:
@@ -301,7 +296,7 @@ class LinkEnd:
     def open_network(self, *, life: float, token: str) -> None:
         """Make and connect the networks of endpoint and router, and start the capture at the endpoint; only of a routed
         end. Raises LaneError."""
-        if not self._routed:
+        if not self.routed:
             return
         arguments = (str(round(life)), token)
         self._inner = self._tools(
@@ -313,7 +308,7 @@ class LinkEnd:
                 "sysctls": NAMESPACE_SETTINGS,
             },
         )
-        published = {f"{self._way.port}/{protocol}": self._way.port for protocol in ("tcp", "udp")}
+        published = {f"{self.way.port}/{protocol}": self.way.port for protocol in ("tcp", "udp")}
         at_gateway = self._place is Box.GATEWAY
         self._router = self._tools(
             "router",
@@ -324,25 +319,25 @@ class LinkEnd:
                 "sysctls": ROUTER_SETTINGS,
                 "port_bindings": published if at_gateway else {},
             },
-            ports=((self._way.port, "tcp"), (self._way.port, "udp")) if at_gateway else (),
+            ports=((self.way.port, "tcp"), (self.way.port, "udp")) if at_gateway else (),
         )
         address = self._wire()
-        ends = (address, self._way.gateway) if self._place is Box.TERMINAL else (self._way.terminal, address)
+        ends = (address, self.way.gateway) if self._place is Box.TERMINAL else (self.way.terminal, address)
         for box in self._boxes:
             box.environment |= dict(zip(("TERMINAL_ADDRESS", "GATEWAY_ADDRESS"), ends, strict=True))
-            box.environment["LINK_PORT"] = str(self._way.port)
+            box.environment["LINK_PORT"] = str(self.way.port)
         self._await(self._inner, ("listening on", "monitor ready"), "The capture")
 
     def _wire(self) -> str:
         """Connect the endpoint's network to the router. Returns the router's address on Docker's bridge."""
         pids = [self.engine.state(keeper.container).pid for keeper in (self._inner, self._router) if keeper is not None]
-        script = wiring(self._place, pids[0], pids[1], self._way)
+        script = wiring(self._place, pids[0], pids[1], self.way)
         rights = wiring_container()
         host = {**rights.host, "network_mode": "host", "log_config": QUIET}
         spec = replace(rights, command=("sh", "-c", script), stdin=False, host=host)
-        running = Watched(self.engine, self._make(f"{self.name}-plumber", spec, {}), self._notifier)
+        running = Watched(self.engine, self._make(f"{self.name}-plumber", spec, {}), self.notifier)
         running.start()
-        self._notifier.wait(lambda: running.ended, timeout=_WIRED_SECONDS)
+        self.notifier.wait(lambda: running.ended, timeout=_WIRED_SECONDS)
         printed = self.engine.printed(running.container).strip()
         if running.final is None or running.final.exit_code != 0:
             raise LaneError("not-wired", f"The networks at the {self.role.value} could not be wired.", printed=printed)
@@ -356,7 +351,7 @@ class LinkEnd:
             host = {"network_mode": f"container:{self._router.container}", "log_config": LOG}
             logs = replace(self._volumes[-1], path="/logs")
             container = self._make(f"{self.name}-box", box.container((logs,), quota=quota, host=host), files)
-            box.join(self.engine, Watched(self.engine, container, self._notifier))
+            box.join(self.engine, Watched(self.engine, container, self.notifier))
 
     def box_ready(self) -> bool:
         """True when the box has reported that it forwards, or there is no box; waits for a second at most."""
@@ -373,7 +368,7 @@ class LinkEnd:
                 return printed
             if monitor.ended:
                 break
-            self._notifier.wait(lambda: monitor.ended, timeout=_LOOK_SECONDS)
+            self.notifier.wait(lambda: monitor.ended, timeout=_LOOK_SECONDS)
             waited += _LOOK_SECONDS
         last_words = self._last_words(monitor)
         raise LaneError("side-failed", f"{subject} at the {self.role.value} failed.", printed=last_words or "no output")
@@ -382,7 +377,8 @@ class LinkEnd:
         """Why capture and probe ended, or the end of their output; empty when the container doesn't exist."""
         try:
             if self.engine.state(monitor.container).exit_code == errno.ENOSPC:
-                return f"the disk of {self._host} is full: make room on it, then resume the run."
+                where = self.host.name if self.host else "this host"
+                return f"the disk of {where} is full: make room on it, then resume the run."
             return " ".join(self.engine.printed(monitor.container).splitlines()[-4:])
         except LaneError:
             return ""
@@ -420,7 +416,7 @@ class LinkEnd:
         publishes the port."""
         ports: tuple[tuple[int, str], ...] = ()
         host: dict[str, Any] = {"log_config": LOG}
-        if self._routed:
+        if self.routed:
             assert self._inner is not None, "open_network() comes first"
             host |= {"network_mode": f"container:{self._inner.container}"}
             named = hosts_file(CLIENT_HOSTS if self.role is Role.CLIENT else SERVER_HOSTS).encode()
@@ -435,7 +431,7 @@ class LinkEnd:
                 ports = ((CONTRACT_PORT, "udp"),)
         spec = self.endpoint.container((*self._endpoint_volumes, *volumes), quota=quota, host=host)
         container = self._make(f"{self.name}-endpoint", replace(spec, ports=ports), files)
-        self.endpoint.join(self.engine, Watched(self.engine, container, self._notifier))
+        self.endpoint.join(self.engine, Watched(self.engine, container, self.notifier))
 
     @property
     def _inside(self) -> Watched:
@@ -450,7 +446,7 @@ class LinkEnd:
 
     def wait_until_ready(self, *, timeout: float) -> bool:
         """True when the server answers over QUIC within `timeout` seconds."""
-        port, address = (CONTRACT_PORT, SERVER4) if self._routed else (self._way.port, self._way.gateway)
+        port, address = (CONTRACT_PORT, SERVER4) if self.routed else (self.way.port, self.way.gateway)
         deadline = time.monotonic() + timeout
         while (left := deadline - time.monotonic()) > 0:
             command = [*_PYTHON, _MONITOR, "ready", str(max(1, round(left))), "00", str(port), address]
@@ -463,15 +459,15 @@ class LinkEnd:
         """A folder of the volumes, or a file of the monitor container, as tar, at most `limit` bytes."""
         if self.monitor is None:
             raise LaneError("no-side", f"There is no monitor container at the {self.role.value}.")
-        return self._collected(self.engine.archive(self.monitor.container, path, limit=limit))
+        return self.collected(self.engine.archive(self.monitor.container, path, limit=limit))
 
     def endpoint_captures(self, *, limit: int) -> Iterator[Iterator[bytes]]:
         """The capture in the endpoint's own network, if it has one, as a tar of one pcap file of at most `limit` bytes.
         Raises LaneError without a capture."""
-        if self._routed and self._inner is None:
+        if self.routed and self._inner is None:
             raise LaneError("no-side", f"There is no capture at the {self.role.value}.")
         for inner in filter(None, (self._inner,)):
-            yield self._collected(self.engine.archive(inner.container, "/monitor/capture.pcap", limit=limit))
+            yield self.collected(self.engine.archive(inner.container, "/monitor/capture.pcap", limit=limit))
 
     def output(self, endpoint: Endpoint) -> str:
         """The output of an endpoint of this end that its log still has."""
@@ -595,11 +591,11 @@ class RealExperiment(TimedExperiment):
 
         def end(endpoint: Endpoint, at: RemoteHost | None, box: Box) -> LinkEnd:
             return LinkEnd(
-                opened.engines[Role(endpoint.role.value)],
-                at,
-                notifier,
+                engine=opened.engines[Role(endpoint.role.value)],
+                host=at,
+                notifier=notifier,
                 endpoint=endpoint,
-                name=name,
+                name=f"{name}-{endpoint.role.value}",
                 collected=collected,
                 way=self._way(),
                 routed=routed,

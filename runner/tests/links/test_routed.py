@@ -56,11 +56,11 @@ class Two:
             requested = EndpointSpec(image=box, entrypoint=("/run_box.sh",), environment=environment, devices=(TUN,))
             boxed = Endpoint(place, requested, EndpointLimits())
         return LinkEnd(
-            self.engine,
-            None,
-            Notifier(threading.Event()),
+            engine=self.engine,
+            host=None,
+            notifier=Notifier(threading.Event()),
             endpoint=Endpoint(role, spec, EndpointLimits()),
-            name=self.name,
+            name=f"{self.name}-{role.value}",
             collected=Collected().job(),
             box=boxed,
             way=way,
