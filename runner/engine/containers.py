@@ -399,12 +399,10 @@ def _copy(source: Path, target: Path) -> None:
 #
 # The weight of a container counts only inside its parent cgroup. Docker's own cgroup has the weight of a single
 # process. In that cgroup, a container that starts in another lane delays a simulator (sim/README.md, Measured).
-# Therefore containers of lanes are in two other cgroups:
-#
-# * The harness's own containers (simulators, captures, holders) have the highest possible weight, because they must
-# never wait for a CPU. * Containers of images that are not trusted have on each CPU the weight of a few processes.
-# They get most of the CPU time, but when they compute on all CPUs, the engine and the runner still get enough CPU time
-# to end them.
+# Therefore containers of lanes are in two other cgroups. The harness's own containers (simulators, captures, holders)
+# have the highest possible weight, because they must never wait for a CPU. Containers of images that are not trusted
+# have on each CPU the weight of a few processes. They get most of the CPU time, but when they compute on all CPUs, the
+# engine and the runner still get enough CPU time to end them.
 
 OWN, FOREIGN = "bentpipe", "bentpipe-images"
 """Names of the cgroups of the harness's own containers, and of containers of images that are not trusted."""
