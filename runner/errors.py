@@ -71,8 +71,7 @@ class BudgetError(BentpipeError):
 
 
 class HostRefusedError(SetupError):
-    """A remote host shows an unexpected host key or refuses the login, and a retry won't help. The jobs of its links
-    don't run; other links continue."""
+    """A remote host shows another host key or refuses the login. Its links' jobs don't run; other links go on."""
 
 
 class InterruptedRunError(BentpipeError):

@@ -104,8 +104,7 @@ def foreign_entry(folder: Path) -> str | None:
 
 
 def beneath(root: Path, relative: Path | str) -> Path:
-    """`root / relative`, a path that need not exist. Raises UsageError when `relative` contains `..` or a symbolic link
-    or is empty. `root` itself may be a link."""
+    """`root / relative`, which need not exist. Raises UsageError for `..`, a symbolic link below `root`, `root`."""
     place = root
     for part in Path(relative).parts:
         if part in ("..", "/"):

@@ -624,8 +624,7 @@ def _link(source: str, target: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
-    """The comparison of a job that both runs have. `same` is None when one run has no hashes of the job, for example
-    because the job ended as an error."""
+    """A job that both runs have. `same` is None when one run has no hashes of it, such as after an error."""
 
     job: Job
     same: bool | None
@@ -699,8 +698,7 @@ def _sentence(difference: Difference | None) -> str:
 
 
 def run_matrix(options: MatrixOptions, named: NamedRuns, *, out: Console, err: Console) -> dict[Job, JobVerdict]:
-    """Run the selected jobs that have no result yet. `named`: the runs of the options. Returns all verdicts of the
-    selection, also of earlier calls."""
+    """Run the selected jobs without a result. `named`: their runs. Returns all verdicts of the selection."""
     say = partial(out.print, soft_wrap=True, markup=False)
     stored, source = named.stored, named.source
     clock = plan.chosen_clock(options.clock, stored)

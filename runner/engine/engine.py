@@ -319,8 +319,7 @@ def labels_of(run_name: str) -> tuple[str, dict[str, str]]:
 
 @cache
 def _machine() -> str:
-    """32 hexadecimal digits that identify this machine. Copies of a virtual machine have the same machine-id, so the
-    host name and the network cards are included."""
+    """32 hexadecimal digits of this machine. Copies of a VM share the machine-id: name and cards count, too."""
     digest = hashlib.sha256(socket.gethostname().encode())
     for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
         if path.is_file() and (text := path.read_text().strip()):

@@ -102,8 +102,7 @@ def _sentences(failed: Mapping[str, str], away: Mapping[str, str], names: Mappin
 
 
 def _attempt(client: docker.DockerClient, tag: str, report: Callable[[Event], None], silence: float) -> str:
-    """`_pull_image`, with the reason also when the engine fails. Images of this project are never pulled: their names
-    could belong to anybody in a registry."""
+    """`_pull_image`, also for a failing engine. Names of this project may belong to anybody: never pulled."""
     if tag.startswith(OWN_PREFIX):
         return f"the image {tag} is built by bentpipe, never pulled: run `./bentpipe build`."
     try:
@@ -723,8 +722,7 @@ def _hide_below(shown: dict[str, _Entry], folder: str) -> None:
 
 
 def _copy(layer: tarfile.TarFile, member: tarfile.TarInfo, root: tarfile.TarFile, *, linked: bool) -> None:
-    """Add a member of a layer. `linked`: the target of the hard link is visible, too. For another hard link, the
-    content of its target is added."""
+    """Add a member. `linked`: the target of its hard link is visible, too; if not, that content is added."""
     if member.islnk() and not linked:
         target = layer.getmember(member.linkname)
         root.addfile(target.replace(name=member.name), layer.extractfile(target))

@@ -139,8 +139,7 @@ def examine_engine(client: docker.DockerClient, *, to_build: int) -> list[Check]
 
 
 def root_file_systems(driver: str, folder: Path, mounts: str) -> Check:
-    """Check how the root file systems of endpoints are limited. `folder`: the engine's data folder; `mounts`: the
-    text of /proc/self/mountinfo."""
+    """Check how endpoints' roots are limited. `folder`: the engine's data; `mounts`: /proc/self/mountinfo."""
     inside = [line for line in mounts.splitlines() if folder.is_relative_to(line.split(" ")[4])]
     where = max(inside, key=lambda line: len(line.split(" ")[4]), default="")
     result, ok = (

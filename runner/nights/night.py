@@ -215,8 +215,7 @@ def _specifiers(path: Path) -> str:
 
 
 def _quoted(path: Path, *, command: bool = False) -> str:
-    """A word of a unit file (systemd.syntax, Quoting), in which systemd replaces nothing. `command`: for ExecStart, in
-    which `$` begins the name of a variable."""
+    """A word of a unit file (systemd.syntax, Quoting). `command`: in ExecStart, `$` would begin a variable."""
     text = _specifiers(path).replace("\\", "\\\\").replace('"', '\\"')
     return '"' + (text.replace("$", "$$") if command else text) + '"'
 

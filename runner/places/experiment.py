@@ -560,8 +560,7 @@ class TimedExperiment(Experiment):
             self._error = self._error or error.record()
 
     def _start_server(self) -> bool:
-        """Start the middlebox, then the server. Returns True when a client can be run against it. Raises LaneError when
-        a box or the origin isn't ready in time."""
+        """Start middlebox and server. Returns True when a client can run. Raises LaneError for a late box or origin."""
         self._start_boxes()
         with self._stages.stage("server start"):
             self._start_servers()

@@ -340,8 +340,7 @@ def routes(hops: Iterable[Hop], controllers: Mapping[str, str]) -> dict[str, lis
 def network_script(
     pids: Mapping[str, int], hops: Iterable[Hop], controllers: Mapping[str, str], *, before: int = 0
 ) -> str:
-    """A shell script that wires a lane. `pids`: the keepers' process ids on the host, by role. `before`: how often the
-    same namespaces were wired before."""
+    """A script that wires a lane. `pids`: of the keepers, on the host. `before`: earlier wirings of the namespaces."""
     hops = tuple(hops)
     return wiring_script(pids, cables(hops), routes(hops, controllers), before=before)
 

@@ -660,8 +660,7 @@ class _Links:
 
 
 def _links(options: MatrixOptions, run: Run | None) -> _Links:
-    """The declared links, the links that are written on the command line, and the links of the run. An emulated link
-    and a real link can't have the same name."""
+    """Links that are declared, typed, or of the run. No real link has the name of an emulated link."""
     file = options.links_file.with_name(EMULATED_LINKS.name)
     typed = [parse_link(text) for text in options.links if is_link_text(text)]
     named_links = [text for text in options.links if not is_link_text(text)]
@@ -789,8 +788,7 @@ def _require_jobs(selection: Selection) -> None:
 
 
 def _require_room_beside(selection: Selection) -> None:
-    """Raise UsageError for a second flow that can't run, because its stack is not in the catalogue or because a
-    middlebox would carry the second flow, too."""
+    """Raise UsageError for a second flow whose stack is unknown, or which a middlebox would carry, too."""
     for record in selection.cases.values():
         if record.beside and any(selection.vias):
             raise UsageError(

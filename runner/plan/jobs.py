@@ -426,8 +426,7 @@ def cost(run: Run, todo: Sequence[Job], keep_captures: str) -> tuple[float, int]
 def announcement(
     folder: RunFolder, selected: Sequence[Job], todo: Sequence[Job], catalog: Catalog, keep_captures: str
 ) -> str:
-    """How many jobs are left, how long they take and how much disk they need. Jobs that a stack of `catalog` declares
-    as unsupported need nothing."""
+    """How many jobs are left, their time and their disk. Jobs declared as unsupported need nothing."""
     path, run = folder.path, folder.run
     if not todo:
         return f"Nothing is left to run: {len(selected)} jobs of {path} are done."
@@ -440,8 +439,7 @@ def announcement(
 
 
 def large(run: Run, stored: RunFolder | None, catalog: Catalog, options: MatrixOptions) -> str:
-    """Sentences with the size of what the call adds to the stored run, when that takes longer than a night, or when
-    the call names no stacks; else empty."""
+    """The size of what the call adds, when it takes longer than a night or names no stacks; else empty."""
     known = frozenset() if stored is None else frozenset(stored.run.order)
     added = tuple(job for job in run.order if job not in known)
     unsupported = verdicts_without_run(catalog, added, {})

@@ -379,8 +379,7 @@ def _from(track: Track, begin: float) -> Track:
 
 
 def _delays(echoes: Sequence[Echo]) -> dict[str, Track]:
-    """The one-way delays. The clocks of both ends are compared as if the shortest delays of both directions were equal,
-    as NTP does (RFC 5905 §8)."""
+    """The one-way delays, as if the least ones of both directions were equal, as in NTP (RFC 5905 §8)."""
     ways: dict[str, Track] = {
         "forward": [(echo.time, echo.forward) for echo in echoes if echo.forward is not None],
         "return": [(echo.time, echo.return_) for echo in echoes if echo.return_ is not None],

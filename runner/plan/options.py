@@ -60,8 +60,7 @@ class JobOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixOptions(JobOptions):
-    """The options of `run`, `plan` and `demo`. Names are not resolved yet; a text may contain several names with commas
-    between them."""
+    """The options of `run`, `plan` and `demo`, with unresolved names; a text may have several, with commas."""
 
     servers: tuple[str, ...] = _many(
         "--server", help="Server stacks. Repeat the option or separate names by commas. [all]"
@@ -177,8 +176,7 @@ class MatrixOptions(JobOptions):
 
     @property
     def selects(self) -> bool:
-        """True when the options extend the stored run by a selection. `--variant` does not count: it adds rows or
-        columns to the stored run."""
+        """True when the options extend the stored run by a selection; `--variant` only adds rows or columns."""
         axes = (self.servers, self.clients, self.vias, self.cases, self.links, self.sizes, self.losses, self.besides)
         return any(axes) or self.warm or self.iterations is not None
 

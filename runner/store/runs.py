@@ -647,8 +647,7 @@ def no_wider(stored: Run, selected: Run) -> Run:
 
 
 def extend_run(folder: RunFolder, selected: Run) -> Run:
-    """The stored run with the jobs, stacks and cases that `selected` adds. Raises UsageError when a part that both runs
-    have is different in `selected`."""
+    """The stored run with what `selected` adds. Raises UsageError when a part that both have is different."""
     stored = folder.run
     for name, case in selected.cases.items():
         if name in stored.cases and replace(case, iterations=0) != replace(stored.cases[name], iterations=0):

@@ -51,8 +51,7 @@ _LISTENING = re.compile(r"listening on eth[01]")  # both captures print at the s
 
 
 class LaneSegment:
-    """One simulated segment of a lane's link. `role` is part of the names of its containers and its volume, and it is
-    the name of its folder in the job's folder."""
+    """One simulated segment of a lane's link. `role`: its name in containers, volume and the job's folder."""
 
     def __init__(self, lane: "Lane", role: str) -> None:
         self.role = role

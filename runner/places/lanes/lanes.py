@@ -629,8 +629,7 @@ class Lanes:
         return self._outlive_engine(lambda lanes: lanes.run(job), _doubts, lambda: _empty(job.folder))
 
     def probe(self, image: str, role: Role, *, timeout: float = PROBE_SECONDS) -> ProbeResult:
-        """Start an image with an unknown test case: it must exit with 127. Raises LaneError for errors of the harness,
-        and SetupError as `run` does."""
+        """As `LaneSet.probe`. Raises LaneError for errors of the harness, and SetupError as `run` does."""
         return self._outlive_engine(
             lambda lanes: lanes.probe(image, role, timeout=timeout),
             lambda answer: _Doubts(killed=bool(answer.problem), failed=bool(answer.problem)),

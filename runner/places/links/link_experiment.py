@@ -294,8 +294,7 @@ class LinkEnd:
         return Box.TERMINAL if self.role is Role.CLIENT else Box.GATEWAY
 
     def open_network(self, *, life: float, token: str) -> None:
-        """Make and connect the networks of endpoint and router, and start the capture at the endpoint; only of a routed
-        end. Raises LaneError."""
+        """Make and connect the networks of a routed end, and capture at its endpoint. Raises LaneError."""
         if not self.routed:
             return
         arguments = (str(round(life)), token)
@@ -462,8 +461,7 @@ class LinkEnd:
         return self.collected(self.engine.archive(self.monitor.container, path, limit=limit))
 
     def endpoint_captures(self, *, limit: int) -> Iterator[Iterator[bytes]]:
-        """The capture in the endpoint's own network, if it has one, as a tar of one pcap file of at most `limit` bytes.
-        Raises LaneError without a capture."""
+        """The capture in the endpoint's own network, if any, as a tar of one pcap. Raises LaneError without it."""
         if self.routed and self._inner is None:
             raise LaneError("no-side", f"There is no capture at the {self.role.value}.")
         for inner in filter(None, (self._inner,)):

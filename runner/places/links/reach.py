@@ -154,8 +154,7 @@ def _candidates(link: RealLink, server: Engine, container: str, seen_as: str) ->
 
 
 def _lies_elsewhere(address: str) -> bool:
-    """True when the address according to SSH can be an address of the server's host. Through a tunnel, SSH shows the
-    end of the tunnel instead."""
+    """True when the address according to SSH can be the server host's. Through a tunnel, it is the tunnel's end."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:  # an empty text, or output of the login shell
@@ -334,8 +333,7 @@ class Conditions:
 
 
 def judge(exchanges: Sequence[ProbeExchange], client: ContainerState | None) -> Conditions:
-    """Judge the link from the probes. `client`: the state of the client's container, with times of the same clock as
-    the probes; None when the client never ran."""
+    """Judge the link from the probes. `client`: its container's state, by the probes' clock; None: it never ran."""
     end = float("inf")
     started = client.started if client is not None and client.started is not None else end
     ended = client.ended if client is not None and client.ended is not None else end

@@ -403,8 +403,7 @@ def expected_volume(link: RealLink, case: CaseRecord) -> int:
 
 
 def seen_volume(link: RealLink, artifacts: Artifacts, evidence: Evidence) -> int | None:
-    """Bytes of IP packets that a job put on the link; its captures are a little larger. None: unknown, because the
-    client ran and no capture could be copied."""
+    """Bytes of IP packets of a job on the link, from its captures. None: it ran, and no capture was copied."""
     captures = (*artifacts.link_captures, artifacts.client_capture, artifacts.server_capture)
     sizes = [path.stat().st_size for path in captures if path.is_file()]
     if not sizes and CLIENT_START in evidence.stages_s:
