@@ -274,17 +274,14 @@ class Tunnel:
         self.failure: SetupError | None = None  # why the last connection failed
         self._patience = patience  # seconds in which connections to a lost host are tried again
         self._folder = Path(tempfile.mkdtemp(prefix="bentpipe-ssh-"))  # 0700: access to the engine means root's rights
-        self._path = self._folder / "docker.sock"
+        path = self._folder / "docker.sock"
+        self.url = f"unix://{path}"
         self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(self._path))
+        self._listener.bind(str(path))
         self._listener.listen(64)
         self._ends = threading.Event()
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, name=f"tunnel-{connection.host.name}", daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"unix://{self._path}"
 
     def close(self) -> None:
         """Close the socket and the SSH connection with all channels."""
