@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import select
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from multiprocessing import Pipe
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +19,6 @@ from typing import Any, Self
 from runner.decode.columns import Trace
 from runner.decode.tables import cached_decode, load_tables
 from runner.errors import BentpipeError, CaptureError
-from runner.judge.child import HEADER, message
 from runner.model.result import DEFINITIONS, Artifacts, Finding, Outcome, Result
 from runner.model.run import CaseRecord, Job
 from runner.store import runs
@@ -207,20 +206,20 @@ class _Process:
     """One process of the judge."""
 
     def __init__(self, memory: int) -> None:
-        source, target = os.pipe()
-        life_read, self._life = os.pipe()
+        calls, self._calls = Pipe(duplex=False)
+        self._results, results = Pipe(duplex=False)
+        life, self._life = Pipe(duplex=False)
         paths = os.pathsep.join(path or os.curdir for path in sys.path)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "runner.judge.child", str(target), str(life_read), str(memory + SPARE)],
-            stdin=subprocess.PIPE,
-            stdout=sys.stderr,
-            # Arrow's own allocator reserves 1 GiB at its first call, and the limit of data counts that.
-            env={**os.environ, "PYTHONPATH": paths, "ARROW_DEFAULT_MEMORY_POOL": "system"},
-            pass_fds=(target, life_read),
-        )
-        os.close(target)
-        os.close(life_read)
-        self._results = source
+        with calls, results, life:
+            descriptors = [calls.fileno(), results.fileno(), life.fileno()]
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "runner.judge.child", *map(str, (*descriptors, memory + SPARE))],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,
+                # Arrow's own allocator reserves 1 GiB at its first call, and the limit of data counts that.
+                env={**os.environ, "PYTHONPATH": paths, "ARROW_DEFAULT_MEMORY_POOL": "system"},
+                pass_fds=descriptors,
+            )
         self._ending = threading.Lock()
         self.alive = True
 
@@ -230,25 +229,14 @@ class _Process:
         """Send the call and wait for its result. Raises the same exceptions as `Judges.call`."""
         began, cpu = time.monotonic(), self._cpu_s()
         peak = 0
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(message((function, arguments)))
-            self._process.stdin.flush()
-        except (BrokenPipeError, ValueError):
-            pass  # the loop below notices that the process ended
-        answer = bytearray()
+        with suppress(OSError):  # the loop below notices that the process ended
+            self._calls.send_bytes(pickle.dumps((function, arguments)))
         while True:
-            if select.select([self._results], [], [], _POLL_S)[0]:
-                data = os.read(self._results, 1 << 20)
-                answer += data
-                if data and not self._is_whole(answer):
-                    continue
-            else:
-                data = b""
+            answered = self._results.poll(_POLL_S)
             peak = max(peak, self._memory())
             cost = Cost(cpu_s=self._cpu_s() - cpu, wall_s=time.monotonic() - began, memory=peak)
-            if self._is_whole(answer):
-                return _value(bytes(answer[HEADER.size :]), limits, cost)
+            if answered and (answer := self._answer()):
+                return _value(answer, limits, cost)
             if stopped():
                 raise StoppedError("The judge was ended.")
             if (code := self._process.poll()) is not None:
@@ -257,9 +245,12 @@ class _Process:
             if cost.exceeds(limits):
                 raise AnalysisLimitError(limits.sentence, cost)
 
-    @staticmethod
-    def _is_whole(answer: bytearray) -> bool:
-        return len(answer) >= HEADER.size and len(answer) == HEADER.size + HEADER.unpack_from(answer)[0]
+    def _answer(self) -> bytes:
+        """The next result; empty when the process has ended."""
+        try:
+            return self._results.recv_bytes()
+        except EOFError:
+            return b""
 
     def end(self) -> None:
         """Kill the process."""
@@ -269,17 +260,13 @@ class _Process:
             self.alive = False
             self._process.kill()
             self._process.wait()
-            if self._process.stdin is not None:
-                with suppress(OSError):  # the pipe may still contain a call that was not read
-                    self._process.stdin.close()
-            os.close(self._life)
+            self._calls.close()
+            self._life.close()
 
     def close(self) -> None:
         """Close the pipe of the results. Call this after `end`, when no thread waits for the pipe."""
         with self._ending:
-            if self._results >= 0:
-                os.close(self._results)
-                self._results = -1
+            self._results.close()
 
     def _cpu_s(self) -> float:
         """CPU seconds of all threads of the process (proc(5)); 0 when it has ended."""
