@@ -68,7 +68,7 @@ class _Hello:
 
     def broken(self, rule: str, actual: str) -> Broken:
         """A finding about this message."""
-        return Broken(rule=rule, actual=actual, packets=self.packets)
+        return Broken(rule, actual, self.packets)
 
 
 def _integer(value: bytes) -> int | None:
@@ -181,11 +181,8 @@ def _version_information(side: Side, hello: _Hello) -> Iterator[Broken]:
         available = {int(str(each), 16) for each in offered[1:]} if isinstance(offered, list) else set()
         version = int(packets["version"][handshakes[0]])
         if version != original and version not in available:
-            yield Broken(
-                rule="rfc9368-2.3-version-not-offered",
-                actual=f"version 0x{version:08x} is not among the client's Available Versions",
-                packets=shown(handshakes[:1]),
-            )
+            actual = f"version 0x{version:08x} is not among the client's Available Versions"
+            yield Broken("rfc9368-2.3-version-not-offered", actual, shown(handshakes[:1]))
 
 
 def authenticated_ids(side: Side) -> Iterator[Broken]:
@@ -237,31 +234,20 @@ def tls(side: Side) -> Iterator[Broken]:
             continue
         kind, space, packets = message["type"], message["space"], (int(message["packet"]),)
         if kind == _KEY_UPDATE:
-            yield Broken(rule="rfc9001-6-tls-key-update", actual="a KeyUpdate message", packets=packets)
+            yield Broken("rfc9001-6-tls-key-update", "a KeyUpdate message", packets)
         elif kind == _END_OF_EARLY_DATA:
-            yield Broken(rule="rfc9001-8.3-end-of-early-data", actual="an EndOfEarlyData message", packets=packets)
+            yield Broken("rfc9001-8.3-end-of-early-data", "an EndOfEarlyData message", packets)
         elif kind == _CERTIFICATE_REQUEST and space == 2:
-            yield Broken(
-                rule="rfc9001-4.4-late-client-authentication", actual="a CertificateRequest message", packets=packets
-            )
+            yield Broken("rfc9001-4.4-late-client-authentication", "a CertificateRequest message", packets)
         elif space != _SPACE_OF.get(kind, space):
-            yield Broken(
-                rule="rfc9001-4.1.3-message-at-wrong-level",
-                actual=f"a TLS message of type {kind} in {('Initial', 'Handshake', '1-RTT')[space]} packets",
-                packets=packets,
-            )
+            actual = f"a TLS message of type {kind} in {('Initial', 'Handshake', '1-RTT')[space]} packets"
+            yield Broken("rfc9001-4.1.3-message-at-wrong-level", actual, packets)
         elif kind == _TICKET and message.get("early_data_size") not in (None, 0xFFFFFFFF):
-            yield Broken(
-                rule="rfc9001-4.6.1-early-data-size",
-                actual=f"max_early_data_size {message['early_data_size']}",
-                packets=packets,
-            )
+            yield Broken("rfc9001-4.6.1-early-data-size", f"max_early_data_size {message['early_data_size']}", packets)
         elif kind == _TICKET and message.get("lifetime", 0) > _LONGEST_LIFETIME:
-            yield Broken(
-                rule="rfc8446-4.6.1-lifetime-long", actual=f"ticket_lifetime {message['lifetime']} s", packets=packets
-            )
+            yield Broken("rfc8446-4.6.1-lifetime-long", f"ticket_lifetime {message['lifetime']} s", packets)
         elif kind == _SERVER_HELLO and message.get("suite") == _CCM_8:
-            yield Broken(rule="rfc9001-5.3-suite-forbidden", actual="suite 0x1305 is negotiated", packets=packets)
+            yield Broken("rfc9001-5.3-suite-forbidden", "suite 0x1305 is negotiated", packets)
     yield from _client_hello(side) if side.is_client else _alpn(side)
     yield from _offered_keys(side) if side.is_client else _selected_key(side)
     yield from _proofs(side)
@@ -287,7 +273,7 @@ def _offered_keys(side: Side) -> Iterator[Broken]:
             wrong = {"4.2.10-early-data-without-key": "early_data without pre_shared_key"}
         for rule, actual in wrong.items():
             if actual:
-                yield Broken(rule=f"rfc8446-{rule}", actual=actual, packets=(int(message["packet"]),))
+                yield Broken(f"rfc8446-{rule}", actual, (int(message["packet"]),))
 
 
 def _selected_key(side: Side) -> Iterator[Broken]:
@@ -304,16 +290,14 @@ def _selected_key(side: Side) -> Iterator[Broken]:
             selected, offered = message.get("identity"), (offer["keys"] or [0])[0]
             if selected is not None and selected >= offered:
                 yield Broken(
-                    rule="rfc8446-4.2.11-identity-not-offered",
-                    actual=f"identity {selected} of {offered}, counted from 0",
-                    packets=packets,
+                    "rfc8446-4.2.11-identity-not-offered", f"identity {selected} of {offered}, counted from 0", packets
                 )
         elif kind == _EXTENSIONS and _EARLY_DATA in message.get("extensions", ()):
             wrong = "" if _EARLY_DATA in offer["extensions"] else ", which the client did not offer"
             wrong = wrong or ("" if selected == 0 else ", but not the first pre-shared key")
             if wrong:
                 rule = "rfc8446-4.2.10-early-data-not-offered"
-                yield Broken(rule=rule, actual=f"early data accepted{wrong}", packets=packets)
+                yield Broken(rule, f"early data accepted{wrong}", packets)
 
 
 def _proofs(side: Side) -> Iterator[Broken]:
@@ -322,17 +306,11 @@ def _proofs(side: Side) -> Iterator[Broken]:
     finished, verify = (side.message(kind, side.sender) for kind in (_FINISHED, _CERTIFICATE_VERIFY))
     refused = _refused(side)
     if verify is not None and verify.get("right") is False and (refused or (finished or {}).get("right")):
-        yield Broken(
-            rule="rfc8446-4.4.3-signature-wrong",
-            actual=f"the signature (scheme 0x{verify['scheme']:04x}) does not fit the certificate and the handshake",
-            packets=(int(verify["packet"]),),
-        )
+        actual = f"the signature (scheme 0x{verify['scheme']:04x}) does not fit the certificate and the handshake"
+        yield Broken("rfc8446-4.4.3-signature-wrong", actual, (int(verify["packet"]),))
     elif finished is not None and finished.get("right") is False and refused:
-        yield Broken(
-            rule="rfc8446-4.4.4-finished-wrong",
-            actual="verify_data is not the HMAC of the handshake messages in the packets",
-            packets=(int(finished["packet"]),),
-        )
+        actual = "verify_data is not the HMAC of the handshake messages in the packets"
+        yield Broken("rfc8446-4.4.4-finished-wrong", actual, (int(finished["packet"]),))
 
 
 def _refused(side: Side) -> bool:
@@ -350,15 +328,11 @@ def _client_hello(side: Side) -> Iterator[Broken]:
     packets = (int(hello["packet"]),)
     old = [version for version in hello["versions"] if version < _TLS_1_3 and version & 0x0F0F != 0x0A0A]
     if old:
-        yield Broken(
-            rule="rfc9001-4.2-old-tls-offered", actual=f"TLS version 0x{old[0]:04x} is offered", packets=packets
-        )
+        yield Broken("rfc9001-4.2-old-tls-offered", f"TLS version 0x{old[0]:04x} is offered", packets)
     if hello["session_id"]:
-        yield Broken(
-            rule="rfc9001-8.4-session-id", actual=f"a legacy_session_id of {hello['session_id']} B", packets=packets
-        )
+        yield Broken("rfc9001-8.4-session-id", f"a legacy_session_id of {hello['session_id']} B", packets)
     if not hello["alpn"]:
-        yield Broken(rule="rfc9001-8.1-no-alpn-offered", actual="a ClientHello without ALPN", packets=packets)
+        yield Broken("rfc9001-8.1-no-alpn-offered", "a ClientHello without ALPN", packets)
 
 
 def _alpn(side: Side) -> Iterator[Broken]:
@@ -368,17 +342,10 @@ def _alpn(side: Side) -> Iterator[Broken]:
     packets = (int(answer["packet"]),)
     if not answer["alpn"]:
         if len(side.of_type(ONE_RTT)):
-            yield Broken(
-                rule="rfc9001-8.1-no-alpn-selected",
-                actual="EncryptedExtensions without ALPN, but the server sends 1-RTT packets",
-                packets=packets,
-            )
+            actual = "EncryptedExtensions without ALPN, but the server sends 1-RTT packets"
+            yield Broken("rfc9001-8.1-no-alpn-selected", actual, packets)
     elif answer["alpn"][0] not in offer["alpn"]:
-        yield Broken(
-            rule="rfc9001-8.1-alpn-not-offered",
-            actual=f"{answer['alpn'][0]} is selected, but not offered",
-            packets=packets,
-        )
+        yield Broken("rfc9001-8.1-alpn-not-offered", f"{answer['alpn'][0]} is selected, but not offered", packets)
 
 
 def early_limits(side: Side, earlier: list[Side]) -> Iterator[Broken]:
@@ -433,33 +400,27 @@ def retry_from_server(side: Side) -> Iterator[Broken]:
         request = int(before[-1])
         source = source_ids[sources[retry]]
         if source == target_ids[targets[request]]:
-            yield Broken(
-                rule="rfc9000-17.2.5.1-retry-source-is-destination",
-                actual=f"both connection IDs are {source.hex()}",
-                packets=(request, retry),
-            )
+            actual = f"both connection IDs are {source.hex()}"
+            yield Broken("rfc9000-17.2.5.1-retry-source-is-destination", actual, (request, retry))
         target = target_ids[targets[retry]]
         if target != source_ids[sources[request]]:
             yield Broken(
-                rule="rfc9000-17.2.5.1-retry-destination",
-                actual=f"destination connection ID {target.hex()} in the Retry, source connection ID "
+                "rfc9000-17.2.5.1-retry-destination",
+                f"destination connection ID {target.hex()} in the Retry, source connection ID "
                 f"{source_ids[sources[request]].hex()} in the client's Initial packet",
-                packets=(request, retry),
+                (request, retry),
             )
         if packets["version"][retry] != packets["version"][request]:
             yield Broken(
-                rule="rfc9369-4.1-retry-version",
-                actual=f"version 0x{packets['version'][retry]:08x} in the Retry, "
+                "rfc9369-4.1-retry-version",
+                f"version 0x{packets['version'][retry]:08x} in the Retry, "
                 f"0x{packets['version'][request]:08x} in the client's Initial packet",
-                packets=(request, retry),
+                (request, retry),
             )
         datagrams = len(np.unique(packets["datagram"][before]))
         if int((retries <= retry).sum()) > datagrams and side.sound:
-            yield Broken(
-                rule="rfc9000-17.2.5.1-retries-per-datagram",
-                actual=f"more Retry packets than the {format_count(datagrams, 'datagram')} that the client had sent",
-                packets=shown(retries),
-            )
+            actual = f"more Retry packets than the {format_count(datagrams, 'datagram')} that the client had sent"
+            yield Broken("rfc9000-17.2.5.1-retries-per-datagram", actual, shown(retries))
             return
 
 
@@ -480,35 +441,24 @@ def retry_at_client(side: Side) -> Iterator[Broken]:
     # The first packet to the new connection ID shows that the client has read the Retry.
     tokens = [row for row in initials[initials >= after[0]].tolist() if packets.cell("token", row) != token]
     if token is not None and tokens:
-        yield Broken(
-            rule="rfc9000-17.2.5.3-token-not-echoed",
-            actual=f"{format_count(len(tokens), 'Initial packet')} with another token or none",
-            packets=(retry, *tokens[:4]),
-        )
+        actual = f"{format_count(len(tokens), 'Initial packet')} with another token or none"
+        yield Broken("rfc9000-17.2.5.3-token-not-echoed", actual, (retry, *tokens[:4]))
     new_numbers, old_numbers = (packets["packet_number"][rows] for rows in (after, before))
     if len(before) and new_numbers.min() <= old_numbers.max():
-        yield Broken(
-            rule="rfc9000-17.2.5.3-number-reset",
-            actual=f"packet number {new_numbers.min()} follows {old_numbers.max()}",
-            packets=(int(before[-1]), int(after[0])),
-            pair=True,
-        )
+        actual = f"packet number {new_numbers.min()} follows {old_numbers.max()}"
+        yield Broken("rfc9000-17.2.5.3-number-reset", actual, (int(before[-1]), int(after[0])), pair=True)
     if packets["version"][after[0]] != packets["version"][retry]:
         yield Broken(
-            rule="rfc9369-4.1-version-after-retry",
-            actual=f"version 0x{packets['version'][after[0]]:08x} in the Initial packet after the Retry, "
+            "rfc9369-4.1-version-after-retry",
+            f"version 0x{packets['version'][after[0]]:08x} in the Initial packet after the Retry, "
             f"0x{packets['version'][retry]:08x} in the Retry",
-            packets=(retry, int(after[0])),
+            (retry, int(after[0])),
         )
     old, new = crypto(side, before), crypto(side, after)
     differs = [at for at in old.keys() & new.keys() if old[at] != new[at]]
     if differs:
-        yield Broken(
-            rule="rfc9000-17.2.5.3-hello-changed",
-            actual=f"byte {min(differs)} of the CRYPTO data differs",
-            packets=(int(before[0]), int(after[0])),
-            pair=True,
-        )
+        actual = f"byte {min(differs)} of the CRYPTO data differs"
+        yield Broken("rfc9000-17.2.5.3-hello-changed", actual, (int(before[0]), int(after[0])), pair=True)
 
 
 def crypto(side: Side, packets: Ints) -> dict[int, int]:
@@ -539,12 +489,8 @@ def tokens(side: Side) -> Iterator[Broken]:
     token = packets.cell("token", int(initials[0]))
     other = [int(row) for row in initials if packets.cell("token", int(row)) != token]
     if token and other:
-        yield Broken(
-            rule="rfc9000-8.1.3-token-left-out",
-            actual=f"{format_count(len(other), 'Initial packet')} without the token of the first Initial packet",
-            packets=(int(initials[0]), *other[:4]),
-            pair=True,
-        )
+        actual = f"{format_count(len(other), 'Initial packet')} without the token of the first Initial packet"
+        yield Broken("rfc9000-8.1.3-token-left-out", actual, (int(initials[0]), *other[:4]), pair=True)
 
 
 def token_versions(side: Side, earlier: list[Side]) -> Iterator[Broken]:
@@ -562,10 +508,10 @@ def token_versions(side: Side, earlier: list[Side]) -> Iterator[Broken]:
         version = client.scope.row.value("version")
         if token in issued and version != packets["version"][initials[0]]:
             yield Broken(
-                rule="rfc9369-5-token-of-other-version",
-                actual=f"a token from a connection of version 0x{version:08x} in an Initial packet of version "
+                "rfc9369-5-token-of-other-version",
+                f"a token from a connection of version 0x{version:08x} in an Initial packet of version "
                 f"0x{packets['version'][initials[0]]:08x}",
-                packets=shown(initials[:1]),
+                shown(initials[:1]),
             )
             return
 
@@ -582,9 +528,7 @@ def amplified(side: Side) -> Iterator[Broken]:
         records = side.capture.datagrams["record"][side.capture.packets["datagram"][side.sent]]
         packet = tuple(int(row) for row in side.sent[records == limit.place.record][:1])
     yield Broken(
-        rule="rfc9000-8.1-amplification",
-        actual=f"{limit.sent} B were sent after {limit.received} B had been received",
-        packets=packet,
+        "rfc9000-8.1-amplification", f"{limit.sent} B were sent after {limit.received} B had been received", packet
     )
 
 
@@ -609,26 +553,23 @@ def negotiation(side: Side) -> Iterator[Broken]:
         target = [packet for packet in before.tolist() if target_ids[targets[packet]] == source_ids[sources[row]]]
         if not source:
             yield Broken(
-                rule="rfc9000-17.2.1-negotiation-destination",
-                actual=f"destination connection ID {target_ids[targets[row]].hex()}, "
+                "rfc9000-17.2.1-negotiation-destination",
+                f"destination connection ID {target_ids[targets[row]].hex()}, "
                 "but no packet of the client has this source connection ID",
-                packets=(int(before[-1]), row),
+                (int(before[-1]), row),
             )
         if not target:
             yield Broken(
-                rule="rfc9000-17.2.1-negotiation-source",
-                actual=f"source connection ID {source_ids[sources[row]].hex()}, "
+                "rfc9000-17.2.1-negotiation-source",
+                f"source connection ID {source_ids[sources[row]].hex()}, "
                 "but no packet of the client has this destination connection ID",
-                packets=(int(before[-1]), row),
+                (int(before[-1]), row),
             )
         if source and target:
             length = capture.datagrams["payload_length"][capture.packets["datagram"][source]]
             if (length < _FULL).all():
-                yield Broken(
-                    rule="rfc9000-5.2.2-small-datagram-answered",
-                    actual=f"Version Negotiation in response to a datagram of {int(length[-1])} B",
-                    packets=(source[-1], row),
-                )
+                actual = f"Version Negotiation in response to a datagram of {int(length[-1])} B"
+                yield Broken("rfc9000-5.2.2-small-datagram-answered", actual, (source[-1], row))
 
 
 def backoff(side: Side) -> Iterator[Broken]:
@@ -641,9 +582,9 @@ def backoff(side: Side) -> Iterator[Broken]:
     if len(short):
         at = int(short[0])
         yield Broken(
-            rule="rfc9002-6.2.1-backoff",
-            actual=f"{gaps[at] / 1e9:.3f} s between the first two of three flights, then {gaps[at + 1] / 1e9:.3f} s",
-            packets=tuple(int(initials[side.time(initials) == flights[at + step]][0]) for step in range(3)),
+            "rfc9002-6.2.1-backoff",
+            f"{gaps[at] / 1e9:.3f} s between the first two of three flights, then {gaps[at + 1] / 1e9:.3f} s",
+            tuple(int(initials[side.time(initials) == flights[at + step]][0]) for step in range(3)),
         )
 
 
@@ -676,10 +617,10 @@ def kept_backoff(side: Side) -> Iterator[Broken]:
     kept = first << len(flights) - 1
     if abs(waited - kept) < _EXACT * kept:
         yield Broken(
-            rule="rfc9002-6.2.2-backoff-kept",
-            actual=f"the first Initial packets were {first / 1e9:.3f} s apart, and the first probe after them came "
+            "rfc9002-6.2.2-backoff-kept",
+            f"the first Initial packets were {first / 1e9:.3f} s apart, and the first probe after them came "
             f"after {waited / 1e9:.3f} s",
-            packets=(last, probe),
+            (last, probe),
             pair=True,
         )
 

@@ -137,7 +137,7 @@ class _Peers:
 
     def broken(self, stream: _Stream, rule: str, actual: str, at: int = 0) -> Broken:
         """A finding about a place in a stream of the endpoint."""
-        return Broken(rule=rule, actual=actual, packets=(self.packet(stream.number, at),))
+        return Broken(rule, actual, (self.packet(stream.number, at),))
 
     def allowed_pushes(self, packet: int | None = None) -> int:
         """The highest push ID that the client had allowed when the server sent a packet, or ever; -1: none."""
@@ -209,11 +209,8 @@ def _stream_types(peers: _Peers) -> Iterator[Broken]:
         for stream in peers.of_type(kind, got=True):
             wrong = stopped[frames["stream_id"][stopped] == stream.number]
             if len(wrong):
-                yield Broken(
-                    rule=f"{rule}-stopped",
-                    actual=f"STOP_SENDING for the {name} stream {stream.number}",
-                    packets=shown(frames["packet"][wrong]),
-                )
+                actual = f"STOP_SENDING for the {name} stream {stream.number}"
+                yield Broken(f"{rule}-stopped", actual, shown(frames["packet"][wrong]))
     for stream in streams:
         if side.sender == SERVER and stream.number & 3 == 1:
             actual = f"the server opens stream {stream.number}"
@@ -223,9 +220,7 @@ def _stream_types(peers: _Peers) -> Iterator[Broken]:
     hello = side.message(1 if side.is_client else 8, side.sender)
     if side.parameters and isinstance(granted, int) and granted < _UNIDIRECTIONAL_NEEDED and hello:
         yield Broken(
-            rule="rfc9114-6.2-too-few-streams-granted",
-            actual=f"initial_max_streams_uni is {granted}",
-            packets=(int(hello["packet"]),),
+            "rfc9114-6.2-too-few-streams-granted", f"initial_max_streams_uni is {granted}", (int(hello["packet"]),)
         )
 
 

@@ -26,12 +26,8 @@ def generations(side: Side) -> Iterator[Broken]:
     back = np.flatnonzero(np.diff(generation[order]) < 0)
     if len(back):
         pair = rows[order][back[0] : back[0] + 2]
-        yield Broken(
-            rule="rfc9001-6.4-old-keys-on-higher-number",
-            actual="packet {} has older keys than packet {}".format(*packets["packet_number"][pair[::-1]]),
-            packets=shown(pair),
-            pair=True,
-        )
+        actual = "packet {} has older keys than packet {}".format(*packets["packet_number"][pair[::-1]])
+        yield Broken("rfc9001-6.4-old-keys-on-higher-number", actual, shown(pair), pair=True)
         return
     if not side.sound:
         return
@@ -45,22 +41,16 @@ def generations(side: Side) -> Iterator[Broken]:
         if (packets["key_generation"][got[got < first]] >= number).any():
             continue  # this update is the response to the peer's update
         if number == 1 and not side.confirmed(first):
-            yield Broken(
-                rule="rfc9001-6.1-update-before-confirmed",
-                actual="a packet of key phase 1 before the handshake was confirmed",
-                packets=(first,),
-            )
+            actual = "a packet of key phase 1 before the handshake was confirmed"
+            yield Broken("rfc9001-6.1-update-before-confirmed", actual, (first,))
             return
         if number == 1:
             continue  # the first update needs only a confirmed handshake
         before = packets["packet_number"][rows[generation == number - 1]]
         arrived = capture.ack_frames["largest"][acks[capture.ack_frames["packet"][acks] < first]]
         if not len(before) or not (arrived >= before.min()).any():
-            yield Broken(
-                rule="rfc9001-6.1-update-before-ack",
-                actual=f"no packet of key generation {number - 1} had been acknowledged",
-                packets=(first,),
-            )
+            actual = f"no packet of key generation {number - 1} had been acknowledged"
+            yield Broken("rfc9001-6.1-update-before-ack", actual, (first,))
             return
     mine = side.ack_frames(space=APPLICATION)
     place = find(packets["packet_number"][got], capture.ack_frames["largest"][mine])
@@ -168,11 +158,8 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
         rows = side.of_type(ONE_RTT)
         late = rows[(side.time(rows) > side.at(finished) + 2 * _PROCESSED_NS) & ~capture.closing[rows]]
         if len(late):
-            yield Broken(
-                rule="rfc9001-4.1.2-handshake-done-missing",
-                actual="no HANDSHAKE_DONE after the client's Finished",
-                packets=(finished, *shown(late[:1])),
-            )
+            actual = "no HANDSHAKE_DONE after the client's Finished"
+            yield Broken("rfc9001-4.1.2-handshake-done-missing", actual, (finished, *shown(late[:1])))
 
 
 def closing(side: Side) -> Iterator[Broken]:
@@ -186,9 +173,7 @@ def closing(side: Side) -> Iterator[Broken]:
     if len(reasons):
         reason = (frames.cell("payload", int(reasons[0])) or b"").decode(errors="replace")
         yield Broken(
-            rule="rfc9000-10.2.3-reason-not-cleared",
-            actual=f"the reason phrase “{reason[:40]}”",
-            packets=shown(frames["packet"][reasons]),
+            "rfc9000-10.2.3-reason-not-cleared", f"the reason phrase “{reason[:40]}”", shown(frames["packet"][reasons])
         )
     closes = frames["packet"][side.frames("connection_close", "application_close", got=True)]
     closes = closes[capture.type[closes] == ONE_RTT]
@@ -204,11 +189,8 @@ def closing(side: Side) -> Iterator[Broken]:
     # An endpoint that has forgotten the connection may answer late packets by stateless resets (RFC 9000 §10.2).
     late = late[~capture.closing[late] & ~capture.packets.named("type", "stateless_reset")[late]]
     if len(late):
-        yield Broken(
-            rule="rfc9000-10.2.2-sent-while-draining",
-            actual=f"{format_count(len(late), 'packet')} later than 0.5 s after the peer's CONNECTION_CLOSE",
-            packets=(close, *shown(late)),
-        )
+        actual = f"{format_count(len(late), 'packet')} later than 0.5 s after the peer's CONNECTION_CLOSE"
+        yield Broken("rfc9000-10.2.2-sent-while-draining", actual, (close, *shown(late)))
         return
     own = sent[capture.closing[sent]]
     if not len(own) or own[0] < close:
@@ -218,11 +200,8 @@ def closing(side: Side) -> Iterator[Broken]:
         # The endpoint may have closed the connection itself before it read the peer's CONNECTION_CLOSE.
         allowed += len(np.unique(capture.packets["datagram"][side.sent_by_peer[side.sent_by_peer >= close]]))
     if len(own) > allowed:
-        yield Broken(
-            rule="rfc9000-10.2.2-sent-while-draining",
-            actual=f"{format_count(len(own), 'packet')} with CONNECTION_CLOSE after the peer's CONNECTION_CLOSE",
-            packets=(close, *shown(own)),
-        )
+        actual = f"{format_count(len(own), 'packet')} with CONNECTION_CLOSE after the peer's CONNECTION_CLOSE"
+        yield Broken("rfc9000-10.2.2-sent-while-draining", actual, (close, *shown(own)))
 
 
 def _read_close(side: Side, close: int, packet: int) -> bool:

@@ -27,7 +27,7 @@ def shown(rows: Ints) -> tuple[int, ...]:
 def broken(rule: str, packets: Ints, actual: str) -> Iterator[Broken]:
     """The rule that these packets broke; nothing when there are none."""
     if len(packets):
-        yield Broken(rule=rule, actual=actual, packets=shown(packets))
+        yield Broken(rule, actual, shown(packets))
 
 
 def counted(rule: str, packets: Ints, noun: str, rest: str = "") -> Iterator[Broken]:
@@ -48,20 +48,19 @@ def numbers(side: Side) -> Iterator[Broken]:
             if len(again):
                 first = part[np.flatnonzero(number == number[again[0]])[:2]]
                 yield Broken(
-                    rule="rfc9000-12.3-number-reused",
-                    actual=f"{format_count(len(again), 'number')} used twice, "
-                    f"the first is {name} packet {number[again[0]]}",
-                    packets=shown(first),
+                    "rfc9000-12.3-number-reused",
+                    f"{format_count(len(again), 'number')} used twice, the first is {name} packet {number[again[0]]}",
+                    shown(first),
                     pair=True,
                 )
                 continue
             back = np.flatnonzero(np.diff(number) < 0)
             if len(back):
                 yield Broken(
-                    rule="rfc9000-12.3-number-not-increasing",
-                    actual=f"{name} packet {number[back[0] + 1]} was sent after packet {number[back[0]]}; "
+                    "rfc9000-12.3-number-not-increasing",
+                    f"{name} packet {number[back[0] + 1]} was sent after packet {number[back[0]]}; "
                     f"{format_count(len(back), 'packet')} with a lower number than the packet before",
-                    packets=shown(part[back[0] : back[0] + 2]),
+                    shown(part[back[0] : back[0] + 2]),
                 )
 
 
@@ -111,19 +110,14 @@ def payloads(side: Side) -> Iterator[Broken]:
             rule, actual = "19.3.1-ack-range-negative", "an ACK frame with a range below packet number 0"
         else:
             rule, actual = "12.4-malformed-frame", f"a malformed {FRAME_NAMES[kind].upper()} frame"
-        found.setdefault(
-            rule, Broken(rule=f"rfc9000-{rule}", actual=actual, packets=(int(capture.frames["packet"][row]),))
-        )
+        found.setdefault(rule, Broken(f"rfc9000-{rule}", actual, (int(capture.frames["packet"][row]),)))
     yield from found.values()
     frames = np.concatenate([side.frames(name) for name in _NAMES] or [np.empty(0, dtype=np.int64)])
     long = frames[capture.frames["type_length"][frames] != NULL]
     if len(long):
         kind = int(capture.frames["type"][long[0]])
-        yield Broken(
-            rule="rfc9000-12.4-long-frame-type",
-            actual=f"frame type 0x{kind:x} takes {capture.frames['type_length'][long[0]]} B",
-            packets=shown(capture.frames["packet"][long]),
-        )
+        actual = f"frame type 0x{kind:x} takes {capture.frames['type_length'][long[0]]} B"
+        yield Broken("rfc9000-12.4-long-frame-type", actual, shown(capture.frames["packet"][long]))
 
 
 def _goes_below_zero(frame: bytes) -> bool:
@@ -190,11 +184,8 @@ def headers(side: Side) -> Iterator[Broken]:
     for name, chosen in (("scid", rows[~short]), ("dcid", first)):
         for value in side.ids(name, chosen):
             if len(value) > _LONGEST_ID:
-                yield Broken(
-                    rule="rfc9000-17.2-id-too-long",
-                    actual=f"a connection ID of {len(value)} B",
-                    packets=shown(side.with_id(name, value, chosen)),
-                )
+                actual = f"a connection ID of {len(value)} B"
+                yield Broken("rfc9000-17.2-id-too-long", actual, shown(side.with_id(name, value, chosen)))
 
 
 def _fixed_bits(side: Side, cleared: Ints) -> Iterator[Broken]:
@@ -246,22 +237,16 @@ def sizes(side: Side) -> Iterator[Broken]:
         initials = initials[capture.eliciting[initials]]
     small = initials[length[packets["datagram"][initials]] < _FULL]
     if len(small):
-        yield Broken(
-            rule=f"rfc9000-14.1-{side.role}-initial-small",
-            actual=f"a datagram of {int(length[packets['datagram'][small]].min())} B",
-            packets=shown(small),
-        )
+        actual = f"a datagram of {int(length[packets['datagram'][small]].min())} B"
+        yield Broken(f"rfc9000-14.1-{side.role}-initial-small", actual, shown(small))
     limit = side.peer_parameters.get("max_udp_payload_size")
     if isinstance(limit, int) and limit >= _FULL:
         rows = _after_parameters(side)
         datagrams = packets["datagram"][rows]
         large = rows[(length[datagrams] > limit) & (capture.datagrams["ip_length"][datagrams] <= MTU)]
         if len(large):
-            yield Broken(
-                rule="rfc9000-18.2-datagram-above-peer-limit",
-                actual=f"a datagram of {int(length[packets['datagram'][large]].max())} B, limit {limit} B",
-                packets=shown(large),
-            )
+            actual = f"a datagram of {int(length[packets['datagram'][large]].max())} B, limit {limit} B"
+            yield Broken("rfc9000-18.2-datagram-above-peer-limit", actual, shown(large))
 
 
 def _after_parameters(side: Side) -> Ints:
@@ -345,9 +330,9 @@ def acknowledged(side: Side) -> Iterator[Broken]:
             if wrong.any():
                 at = int(np.flatnonzero(wrong)[0])
                 yield Broken(
-                    rule=f"rfc9000-{rule}",
-                    actual=f"{name} space: acknowledgment of packet numbers {first[at]} to {last[at]}, not all {word}",
-                    packets=shown(np.unique(side.capture.ack_frames["packet"][frame[wrong]])),
+                    f"rfc9000-{rule}",
+                    f"{name} space: acknowledgment of packet numbers {first[at]} to {last[at]}, not all {word}",
+                    shown(np.unique(side.capture.ack_frames["packet"][frame[wrong]])),
                 )
     yield from _refused(side)
 
@@ -364,9 +349,9 @@ def _refused(side: Side) -> Iterator[Broken]:
     wrong = np.searchsorted(early, last, side="right") > np.searchsorted(early, first)
     if wrong.any():
         yield Broken(
-            rule="rfc9001-4.6.2-rejected-early-data-read",
-            actual=f"{format_count(int(wrong.sum()), 'ACK range')} with packet numbers of 0-RTT packets",
-            packets=shown(np.unique(side.capture.ack_frames["packet"][mine[owner[wrong]]])),
+            "rfc9001-4.6.2-rejected-early-data-read",
+            f"{format_count(int(wrong.sum()), 'ACK range')} with packet numbers of 0-RTT packets",
+            shown(np.unique(side.capture.ack_frames["packet"][mine[owner[wrong]]])),
         )
 
 
@@ -438,10 +423,10 @@ def delays(side: Side) -> Iterator[Broken]:
     if len(wrong):
         delay_ms, elapsed_ms = int(capture.ack_frames["delay_us"][wrong[0]]) / 1000, int(elapsed[excessive][0]) / 1000
         yield Broken(
-            rule="rfc9000-13.2.5-ack-delay-too-long",
-            actual=f"ACK Delay {delay_ms:.3f} ms, but the packet had arrived {elapsed_ms:.3f} ms before; "
+            "rfc9000-13.2.5-ack-delay-too-long",
+            f"ACK Delay {delay_ms:.3f} ms, but the packet had arrived {elapsed_ms:.3f} ms before; "
             f"{format_count(len(wrong), 'ACK frame')} with too long a delay",
-            packets=shown(capture.ack_frames["packet"][wrong]),
+            shown(capture.ack_frames["packet"][wrong]),
         )
 
 
@@ -487,11 +472,8 @@ def _decreases(side: Side, rows: Ints, name: str) -> Iterator[Broken]:
         back = np.flatnonzero(np.diff(acks[count][rows[order]]) < 0)
         if len(back):
             pair = rows[order][back[0] : back[0] + 2]
-            yield Broken(
-                rule="rfc9000-13.4.1-ecn-counts-decrease",
-                actual=f"{name} space: the {title} count falls from {acks[count][pair[0]]} to {acks[count][pair[1]]}",
-                packets=shown(acks["packet"][pair]),
-            )
+            actual = f"{name} space: the {title} count falls from {acks[count][pair[0]]} to {acks[count][pair[1]]}"
+            yield Broken("rfc9000-13.4.1-ecn-counts-decrease", actual, shown(acks["packet"][pair]))
             return
 
 
@@ -509,11 +491,11 @@ def _too_high(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]
         if len(wrong):
             count, limit = capture.ack_frames[column][wrong[0]], received[excessive][0]
             yield Broken(
-                rule=f"rfc9000-19.3.2-{column}-count-too-high",
-                actual=f"{name} space: {_COUNTS[column]} count {count} after "
+                f"rfc9000-19.3.2-{column}-count-too-high",
+                f"{name} space: {_COUNTS[column]} count {count} after "
                 f"{format_count(limit, 'such packet')} had arrived; "
                 f"{format_count(len(wrong), 'ACK frame')} with too high a count",
-                packets=shown(capture.ack_frames["packet"][wrong]),
+                shown(capture.ack_frames["packet"][wrong]),
             )
             if column != "ce":
                 return
@@ -542,11 +524,11 @@ def _too_low(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
         if len(short):
             at = short[0]
             yield Broken(
-                rule=f"rfc9000-13.4.1-{rule}",
-                actual=f"{name} space: {_COUNTS[column]} count {counted[at]} after "
+                f"rfc9000-13.4.1-{rule}",
+                f"{name} space: {_COUNTS[column]} count {counted[at]} after "
                 f"acknowledgment of {format_count(owed[at], 'such packet')}; "
                 f"{format_count(len(short), 'ACK frame')} with too low a count",
-                packets=shown(acks["packet"][rows[short]]),
+                shown(acks["packet"][rows[short]]),
             )
 
 

@@ -59,22 +59,16 @@ def challenges(side: Side) -> Iterator[Broken]:
         ends = routes.ends(_datagram(side, row))
         value = frames.cell("payload", row) or b""
         if data.setdefault(value, ends) != ends:
-            yield Broken(
-                rule="rfc9000-8.2.1-challenge-data-repeated",
-                actual=f"PATH_CHALLENGE with data {value.hex()} on two paths",
-                packets=(int(frames["packet"][row]),),
-            )
+            actual = f"PATH_CHALLENGE with data {value.hex()} on two paths"
+            yield Broken("rfc9000-8.2.1-challenge-data-repeated", actual, (int(frames["packet"][row]),))
             break
     for rows, rule in ((sent, "8.2.1-challenge-not-padded"), (responses, "8.2.2-response-not-padded")):
         for row in rows.tolist():
             datagram = _datagram(side, row)
             length = int(capture.datagrams["payload_length"][datagram])
             if length < _FULL and (side.is_client or _allowance(side, routes, datagram) >= _FULL):
-                yield Broken(
-                    rule=f"rfc9000-{rule}",
-                    actual=f"a datagram of {length} B with {'PATH_CHALLENGE' if rows is sent else 'PATH_RESPONSE'}",
-                    packets=(int(frames["packet"][row]),),
-                )
+                actual = f"a datagram of {length} B with {'PATH_CHALLENGE' if rows is sent else 'PATH_RESPONSE'}"
+                yield Broken(f"rfc9000-{rule}", actual, (int(frames["packet"][row]),))
                 break
     yield from _responses(side, routes, got, responses)
 
@@ -162,7 +156,7 @@ def _responses(side: Side, routes: _Routes, got: Ints, responses: Ints) -> Itera
             rule = "8.2.2-response-repeated"
         if rule and rule not in reported:
             reported.add(rule)
-            yield Broken(rule=f"rfc9000-{rule}", actual=f"PATH_RESPONSE with data {value.hex()}", packets=(packet,))
+            yield Broken(f"rfc9000-{rule}", f"PATH_RESPONSE with data {value.hex()}", (packet,))
     yield from _unanswered(side, challenged, answers)
 
 
@@ -187,11 +181,8 @@ def _unanswered(side: Side, challenged: dict[bytes, list[int]], answers: dict[by
             continue
         after = sent[side.time(sent) > side.at(acknowledgment) + _READ_NS]
         if len(after) >= _AFTER_READING:
-            yield Broken(
-                rule="rfc9000-8.2.2-challenge-unanswered",
-                actual=f"no PATH_RESPONSE with data {value.hex()}",
-                packets=(packet, acknowledgment),
-            )
+            actual = f"no PATH_RESPONSE with data {value.hex()}"
+            yield Broken("rfc9000-8.2.2-challenge-unanswered", actual, (packet, acknowledgment))
             return
 
 
@@ -240,20 +231,14 @@ def unvalidated(side: Side) -> Iterator[Broken]:
             if counts[1] > _FACTOR * counts[0] and counts[1] - _FACTOR * counts[0] > excess.get(remote, (0, 0))[0]:
                 excess[remote] = counts[1] - _FACTOR * counts[0], row
     for remote, (bytes_, row) in excess.items():
-        yield Broken(
-            rule="rfc9000-8-unvalidated-path",
-            actual=f"{bytes_} B more than three times the bytes received from {endpoint(*remote)}",
-            packets=_packets(side, row),
-        )
+        actual = f"{bytes_} B more than three times the bytes received from {endpoint(*remote)}"
+        yield Broken("rfc9000-8-unvalidated-path", actual, _packets(side, row))
         break
     for remote, rows in begun.items():
         late = [row for row in rows if datagrams["time_ns"][row] > datagrams["time_ns"][rows[0]] + _CHALLENGED_NS]
         if remote not in pending.values() and len(late) >= _A_FEW:
-            yield Broken(
-                rule="rfc9000-9.3-new-path-not-challenged",
-                actual=f"{format_count(len(rows), 'datagram')} to {endpoint(*remote)} without a PATH_CHALLENGE",
-                packets=_packets(side, rows[0]),
-            )
+            actual = f"{format_count(len(rows), 'datagram')} to {endpoint(*remote)} without a PATH_CHALLENGE"
+            yield Broken("rfc9000-9.3-new-path-not-challenged", actual, _packets(side, rows[0]))
             break
 
 
@@ -296,10 +281,10 @@ def migration(side: Side) -> Iterator[Broken]:
             if moved and common:
                 value = sorted(common)[0]
                 yield Broken(
-                    rule=f"rfc9000-9.5-{rule}",
-                    actual=f"connection ID {value.hex()} in packets {'to' if end else 'from'} a second address, "
+                    f"rfc9000-9.5-{rule}",
+                    f"connection ID {value.hex()} in packets {'to' if end else 'from'} a second address, "
                     f"{endpoint(*address)}",
-                    packets=shown(side.with_id("dcid", value, mine)[:1]),
+                    shown(side.with_id("dcid", value, mine)[:1]),
                 )
                 break
 
@@ -324,20 +309,12 @@ def _moves(side: Side, routes: _Routes) -> Iterator[Broken]:
         return
     first = _packets(side, moved[0])
     if side.sound and first and not side.confirmed(first[0]):
-        yield Broken(
-            rule="rfc9000-9-migration-before-confirmed",
-            actual="a packet from another local address",
-            packets=first,
-        )
+        yield Broken("rfc9000-9-migration-before-confirmed", "a packet from another local address", first)
     # A client that acts on preferred_address may also use other local addresses (§9).
     acted = next((int(row) for row in datagrams if routes.ends(int(row))[1] != server), None)
     there = [row for row in moved if routes.ends(row)[1] == server and (acted is None or row < acted)]
     if there and "disable_active_migration" in side.peer_parameters:
-        yield Broken(
-            rule="rfc9000-9-migration-disabled",
-            actual="a packet from another local address",
-            packets=_packets(side, there[0]),
-        )
+        yield Broken("rfc9000-9-migration-disabled", "a packet from another local address", _packets(side, there[0]))
 
 
 ROUTE_DETECTORS = (challenges, unvalidated, migration)
@@ -369,11 +346,8 @@ def issuing(side: Side) -> Iterator[Broken]:
     if not issued:
         return
     if side.source == b"":
-        yield Broken(
-            rule="rfc9000-19.15-new-id-beside-empty",
-            actual=f"{format_count(len(issued), 'NEW_CONNECTION_ID frame')} of an endpoint with an empty connection ID",
-            packets=(issued[0][4],),
-        )
+        actual = f"{format_count(len(issued), 'NEW_CONNECTION_ID frame')} of an endpoint with an empty connection ID"
+        yield Broken("rfc9000-19.15-new-id-beside-empty", actual, (issued[0][4],))
     by_sequence: dict[int, tuple[bytes, bytes]] = {}
     by_id: dict[bytes, int] = {side.source: 0} if side.source else {}
     tokens: dict[bytes, bytes] = {}
@@ -387,43 +361,28 @@ def issuing(side: Side) -> Iterator[Broken]:
     handshake = {sequence: value for value, sequence in by_id.items()}
     for sequence, prior, value, token, packet in issued:
         if not 1 <= len(value) <= 20:
-            yield Broken(rule="rfc9000-19.15-id-length", actual=f"a connection ID of {len(value)} B", packets=(packet,))
+            yield Broken("rfc9000-19.15-id-length", f"a connection ID of {len(value)} B", (packet,))
             continue
         if prior > sequence:
-            yield Broken(
-                rule="rfc9000-19.15-retire-prior-to-high",
-                actual=f"Retire Prior To {prior} in the frame of sequence number {sequence}",
-                packets=(packet,),
-            )
+            actual = f"Retire Prior To {prior} in the frame of sequence number {sequence}"
+            yield Broken("rfc9000-19.15-retire-prior-to-high", actual, (packet,))
         known = by_sequence.setdefault(sequence, (value, token))
         if known != (value, token) or handshake.get(sequence, value) != value:
-            yield Broken(
-                rule="rfc9000-19.15-sequence-reused",
-                actual=f"sequence number {sequence} has two connection IDs or tokens",
-                packets=(packet,),
-            )
+            actual = f"sequence number {sequence} has two connection IDs or tokens"
+            yield Broken("rfc9000-19.15-sequence-reused", actual, (packet,))
         elif by_id.setdefault(value, sequence) != sequence:
-            yield Broken(
-                rule="rfc9000-19.15-id-reused",
-                actual=f"{value.hex()} has sequence numbers {by_id[value]} and {sequence}",
-                packets=(packet,),
-            )
+            actual = f"{value.hex()} has sequence numbers {by_id[value]} and {sequence}"
+            yield Broken("rfc9000-19.15-id-reused", actual, (packet,))
         elif token and tokens.setdefault(token, value) != value:
-            yield Broken(
-                rule="rfc9000-10.3.2-reset-token-repeated",
-                actual=f"connection ID {value.hex()} has the token of another connection ID",
-                packets=(packet,),
-            )
+            actual = f"connection ID {value.hex()} has the token of another connection ID"
+            yield Broken("rfc9000-10.3.2-reset-token-repeated", actual, (packet,))
     if side.own_read and side.whole:
         first = 2 if "preferred_address" in side.parameters else 1
         missing = sorted(set(range(first, max(by_sequence, default=0))) - by_sequence.keys())
         if missing:
             packet = next(each[4] for each in issued if each[0] > missing[0])
-            yield Broken(
-                rule="rfc9000-5.1.1-sequence-skipped",
-                actual=f"no NEW_CONNECTION_ID has sequence number {missing[0]}, but a later one has a higher number",
-                packets=(packet,),
-            )
+            actual = f"no NEW_CONNECTION_ID has sequence number {missing[0]}, but a later one has a higher number"
+            yield Broken("rfc9000-5.1.1-sequence-skipped", actual, (packet,))
 
 
 def too_many(side: Side) -> Iterator[Broken]:
@@ -450,11 +409,7 @@ def too_many(side: Side) -> Iterator[Broken]:
         gone = {number for row, number in retired if row < packet}
         active = {number for number in active if number >= prior_to and number not in gone}
         if len(active) > limit:
-            yield Broken(
-                rule="rfc9000-5.1.1-too-many-ids",
-                actual=f"{len(active)} active connection IDs, limit {limit}",
-                packets=(packet,),
-            )
+            yield Broken("rfc9000-5.1.1-too-many-ids", f"{len(active)} active connection IDs, limit {limit}", (packet,))
             return
 
 
@@ -473,39 +428,26 @@ def retiring(side: Side) -> Iterator[Broken]:
     for row in side.frames("retire_connection_id").tolist():
         number, packet = int(frames["value"][row]), int(frames["packet"][row])
         if side.peer_source == b"":
-            yield Broken(
-                rule="rfc9000-19.16-retire-empty",
-                actual=f"RETIRE_CONNECTION_ID of sequence number {number}, although the peer's connection ID is empty",
-                packets=(packet,),
-            )
+            actual = f"RETIRE_CONNECTION_ID of sequence number {number}, although the peer's connection ID is empty"
+            yield Broken("rfc9000-19.16-retire-empty", actual, (packet,))
             return
         highest = max([sequence for sequence, _, _, _, row in issued if row < packet], default=0)
         highest = max(highest, 1 if preferred else 0)
         if number > highest and side.sound:
-            yield Broken(
-                rule="rfc9000-19.16-retire-unissued",
-                actual=f"RETIRE_CONNECTION_ID of sequence number {number}; the highest issued number is {highest}",
-                packets=(packet,),
-            )
+            actual = f"RETIRE_CONNECTION_ID of sequence number {number}; the highest issued number is {highest}"
+            yield Broken("rfc9000-19.16-retire-unissued", actual, (packet,))
             continue
         if number not in known:
             continue
         if values[codes[packet]] == known[number]:
-            yield Broken(
-                rule="rfc9000-19.16-retire-own-packet",
-                actual=f"RETIRE_CONNECTION_ID of sequence number {number} in a packet with this connection ID",
-                packets=(packet,),
-            )
+            actual = f"RETIRE_CONNECTION_ID of sequence number {number} in a packet with this connection ID"
+            yield Broken("rfc9000-19.16-retire-own-packet", actual, (packet,))
             continue
         later = side.sent_read[capture.packets["datagram"][side.sent_read] > capture.packets["datagram"][packet]]
         used = side.with_id("dcid", known[number], later)
         if len(used):
-            yield Broken(
-                rule="rfc9000-5.1.2-retired-id-used",
-                actual=f"{format_count(len(used), 'later packet')} with the connection ID of sequence number {number}",
-                packets=(packet, *shown(used)),
-                pair=True,
-            )
+            actual = f"{format_count(len(used), 'later packet')} with the connection ID of sequence number {number}"
+            yield Broken("rfc9000-5.1.2-retired-id-used", actual, (packet, *shown(used)), pair=True)
             return
     yield from _prior_to(side, issued, known)
 
@@ -519,10 +461,10 @@ def _prior_to(
             used = side.with_id("dcid", known[number], late)
             if len(used):
                 yield Broken(
-                    rule="rfc9000-5.1.2-retire-prior-to-ignored",
-                    actual=f"{format_count(len(used), 'packet')} with the connection ID of sequence number {number}, "
+                    "rfc9000-5.1.2-retire-prior-to-ignored",
+                    f"{format_count(len(used), 'packet')} with the connection ID of sequence number {number}, "
                     f"below Retire Prior To {prior}",
-                    packets=shown(used),
+                    shown(used),
                 )
                 return
 
@@ -535,10 +477,9 @@ def long_headers(side: Side) -> Iterator[Broken]:
         late = [value for value in side.ids("scid", side.of_type(HANDSHAKE)) if value not in sources]
         if late and sources:
             yield Broken(
-                rule="rfc9000-7.2-server-source-changed",
-                actual=f"source connection ID {late[0].hex()} in Handshake packets, "
-                f"{sources[-1].hex()} in Initial packets",
-                packets=shown(side.with_id("scid", late[0], side.of_type(HANDSHAKE))),
+                "rfc9000-7.2-server-source-changed",
+                f"source connection ID {late[0].hex()} in Handshake packets, {sources[-1].hex()} in Initial packets",
+                shown(side.with_id("scid", late[0], side.of_type(HANDSHAKE))),
             )
         numbers = side.capture.packets["packet_number"]
         for source, other in pairwise(sources):
@@ -547,10 +488,10 @@ def long_headers(side: Side) -> Iterator[Broken]:
             # A server that begins the handshake again also begins its packet numbers again.
             if numbers[first] == numbers[last] + 1:
                 yield Broken(
-                    rule="rfc9000-7.2-server-source-changed",
-                    actual=f"source connection ID {other.hex()} in Initial packet {numbers[first]}, "
+                    "rfc9000-7.2-server-source-changed",
+                    f"source connection ID {other.hex()} in Initial packet {numbers[first]}, "
                     f"{source.hex()} in the packet before it",
-                    packets=shown(np.array([last, first])),
+                    shown(np.array([last, first])),
                 )
                 return
         return
@@ -559,9 +500,7 @@ def long_headers(side: Side) -> Iterator[Broken]:
     first = side.ids("dcid", initials)[:1]
     if first and len(first[0]) < 8 and not (side.capture.packets["token_length"][initials[:1]] > 0).any():
         yield Broken(
-            rule="rfc9000-7.2-first-id-short",
-            actual=f"a destination connection ID of {len(first[0])} B",
-            packets=shown(initials[:1]),
+            "rfc9000-7.2-first-id-short", f"a destination connection ID of {len(first[0])} B", shown(initials[:1])
         )
     every = side.of_type(INITIAL, EARLY, HANDSHAKE)
     sources = side.ids("scid", side.of_type(INITIAL, EARLY))
@@ -569,11 +508,8 @@ def long_headers(side: Side) -> Iterator[Broken]:
     others = [value for value in side.ids("scid", side.of_type(HANDSHAKE)) if value not in (*sources[:1], *issued)]
     if sources[1:] or (sources and others):
         other = (*sources[1:], *others)[0]
-        yield Broken(
-            rule="rfc9000-7.2-client-source-changed",
-            actual=f"source connection ID {other.hex()} after {sources[0].hex()}",
-            packets=shown(side.with_id("scid", other, every)),
-        )
+        actual = f"source connection ID {other.hex()} after {sources[0].hex()}"
+        yield Broken("rfc9000-7.2-client-source-changed", actual, shown(side.with_id("scid", other, every)))
 
 
 def unissued(side: Side) -> Iterator[Broken]:
@@ -602,10 +538,10 @@ def unissued(side: Side) -> Iterator[Broken]:
             continue
         long = capture.type[used] != ONE_RTT
         yield Broken(
-            rule=f"rfc9000-7.2-{'id-not-the-servers' if side.is_client and long[0] else 'id-not-issued'}",
-            actual=f"{format_count(len(used), 'packet')} with the destination connection ID {value.hex()}, "
+            f"rfc9000-7.2-{'id-not-the-servers' if side.is_client and long[0] else 'id-not-issued'}",
+            f"{format_count(len(used), 'packet')} with the destination connection ID {value.hex()}, "
             f"which the {'server' if side.is_client else 'client'} had not issued",
-            packets=shown(used),
+            shown(used),
         )
 
 

@@ -24,7 +24,7 @@ INITIAL, EARLY, HANDSHAKE, ONE_RTT, RETRY, NEGOTIATION = range(6)
 SPACE_NAMES = ("Initial", "Handshake", "application data")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Broken:
     """A rule that an endpoint broke, before it becomes a finding."""
 

@@ -28,9 +28,7 @@ def wrong_streams(side: Side) -> Iterator[Broken]:
     wrong = theirs & one_way
     if wrong.any():
         yield Broken(
-            rule="rfc9000-19.8-stream-receive-only",
-            actual=f"STREAM on receive-only stream {ids[wrong][0]}",
-            packets=shown(packets[wrong]),
+            "rfc9000-19.8-stream-receive-only", f"STREAM on receive-only stream {ids[wrong][0]}", shown(packets[wrong])
         )
     both_ways = theirs & ~one_way
     yield from _not_created(side, "STREAM", ids[both_ways], packets[both_ways], "rfc9000-19.8-stream-not-created")
@@ -45,11 +43,8 @@ def wrong_streams(side: Side) -> Iterator[Broken]:
         mine, one_way = ids & 1 == side.sender, ids & 2 != 0
         wrong = one_way & (mine == about_own)
         if wrong.any():
-            yield Broken(
-                rule=f"rfc9000-{rule}",
-                actual=f"{name.upper()} for {'send' if about_own else 'receive'}-only stream {ids[wrong][0]}",
-                packets=shown(packets[wrong]),
-            )
+            actual = f"{name.upper()} for {'send' if about_own else 'receive'}-only stream {ids[wrong][0]}"
+            yield Broken(f"rfc9000-{rule}", actual, shown(packets[wrong]))
         created = {"stop_sending": "19.5-stop-sending-not-created", "max_stream_data": "19.10-credit-not-created"}
         if name in created:
             allowed = ~mine & ~wrong
@@ -74,11 +69,8 @@ def _not_created(side: Side, name: str, ids: Ints, packets: Ints, rule: str) -> 
         limit = highest[np.searchsorted(rows[order], packets[mine])]
         wrong = ids[mine] > limit
         if wrong.any():
-            yield Broken(
-                rule=rule,
-                actual=f"{name} for stream {ids[mine][wrong][0]}, which the peer had not created",
-                packets=shown(packets[mine][wrong]),
-            )
+            actual = f"{name} for stream {ids[mine][wrong][0]}, which the peer had not created"
+            yield Broken(rule, actual, shown(packets[mine][wrong]))
 
 
 def offsets(side: Side) -> Iterator[Broken]:
@@ -88,18 +80,15 @@ def offsets(side: Side) -> Iterator[Broken]:
     ends = capture.stream_frames["offset"][rows] + capture.stream_frames["length"][rows]
     if (ends > _MOST).any():
         yield Broken(
-            rule="rfc9000-19.8-stream-offset-overflow",
-            actual=f"stream data ends at {ends.max()}",
-            packets=shown(capture.stream_frames["packet"][rows[ends > _MOST]]),
+            "rfc9000-19.8-stream-offset-overflow",
+            f"stream data ends at {ends.max()}",
+            shown(capture.stream_frames["packet"][rows[ends > _MOST]]),
         )
     rows = side.frames("crypto")
     ends = capture.frames["offset"][rows] + capture.frames["length"][rows]
     if (ends > _MOST).any():
-        yield Broken(
-            rule="rfc9000-19.6-crypto-offset-overflow",
-            actual=f"CRYPTO data ends at {ends.max()}",
-            packets=shown(capture.frames["packet"][rows[ends > _MOST]]),
-        )
+        actual = f"CRYPTO data ends at {ends.max()}"
+        yield Broken("rfc9000-19.6-crypto-offset-overflow", actual, shown(capture.frames["packet"][rows[ends > _MOST]]))
     for names, rule in (
         (("max_streams_bidi", "max_streams_uni"), "19.11-max-streams-high"),
         (("streams_blocked_bidi", "streams_blocked_uni"), "19.14-streams-blocked-high"),
@@ -107,11 +96,8 @@ def offsets(side: Side) -> Iterator[Broken]:
         rows = side.frames(*names)
         high = rows[capture.frames["value"][rows] > _MOST_STREAMS]
         if len(high):
-            yield Broken(
-                rule=f"rfc9000-{rule}",
-                actual=f"{names[0].upper().removesuffix('_BIDI')} with the value {capture.frames['value'][high[0]]}",
-                packets=shown(capture.frames["packet"][high]),
-            )
+            actual = f"{names[0].upper().removesuffix('_BIDI')} with the value {capture.frames['value'][high[0]]}"
+            yield Broken(f"rfc9000-{rule}", actual, shown(capture.frames["packet"][high]))
 
 
 class _Sent:
@@ -174,21 +160,18 @@ def flow_control(side: Side) -> Iterator[Broken]:
         wrong = (sent.highest[mine] > granted) & (types[sent.packet[mine]] != EARLY)
         if wrong.any():
             excess = int((sent.highest[mine] - granted)[wrong].max())
-            yield Broken(
-                rule="rfc9000-4.1-stream-limit",
-                actual=f"data of stream {stream} ends {excess} B above the limit of the stream",
-                packets=shown(sent.packet[mine][wrong]),
-            )
+            actual = f"data of stream {stream} ends {excess} B above the limit of the stream"
+            yield Broken("rfc9000-4.1-stream-limit", actual, shown(sent.packet[mine][wrong]))
             break
     packets, used = sent.used()
     granted = _granted(side, "max_data", packets, total)
     wrong = (used > granted) & (types[packets] != EARLY)
     if wrong.any():
         yield Broken(
-            rule="rfc9000-4.1-connection-limit",
-            actual=f"the data of all streams together is {int((used - granted)[wrong].max())} B above the limit of the "
+            "rfc9000-4.1-connection-limit",
+            f"the data of all streams together is {int((used - granted)[wrong].max())} B above the limit of the "
             "connection",
-            packets=shown(packets[wrong]),
+            shown(packets[wrong]),
         )
 
 
@@ -237,22 +220,16 @@ def remembered_limits(side: Side, earlier: list[Side]) -> Iterator[Broken]:
     excesses.append(("B of all streams", int(total[-1]) if len(total) else 0, limit, packets))
     for what, used, limit, where in excesses:
         if used > limit:
-            yield Broken(
-                rule="rfc9000-7.4.1-remembered-limits",
-                actual=f"{used} {what} in 0-RTT packets, the remembered limit is {limit}",
-                packets=shown(where),
-            )
+            actual = f"{used} {what} in 0-RTT packets, the remembered limit is {limit}"
+            yield Broken("rfc9000-7.4.1-remembered-limits", actual, shown(where))
             break
     rows = side.frames("datagram")
     rows = rows[np.isin(frames["packet"][rows], early)]
     limit = max(_integer(each, "max_datagram_frame_size") for each in before)
     largest = int(_datagram_sizes(side, rows).max(initial=0))
     if largest > limit:
-        yield Broken(
-            rule=f"rfc9221-3-{'too-large' if limit else 'not-offered'}",
-            actual=f"a DATAGRAM frame of {largest} B in 0-RTT packets, the remembered limit is {limit} B",
-            packets=shown(frames["packet"][rows]),
-        )
+        actual = f"a DATAGRAM frame of {largest} B in 0-RTT packets, the remembered limit is {limit} B"
+        yield Broken(f"rfc9221-3-{'too-large' if limit else 'not-offered'}", actual, shown(frames["packet"][rows]))
 
 
 def stream_counts(side: Side) -> Iterator[Broken]:
@@ -277,10 +254,10 @@ def stream_counts(side: Side) -> Iterator[Broken]:
         wrong = opened[mine] // 4 + 1 > granted
         if wrong.any():
             yield Broken(
-                rule="rfc9000-4.6-too-many-streams",
-                actual=f"stream {opened[mine][wrong][0]} is opened, although the limit is "
+                "rfc9000-4.6-too-many-streams",
+                f"stream {opened[mine][wrong][0]} is opened, although the limit is "
                 f"{format_count(granted[wrong][0], 'stream')} of this type",
-                packets=shown(packets[mine][wrong]),
+                shown(packets[mine][wrong]),
             )
 
 
@@ -301,23 +278,16 @@ def endings(side: Side) -> Iterator[Broken]:
     if len(differs):
         at = int(differs[0])
         changed = set(stream[differs].tolist())
-        yield Broken(
-            rule="rfc9000-4.5-final-size-changed",
-            actual=f"the final size of stream {stream[at]} changes from {size[at]} to {size[at + 1]} B",
-            packets=shown(packet[at : at + 2]),
-            pair=True,
-        )
+        actual = f"the final size of stream {stream[at]} changes from {size[at]} to {size[at + 1]} B"
+        yield Broken("rfc9000-4.5-final-size-changed", actual, shown(packet[at : at + 2]), pair=True)
     sent = _Sent(side, rows, resets)
     ending = find(stream, sent.stream)
     limit = np.append(size, _COMMON)[ending]  # NULL is -1: a stream that did not end has the limit _COMMON
     beyond = np.flatnonzero((sent.end > limit) & ~np.isin(sent.stream, list(changed)))
     if len(beyond):
         at = beyond[0]
-        yield Broken(
-            rule="rfc9000-4.5-data-beyond-final-size",
-            actual=f"data of stream {sent.stream[at]} ends at {sent.end[at]}, its final size is {limit[at]}",
-            packets=shown(sent.packet[beyond]),
-        )
+        actual = f"data of stream {sent.stream[at]} ends at {sent.end[at]}, its final size is {limit[at]}"
+        yield Broken("rfc9000-4.5-data-beyond-final-size", actual, shown(sent.packet[beyond]))
     blocked = side.frames("stream_data_blocked")
     yield from _after_reset(side, streams["stream_id"][rows], streams["packet"][rows], "stream")
     yield from _after_reset(side, frames["stream_id"][blocked], frames["packet"][blocked], "blocked")
@@ -337,11 +307,8 @@ def _after_reset(side: Side, stream: Ints, packet: Ints, rule: str) -> Iterator[
     late = np.flatnonzero((reset != NULL) & (packet > np.append(frames["packet"][resets], NULL)[reset]))
     if len(late):
         name = "STREAM" if rule == "stream" else "STREAM_DATA_BLOCKED"
-        yield Broken(
-            rule=f"rfc9000-3.3-{rule}-after-reset",
-            actual=f"{name} of stream {stream[late[0]]} after its RESET_STREAM",
-            packets=shown(packet[late]),
-        )
+        actual = f"{name} of stream {stream[late[0]]} after its RESET_STREAM"
+        yield Broken(f"rfc9000-3.3-{rule}-after-reset", actual, shown(packet[late]))
 
 
 def datagram_frames(side: Side) -> Iterator[Broken]:
@@ -354,19 +321,14 @@ def datagram_frames(side: Side) -> Iterator[Broken]:
     frames = side.capture.frames
     limit = side.peer_parameters.get("max_datagram_frame_size", 0)
     if not isinstance(limit, int) or limit == 0:
-        yield Broken(
-            rule="rfc9221-3-not-offered",
-            actual=f"{format_count(len(rows), 'DATAGRAM frame')}, but the peer sent no max_datagram_frame_size or 0",
-            packets=shown(frames["packet"][rows]),
-        )
+        actual = f"{format_count(len(rows), 'DATAGRAM frame')}, but the peer sent no max_datagram_frame_size or 0"
+        yield Broken("rfc9221-3-not-offered", actual, shown(frames["packet"][rows]))
         return
     size = _datagram_sizes(side, rows)
     large = rows[size > limit]
     if len(large):
         yield Broken(
-            rule="rfc9221-3-too-large",
-            actual=f"a frame of {int(size.max())} B, limit {limit} B",
-            packets=shown(frames["packet"][large]),
+            "rfc9221-3-too-large", f"a frame of {int(size.max())} B, limit {limit} B", shown(frames["packet"][large])
         )
 
 
@@ -394,9 +356,9 @@ def repeats(side: Side) -> Iterator[Broken]:
             if changed is not None:
                 at, first, second = changed
                 yield Broken(
-                    rule="rfc9000-2.2-data-changed",
-                    actual=f"byte {at} of the {title.format(key)} differs from the byte that was sent before",
-                    packets=(int(table["packet"][first]), int(table["packet"][second])),
+                    "rfc9000-2.2-data-changed",
+                    f"byte {at} of the {title.format(key)} differs from the byte that was sent before",
+                    (int(table["packet"][first]), int(table["packet"][second])),
                     pair=True,
                 )
                 return
