@@ -391,7 +391,7 @@ class _Section:
 
 # Finds UDP datagrams in captured frames: reads IPv4, IPv6 and UDP. `link_layers` finds the IP packets.
 
-_UDP = 17
+TCP, UDP = 6, 17
 _PROTOCOLS = {
     0: "IPv6 Hop-by-Hop Options",
     1: "ICMP",
@@ -577,18 +577,18 @@ class _Reader:
         numbers_at = self._numbers_at
         protocol = np.where(is_v4, numbers_at(ip + 9), numbers_at(ip + 6))
         # An IPv4 fragment has the flag More Fragments or an offset (RFC 791).
-        fragment = is_v4 & (protocol == _UDP) & (numbers_at(ip + 6, 2) & 0x3FFF != 0)
+        fragment = is_v4 & (protocol == UDP) & (numbers_at(ip + 6, 2) & 0x3FFF != 0)
         if fragment.any():
             sources, counts = np.unique(numbers_at.rows(ip[fragment] + 12, 4), axis=0, return_counts=True)
             for source, count in zip(sources, counts.tolist(), strict=True):
                 self._result.skip_fragment(source.tobytes(), count)
         udp = ip + np.where(is_v4, (numbers_at(ip) & 15) * 4, 40)
         ip_length = np.where(is_v4, numbers_at(ip + 2, 2), numbers_at(ip + 4, 2) + 40)
-        udp[(protocol != _UDP) | fragment] = -1
+        udp[(protocol != UDP) | fragment] = -1
         extended = ~is_v4 & np.isin(protocol, (*_IPV6_EXTENSIONS, _IPV6_FRAGMENT))
         for at in np.flatnonzero(extended).tolist():
             udp[at], ip_length[at] = _ipv6(self._data, int(ip[at]), int(end[at]), self._result)
-        for number, count in enumerate(np.bincount(protocol[(protocol != _UDP) & (udp < 0)]).tolist()):
+        for number, count in enumerate(np.bincount(protocol[(protocol != UDP) & (udp < 0)]).tolist()):
             if count:
                 self._result.not_udp[_PROTOCOLS.get(number, f"IP protocol {number}")] += count
         return udp, ip_length
@@ -605,8 +605,27 @@ class _Reader:
         names = keys.tolist()
         for name in dict.fromkeys(names):
             if name not in self._flow_of:
-                _add_flow(name, self._flow_of, self._result.flows)
+                self._add_flow(name)
         return np.fromiter(map(self._flow_of.__getitem__, names), dtype=np.int64, count=len(names))
+
+    def _add_flow(self, key: bytes) -> None:
+        """Add a flow and its opposite direction."""
+        size, number = (len(key) - 4) // 2, len(self._result.flows)
+        src, dst, ports = key[:size], key[size:-4], key[-4:]
+        opposite = dst + src + ports[2:] + ports[:2]
+        for flow, reverse, way in ((number, number + 1, key), (number + 1, number, opposite)):
+            self._flow_of.setdefault(way, flow)
+            self._result.flows.append(
+                Flow(
+                    number=flow,
+                    reverse=reverse,
+                    src=_address(way[:size]),
+                    dst=_address(way[size:-4]),
+                    src_port=int.from_bytes(way[-4:-2]),
+                    dst_port=int.from_bytes(way[-2:]),
+                    ip_version=4 if size == 4 else 6,
+                )
+            )
 
 
 def _ipv6(data: Data, ip: int, end: int, result: Datagrams) -> tuple[int, int]:
@@ -618,7 +637,7 @@ def _ipv6(data: Data, ip: int, end: int, result: Datagrams) -> tuple[int, int]:
         if header == _IPV6_FRAGMENT:
             # An atomic fragment (RFC 6946) has offset 0 and no flag More Fragments: it is a whole packet.
             if data[position + 2] or data[position + 3] & 0xF9:
-                if data[position] == _UDP:
+                if data[position] == UDP:
                     result.skip_fragment(data[ip + 8 : ip + 24])
                 return -1, 0
             size = 8
@@ -627,28 +646,7 @@ def _ipv6(data: Data, ip: int, end: int, result: Datagrams) -> tuple[int, int]:
         else:
             size = (data[position + 1] + 1) * 8
         header, position = data[position], position + size
-    return (position, length) if header == _UDP else (-1, 0)
-
-
-def _add_flow(key: bytes, flow_of: dict[bytes, int], flows: list[Flow]) -> int:
-    size = (len(key) - 4) // 2
-    src, dst, ports = key[:size], key[size:-4], key[-4:]
-    opposite = dst + src + ports[2:] + ports[:2]
-    number = len(flows)
-    for way, flow in ((key, number), (opposite, number + 1)):
-        flow_of.setdefault(way, flow)
-        flows.append(
-            Flow(
-                number=flow,
-                reverse=number + 1 if flow == number else number,
-                src=_address(way[:size]),
-                dst=_address(way[size:-4]),
-                src_port=int.from_bytes(way[-4:-2]),
-                dst_port=int.from_bytes(way[-2:]),
-                ip_version=4 if size == 4 else 6,
-            )
-        )
-    return number
+    return (position, length) if header == UDP else (-1, 0)
 
 
 @lru_cache(maxsize=64)
@@ -659,9 +657,7 @@ def _address(packed: bytes) -> str:
 
 # The IP packets of an Ethernet capture as plain records, with the positions of their headers in the file.
 
-TCP, UDP = 6, 17
 _SYN, _ACK = 0x02, 0x10
-_ETHERNET_BYTES = 14  # bytes of the Ethernet header
 _MOST_PAIRS = 64  # pairs of addresses whose packets are counted by name
 # Ethertype → offset of the source address in the IP header, bytes of source and destination, bytes of the header
 _ADDRESSES = {0x0800: (12, 8, 20), 0x86DD: (8, 32, 40)}
@@ -726,7 +722,7 @@ def offsets(segments: Sequence[IpPacket]) -> list[int]:
 def read_packets(path: Path) -> tuple[Data, list[IpPacket]]:
     """The bytes of the file and its IP packets. Raises CaptureError when the file is no capture."""
     file, _ = open_capture(path)
-    return file.data, packets_of(file)
+    return file.data, list(packets_of(file))
 
 
 def packets_by_addresses(file: CaptureFile) -> dict[str, int]:
@@ -737,11 +733,11 @@ def packets_by_addresses(file: CaptureFile) -> dict[str, int]:
     for first in range(0, len(records.start), _ROWS):
         rows = slice(first, first + _ROWS)
         start, end = records.start[rows], records.end[rows]
-        ethertype, unicast = numbers_at(start + _ETHERNET_BYTES - 2, 2), numbers_at(start) & 1 == 0
+        ethertype, unicast = numbers_at(start + ETHERNET_HEADER - 2, 2), numbers_at(start) & 1 == 0
         unicast &= records.link_type[rows] == 1
         for kind, (offset, size, header) in _ADDRESSES.items():
-            chosen = start[unicast & (ethertype == kind) & (end - start >= _ETHERNET_BYTES + header)]
-            pairs = numbers_at.rows(chosen + _ETHERNET_BYTES + offset, size).view(f"V{size}").ravel().tolist()
+            chosen = start[unicast & (ethertype == kind) & (end - start >= ETHERNET_HEADER + header)]
+            pairs = numbers_at.rows(chosen + ETHERNET_HEADER + offset, size).view(f"V{size}").ravel().tolist()
             counts.update({(size, pair): number for pair, number in sorted(Counter(pairs).items())})
         release(file.data)
     named = dict(counts.most_common(_MOST_PAIRS))
@@ -753,14 +749,11 @@ def packets_by_addresses(file: CaptureFile) -> dict[str, int]:
     return texts | ({"": rest} if rest else {})
 
 
-def packets_of(file: CaptureFile) -> list[IpPacket]:
+def packets_of(file: CaptureFile) -> Iterator[IpPacket]:
     """The IP packets of a capture, in the order of the file."""
-    return list(_packets(file.data, file.records()))
-
-
-def _packets(data: Data, records: Iterator[tuple[int, int, int, int, int]]) -> Iterator[IpPacket]:
-    for number, (time_ns, _, start, end, _) in enumerate(records, start=1):
-        ip = start + _ETHERNET_BYTES
+    data = file.data
+    for number, (time_ns, _, start, end, _) in enumerate(file.records(), start=1):
+        ip = start + ETHERNET_HEADER
         if end - ip < 20:
             continue
         version = data[ip] >> 4

@@ -177,15 +177,21 @@ def offered(body: bytes, kind: int) -> list[int]:
         _, position = _vector(body, 34, 1)
         _, position = _vector(body, position, 2)
         _, position = _vector(body, position, 1)
-        extensions, position = _vector(body, position, 2)[0], 0
-        while position < len(extensions):
-            found = int.from_bytes(extensions[position : position + 2])
-            value, position = _vector(extensions, position + 2, 2)
+        for found, value in _listed(_vector(body, position, 2)[0]):
             if found == kind:
                 return _numbers(_vector(value, 0, 2)[0])
     except IndexError:
         pass
     return []
+
+
+def _listed(extensions: bytes) -> Iterator[tuple[int, bytes]]:
+    """Type and content of each extension. Raises IndexError when one is cut off."""
+    position = 0
+    while position < len(extensions):
+        kind = int.from_bytes(extensions[position : position + 2])
+        value, position = _vector(extensions, position + 2, 2)
+        yield kind, value
 
 
 def parse_server_hello(body: bytes) -> Hello | None:
@@ -215,16 +221,11 @@ def early_data_size(body: bytes) -> int | None:
     try:
         _, position = _vector(body, 8, 1)
         _, position = _vector(body, position, 2)
-        extensions = _vector(body, position, 2)[0]
-        position = 0
-        while position < len(extensions):
-            kind = int.from_bytes(extensions[position : position + 2])
-            value, position = _vector(extensions, position + 2, 2)
-            if kind == _EARLY_DATA:
-                return int.from_bytes(value[:4]) if len(value) >= 4 else None
+        extensions = _listed(_vector(body, position, 2)[0])
+        size = next((value for kind, value in extensions if kind == _EARLY_DATA), b"")
     except IndexError:
         return None
-    return None
+    return int.from_bytes(size[:4]) if len(size) >= 4 else None
 
 
 def _extensions(data: bytes, hello: Hello) -> None:

@@ -293,7 +293,7 @@ def attribute(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Re
     nameless = np.flatnonzero(rows.packets.column("connection") == NONE)
     if not len(nameless) or not registry.connections:
         return
-    timelines = [_Timeline(flow) for flow in registry.flows]
+    timelines = [sorted(flow.history, key=lambda side: side.connection.first_time_ns) for flow in registry.flows]
     numbers = selected[rows.packets.column("datagram")[nameless]]
     columns = [rows.packets.column(column)[nameless] for column in ("dcid", "type", "index")]
     columns += [column[numbers] for column in (datagrams.flow, datagrams.start, datagrams.time_ns)]
@@ -305,7 +305,7 @@ def attribute(rows: Rows, datagrams: Datagrams, selected: Integers, registry: Re
             side = registry.cids.get(rows.cids[cid])
         elif kind == _ONE_RTT and index == 0:  # the first packet in its datagram
             side = _named_side(start + 1, lengths, datagrams.data, registry)
-        side = side or timelines[flow].at(time_ns)
+        side = side or _latest(timelines[flow], time_ns)
         if side is not None:
             owners[at] = side.connection.number, side.sender
     for column, values in zip(("connection", "sender"), owners.T, strict=True):
@@ -389,21 +389,11 @@ def _named_side(cid_at: int, lengths: list[int], data: Data, registry: Registry)
     return None
 
 
-class _Timeline:
-    """The senders on a flow, sorted by the times at which their connections began."""
-
-    def __init__(self, flow: FlowState) -> None:
-        self._sides = sorted(flow.history, key=lambda side: side.connection.first_time_ns)
-        self._times = [side.connection.first_time_ns for side in self._sides]
-
-    def at(self, time_ns: int) -> SenderState | None:
-        """The sender of the last connection that began before this time; the first sender when no connection had begun.
-        None when the flow has no sender."""
-        if not self._sides:
-            return None
-        if len(self._sides) == 1:
-            return self._sides[0]
-        return self._sides[max(0, bisect_right(self._times, time_ns) - 1)]
+def _latest(sides: Sequence[SenderState], time_ns: int) -> SenderState | None:
+    """The last of these sides whose connection began before this time; the first side when none had begun. None without
+    a side. `sides`: sorted by the times at which their connections began."""
+    begun = bisect_right(sides, time_ns, key=lambda side: side.connection.first_time_ns)
+    return sides[max(0, begun - 1)] if sides else None
 
 
 _LONG_FORM = 0x80
@@ -719,7 +709,7 @@ class Decoder:
         if opened is None:
             return False
         if connection is None:
-            time_ns = self._time_ns(packet.datagram)
+            time_ns = int(self._times[packet.datagram])
             connection = self.registry.add_connection(flow, CLIENT, time_ns, header.dcid)
             orphan = None if flow.orphan is None or flow.orphan.dcid == header.dcid else flow.orphan
             flow.orphan = None
@@ -817,7 +807,8 @@ class Decoder:
                 packet.begin_pass()
             if self._attempt(packet, flow):
                 continue
-            if not (rescue.search(packet, flow, self._time_ns(packet.datagram)) and self._attempt(packet, flow)):
+            found = rescue.search(packet, flow, int(self._times[packet.datagram]))
+            if not (found and self._attempt(packet, flow)):
                 (flow.pending_short if packet.header is None else flow.pending).append(packet)
 
     def _split(self, whole: Packet, index: int, flow: FlowState) -> None:
@@ -851,8 +842,3 @@ class Decoder:
                     missing = whole.missing if end == whole.end else 0
                     index = self._packets(Packet(len(rows), whole.datagram, index, at, end, missing), flow)
                 return
-
-    # Rows
-
-    def _time_ns(self, datagram: int) -> int:
-        return int(self._times[datagram])

@@ -6,7 +6,7 @@ server and -1 when the connection is unknown. Packet numbers are complete, recon
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -667,23 +667,26 @@ def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def cached_decode(capture: Path, key_logs: Sequence[Path], folder: Path, *, kernel_drops: int | None = None) -> Trace:
     """The trace in `folder`, if this decoder version made it from exactly these files. Otherwise the files are decoded
     and the trace is saved in `folder`."""
-    key = _key((capture,), key_logs, kernel_drops)
-    if stored_key(folder) == key:
-        try:
-            return load_tables(folder)
-        except CaptureError:
-            pass  # a damaged cache is replaced
-    trace = decode_capture(capture, key_logs, kernel_drops=kernel_drops)
-    save_tables(trace, folder, key=key)
+    key = cache_key((capture,), key_logs, kernel_drops)
+    (trace,) = cached(key, (folder,), lambda: (decode_capture(capture, key_logs, kernel_drops=kernel_drops),))
     return trace
 
 
-def pair_key(captures: tuple[Path, Path], key_logs: Sequence[Path], kernel_drops: int | None) -> str:
-    """The key of tables made from two captures together."""
-    return _key(captures, key_logs, kernel_drops)
+def cached(key: str, folders: Sequence[Path], decode: Callable[[], tuple[Trace, ...]]) -> tuple[Trace, ...]:
+    """The traces in `folders`, if they have this key. Otherwise the traces are decoded and saved in `folders`."""
+    if all(stored_key(folder) == key for folder in folders):
+        try:
+            return tuple(map(load_tables, folders))
+        except CaptureError:
+            pass  # a damaged cache is replaced
+    traces = decode()
+    for trace, folder in zip(traces, folders, strict=True):
+        save_tables(trace, folder, key=key)
+    return traces
 
 
-def _key(captures: Sequence[Path], key_logs: Sequence[Path], kernel_drops: int | None) -> str:
+def cache_key(captures: Sequence[Path], key_logs: Sequence[Path], kernel_drops: int | None) -> str:
+    """The key of tables that this decoder version makes from these files together."""
     names = " ".join(capture.name for capture in captures)
     digest = hashlib.sha256(f"{DECODER_VERSION} {kernel_drops} {names}".encode())
     for path in (*captures, *key_logs):

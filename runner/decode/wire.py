@@ -16,45 +16,6 @@ from runner.decode.keys import TAG_LENGTH, VERSION_1, VERSION_2
 # These functions are the innermost loop of the decoder. They write rows as flat integers; `tables` converts the rows to
 # columns.
 
-FRAME_NAMES = {
-    0x00: "padding",
-    0x01: "ping",
-    0x02: "ack",
-    0x03: "ack",
-    0x04: "reset_stream",
-    0x05: "stop_sending",
-    0x06: "crypto",
-    0x07: "new_token",
-    **dict.fromkeys(range(0x08, 0x10), "stream"),
-    0x10: "max_data",
-    0x11: "max_stream_data",
-    0x12: "max_streams_bidi",
-    0x13: "max_streams_uni",
-    0x14: "data_blocked",
-    0x15: "stream_data_blocked",
-    0x16: "streams_blocked_bidi",
-    0x17: "streams_blocked_uni",
-    0x18: "new_connection_id",
-    0x19: "retire_connection_id",
-    0x1A: "path_challenge",
-    0x1B: "path_response",
-    0x1C: "connection_close",
-    0x1D: "application_close",
-    0x1E: "handshake_done",
-    0x1F: "immediate_ack",
-    0x30: "datagram",
-    0x31: "datagram",
-    0xAC: "immediate_ack",  # its number in earlier drafts
-    0xAF: "ack_frequency",
-    0x2F5: "time_stamp",
-}
-
-NAMES_OF_FRAMES = (*dict.fromkeys(FRAME_NAMES.values()), "unknown")
-_UNKNOWN_NAME = len(NAMES_OF_FRAMES) - 1
-_NAME_OF_TYPE = np.full(max(FRAME_NAMES) + 1, _UNKNOWN_NAME, dtype=np.int64)
-for _type, _name in FRAME_NAMES.items():
-    _NAME_OF_TYPE[_type] = NAMES_OF_FRAMES.index(_name)
-
 CRYPTO = 0x06
 NEW_CONNECTION_ID = 0x18
 _UNIDIRECTIONAL = 0x02  # bit of a stream ID, RFC 9000 §2.1
@@ -369,34 +330,49 @@ def _ack_frequency(plain: bytes, start: int) -> Fields:
     return NONE, NONE, NONE, sequence, plain[start:position], position
 
 
-_READERS: dict[int, Callable[[bytes, int], Fields]] = {
-    0x01: _empty,
-    0x04: _reset_stream,
-    0x05: _stream_and_value,
-    0x06: _crypto,
-    0x07: _new_token,
-    0x10: _one_value,
-    0x11: _stream_and_value,
-    0x12: _one_value,
-    0x13: _one_value,
-    0x14: _one_value,
-    0x15: _stream_and_value,
-    0x16: _one_value,
-    0x17: _one_value,
-    0x18: _new_connection_id,
-    0x19: _one_value,
-    0x1A: _path_data,
-    0x1B: _path_data,
-    0x1C: _connection_close,
-    0x1D: _application_close,
-    0x1E: _empty,
-    0x1F: _empty,
-    0xAC: _empty,
-    0x30: _datagram_to_the_end,
-    0x31: _datagram,
-    0xAF: _ack_frequency,
-    0x2F5: _one_value,
+Reader = Callable[[bytes, int], Fields]
+
+_FRAMES: dict[int, tuple[str, Reader | None]] = {
+    0x00: ("padding", None),
+    0x01: ("ping", _empty),
+    0x02: ("ack", None),
+    0x03: ("ack", None),
+    0x04: ("reset_stream", _reset_stream),
+    0x05: ("stop_sending", _stream_and_value),
+    0x06: ("crypto", _crypto),
+    0x07: ("new_token", _new_token),
+    **dict.fromkeys(range(0x08, 0x10), ("stream", None)),
+    0x10: ("max_data", _one_value),
+    0x11: ("max_stream_data", _stream_and_value),
+    0x12: ("max_streams_bidi", _one_value),
+    0x13: ("max_streams_uni", _one_value),
+    0x14: ("data_blocked", _one_value),
+    0x15: ("stream_data_blocked", _stream_and_value),
+    0x16: ("streams_blocked_bidi", _one_value),
+    0x17: ("streams_blocked_uni", _one_value),
+    0x18: ("new_connection_id", _new_connection_id),
+    0x19: ("retire_connection_id", _one_value),
+    0x1A: ("path_challenge", _path_data),
+    0x1B: ("path_response", _path_data),
+    0x1C: ("connection_close", _connection_close),
+    0x1D: ("application_close", _application_close),
+    0x1E: ("handshake_done", _empty),
+    0x1F: ("immediate_ack", _empty),
+    0x30: ("datagram", _datagram_to_the_end),
+    0x31: ("datagram", _datagram),
+    0xAC: ("immediate_ack", _empty),  # its number in earlier drafts
+    0xAF: ("ack_frequency", _ack_frequency),
+    0x2F5: ("time_stamp", _one_value),
 }
+"""Frame type → name, and the function that reads it; None: a function above does."""
+
+_READERS = {kind: reader for kind, (_, reader) in _FRAMES.items() if reader is not None}
+FRAME_NAMES = {kind: name for kind, (name, _) in _FRAMES.items()}
+NAMES_OF_FRAMES = (*dict.fromkeys(FRAME_NAMES.values()), "unknown")
+_UNKNOWN_NAME = len(NAMES_OF_FRAMES) - 1
+_NAME_OF_TYPE = np.full(max(FRAME_NAMES) + 1, _UNKNOWN_NAME, dtype=np.int64)
+for _type, _name in FRAME_NAMES.items():
+    _NAME_OF_TYPE[_type] = NAMES_OF_FRAMES.index(_name)
 
 
 # QUIC packet headers: the parts that are readable without keys (RFC 8999, RFC 9000 §17, RFC 9369 §3.2).

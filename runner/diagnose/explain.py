@@ -15,7 +15,7 @@ from runner.diagnose.transfer_view import View
 from runner.model.facts import TraceFacts
 from runner.model.link import SegmentRecord
 from runner.model.result import Diagnosis, LinkTruth, Sample, Span
-from runner.trace.measure import CongestionWindow, congestion_window, rtt_samples
+from runner.trace.measure import CongestionWindow, congestion_window, delta, rtt_samples
 from runner.trace.recording import Floats, Ints
 from runner.trace.streams import Transfer
 
@@ -80,7 +80,7 @@ class Panels:
         ceiling = [round(value) if value < _NO_LIMIT else None for value in self.ceiling.tolist()]
         return {
             "packets": {
-                "t_us": _delta(_us(self.packet_time)),
+                "t_us": delta(_us(self.packet_time)),
                 "number": _runs(np.diff(self.packet_number, prepend=0)),
                 "length": _runs(self.packet_length),
             },
@@ -89,8 +89,8 @@ class Panels:
                 "bytes": np.rint(self.in_flight).astype(np.int64).tolist(),
                 "ceiling": ceiling if any(limit is not None for limit in ceiling) else [],
             },
-            "rtt": {"t_us": _delta(_us(self.rtt_time)), "us": _us(self.rtt).tolist()},
-            "queue": {"t_us": _delta(_us(self.queue_time)), "us": _us(self.queue).tolist()},
+            "rtt": {"t_us": delta(_us(self.rtt_time)), "us": _us(self.rtt).tolist()},
+            "queue": {"t_us": delta(_us(self.queue_time)), "us": _us(self.queue).tolist()},
         }
 
 
@@ -109,11 +109,6 @@ def _highest(time: Floats, value: Floats) -> tuple[Floats, Floats]:
 def _us(seconds: Floats) -> Ints:
     microseconds: Ints = np.rint(1e6 * seconds).astype(np.int64)
     return microseconds
-
-
-def _delta(values: Ints) -> list[int]:
-    coded: list[int] = np.diff(values, prepend=0).tolist()
-    return coded
 
 
 def _runs(values: Ints) -> list[int]:
@@ -165,16 +160,12 @@ def explain(
         replace(diagnosis, section=section)
         for detect in DETECTORS
         for diagnosis in detect(course)
-        if (section := _section(diagnosis.code, tcp=tcp))
+        if (section := PATTERNS[diagnosis.code].over_tcp if tcp else PATTERNS[diagnosis.code].section)
     ]
     if any(diagnosis.code == "send-buffer" for diagnosis in diagnoses):
         diagnoses = [diagnosis for diagnosis in diagnoses if diagnosis.code not in _BY_SEND_BUFFER]
     ordered = tuple(sorted(diagnoses, key=lambda diagnosis: (diagnosis.start, diagnosis.code)))
     return Explanation(spans=course.spans, diagnoses=ordered, panels=Panels.of(view))
-
-
-def _section(code: str, *, tcp: bool) -> str:
-    return PATTERNS[code].over_tcp if tcp else PATTERNS[code].section
 
 
 _BY_SEND_BUFFER = ("application-idle", "slow-start-left-early")  # what a full send buffer looks like

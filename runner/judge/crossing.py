@@ -27,20 +27,8 @@ from runner.units import format_count
 # opens a connection of its own, with other initial sequence numbers.
 
 
-@dataclass(frozen=True)
-class Ends:
-    """Both ends of a connection, the client's first. An initial sequence number is None when its SYN was not seen."""
-
-    client: bytes
-    client_port: int
-    server: bytes
-    server_port: int
-    client_initial: int | None
-    server_initial: int | None
-
-    @property
-    def initials(self) -> tuple[int | None, int | None]:
-        return self.client_initial, self.server_initial
+Initials = tuple[int | None, ...]
+"""The initial sequence numbers of a connection, the client's first; None: its SYN was not seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +36,15 @@ class Exchange:
     """The traffic between two addresses in a capture. Times are in seconds since the client's first packet; a time is
     None when the capture has no such packet."""
 
-    begun: tuple[Ends, ...]  # TCP connections, with or without data
-    connections: tuple[Ends, ...]  # TCP connections that carried data
+    begun: tuple[Initials, ...]  # TCP connections, with or without data
+    connections: tuple[Initials, ...]  # TCP connections that carried data
     bytes: int  # bytes of IP packets with TCP or UDP, in both directions
     answered: float | None = None  # first SYN-ACK
     first: float | None = None  # first payload of the server
     last: float | None = None  # last new payload of the server
 
 
-def connections(packets: Iterable[IpPacket], *, idle: bool = False) -> tuple[Ends, ...]:
+def connections(packets: Iterable[IpPacket], *, idle: bool = False) -> tuple[Initials, ...]:
     """Every TCP connection that began in a capture and carried data, in order of the first SYN. `idle`: connections
     without data are included."""
     initials: dict[tuple[bytes, int, bytes, int], list[int | None]] = {}
@@ -72,7 +60,7 @@ def connections(packets: Iterable[IpPacket], *, idle: bool = False) -> tuple[End
             initials.setdefault(there, [None, None])[0] = packet.sequence
         elif packet.payload:
             busy |= {there, back}
-    return tuple(Ends(*ends, *numbers) for ends, numbers in initials.items() if idle or ends in busy)
+    return tuple(tuple(numbers) for ends, numbers in initials.items() if idle or ends in busy)
 
 
 def exchange(packets: Iterable[IpPacket], client: bytes, server: bytes) -> Exchange:
@@ -82,39 +70,39 @@ def exchange(packets: Iterable[IpPacket], client: bytes, server: bytes) -> Excha
     begin = next((packet.time for packet in counted if packet.source == client), None)
     answers = [packet for packet in counted if packet.source == server and begin is not None and packet.time >= begin]
     payloads = [packet for packet in answers if packet.payload]
-
-    def since(times: Iterable[float]) -> tuple[float, ...]:
-        return tuple(time - begin for time in times) if begin is not None else ()
-
-    answered = since(packet.time for packet in answers if packet.answers)
-    arrived = since(packet.time for packet in payloads)
-    fresh = since(packet.time for packet in _fresh(payloads))
+    newest = [packet for packet, _ in fresh(payloads)[-1:]]
+    answered, first, last = (
+        each[0].time - (begin or 0.0) if each else None
+        for each in ([packet for packet in answers if packet.answers], payloads, newest)
+    )
     return Exchange(
         begun=connections(between, idle=True),
         connections=connections(between),
         bytes=sum(packet.length for packet in counted),
-        answered=answered[0] if answered else None,
-        first=arrived[0] if arrived else None,
-        last=fresh[-1] if fresh else None,
+        answered=answered,
+        first=first,
+        last=last,
     )
 
 
-def _fresh(payloads: Iterable[IpPacket]) -> list[IpPacket]:
-    """The packets that carry at least one new byte of their connection, sorted by time. Every UDP packet counts as new.
+def fresh(payloads: Iterable[IpPacket]) -> list[tuple[IpPacket, int]]:
+    """The packets that carry new bytes of their connection, sorted by time, each with the number of these bytes. All
+    bytes of UDP packets count as new.
 
     The last new byte need not have the highest sequence number: a retransmitted segment may fill a gap.
     """
     fresh, by_connection = [], defaultdict(list)
     for packet in payloads:
         if packet.protocol == UDP:
-            fresh.append(packet)
+            fresh.append((packet, packet.payload))
         else:
             by_connection[packet.source_port, packet.destination_port].append(packet)
     for segments in by_connection.values():
         starts = np.array(offsets(segments), dtype=np.int64)
         ends = starts + np.array([segment.payload for segment in segments], dtype=np.int64)
-        fresh += [segments[row] for row in np.flatnonzero(new_bytes(starts, ends))]
-    return sorted(fresh, key=lambda packet: packet.time)
+        new = new_bytes(starts, ends)
+        fresh += [(segments[row], int(new[row])) for row in np.flatnonzero(new)]
+    return sorted(fresh, key=lambda each: each[0].time)
 
 
 # Searches every captured byte of the satellite link for private data that an eavesdropper could read.
@@ -128,7 +116,7 @@ _NEAR = 40  # bytes between two addresses of one hidden header; an IPv6 address 
 _PIECE = 16  # bytes of a piece of content; other bytes equal them by chance with probability 2^-128 at each place
 _PIECES = 128  # pieces of all files together, at least one piece of each file; each piece is searched in the capture
 _MOST = 1000  # occurrences of a needle that are counted at most
-_CLEAR = "in the clear"
+_CLEAR, _INSIDE = "in the clear", "inside another packet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,21 +162,20 @@ def _address(name: str, address: bytes, other: bytes, recorded: Recorded) -> Sig
     the other address, as in a header inside a tunnel."""
     outside = [packet.number for packet in recorded.packets if address in (packet.source, packet.destination)]
     if outside:
-        return Sight(what=name, visible=True, times=len(outside), packet=outside[0], how=_CLEAR)
+        return _found(name, outside, _CLEAR)
     text = str(ipaddress.ip_address(address)).encode()
-    numbers = _numbers(recorded, _places(recorded.data, text))
-    if numbers:
-        return Sight(what=name, visible=True, times=len(numbers), packet=numbers[0], how="as text")
+    if numbers := _numbers(recorded, _places(recorded.data, text)):
+        return _found(name, numbers, "as text")
     inside = _numbers(recorded, (at for at in _places(recorded.data, address) if _near(recorded.data, at, other)))
-    return _inside(name, inside)
+    return _found(name, inside, _INSIDE)
 
 
-def _inside(name: str, numbers: Sequence[int]) -> Sight:
-    """The sight of data that was found inside the packets with these numbers. The data is not visible when `numbers` is
+def _found(name: str, numbers: Sequence[int], how: str) -> Sight:
+    """The sight of data that was found in the packets with these numbers. The data is not visible when `numbers` is
     empty."""
     if not numbers:
         return Sight(what=name, visible=False)
-    return Sight(what=name, visible=True, times=len(numbers), packet=numbers[0], how="inside another packet")
+    return Sight(what=name, visible=True, times=len(numbers), packet=numbers[0], how=how)
 
 
 def _near(data: Data, at: int, other: bytes) -> bool:
@@ -205,16 +192,13 @@ def _ports(private: Private, recorded: Recorded) -> Sight:
         and {packet.source_port, packet.destination_port} & set(private.ports)
     ]
     if outside:
-        return Sight(what="ports", visible=True, times=len(outside), packet=outside[0], how=_CLEAR)
-    inside = _numbers(
-        recorded,
-        (
-            at
-            for at in _places(recorded.data, private.server)
-            if _near(recorded.data, at, private.client) and _has_port(recorded.data, at, private.ports)
-        ),
+        return _found("ports", outside, _CLEAR)
+    inside = (
+        at
+        for at in _places(recorded.data, private.server)
+        if _near(recorded.data, at, private.client) and _has_port(recorded.data, at, private.ports)
     )
-    return _inside("ports", inside)
+    return _found("ports", _numbers(recorded, inside), _INSIDE)
 
 
 def _has_port(data: Data, at: int, ports: Iterable[int]) -> bool:
@@ -225,9 +209,8 @@ def _has_port(data: Data, at: int, ports: Iterable[int]) -> bool:
 
 def _text(name: str, needle: bytes, recorded: Recorded, streams: Sequence[bytes]) -> Sight:
     for how, form in _forms(needle):
-        numbers = _numbers(recorded, _places(recorded.data, form))
-        if numbers:
-            return Sight(what=name, visible=True, times=len(numbers), packet=numbers[0], how=how)
+        if numbers := _numbers(recorded, _places(recorded.data, form)):
+            return _found(name, numbers, how)
         if any(form in stream for stream in streams):
             return Sight(what=name, visible=True, times=1, how=f"{how}, across segments")
     if needle.decode() in recorded.names:
@@ -250,13 +233,7 @@ def _forms(needle: bytes) -> Iterator[tuple[str, bytes]]:
 def _content(files: Sequence[bytes], recorded: Recorded) -> Sight:
     pieces = set(_samples(files))
     numbers = sorted({number for piece in pieces for number in _numbers(recorded, _places(recorded.data, piece))})
-    return Sight(
-        what="content",
-        visible=bool(numbers),
-        times=len(numbers),
-        packet=numbers[0] if numbers else None,
-        how=_CLEAR if numbers else "",
-    )
+    return _found("content", numbers, _CLEAR)
 
 
 def _samples(files: Sequence[bytes]) -> Iterator[bytes]:
@@ -358,20 +335,20 @@ def _read(artifacts: Artifacts, record: CaseRecord, seed: int, real: RealLinkEvi
     )
 
 
-def _split(at_client: Exchange, on_link: tuple[Ends, ...], behind: tuple[Ends, ...]) -> dict[str, int]:
+def _split(at_client: Exchange, on_link: tuple[Initials, ...], behind: tuple[Initials, ...]) -> dict[str, int]:
     """The counts of whole and split connections, by field name of Crossing.
 
     Initial sequence numbers are random: when two captures have the same numbers, they show the same connection. Ports
     prove nothing, because a proxy may use any port for its own connection. The data of a connection may have been lost
     before it reached a capture. So connections without data are compared, too.
     """
-    first, last = ({ends.initials for ends in capture} for capture in (at_client.begun, behind))
+    first, last = set(at_client.begun), set(behind)
     return {
         "connections": len(at_client.connections),
-        "whole": sum(connection.initials in last for connection in at_client.connections),
+        "whole": sum(initials in last for initials in at_client.connections),
         "on_link": len(on_link),
-        "terminal_split": sum(ends.initials not in first for ends in on_link),
-        "gateway_split": sum(ends.initials not in last for ends in on_link),
+        "terminal_split": sum(initials not in first for initials in on_link),
+        "gateway_split": sum(initials not in last for initials in on_link),
     }
 
 

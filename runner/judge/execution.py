@@ -382,11 +382,6 @@ def harness_fault(evidence: Evidence, truths: Iterable[LinkTruth | None], record
     return None
 
 
-def incomplete_captures(lack: str) -> Finding | None:
-    """The finding when the captures are not the whole record of the job, as `lack` says; None without a lack."""
-    return harness("disturbed", lack) if lack else None
-
-
 def transient(result: Result) -> str | None:
     """Why the job gets another attempt, as part of a sentence; None when another attempt would not help. Errors of the
     harness and disturbances lead to another attempt. Verdicts never do.

@@ -2,10 +2,9 @@
 evidence suffices."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
@@ -462,7 +461,7 @@ def read_traces(
 ) -> JobTraces:
     """Decode both captures, establish facts, measure, diagnose, and write `series.json`."""
     try:
-        client_side, server_side = (_decode_tcp if tcp else _decode_quic)(artifacts, evidence)
+        client_side, server_side = _decode(artifacts, evidence, tcp=tcp)
     except CaptureError as error:
         return JobTraces(problem=str(error))
     if client_side is None or server_side is None:
@@ -597,30 +596,22 @@ def _invariants(
     )
 
 
-def _decode_quic(artifacts: Artifacts, evidence: Evidence) -> tuple[Trace | None, Trace | None]:
-    """The traces of client and server as QUIC."""
-    return (
-        _decode(artifacts.client_capture, artifacts, artifacts.client_tables, evidence),
-        _decode(artifacts.server_capture, artifacts, artifacts.server_tables, evidence),
-    )
-
-
-def _decode_tcp(artifacts: Artifacts, evidence: Evidence) -> tuple[Trace | None, Trace | None]:
-    """The traces of client and server as TCP."""
+def _decode(artifacts: Artifacts, evidence: Evidence, *, tcp: bool) -> Sequence[Trace | None]:
+    """The traces of client and server. A capture that was not kept is replaced by its tables; None without both. TCP
+    needs both captures or both tables."""
     captures = artifacts.client_capture, artifacts.server_capture
     folders = artifacts.client_tables, artifacts.server_tables
-    if all(capture.is_file() for capture in captures):
-        return cached_decode_tcp(captures, artifacts.key_logs, folders, kernel_drops=evidence.capture_drops)
-    client_side, server_side = (load_tables(folder) if folder.is_dir() else None for folder in folders)
-    return client_side, server_side
-
-
-def _decode(capture: Path, artifacts: Artifacts, tables: Path, evidence: Evidence) -> Trace | None:
-    """The trace of a capture. When the capture was not kept, the trace comes from its tables. None when both are
-    missing."""
-    if capture.is_file():
-        return cached_decode(capture, artifacts.key_logs, tables, kernel_drops=evidence.capture_drops)
-    return load_tables(tables) if tables.is_dir() else None
+    logs, drops = artifacts.key_logs, evidence.capture_drops
+    kept = [capture.is_file() for capture in captures]
+    if tcp and all(kept):
+        return cached_decode_tcp(captures, logs, folders, kernel_drops=drops)
+    traces: list[Trace | None] = []
+    for capture, tables, known in zip(captures, folders, kept, strict=True):
+        if known and not tcp:
+            traces.append(cached_decode(capture, logs, tables, kernel_drops=drops))
+        else:
+            traces.append(load_tables(tables) if tables.is_dir() else None)
+    return traces
 
 
 # Finds the rules that each endpoint broke, in the two captures of a job. A broken rule is reported once per role.

@@ -13,7 +13,6 @@ from runner.judge.execution import (
     flood,
     harness,
     harness_fault,
-    incomplete_captures,
     job_protocol,
     load_truth,
     misaddressed_frames,
@@ -662,7 +661,8 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
         return result.ending(Outcome.FAILED, finding)
     if finding := unreachable(evidence, traces.deaf, f"no packet of the link reached the {traces.deaf}"):
         return result.ending(Outcome.FAILED, finding)
-    if finding := harness_fault(evidence, (truth, result.ground), record) or incomplete_captures(traces.unrecorded):
+    lack = harness("disturbed", traces.unrecorded) if traces.unrecorded else None
+    if finding := harness_fault(evidence, (truth, result.ground), record) or lack:
         return result.ending(Outcome.ERROR, finding)
     result = _verdict(result, traces, artifacts, case, record, evidence=evidence)
     if not readable and traces.facts is not None and traces.facts.no_secrets and result.outcome is not Outcome.ERROR:

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from runner.decode.capture import TCP, UDP, IpPacket, offsets, read_packets
+from runner.decode.capture import TCP, UDP, IpPacket, read_packets
 from runner.errors import CaptureError
 from runner.inputs.inputs import served
-from runner.judge.crossing import Exchange, exchange
+from runner.judge.crossing import Exchange, exchange, fresh
 from runner.judge.execution import client_end, disturbed, harness, load_truth, with_record
 from runner.judge.readback import BESIDE, addresses, applied_lines
 from runner.model.result import DEFINITIONS, Artifacts, Evidence, Finding, Invariant, Outcome, Result, Sample
@@ -257,30 +257,10 @@ def shared(flow_own: Sequence[IpPacket], beside: Sequence[IpPacket]) -> Sharing 
     if end - begin < _LEAST_SHARED * 1e9:
         return None
     first, second = ([packet for packet in flow if begin <= packet.time_ns <= end] for flow in (flow_own, beside))
+    arrived = fresh(sorted(beside, key=lambda packet: packet.time_ns))
     return Sharing(
         time=(end - begin) / 1e9,
         own=sum(packet.length for packet in first),
         beside=sum(packet.length for packet in second),
-        beside_new=_new(beside, end) - _new(beside, begin - 1),
+        beside_new=sum(new for packet, new in arrived if begin <= packet.time_ns <= end),
     )
-
-
-def _new(flow: Sequence[IpPacket], end: int) -> int:
-    """Bytes of payload that had arrived until `end` (in ns). A TCP byte that was sent twice counts once."""
-    arrived = [packet for packet in flow if packet.time_ns <= end]
-    connections: dict[tuple[int, int], list[IpPacket]] = {}
-    for packet in arrived:
-        if packet.protocol == TCP:
-            connections.setdefault((packet.source_port, packet.destination_port), []).append(packet)
-    return sum(packet.payload for packet in arrived if packet.protocol == UDP) + sum(
-        map(_covered, connections.values())
-    )
-
-
-def _covered(segments: Sequence[IpPacket]) -> int:
-    """Bytes of the union of all segments of one connection."""
-    covered, reached = 0, 0
-    for begin, size in sorted(zip(offsets(segments), (segment.payload for segment in segments), strict=True)):
-        covered += max(0, begin + size - max(begin, reached))
-        reached = max(reached, begin + size)
-    return covered

@@ -390,8 +390,8 @@ def landmarks(scope: Scope) -> Landmarks:
     retries = scope.packets(server, SERVER, "retry")
     return Landmarks(
         client_first=_first(scope, client, np.flatnonzero(scope.mine(client.packets, CLIENT))),
-        client_last=_last(scope, client, scope.packets(client, CLIENT, "1rtt")),
-        server_last=_last(scope, server, scope.packets(server, SERVER, "1rtt")),
+        client_last=_first(scope, client, scope.packets(client, CLIENT, "1rtt")[-1:]),
+        server_last=_first(scope, server, scope.packets(server, SERVER, "1rtt")[-1:]),
         client_hellos=scope.places(client, _client_hellos(scope, client)),
         server_hello=_first(scope, server, _server_hellos(scope, server)),
         server_parameters=_first(scope, server, scope.packets(server, SERVER, "handshake")),
@@ -405,10 +405,6 @@ def landmarks(scope: Scope) -> Landmarks:
 
 def _first(scope: Scope, vantage: Vantage, packets: Ints) -> PacketPlace | None:
     return scope.place(vantage, int(packets[0])) if len(packets) else None
-
-
-def _last(scope: Scope, vantage: Vantage, packets: Ints) -> PacketPlace | None:
-    return scope.place(vantage, int(packets[-1])) if len(packets) else None
 
 
 def _client_hellos(scope: Scope, vantage: Vantage) -> Ints:
@@ -461,12 +457,8 @@ def no_secrets(recording: Recording) -> bool:
 def protected(recording: Recording) -> tuple[int, int]:
     """The number of protected packets in both captures, and the number of protected packets that could not be
     decrypted."""
-    counts = [_protected_rows(vantage) for vantage in recording.vantages]
-    unread = sum(
-        int((vantage.packets["decrypted"][rows] == 0).sum())
-        for vantage, rows in zip(recording.vantages, counts, strict=True)
-    )
-    return sum(len(rows) for rows in counts), unread
+    opened = [vantage.packets["decrypted"][vantage.packets.named("type", *TYPES)] for vantage in recording.vantages]
+    return sum(map(len, opened)), sum(int((each == 0).sum()) for each in opened)
 
 
 def unread(recording: Recording) -> tuple[UnreadPackets, ...]:
@@ -519,13 +511,9 @@ def may_be_authentic(recording: Recording, connection: int, sender: int, kind: s
     return bool((read <= last - first).any())
 
 
-def _protected_rows(vantage: Vantage) -> Ints:
-    return np.flatnonzero(vantage.packets.named("type", *TYPES))
-
-
 def _groups(vantage: Vantage) -> dict[Group, _Count]:
     """Every group in one capture."""
-    rows = _protected_rows(vantage)
+    rows = np.flatnonzero(vantage.packets.named("type", *TYPES))
     keys = _keys(vantage)[rows]
     groups, every = np.unique(keys, return_counts=True)
     failed = vantage.packets["decrypted"][rows] == 0

@@ -531,7 +531,7 @@ def _microseconds(time_ns: Ints, origin: int) -> Ints:
     return (time_ns - origin) // 1000
 
 
-def _delta(values: Ints) -> list[int]:
+def delta(values: Ints) -> list[int]:
     """Delta coding: the first value, then differences."""
     coded: list[int] = np.diff(values, prepend=0).tolist()
     return coded
@@ -546,7 +546,7 @@ def _vantage(data: StreamData | None, kind: Ints | None, origin: int) -> dict[st
     )
     if len(time) > _MAX_FRAMES:
         time, start, length, kind = _join(time, start, length, kind)
-    return {"t_us": _delta(time), "offset": _delta(start), "length": length.tolist(), "kind": kind.tolist()}
+    return {"t_us": delta(time), "offset": delta(start), "length": length.tolist(), "kind": kind.tolist()}
 
 
 def _join(time: Ints, start: Ints, length: Ints, kind: Ints) -> tuple[Ints, Ints, Ints, Ints]:
@@ -563,7 +563,7 @@ def _lost(transfer: Transfer, origin: int) -> dict[str, list[int]]:
     if data is None or arrived is None:
         return {"t_us": [], "offset": []}
     chosen = ~arrived & (data.length > 0)
-    return {"t_us": _delta(_microseconds(data.time_ns[chosen], origin)), "offset": _delta(data.start[chosen])}
+    return {"t_us": delta(_microseconds(data.time_ns[chosen], origin)), "offset": delta(data.start[chosen])}
 
 
 def _rate(transfer: Transfer, origin: int) -> dict[str, object]:

@@ -257,12 +257,8 @@ def _acknowledge(views: Sequence[Numbered | None]) -> None:
     acknowledgements = _acknowledgements(source)
     for view in views:
         if view is not None:
-            same = view is source or _is_same(source.connection, view.connection)
+            same = source.connection.initial == view.connection.initial
             view.acknowledgements = _seen(acknowledgements, view) if same else _acknowledgements(view)
-
-
-def _is_same(first: TcpConnection, second: TcpConnection) -> bool:
-    return first.initial == second.initial
 
 
 def _seen(acknowledgements: dict[int, Acknowledgement], view: Numbered) -> dict[int, Acknowledgement]:
@@ -400,8 +396,10 @@ def read_tls(client: bytes, server: bytes, sessions: dict[bytes, Session]) -> Tl
             if kind == Message.ENCRYPTED_EXTENSIONS and (agreed := parse_encrypted_extensions(body)) is not None:
                 tls.alpn = agreed.alpn[0] if agreed.alpn else None
             tls.certificate |= kind in (Message.CERTIFICATE, Message.COMPRESSED_CERTIFICATE)
-    _find_request(tls)
-    _find_response(tls)
+    tls.request = _span(tls.sides[CLIENT])
+    tls.response = _span(tls.sides[SERVER])
+    if tls.alpn == "h2":
+        _find_response(tls)
     for side in tls.sides:
         del side.application[1:]  # together they are as large as the transfer
     return tls
@@ -484,28 +482,22 @@ class _Keys:
         self._sequence = 0
 
 
-def _find_request(tls: TlsConnection) -> None:
-    sent = [record for record in tls.sides[CLIENT].application if record.type == _APPLICATION_DATA]
-    if sent:
-        tls.request = sent[0].start, sent[-1].end
+def _data(side: TlsSide) -> list[Record]:
+    return [record for record in side.application if record.type == _APPLICATION_DATA]
+
+
+def _span(side: TlsSide) -> tuple[int, int] | None:
+    """[start, end) of all records of an endpoint with application data."""
+    sent = _data(side)
+    return (sent[0].start, sent[-1].end) if sent else None
 
 
 def _find_response(tls: TlsConnection) -> None:
-    sent = [record for record in tls.sides[SERVER].application if record.type == _APPLICATION_DATA]
-    if tls.alpn != "h2":
-        if sent:
-            tls.response = sent[0].start, sent[-1].end
-        return
-    tls.content_bytes = 0
-    first = last = None
-    for frame in _http2_frames(sent):
-        if frame.type in (_HTTP2_DATA, _HTTP2_HEADERS):
-            first = first if first is not None else frame.first
-            last = frame.last
-        if frame.type == _HTTP2_DATA:
-            tls.content_bytes += frame.content
-    if first is not None and last is not None:
-        tls.response = first.start, last.end
+    """Find the response in the frames of HTTP/2."""
+    frames = list(_http2_frames(_data(tls.sides[SERVER])))
+    parts = [frame for frame in frames if frame.type in (_HTTP2_DATA, _HTTP2_HEADERS)]
+    tls.content_bytes = sum(frame.content for frame in frames if frame.type == _HTTP2_DATA)
+    tls.response = (parts[0].first.start, parts[-1].last.end) if parts else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,20 @@
 """Decodes the two captures of a job over TCP, with their key logs, to two traces."""
 
-import hashlib
 import ipaddress
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from runner.decode.capture import CaptureFile, IpPacket, open_capture, packets_by_addresses, packets_of
-from runner.decode.columns import CLIENT, DECODER_VERSION, MTU, SERVER, CaptureMeta, Trace, integers, release
+from runner.decode.capture import open_capture, packets_by_addresses, packets_of
+from runner.decode.columns import CLIENT, DECODER_VERSION, MTU, SERVER, CaptureMeta, Trace, integers, release, sha256
 from runner.decode.decode import capture_checks
 from runner.decode.keys import Session, read_key_logs
-from runner.decode.tables import TABLES, load_tables, pair_key, save_tables, stored_key
+from runner.decode.tables import TABLES, cache_key, cached
 from runner.decode.tcp.segments import (
     Numbered,
     TcpConnection,
@@ -24,7 +24,6 @@ from runner.decode.tcp.segments import (
     read_connections,
     read_tls,
 )
-from runner.errors import CaptureError
 
 # Converts numbered segments and their TLS records to the tables of one capture.
 
@@ -214,13 +213,9 @@ class _Capture:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.file, self.stored = open_capture(path)
-        self.packets: list[IpPacket] = packets_of(self.file)
+        self.packets = list(packets_of(self.file))
         self.connections = read_connections(self.packets, self.file.data)
         release(self.file.data)
-
-    @property
-    def secrets(self) -> list[bytes]:
-        return self.file.secrets
 
 
 def decode_tcp(
@@ -232,7 +227,7 @@ def decode_tcp(
     them. Raises CaptureError when a file is no capture.
     """
     captures = _Capture(client), _Capture(server)
-    sessions, _ = read_key_logs(key_logs, [text for capture in captures for text in capture.secrets])
+    sessions, _ = read_key_logs(key_logs, [text for capture in captures for text in capture.file.secrets])
     of_connection: tuple[list[TcpExchange], list[TcpExchange]] = ([], [])
     for pair in _pairs(captures[0].connections, captures[1].connections):
         streams = [_stream(pair, captures, sender) for sender in (CLIENT, SERVER)]
@@ -256,19 +251,11 @@ def cached_decode_tcp(
     folders: tuple[Path, Path],
     *,
     kernel_drops: int | None = None,
-) -> tuple[Trace, Trace]:
+) -> tuple[Trace, ...]:
     """The traces in `folders`, if this decoder version made them from exactly these files. Otherwise the files are
     decoded and the traces are saved in `folders`."""
-    key = pair_key(captures, key_logs, kernel_drops)
-    if all(stored_key(folder) == key for folder in folders):
-        try:
-            return load_tables(folders[0]), load_tables(folders[1])
-        except CaptureError:
-            pass  # a damaged cache is replaced
-    traces = decode_tcp(*captures, key_logs, kernel_drops=kernel_drops)
-    for trace, folder in zip(traces, folders, strict=True):
-        save_tables(trace, folder, key=key)
-    return traces
+    key = cache_key(captures, key_logs, kernel_drops)
+    return cached(key, folders, partial(decode_tcp, *captures, key_logs, kernel_drops=kernel_drops))
 
 
 Pair = tuple[TcpConnection | None, TcpConnection | None]
@@ -336,12 +323,12 @@ def _trace(capture: _Capture, exchanges: list[TcpExchange], kernel_drops: int | 
     records = len(capture.packets)
     meta = CaptureMeta(
         file_name=capture.path.name,
-        sha256=hashlib.sha256(capture.stored).hexdigest(),
+        sha256=sha256(capture.stored),
         link_type="ETHERNET",
         packets=records,
         non_quic=records - tables["datagrams"].num_rows,
         fragments=0,
-        snapped=_snapped(capture.file),
+        snapped=sum(end - start < length for _, _, start, end, length in capture.file.records()),
         truncated=capture.file.truncated,
         kernel_drops=capture.file.kernel_drops if kernel_drops is None else kernel_drops,
         first_time_ns=capture.packets[0].time_ns if capture.packets else None,
@@ -355,7 +342,3 @@ def _trace(capture: _Capture, exchanges: list[TcpExchange], kernel_drops: int | 
         unknown_frames=0,
     )
     return Trace(**tables, meta=meta, checks=checks)
-
-
-def _snapped(file: CaptureFile) -> int:
-    return sum(end - start < length for _, _, start, end, length in file.records())

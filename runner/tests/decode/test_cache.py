@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from runner.decode.keys import LARGEST_KEY_LOG
-from runner.decode.tables import pair_key
+from runner.decode.tables import cache_key
 
 
 def test_tables_stay_valid_when_only_the_unread_rest_of_a_key_log_changes(tmp_path: Path) -> None:
@@ -15,5 +15,5 @@ def test_tables_stay_valid_when_only_the_unread_rest_of_a_key_log_changes(tmp_pa
     for content, size in ((b"a secret", 2), (b"a secret", 3), (b"another", 2)):
         keys.write_bytes(content)
         os.truncate(keys, size * LARGEST_KEY_LOG)
-        found.append(pair_key((capture, capture), (keys,), 0))
+        found.append(cache_key((capture, capture), (keys,), 0))
     assert found[0] == found[1] != found[2]
