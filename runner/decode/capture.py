@@ -69,11 +69,6 @@ class Records(NamedTuple):
     end: Integers
     wire_length: Integers
 
-    @classmethod
-    def of(cls, records: list[Record]) -> "Records":
-        """The columns of a list of records."""
-        return cls(*np.array(records, dtype=np.int64).reshape(-1, len(cls._fields)).T)
-
 
 @dataclass(slots=True)
 class CaptureFile:
@@ -291,12 +286,12 @@ def _pcapng_records(file: CaptureFile) -> Records:
             release(data)
     if position != size:
         file.end = file.end or _end(position, size, damage)
-    parts = [section.records() for section in sections if section.packets]
+    parts = [Records(*[no_integers()] * 5), *(section.records() for section in sections if section.packets)]
     file.left_out = _left_out(sections)
     if odd_tails:
         blocks = format_count(odd_tails, "block")
         file.left_out.append(f"{blocks} read with another length at the end than at the beginning: damaged. {_AGAIN}.")
-    return Records(*map(np.concatenate, zip(*parts, strict=True))) if parts else Records.of([])
+    return Records(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _left_out(sections: Sequence["_Section"]) -> list[str]:

@@ -234,6 +234,14 @@ class SenderState:
         return None
 
 
+_COLUMNS = (
+    *("first_time_ns", "version", "original_version", "client_random", "alpn", "sni", "offered_suites", "offered_alpn"),
+    *("odcid", "resumed", "early_data_offered", "early_data_accepted", "client_hello_count", "certificate"),
+    "retry_integrity_ok",
+)
+"""Fields of a connection that are columns under their own names."""
+
+
 @dataclass(slots=True, eq=False)
 class Connection:
     """One QUIC connection. runner.decode.columns describes the fields that become columns."""
@@ -327,26 +335,12 @@ class Connection:
             "client_port": self.client[1],
             "server_ip": self.server[0],
             "server_port": self.server[1],
-            "first_time_ns": self.first_time_ns,
-            "version": self.version,
-            "original_version": self.original_version,
-            "client_random": self.client_random,
             "suite": self.suite.name if self.suite else None,
-            "alpn": self.alpn,
-            "sni": self.sni,
-            "offered_suites": self.offered_suites,
-            "offered_alpn": self.offered_alpn,
-            "odcid": self.odcid,
             "retry": self.retry_integrity_ok is not None,
-            "resumed": self.resumed,
-            "early_data_offered": self.early_data_offered,
-            "early_data_accepted": self.early_data_accepted,
-            "client_hello_count": self.client_hello_count,
-            "certificate": self.certificate,
             "client_transport_parameters": client_parameters,
             "server_transport_parameters": server_parameters,
             "secrets": sorted(self.secrets),
-            "retry_integrity_ok": self.retry_integrity_ok,
+            **{name: getattr(self, name) for name in _COLUMNS},
         }
 
     def proven_messages(self) -> str:
@@ -387,44 +381,31 @@ RECENT = 32
 _CREDIT, _CREDIT_OF_PACKET = 16_384, 4
 
 
+@dataclass(slots=True, eq=False)
 class FlowState:
     """One direction of a 4-tuple: the connections on it, and the packets that wait for keys."""
 
-    __slots__ = (
-        "attempts",
-        "flow",
-        "history",
-        "orphan",
-        "orphan_datagram",
-        "pending",
-        "pending_short",
-        "segment_size",
-        "sides",
-        "unsplit",
-    )
-
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
-        self.sides: list[SenderState] = []
-        """The last senders on this flow, the latest first. Packets of other senders are found by their connection IDs.
-        So a flow with thousands of connections takes no more time than a flow with a few connections."""
-        self.history: dict[SenderState, None] = {}
-        """All senders on this flow."""
-        self.pending: list[Packet] = []
-        self.pending_short: list[Packet] = []
-        """Waiting packets with long and with short headers, in file order. There are two lists, because a new
-        connection helps only packets with long headers. With one list, a flood of connections would try all packets
-        again and again."""
-        self.orphan: LongHeader | None = None
-        """Header of the first packet with an unknown version, as long as the flow has no connection."""
-        self.orphan_datagram = 0
-        self.unsplit = 0
-        """Number of consecutive super-datagrams that could not be split. A super-datagram is several datagrams that
-        were captured as one, because of generic segmentation offload."""
-        self.segment_size = 0
-        """Size in bytes of the datagrams in a super-datagram; 0 while unknown."""
-        self.attempts = 32
-        """Number of packets that may still be tried with the keys of connections on other flows."""
+    flow: Flow
+    sides: list[SenderState] = field(default_factory=list)
+    """The last senders on this flow, the latest first. Packets of other senders are found by their connection IDs. So a
+    flow with thousands of connections takes no more time than a flow with a few connections."""
+    history: dict[SenderState, None] = field(default_factory=dict)
+    """All senders on this flow."""
+    pending: list["Packet"] = field(default_factory=list)
+    pending_short: list["Packet"] = field(default_factory=list)
+    """Waiting packets with long and with short headers, in file order. There are two lists, because a new connection
+    helps only packets with long headers. With one list, a flood of connections would try all packets again and
+    again."""
+    orphan: LongHeader | None = None
+    """Header of the first packet with an unknown version, as long as the flow has no connection."""
+    orphan_datagram: int = 0
+    unsplit: int = 0
+    """Number of consecutive super-datagrams that could not be split. A super-datagram is several datagrams that were
+    captured as one, because of generic segmentation offload."""
+    segment_size: int = 0
+    """Size in bytes of the datagrams in a super-datagram; 0 while unknown."""
+    attempts: int = 32
+    """Number of packets that may still be tried with the keys of connections on other flows."""
 
 
 Failures = dict[tuple[Hashable, ...], Hashable]

@@ -1,7 +1,7 @@
 """QUIC packet headers, frames, and the rows of a capture while it is read."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -35,50 +35,36 @@ MOST_BODIES = 1 << 26
 
 _HEAD = ("packet", "frame", "type")
 _STREAM = (*_HEAD, "stream_id", "offset", "length")
+_ACK = (*_HEAD, "space", "largest", "raw_delay", "ranges_so_far", "ect0", "ect1", "ce")
 
 
+@dataclass(slots=True)
 class FrameRows:
     """The frames of all packets so far. The functions that read frames write values in the order of these columns."""
 
-    __slots__ = (
-        "acks",
-        "bodies",
-        "heads",
-        "http3",
-        "others",
-        "packet",
-        "payloads",
-        "ranges",
-        "reset_tokens",
-        "room",
-        "space",
-        "streams",
-        "type_lengths",
-    )
-
-    def __init__(self) -> None:
-        self.packet = self.space = NONE
-        """Row and packet number space of the packet that is being read."""
-        self.streams = IntegerRows(_STREAM)
-        self.heads: dict[int, bytes] = {}
-        """Row of `streams` → the part of its data that belongs to the head of the stream."""
-        self.http3 = False
-        """Whether the packet that is being read belongs to a connection that negotiated HTTP/3."""
-        self.bodies: dict[int, bytes] = {}
-        """Row of `streams` → all its data, for HTTP/3 and where `heads` lacks a part."""
-        self.room = MOST_BODIES
-        """Bytes that `bodies` may still keep."""
-        self.acks = IntegerRows((*_HEAD, "space", "largest", "raw_delay", "ranges_so_far", "ect0", "ect1", "ce"))
-        """`raw_delay` is not scaled. `ranges_so_far`: number of ranges in `ranges` up to and including this frame."""
-        self.ranges = IntegerRows(("first", "last"))
-        self.others = IntegerRows((*_STREAM, "value"))
-        """All other frames. A frame of an unknown type has the type -1 - type."""
-        self.reset_tokens: dict[int, bytes] = {}
-        """Row of `others` → stateless reset token of NEW_CONNECTION_ID."""
-        self.type_lengths: dict[int, int] = {}
-        """Row of `others` → bytes of its type, where it has more bytes than needed (RFC 9000 §12.4)."""
-        self.payloads: list[bytes | None] = []
-        """One per row of `others`."""
+    packet: int = NONE
+    space: int = NONE
+    """Row and packet number space of the packet that is being read."""
+    streams: IntegerRows = field(default_factory=lambda: IntegerRows(_STREAM))
+    heads: dict[int, bytes] = field(default_factory=dict)
+    """Row of `streams` → the part of its data that belongs to the head of the stream."""
+    http3: bool = False
+    """Whether the packet that is being read belongs to a connection that negotiated HTTP/3."""
+    bodies: dict[int, bytes] = field(default_factory=dict)
+    """Row of `streams` → all its data, for HTTP/3 and where `heads` lacks a part."""
+    room: int = MOST_BODIES
+    """Bytes that `bodies` may still keep."""
+    acks: IntegerRows = field(default_factory=lambda: IntegerRows(_ACK))
+    """`raw_delay` is not scaled. `ranges_so_far`: number of ranges in `ranges` up to and including this frame."""
+    ranges: IntegerRows = field(default_factory=lambda: IntegerRows(("first", "last")))
+    others: IntegerRows = field(default_factory=lambda: IntegerRows((*_STREAM, "value")))
+    """All other frames. A frame of an unknown type has the type -1 - type."""
+    reset_tokens: dict[int, bytes] = field(default_factory=dict)
+    """Row of `others` → stateless reset token of NEW_CONNECTION_ID."""
+    type_lengths: dict[int, int] = field(default_factory=dict)
+    """Row of `others` → bytes of its type, where it has more bytes than needed (RFC 9000 §12.4)."""
+    payloads: list[bytes | None] = field(default_factory=list)
+    """One per row of `others`."""
 
     def data(self, row: int) -> bytes:
         """The data of a STREAM frame, as far as it is kept."""

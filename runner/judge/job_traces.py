@@ -79,12 +79,10 @@ def missing_secrets(facts: TraceFacts, missing: Iterable[UnreadPackets], *, key_
     groups: dict[int | None, list[UnreadPackets]] = {}
     for group in missing:
         groups.setdefault(group.connection, []).append(group)
-    rest = len(groups) - _SHOWN
-    findings = [
-        _finding(facts, connection_groups, key_logs=key_logs) for connection_groups in tuple(groups.values())[:_SHOWN]
-    ]
-    if rest > 0:
-        findings.append(_more_connections(rest, findings[-1]))
+    findings = [_finding(facts, each, key_logs=key_logs) for each in tuple(groups.values())[:_SHOWN]]
+    if (rest := len(groups) - _SHOWN) > 0:
+        last, more = findings[-1], f"the same in {format_count(rest, 'more connection')}"
+        findings.append(Finding(code=last.code, requirement=last.requirement, expected=last.expected, actual=more))
     return tuple(findings)
 
 
@@ -110,15 +108,6 @@ def _finding(facts: TraceFacts, groups: list[UnreadPackets], *, key_logs: bool) 
         actual=f"{_name(facts, groups[0])}: {'; '.join(_actual(group) for group in groups)}",
         section="RFC 9001 §5, draft-ietf-tls-keylogfile §2",
     ).proven_by(*(place for group in groups for place in group.places))
-
-
-def _more_connections(count: int, last: Finding) -> Finding:
-    return Finding(
-        code=last.code,
-        requirement=last.requirement,
-        expected=last.expected,
-        actual=f"the same in {format_count(count, 'more connection')}",
-    )
 
 
 def _name(facts: TraceFacts, group: UnreadPackets) -> str:
@@ -203,18 +192,21 @@ def unrecorded(
     received files.
     """
     recording = Recording(client_side, server_side)
+    client, server = recording.client, recording.server
+    assert client is not None
+    assert server is not None
     found: list[str] = []
+    ways = record.link.end_to_end
     late = {
-        CLIENT: _late(recording, CLIENT, record.link.end_to_end.return_, evidence),
-        SERVER: _late(recording, SERVER, record.link.end_to_end.forward, evidence),
+        CLIENT: _late(client, server, CLIENT, ways.return_, evidence),
+        SERVER: _late(server, client, SERVER, ways.forward, evidence),
     }
-    for end, vantage, truth in zip((CLIENT, SERVER), (recording.client, recording.server), truths, strict=True):
-        assert vantage is not None
-        unsent = _never_sent(recording, vantage, end)
+    for end, vantage, far, truth in ((CLIENT, client, server, truths[0]), (SERVER, server, client, truths[1])):
+        unsent = len(np.setdiff1d(_keys(far, end), _keys(vantage, end)))  # packets of this end, only seen at the other
         crossed = _Crossed.of(vantage.trace.meta)
         if truth is not None and crossed is not None:
-            found += _against_the_truth(recording, vantage, truth, crossed, late)
-        elif lack := _without_a_truth(recording, vantage, end, evidence):
+            found += _against_the_truth(vantage, far, end, truth, crossed, late)
+        elif lack := _without_a_truth(recording, vantage, far, end, evidence):
             found.append(lack)
         if (back := vantage.trace.meta.backwards_ns) > LATE_RECORD_NS:
             found.append(f"the clock of the capture at the {vantage.role} was set back by {back / 1e9:.1f} s")
@@ -265,11 +257,10 @@ class _Crossed:
 _COUNTS = 10  # version of the decoder that began to count packets by addresses
 
 
-def _against_the_truth(
-    recording: Recording, vantage: Vantage, truth: LinkTruth, crossed: _Crossed, late: dict[int, int]
+def _against_the_truth(  # noqa: PLR0917
+    vantage: Vantage, far: Vantage, end: int, truth: LinkTruth, crossed: _Crossed, late: dict[int, int]
 ) -> Iterator[str]:
     """Differences between a capture and the packets that entered or left the link at this end."""
-    end = CLIENT if vantage is recording.client else SERVER
     ways = {CLIENT: truth.return_, SERVER: truth.forward}
     other = "server" if end == CLIENT else "client"
     for sender, way in ways.items():
@@ -280,7 +271,7 @@ def _against_the_truth(
         excused = crossed.unclear + (answered if own else late[sender])
         which = f"that the link took from the {vantage.role}" if own else f"that the link delivered from the {other}"
         if held + excused < carried:
-            where = _where(recording, vantage, end)
+            where = _where(vantage, far, end)
             yield f"the capture at the {vantage.role} has {held} of {format_count(carried, 'packet')} {which}{where}"
         elif held > carried and (twice := _twice(vantage, sender)):
             yield (
@@ -290,9 +281,9 @@ def _against_the_truth(
             )
 
 
-def _without_a_truth(recording: Recording, vantage: Vantage, end: int, evidence: Evidence) -> str:
+def _without_a_truth(recording: Recording, vantage: Vantage, far: Vantage, end: int, evidence: Evidence) -> str:
     """What a capture lacks, or holds twice, by its own contents, by the other capture, and by the received files."""
-    if twice := _recorded_twice(recording, vantage, end):
+    if twice := _recorded_twice(vantage, far, end):
         whose = f"{format_count(twice, 'QUIC packet')} of the {vantage.role} twice"
         return f"the capture at the {vantage.role} has {whose}, which arrived once"
     for row in (row.client if end == CLIENT else row.server for row in recording.connections):
@@ -302,7 +293,7 @@ def _without_a_truth(recording: Recording, vantage: Vantage, end: int, evidence:
             mine &= ~vantage.packets.named("type", "version_negotiation")
             if vantage.packets["decrypted"][mine].any():
                 return f"the capture at the {vantage.role} begins after the client's first packets"
-    if end == SERVER or recording.server is None:
+    if end == SERVER:
         return ""
     received = sum(file.received or 0 for file in evidence.files if file.equal)
     frames, packets = vantage.stream_frames, vantage.packets
@@ -316,15 +307,12 @@ def _without_a_truth(recording: Recording, vantage: Vantage, end: int, evidence:
     return f"the capture at the client has {arrived} B of streams, but the client received files of {received} B"
 
 
-def _late(recording: Recording, sender: int, way: LinkParameters, evidence: Evidence) -> int:
-    """The number of packets of `sender` that are not in the other capture because they may have arrived after it had
+def _late(near: Vantage, far: Vantage, sender: int, way: LinkParameters, evidence: Evidence) -> int:
+    """The number of packets of `sender` that are not in the capture `far` because they may have arrived after it had
     ended. The captures end when both endpoints have ended."""
-    near, far = recording.near(sender), recording.far(sender)
-    if near is None or far is None:
-        return 0
     ends = [record.ended for record in (evidence.client, evidence.server) if record.ended is not None]
     end = evidence.started_unix_s + max(ends, default=0.0)
-    times = [vantage.datagrams["time_ns"] for vantage in recording.vantages]
+    times = [vantage.datagrams["time_ns"] for vantage in (near, far)]
     end = max([end, *(float(each.max()) / 1e9 for each in times if len(each))])
     impairments, changes = way.impairments, way.impairments.changes
     delay = max([way.delay, *(change.delay for change in changes)])
@@ -352,20 +340,9 @@ def _rows(vantage: Vantage, sender: int) -> Ints:
     return np.flatnonzero((vantage.packets["sender"] == sender) & (vantage.packet_key != NULL))
 
 
-def _never_sent(recording: Recording, vantage: Vantage, end: int) -> int:
-    """The number of packets of this end that are only in the other capture."""
-    far = recording.far(end)
-    if far is None:
-        return 0
-    return len(np.setdiff1d(_keys(far, end), _keys(vantage, end)))
-
-
-def _recorded_twice(recording: Recording, vantage: Vantage, end: int) -> int:
+def _recorded_twice(vantage: Vantage, far: Vantage, end: int) -> int:
     """The number of packets of this end whose capture has two records of the same size where the other capture has one.
     An endpoint that uses a packet number twice sends two packets, and both arrive."""
-    far = recording.far(end)
-    if far is None:
-        return 0
     keys, sizes = _keys(vantage, end), vantage.packets["length"][_rows(vantage, end)]
     known, first, place, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     same = np.bincount(place, weights=sizes == sizes[first][place], minlength=len(known)) == counts
@@ -379,11 +356,8 @@ def _twice(vantage: Vantage, sender: int) -> int:
     return len(keys) - len(np.unique(keys))
 
 
-def _where(recording: Recording, vantage: Vantage, end: int) -> str:
+def _where(vantage: Vantage, far: Vantage, end: int) -> str:
     """Which part of a capture is missing, from the packets in the other capture; empty when they don't show it."""
-    far = recording.far(end)
-    if far is None:
-        return ""
     expected, held = _keys(far, end), _keys(vantage, end)
     present = np.isin(expected, held)
     if present.all():
@@ -516,8 +490,7 @@ def read_traces(
         sample=sample,
         invariants=(
             *_invariants(client_side, server_side, trace_facts, record),
-            *_spoofed(truth),
-            *_fragmented(fragments),
+            *_forbidden(truth, fragments),
         ),
         violations=violations,
         explanation=explanation,
@@ -550,26 +523,18 @@ def corrupts(record: CaseRecord) -> bool:
     return any(direction.impairments.corruption for direction in (record.forward, record.return_))
 
 
-def _spoofed(truth: LinkTruth | None) -> Iterator[Invariant]:
-    """An invariant for each endpoint that sent packets with an address of the other end. The link drops such packets.
-    They are in no capture and change no verdict."""
-    counts = {"client": truth.spoofed_client, "server": truth.spoofed_server} if truth is not None else {}
-    text = "the link dropped {count} packets from the {role} with an address of the other end"
-    return _forbidden("spoofed_packets", counts, text)
-
-
-def _fragmented(counts: Mapping[str, int]) -> Iterator[Invariant]:
-    """An invariant for each endpoint that sent IP fragments. `counts`: fragments by sender."""
-    text = "{count} IP fragments of the {role} arrived, which QUIC forbids (RFC 9000 §14)"
-    return _forbidden("fragmented_packets", counts, text)
-
-
-def _forbidden(name: str, counts: Mapping[str, int], text: str) -> Iterator[Invariant]:
-    """A broken invariant for each role with a count above 0. `text` has places for the count and the role."""
-    for role, count in counts.items():
-        if count:
-            actual = text.format(count=count, role=role)
-            yield Invariant(name=f"{role}_side.{name}", holds=False, expected="0", actual=actual)
+def _forbidden(truth: LinkTruth | None, fragments: Mapping[str, int]) -> Iterator[Invariant]:
+    """A broken invariant for each endpoint that sent packets with an address of the other end, which the link drops, or
+    IP fragments. The dropped packets are in no capture and change no verdict. `fragments`: by sender."""
+    spoofed = {} if truth is None else {"client": truth.spoofed_client, "server": truth.spoofed_server}
+    for name, counts, text in (
+        ("spoofed_packets", spoofed, "the link dropped {} packets from the {} with an address of the other end"),
+        ("fragmented_packets", fragments, "{} IP fragments of the {} arrived, which QUIC forbids (RFC 9000 §14)"),
+    ):
+        for role, count in counts.items():
+            if count:
+                actual = text.format(count, role)
+                yield Invariant(name=f"{role}_side.{name}", holds=False, expected="0", actual=actual)
 
 
 def _invariants(

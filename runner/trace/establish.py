@@ -40,12 +40,8 @@ _SHOWN = 5
 
 def endings(scope: Scope) -> dict[str, Ending]:
     """By role, the end of its part of a connection. A role without a capture at its own end is left out."""
-    ends = {}
-    for sender, role in ROLES.items():
-        vantage = scope.recording.near(sender)
-        if vantage is not None:
-            ends[role] = _ending(scope, vantage, sender)
-    return ends
+    near = {role: (scope.recording.near(sender), sender) for sender, role in ROLES.items()}
+    return {role: _ending(scope, vantage, sender) for role, (vantage, sender) in near.items() if vantage is not None}
 
 
 def _ending(scope: Scope, vantage: Vantage, sender: int) -> Ending:
@@ -251,12 +247,6 @@ class Paths:
         return set(self._vantage.trace.packets.column("dcid").take(chosen).unique().to_pylist()) - {None}
 
 
-def paths(scope: Scope) -> tuple[Path, ...]:
-    """The paths of a connection, in order of their first datagram. The addresses are as the server sees them: a NAT may
-    have changed them."""
-    return Paths(scope, scope.best(SERVER)).all()
-
-
 def challenges(scope: Scope) -> tuple[Challenge, ...]:
     """Every different PATH_CHALLENGE of both endpoints, ordered by time (RFC 9000 §8.2)."""
     by_data = []
@@ -376,9 +366,6 @@ def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
     transfer = Transfer(client_side, server_side)
     recording = transfer.recording
     streams = Streams(recording)
-    versions = frozenset[int]()
-    for vantage in recording.vantages:
-        versions |= values(vantage.datagrams["ip_version"])
     closed = handshake.unread(recording)
     by_connection: dict[int | None, list[UnreadPackets]] = {}
     for group in closed:
@@ -390,7 +377,7 @@ def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
             for number in range(len(recording.connections))
         ),
         origin_unix_ns=recording.origin_ns,
-        ip_versions=versions,
+        ip_versions=frozenset().union(*(values(each.datagrams["ip_version"]) for each in recording.vantages)),
         ipv4=handshake.first_ipv4(recording),
         first_flight=first_flight(transfer),
         protected_packets=protected_packets,
@@ -445,7 +432,7 @@ def _connection(scope: Scope, all_streams: Streams, closed: Sequence[UnreadPacke
         server_key_updates=handshake.key_updates(scope, SERVER),
         client_ecn=handshake.ecn(scope, CLIENT),
         server_ecn=handshake.ecn(scope, SERVER),
-        paths=paths(scope),
+        paths=Paths(scope, scope.best(SERVER)).all(),  # as the server sees them: a NAT may have changed addresses
         challenges=challenges(scope),
         amplification=amplification(scope),
         ip_versions=handshake.ip_versions(scope),

@@ -650,10 +650,8 @@ def _marks(scope: Scope, vantage: Vantage, sender: int) -> EcnCounts:
 
 def ip_versions(scope: Scope) -> frozenset[int]:
     """The IP versions that carried the connection, at either vantage point."""
-    versions = frozenset[int]()
-    for vantage in scope.recording.vantages:
-        versions |= values(vantage.datagrams["ip_version"][scope.mine(vantage.datagrams)])
-    return versions
+    datagrams = [vantage.datagrams for vantage in scope.recording.vantages]
+    return frozenset().union(*(values(each["ip_version"][scope.mine(each)]) for each in datagrams))
 
 
 def first_ipv4(recording: Recording) -> PacketPlace | None:
