@@ -6,6 +6,7 @@ server and -1 when the connection is unknown. Packet numbers are complete, recon
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -458,20 +459,12 @@ def job_checks(client_side: Trace, server_side: Trace, expected_bytes: Sequence[
     unique = sum(
         size for (_, sender, _), size in unique_bytes_by_stream(client_side.stream_frames).items() if sender == SERVER
     )
-    responses = final_sizes(client_side, SERVER)
-    matching = sum(1 for size in sorted(expected_bytes) if _take(responses, size))
+    matching = (Counter(expected_bytes) & Counter(final_sizes(client_side, SERVER))).total()
     return [
         *checks,
         TraceCheck("stream_bytes", unique == total, total, unique),
         TraceCheck("fin_offsets", matching == len(expected_bytes), len(expected_bytes), matching),
     ]
-
-
-def _take(sizes: list[int], size: int) -> bool:
-    if size in sizes:
-        sizes.remove(size)
-        return True
-    return False
 
 
 def _not_contained(arrived: Trace, sent: Trace, sender: int) -> int:

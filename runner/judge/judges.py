@@ -144,8 +144,7 @@ def attributed(
         else finding
         for finding in findings
     )
-    ended = any(end.code is not None for connection in context.facts.connections for end in _ends(connection, context))
-    excused = _LEFT_OUT if ended else frozenset[str]()
+    excused = _LEFT_OUT if any(end.code is not None for end in _ends_of_all(context)) else frozenset[str]()
     if not culprits:
         own = (*_OBSERVED[:-1], *excused)
         culprits = {finding.role for finding in findings if finding.role and finding.code not in own}
@@ -171,7 +170,7 @@ def _provocations(
     """The violations that made the other endpoint end a connection. The first such end decides."""
     breaches = [*violations, *_wrong_certificates(context)]
     breaches += [each for each in findings if each.code not in (*_OBSERVED, *_LEFT_OUT) and each.times]
-    ends = [end for connection in context.facts.connections for end in _ends(connection, context)]
+    ends = _ends_of_all(context)
     client = context.evidence.client
     if not ends and client.exit_code and not client.stopped_by_us:
         ends.append(_End(role="client", time=float("inf"), act="ended", place=None))
@@ -266,6 +265,10 @@ def _ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_End]:
     ends = [end for end in _all_ends(connection, context) if end.role == "client" or end.time < until]
     known = {role: min((end.arrival for end in ends if end.role != role), default=float("inf")) for role in _PEER}
     yield from (end for end in ends if end.time <= known[end.role])
+
+
+def _ends_of_all(context: CaseEvidence) -> list[_End]:
+    return [end for connection in context.facts.connections for end in _ends(connection, context)]
 
 
 def _all_ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_End]:
@@ -375,7 +378,7 @@ def _first_end(connection: ConnectionFacts, context: CaseEvidence) -> _End | Non
 
 def _own_end(finding: Finding, context: CaseEvidence, culprits: set[str], *, readable: bool) -> str:
     """The role at fault for a finding about the end of a job that no violation explains; empty when nobody is."""
-    ends = [end for connection in context.facts.connections for end in _ends(connection, context)]
+    ends = _ends_of_all(context)
     if finding.code == "closed-with-error":
         own = {end.place.record for end in ends if end.code is None and end.place is not None}
         return finding.role if own.intersection(finding.packets) else ""

@@ -373,8 +373,6 @@ class TlsConnection:
     response: tuple[int, int] | None = None
     """[start, end) in the server's stream: from the record with the first header of the response to the record with its
     last byte."""
-    content_bytes: int | None = None
-    """Content bytes in all HTTP/2 DATA frames of the server, without padding. None with another protocol."""
 
 
 def read_tls(client: bytes, server: bytes, sessions: dict[bytes, Session]) -> TlsConnection:
@@ -494,36 +492,22 @@ def _span(side: TlsSide) -> tuple[int, int] | None:
 
 def _find_response(tls: TlsConnection) -> None:
     """Find the response in the frames of HTTP/2."""
-    frames = list(_http2_frames(_data(tls.sides[SERVER])))
-    parts = [frame for frame in frames if frame.type in (_HTTP2_DATA, _HTTP2_HEADERS)]
-    tls.content_bytes = sum(frame.content for frame in frames if frame.type == _HTTP2_DATA)
-    tls.response = (parts[0].first.start, parts[-1].last.end) if parts else None
+    frames = _http2_frames(_data(tls.sides[SERVER]))
+    parts = [(first, last) for kind, first, last in frames if kind in (_HTTP2_DATA, _HTTP2_HEADERS)]
+    tls.response = (parts[0][0].start, parts[-1][1].end) if parts else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Http2Frame:
-    """A frame of HTTP/2: its type, the records with its first and its last byte, and the size of its content in bytes.
-    The size is meaningful only for DATA frames."""
-
-    type: int
-    first: Record
-    last: Record
-    content: int
-
-
-def _http2_frames(records: list[Record]) -> Iterator[_Http2Frame]:
-    """The complete frames in the records of a server (RFC 9113 §4.1). A server sends no bytes before its first
-    frame."""
+def _http2_frames(records: list[Record]) -> Iterator[tuple[int, Record, Record]]:
+    """The complete frames in the records of a server (RFC 9113 §4.1): type, and the records with the first and the last
+    byte. A server sends no bytes before its first frame."""
     rest, first = bytearray(), None
     for record in records:
         first = first if rest and first else record
         rest += record.body
         while len(rest) >= _HTTP2_HEADER:
-            length, kind, flags = int.from_bytes(rest[:3]), rest[3], rest[4]
-            end = _HTTP2_HEADER + length
+            end = _HTTP2_HEADER + int.from_bytes(rest[:3])
             if end > len(rest):
                 break
-            padding = rest[_HTTP2_HEADER] + 1 if kind == _HTTP2_DATA and flags & 0x08 and length else 0
-            yield _Http2Frame(kind, first, record, max(0, length - padding))
+            yield rest[3], first, record
             del rest[:end]
             first = record

@@ -90,10 +90,8 @@ def parameters(side: Side) -> Iterator[Broken]:
     codes = [code for code, _ in hello.list]
     twice = [code for code in dict.fromkeys(codes) if codes.count(code) > 1]
     if twice:
-        yield hello.broken(
-            "rfc9000-7.4-parameter-twice",
-            f"parameter 0x{twice[0]:x} is sent {format_count(codes.count(twice[0]), 'time')}",
-        )
+        actual = f"parameter 0x{twice[0]:x} is sent {format_count(codes.count(twice[0]), 'time')}"
+        yield hello.broken("rfc9000-7.4-parameter-twice", actual)
     for code, value in hello.list:
         if code == -1 or (code in _INTEGERS and _integer(value) is None) or (code in _IDS and len(value) > 20):
             yield hello.broken(
@@ -105,13 +103,11 @@ def parameters(side: Side) -> Iterator[Broken]:
         if number is not None and not low <= number <= high:
             yield hello.broken(f"rfc9000-18.2-{rule}", f"parameter 0x{code:x} is {number}")
     if hello.values.get(0x0C):
-        yield hello.broken(
-            "rfc9000-18.2-flag-with-value", f"disable_active_migration with a value of {len(hello.values[0x0C])} B"
-        )
+        actual = f"disable_active_migration with a value of {len(hello.values[0x0C])} B"
+        yield hello.broken("rfc9000-18.2-flag-with-value", actual)
     if hello.values.get(0x2AB2):
-        yield hello.broken(
-            "rfc9287-3-parameter-with-value", f"grease_quic_bit with a value of {len(hello.values[0x2AB2])} B"
-        )
+        actual = f"grease_quic_bit with a value of {len(hello.values[0x2AB2])} B"
+        yield hello.broken("rfc9287-3-parameter-with-value", actual)
     yield from _role_parameters(side, hello)
     yield from _version_information(side, hello)
 
@@ -120,9 +116,8 @@ def _role_parameters(side: Side, hello: _Hello) -> Iterator[Broken]:
     if side.is_client:
         forbidden = [code for code in (0x00, 0x02, 0x0D, 0x10) if code in hello.values]
         if forbidden:
-            yield hello.broken(
-                "rfc9000-18.2-server-parameter-from-client", f"the client sends parameter 0x{forbidden[0]:02x}"
-            )
+            actual = f"the client sends parameter 0x{forbidden[0]:02x}"
+            yield hello.broken("rfc9000-18.2-server-parameter-from-client", actual)
         return
     token, preferred = hello.values.get(0x02), hello.values.get(0x0D)
     if token is not None and len(token) != 16:
@@ -132,9 +127,8 @@ def _role_parameters(side: Side, hello: _Hello) -> Iterator[Broken]:
         if size < 0 or (1 <= size <= 20 and len(preferred) != 41 + size):
             yield hello.broken("rfc9000-18-malformed-parameter", "parameter 0x0d (preferred_address) is malformed")
         elif not 1 <= size <= 20:
-            yield hello.broken(
-                "rfc9000-18.2-preferred-address-empty-id", f"preferred_address with a connection ID of {size} B"
-            )
+            actual = f"preferred_address with a connection ID of {size} B"
+            yield hello.broken("rfc9000-18.2-preferred-address-empty-id", actual)
         if side.source == b"":
             yield hello.broken(
                 "rfc9000-18.2-preferred-address-without-ids",
@@ -154,10 +148,8 @@ def _version_information(side: Side, hello: _Hello) -> Iterator[Broken]:
             yield hello.broken("rfc9368-4-version-zero", "version_information with version 0")
         elif side.is_client:
             if listed[0] not in listed[1:]:
-                yield hello.broken(
-                    "rfc9368-3-chosen-not-available",
-                    f"the Chosen Version 0x{listed[0]:08x} is not among the Available Versions",
-                )
+                actual = f"the Chosen Version 0x{listed[0]:08x} is not among the Available Versions"
+                yield hello.broken("rfc9368-3-chosen-not-available", actual)
             first = side.of_type(INITIAL)[:1]
             if len(first) and int(packets["version"][first[0]]) != listed[0]:
                 yield hello.broken(
@@ -168,10 +160,8 @@ def _version_information(side: Side, hello: _Hello) -> Iterator[Broken]:
         else:
             used = packets["version"][side.of_type(HANDSHAKE)]
             if len(used) and listed[0] not in used:
-                yield hello.broken(
-                    "rfc9368-4-server-chosen-wrong",
-                    f"the Chosen Version is 0x{listed[0]:08x}, Handshake packets have version 0x{int(used[0]):08x}",
-                )
+                actual = f"the Chosen Version is 0x{listed[0]:08x}, Handshake packets have version 0x{int(used[0]):08x}"
+                yield hello.broken("rfc9368-4-server-chosen-wrong", actual)
     if side.is_client:
         return
     handshakes = side.of_type(HANDSHAKE)
@@ -194,20 +184,16 @@ def authenticated_ids(side: Side) -> Iterator[Broken]:
     if 0x0F not in hello.values:
         yield hello.broken("rfc9000-7.3-initial-source-missing", "initial_source_connection_id is missing")
     elif side.source is not None and hello.values[0x0F] not in side.ids("scid", side.of_type(INITIAL)):
-        yield hello.broken(
-            "rfc9000-7.3-initial-source-wrong",
-            f"the parameter is {hello.values[0x0F].hex()}, the connection ID is {side.source.hex()}",
-        )
+        actual = f"the parameter is {hello.values[0x0F].hex()}, the connection ID is {side.source.hex()}"
+        yield hello.broken("rfc9000-7.3-initial-source-wrong", actual)
     if side.is_client:
         return
     first = (row.client or {}).get("odcid")
     if 0x00 not in hello.values:
         yield hello.broken("rfc9000-7.3-original-destination-missing", "original_destination_connection_id is missing")
     elif first and hello.values[0x00] != first and not side.scope.count(SERVER, "version_negotiation"):
-        yield hello.broken(
-            "rfc9000-7.3-original-destination-wrong",
-            f"the parameter is {hello.values[0x00].hex()}, the connection ID is {first.hex()}",
-        )
+        actual = f"the parameter is {hello.values[0x00].hex()}, the connection ID is {first.hex()}"
+        yield hello.broken("rfc9000-7.3-original-destination-wrong", actual)
     # When the Retry is lost, the server may accept the client's next Initial packet without a token.
     followed = side.ids("dcid", side.of_type(INITIAL, got=True))
     retries = side.ids("scid", side.of_type(RETRY))
@@ -215,16 +201,13 @@ def authenticated_ids(side: Side) -> Iterator[Broken]:
         return
     if not retries:
         if 0x10 in hello.values:
-            yield hello.broken(
-                "rfc9000-7.3-retry-source-without-retry", f"retry_source_connection_id is {hello.values[0x10].hex()}"
-            )
+            actual = f"retry_source_connection_id is {hello.values[0x10].hex()}"
+            yield hello.broken("rfc9000-7.3-retry-source-without-retry", actual)
     elif 0x10 not in hello.values:
         yield hello.broken("rfc9000-7.3-retry-source-missing", "retry_source_connection_id is missing")
     elif hello.values[0x10] not in retries:
-        yield hello.broken(
-            "rfc9000-7.3-retry-source-wrong",
-            f"the parameter is {hello.values[0x10].hex()}, the connection ID is {retries[0].hex()}",
-        )
+        actual = f"the parameter is {hello.values[0x10].hex()}, the connection ID is {retries[0].hex()}"
+        yield hello.broken("rfc9000-7.3-retry-source-wrong", actual)
 
 
 def tls(side: Side) -> Iterator[Broken]:

@@ -435,11 +435,8 @@ def _increments(peers: _Peers, stream: _Stream, instructions: bytes) -> Iterator
                 continue
             counted += value
             if not value or counted > len(inserted.entries):
-                yield peers.broken(
-                    stream,
-                    "rfc9204-4.4.3-increment-wrong",
-                    f"an increment of {value}, {counted} in all; the peer inserted {len(inserted.entries)} entries",
-                )
+                actual = f"an increment of {value}, {counted} in all; the peer inserted {len(inserted.entries)} entries"
+                yield peers.broken(stream, "rfc9204-4.4.3-increment-wrong", actual)
                 return
     except IndexError:
         return

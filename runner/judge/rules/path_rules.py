@@ -353,11 +353,9 @@ def issuing(side: Side) -> Iterator[Broken]:
     tokens: dict[bytes, bytes] = {}
     if (reset_token := side.parameters.get("stateless_reset_token")) and side.source is not None:
         tokens[bytes.fromhex(str(reset_token))] = side.source
-    if isinstance(preferred := side.parameters.get("preferred_address"), dict):
-        by_id.setdefault(bytes.fromhex(str(preferred["connection_id"])), 1)
-        tokens.setdefault(
-            bytes.fromhex(str(preferred["stateless_reset_token"])), bytes.fromhex(str(preferred["connection_id"]))
-        )
+    if preferred := side.preferred():
+        by_id.setdefault(preferred[0], 1)
+        tokens.setdefault(preferred[1], preferred[0])
     handshake = {sequence: value for value, sequence in by_id.items()}
     for sequence, prior, value, token, packet in issued:
         if not 1 <= len(value) <= 20:
@@ -421,9 +419,8 @@ def retiring(side: Side) -> Iterator[Broken]:
     known = {sequence: value for sequence, _, value, _, _ in issued}
     if side.peer_source is not None:
         known.setdefault(0, side.peer_source)
-    preferred = side.peer_parameters.get("preferred_address")
-    if isinstance(preferred, dict):
-        known.setdefault(1, bytes.fromhex(str(preferred["connection_id"])))
+    if preferred := side.preferred(of_peer=True):
+        known.setdefault(1, preferred[0])
     codes, values = capture.ids("dcid")
     for row in side.frames("retire_connection_id").tolist():
         number, packet = int(frames["value"][row]), int(frames["packet"][row])
@@ -523,9 +520,9 @@ def unissued(side: Side) -> Iterator[Broken]:
     for packet in theirs[np.sort(np.unique(codes[theirs], return_index=True)[1])].tolist():
         issued.setdefault(values[codes[packet]], packet)
         issued[values[codes[packet]]] = min(issued[values[codes[packet]]], packet)
-    preferred, extensions = side.peer_parameters.get("preferred_address"), side.message(8, 1 - side.sender)
-    if isinstance(preferred, dict) and extensions is not None:
-        issued.setdefault(bytes.fromhex(str(preferred["connection_id"])), int(extensions["packet"]))
+    preferred, extensions = side.preferred(of_peer=True), side.message(8, 1 - side.sender)
+    if preferred and extensions is not None:
+        issued.setdefault(preferred[0], int(extensions["packet"]))
     rows = side.of_type(INITIAL, HANDSHAKE, ONE_RTT)
     if side.is_client:
         # The client chooses the first destination itself. What it acknowledges, it has read.

@@ -118,6 +118,13 @@ class Side:
         """The peer's transport parameters."""
         return self.scope.server_parameters if self.is_client else self.scope.client_parameters
 
+    def preferred(self, *, of_peer: bool = False) -> tuple[bytes, bytes] | None:
+        """Connection ID and stateless reset token of the preferred address of the endpoint, or of its peer."""
+        address = (self.peer_parameters if of_peer else self.parameters).get("preferred_address")
+        if not isinstance(address, dict):
+            return None
+        return bytes.fromhex(str(address["connection_id"])), bytes.fromhex(str(address["stateless_reset_token"]))
+
     @cached_property
     def messages(self) -> list[dict[str, Any]]:
         """TLS messages of both endpoints in this capture; empty when an old decoder wrote the tables."""
