@@ -5,7 +5,7 @@ To add a case, add a module to this package that defines `CASE`, or a row of a m
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from runner.model.facts import TraceFacts
 from runner.model.link import LinkRecord
@@ -137,40 +137,23 @@ class Case:
     def sized(self, size: int) -> "Case":
         """The same case with one file of `size` bytes; the size is part of the case's name."""
         text = f"{size}B" if size % 1000 else f"{size // 1000}kB"  # no rounding: two sizes never share a name
-        return replace(
-            self,
-            name=f"{self.name}-{text}",
-            abbreviation=f"{self.abbreviation}-{text}",
-            declared=self.declared or self.name,
-            files=(size,),
-            timeout=self.timeout + 8 * size / self.slowest
-            if self.slowest
-            else self.timeout * max(1, size / self.files[0]),
-        )
+        longer = self.timeout + 8 * size / self.slowest if self.slowest else self.timeout * max(1, size / self.files[0])
+        return self._variant(f"-{text}", files=(size,), timeout=longer)
 
     def warmed(self) -> "Case":
         """The same case with everything loaded twice; only the second time counts."""
-        return replace(
-            self,
-            name=f"{self.name}+warm",
-            abbreviation=f"{self.abbreviation}+warm",
-            declared=self.declared or self.name,
-            description=f"{self.description} It loads everything twice, and only the second time counts.",
-            timeout=2 * self.timeout,
-            warm=True,
-        )
+        description = f"{self.description} It loads everything twice, and only the second time counts."
+        return self._variant("+warm", description=description, timeout=2 * self.timeout, warm=True)
 
     def accompanied(self, beside: str) -> "Case":
         """The same case beside another flow through the same link."""
-        return replace(
-            self,
-            name=f"{self.name}+{beside}",
-            abbreviation=f"{self.abbreviation}+{beside}",
-            declared=self.declared or self.name,
-            description=f"{self.description} A second flow ({beside}) shares the link.",
-            beside=beside,
-            timeout=self.timeout if self.beside else _SHARED * self.timeout,
-        )
+        description = f"{self.description} A second flow ({beside}) shares the link."
+        longer = self.timeout if self.beside else _SHARED * self.timeout
+        return self._variant(f"+{beside}", description=description, timeout=longer, beside=beside)
+
+    def _variant(self, suffix: str, **changes: Any) -> "Case":
+        name, abbreviation = self.name + suffix, self.abbreviation + suffix
+        return replace(self, name=name, abbreviation=abbreviation, declared=self.declared or self.name, **changes)
 
     @property
     def needs_a_name(self) -> bool:

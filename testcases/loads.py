@@ -3,6 +3,8 @@
 The default link is `geo`: a geostationary satellite and a ground segment behind its gateway.
 """
 
+from typing import Any
+
 from runner.inputs.inputs import TOTAL
 from runner.model.run import ClientKind, Kind
 from testcases.base import Case
@@ -16,56 +18,31 @@ _SIZES, _SWEEP = (2_000 * KB,), (500 * KB, 2_000 * KB, 10_000 * KB)
 _STEPS = tuple(range(500 * KB, 10_000 * KB + 1, 250 * KB))  # of the comparison with iperf3 (QPEP paper 2021, figure 5)
 
 
-def _download(
-    name: str,
-    description: str,
-    *,
-    protocol: str,
-    sizes: tuple[int, ...] = _SIZES,
-    sweep: tuple[int, ...] = _SWEEP,
-    host: str = "server4",
-    encrypted: bool = True,
-) -> Case:
+def _load(name: str, description: str, *, protocol: str, **how: Any) -> Case:
+    """A measurement without checks. `how`: other fields of the case."""
+    return Case(
+        name=name,
+        abbreviation=name,
+        kind=Kind.MEASUREMENT,
+        description=description,
+        wire_name=name,
+        link=GEO,
+        checks=(),
+        iterations=10,
+        protocols=(protocol,),
+        **how,
+    )
+
+
+def _download(name: str, description: str, *, sizes: tuple[int, ...] = _SIZES, **how: Any) -> Case:
     """A download of one file by curl, with a case for each of `sizes` (bytes). `sweep`: the sizes of `--size all`."""
-    return Case(
-        name=name,
-        abbreviation=name,
-        kind=Kind.MEASUREMENT,
-        description=description,
-        wire_name=name,
-        link=GEO,
-        files=(max(sizes),),
-        checks=(),
-        timeout=_LEAST_TIMEOUT,
-        slowest=_SLOWEST,
-        iterations=10,
-        protocols=(protocol,),
-        host=host,
-        client=ClientKind.DOWNLOADER,
-        encrypted=encrypted,
-        sizes=sizes,
-        sweep=sweep,
-    )
+    usual = {"client": ClientKind.DOWNLOADER, "timeout": _LEAST_TIMEOUT, "slowest": _SLOWEST, "sweep": _SWEEP}
+    return _load(name, description, files=(max(sizes),), sizes=sizes, **{**usual, **how})
 
 
-def _page(name: str, description: str, *, protocol: str, origins: int = 1, encrypted: bool = True) -> Case:
+def _page(name: str, description: str, **how: Any) -> Case:
     """A load of the reference page in a browser. `origins` serve its objects; each origin costs a connection."""
-    return Case(
-        name=name,
-        abbreviation=name,
-        kind=Kind.MEASUREMENT,
-        description=description,
-        wire_name=name,
-        link=GEO,
-        files=(TOTAL,),
-        checks=(),
-        timeout=_PAGE_TIMEOUT,
-        iterations=10,
-        protocols=(protocol,),
-        client=ClientKind.BROWSER,
-        encrypted=encrypted,
-        origins=origins,
-    )
+    return _load(name, description, files=(TOTAL,), client=ClientKind.BROWSER, timeout=_PAGE_TIMEOUT, **how)
 
 
 CASES = (

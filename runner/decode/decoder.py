@@ -251,14 +251,12 @@ class Rescue:
                 continue
             options = candidates(secrets, header.version, None)
             self._attempts -= len(options)
-            if any(self._opens(each, header) for each in options):
+            place = self._data, header.start, header.number_at, header.end
+            if any(each.open_long(*place, -1) is not None for each in options):
                 adopted = self._adopt(flow, target, time_ns, header.version)
                 self._registry.link(flow, adopted.sides[sender])
                 return True
         return False
-
-    def _opens(self, protection: Protection, header: LongHeader) -> bool:
-        return protection.open_long(self._data, header.start, header.number_at, header.end, -1) is not None
 
     def _adopt(self, flow: FlowState, target: _Target, time_ns: int, version: int) -> Connection:
         """The connection of the target, with the secrets of the target's session. A missing connection is created."""
