@@ -136,11 +136,7 @@ class IntegerRows:
             block[:, self._places[name]] = column[start : start + len(block)]
 
 
-# The tables of one capture, which the decoder writes and `runner.trace` reads.
-#
-# Times are int64 nanoseconds since the Unix epoch, sizes bytes. `sender` is 0 for the client of the connection, 1 for
-# its server and -1 when the connection is unknown. Packet numbers are complete, reconstructed as in RFC 9000 appendix
-# A.3.
+# The tables of one capture, which the decoder writes and `runner.trace` reads (`runner.decode.tables`).
 
 DECODER_VERSION = 16
 READABLE_VERSIONS = tuple(range(1, DECODER_VERSION + 1))

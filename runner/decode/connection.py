@@ -37,8 +37,6 @@ from runner.decode.keys import (
 )
 from runner.decode.wire import CRYPTO, Event, LongHeader, PacketType
 
-# The state of a connection while its packets are read: keys, packet numbers, connection IDs, handshake.
-
 INITIAL_SPACE, HANDSHAKE_SPACE, APPLICATION_SPACE = 0, 1, 2
 
 MOST_DCIDS = 8

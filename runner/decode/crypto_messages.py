@@ -22,8 +22,6 @@ from runner.decode.wire import varint
 if TYPE_CHECKING:
     from cryptography import x509
 
-# TLS 1.3 handshake messages in CRYPTO frames (RFC 8446 §4): offers and agreements of a connection.
-
 
 class Message(IntEnum):
     """Handshake types (RFC 8446 appendix B.3, RFC 8879 §4)."""

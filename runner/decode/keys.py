@@ -17,8 +17,6 @@ from runner.errors import CaptureError
 from runner.files import open_regular
 from runner.units import MIB, format_count, format_size
 
-# Packet protection (RFC 9001 §5, RFC 9369 §3.3): keys, header protection, AEAD, Retry integrity.
-
 VERSION_1 = 0x00000001
 VERSION_2 = 0x6B3343CF
 VERSIONS = (VERSION_1, VERSION_2)

@@ -17,8 +17,6 @@ from runner.model.run import CaseRecord
 from runner.model.stack import BOXES, PageLoad, transport_of
 from runner.store import runs
 
-# Judges downloads by curl and page loads by a browser. Reads only the job's folder.
-
 _CLOCKS_APART = 0.05  # s, in addition to 2 %: allowed difference between curl's time and the time in the capture
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from runner.decode.columns import CLIENT, NULL, SERVER, Trace
-from runner.model.facts import PacketPlace, Request, StreamFacts
+from runner.model.facts import Request, StreamFacts
 from runner.model.stack import HTTP09
 from runner.trace.recording import (
     APPLICATION,
@@ -14,7 +14,6 @@ from runner.trace.recording import (
     Ints,
     Recording,
     Scope,
-    StreamHead,
     Vantage,
     are_kept,
     find,
@@ -38,29 +37,23 @@ def requests(scope: Scope) -> tuple[Request, ...] | None:
         return None
     sender_side, receiver_side = scope.best(CLIENT), scope.recording.far(SERVER) or scope.best(SERVER)
     answers = {head.stream_id: head for head in heads(scope, receiver_side, SERVER)}
-    return tuple(
-        _request(scope, (sender_side, head), (receiver_side, answers.get(head.stream_id)))
-        for head in heads(scope, sender_side, CLIENT)
-        if head.stream_id % 4 == 0
-    )
-
-
-def _request(scope: Scope, request: tuple[Vantage, StreamHead], answer: tuple[Vantage, StreamHead | None]) -> Request:
-    sender_side, head = request
-    answered, body = answer
-    line = head.data.split(b"\r\n")[0].removeprefix(_METHOD).strip()
-    return Request(
-        stream_id=head.stream_id,
-        name=line.decode(errors="replace").rsplit("/", 1)[-1],
-        place=_place(scope, sender_side, head, 0),
-        answer=b"" if body is None else body.data,
-        answer_end=None if body is None else _place(scope, answered, body, -1),
-    )
-
-
-def _place(scope: Scope, vantage: Vantage, head: StreamHead, frame: int) -> PacketPlace | None:
-    """The place of a frame of a stream. `frame`: the index of the frame in the order of offsets."""
-    return scope.place(vantage, int(vantage.stream_frames["packet"][head.rows[frame]]))
+    found = []
+    for head in heads(scope, sender_side, CLIENT):
+        if head.stream_id % 4 == 0:
+            line = head.data.split(b"\r\n")[0].removeprefix(_METHOD).strip()
+            answer = answers.get(head.stream_id)
+            found.append(
+                Request(
+                    stream_id=head.stream_id,
+                    name=line.decode(errors="replace").rsplit("/", 1)[-1],
+                    place=scope.place(sender_side, sender_side.stream_frames["packet"][head.rows[0]]),
+                    answer=b"" if answer is None else answer.data,
+                    answer_end=None
+                    if answer is None
+                    else scope.place(receiver_side, receiver_side.stream_frames["packet"][answer.rows[-1]]),
+                )
+            )
+    return tuple(found)
 
 
 _UNIDIRECTIONAL = 0x02  # bit of a stream ID, RFC 9000 §2.1

@@ -21,9 +21,6 @@ from runner.decode.crypto_messages import (
 )
 from runner.decode.keys import APPLICATION_SECRETS, HANDSHAKE_SECRETS, SUITES, RecordProtection, Session, Suite
 
-# Reads the TCP connections of one capture. The positions of segments become stream offsets (RFC 9293, RFC 2018, RFC
-# 7323).
-
 _SYN, _ACK = 0x02, 0x10
 _MSS, _WINDOW_SCALE, _SACK = 2, 3, 5  # kinds of TCP options (RFC 9293 §3.2, RFC 7323 §2.2, RFC 2018 §3)
 _HALF = 1 << 31
