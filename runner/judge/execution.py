@@ -47,15 +47,11 @@ def broken_link(evidence: Evidence, truth: LinkTruth | None) -> Finding | None:
         return _first(evidence, lambda change: change.kind in {_KIND.OFF, _KIND.DELETED})
     if truth is None or evidence.error:
         return None
-    if truth.send_errors and (finding := _first(evidence, _stops_sending) or _unreachable(evidence, truth)):
+    role, count = max((("client", truth.unsent_client), ("server", truth.unsent_server)), key=itemgetter(1))
+    unsent = f"{format_count(count, 'packet')} could not be sent to the {role}"
+    if truth.send_errors and (finding := _first(evidence, _stops_sending) or unreachable(evidence, role, unsent)):
         return finding
     return _malformed(evidence, truth)
-
-
-def _unreachable(evidence: Evidence, truth: LinkTruth) -> Finding | None:
-    """The finding when packets could not be sent to an endpoint in a guest."""
-    role, count = max((("client", truth.unsent_client), ("server", truth.unsent_server)), key=itemgetter(1))
-    return unreachable(evidence, role, f"{format_count(count, 'packet')} could not be sent to the {role}")
 
 
 def unreachable(evidence: Evidence, role: str, what: str) -> Finding | None:

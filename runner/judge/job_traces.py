@@ -205,7 +205,7 @@ def unrecorded(
         unsent = len(np.setdiff1d(_keys(far, end), _keys(vantage, end)))  # packets of this end, only seen at the other
         crossed = _Crossed.of(vantage.trace.meta)
         if truth is not None and crossed is not None:
-            found += _against_the_truth(vantage, far, end, truth, crossed, late)
+            found += _against_the_truth(vantage, far, truth, crossed, late)
         elif lack := _without_a_truth(recording, vantage, far, end, evidence):
             found.append(lack)
         if (back := vantage.trace.meta.backwards_ns) > LATE_RECORD_NS:
@@ -257,14 +257,16 @@ class _Crossed:
 _COUNTS = 10  # version of the decoder that began to count packets by addresses
 
 
-def _against_the_truth(  # noqa: PLR0917
-    vantage: Vantage, far: Vantage, end: int, truth: LinkTruth, crossed: _Crossed, late: dict[int, int]
+def _against_the_truth(
+    vantage: Vantage, far: Vantage, truth: LinkTruth, crossed: _Crossed, late: dict[int, int]
 ) -> Iterator[str]:
     """Differences between a capture and the packets that entered or left the link at this end."""
+    end = CLIENT if vantage.role == ROLES[CLIENT] else SERVER
     ways = {CLIENT: truth.return_, SERVER: truth.forward}
     other = "server" if end == CLIENT else "client"
     for sender, way in ways.items():
-        own = sender == end
+        own, keys = sender == end, _keys(vantage, sender)
+        twice = len(keys) - len(np.unique(keys))  # packets that the capture contains again
         carried, held = (way.packets_in if own else way.packets_out), crossed.sent[sender]
         # Captures end before the link: its last packets, and the kernel's answers to such packets, are in no capture.
         answered = min(late[1 - sender], max(0, ways[1 - sender].packets_out - crossed.sent[1 - sender]))
@@ -273,7 +275,7 @@ def _against_the_truth(  # noqa: PLR0917
         if held + excused < carried:
             where = _where(vantage, far, end)
             yield f"the capture at the {vantage.role} has {held} of {format_count(carried, 'packet')} {which}{where}"
-        elif held > carried and (twice := _twice(vantage, sender)):
+        elif held > carried and twice:
             yield (
                 f"the capture at the {vantage.role} has {format_count(held, 'packet')} of the "
                 f"{vantage.role if own else other}, but the link carried {carried}: "
@@ -348,12 +350,6 @@ def _recorded_twice(vantage: Vantage, far: Vantage, end: int) -> int:
     same = np.bincount(place, weights=sizes == sizes[first][place], minlength=len(known)) == counts
     arrived, times = np.unique(_keys(far, end), return_counts=True)
     return int(np.isin(known[(counts > 1) & same], arrived[times == 1]).sum())
-
-
-def _twice(vantage: Vantage, sender: int) -> int:
-    """The number of packets of `sender` that the capture contains again."""
-    keys = _keys(vantage, sender)
-    return len(keys) - len(np.unique(keys))
 
 
 def _where(vantage: Vantage, far: Vantage, end: int) -> str:

@@ -250,16 +250,17 @@ class Paths:
 def challenges(scope: Scope) -> tuple[Challenge, ...]:
     """Every different PATH_CHALLENGE of both endpoints, ordered by time (RFC 9000 §8.2)."""
     by_data = []
-    server_paths = Paths(scope, scope.best(SERVER))
+    server = scope.best(SERVER)
+    server_paths, datagram = Paths(scope, server), server.packets["datagram"]
     for sender, role in ROLES.items():
         near, far = scope.best(sender), scope.recording.far(sender)
         arrived = _data(scope, far, sender, "path_challenge") if far is not None else {}
         answers = _data(scope, scope.best(1 - sender), 1 - sender, "path_response")
-        at_server = _data(scope, scope.best(SERVER), sender, "path_challenge")
+        at_server = _data(scope, server, sender, "path_challenge")
         for data, rows in _data(scope, near, sender, "path_challenge").items():
             # Addresses are those that the server sees, so a lost challenge of the client has no addresses.
             arrivals = at_server.get(data)
-            pair = server_paths.pair(_datagram(scope.best(SERVER), arrivals[0])) if arrivals else ("", "")
+            pair = server_paths.pair(datagram[server.frames["packet"][arrivals[0]]]) if arrivals else ("", "")
             answered = answers.get(data)
             by_data.append(
                 Challenge(
@@ -286,10 +287,6 @@ def _data(scope: Scope, vantage: Vantage, sender: int, name: str) -> dict[bytes,
 
 def _seconds(scope: Scope, vantage: Vantage, frame: int) -> float | None:
     return scope.recording.seconds(int(vantage.frames["time_ns"][frame]))
-
-
-def _datagram(vantage: Vantage, frame: int) -> int:
-    return int(vantage.packets["datagram"][vantage.frames["packet"][frame]])
 
 
 def amplification(scope: Scope) -> Amplification | None:

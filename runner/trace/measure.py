@@ -4,7 +4,7 @@ plots of `series.json`."""
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -159,6 +159,7 @@ def sample(
     sent, unique, retransmitted, spurious = _sent(transfer)
     rtt = forward.delay + return_.delay or rtt_min  # a real link has no configured delay
     bound = _slow_start(file_size, forward, rtt, window, ttfb)
+    confirmed = [connection.handshake_confirmed for connection in facts.connections]
     measured = Sample(
         file_size=file_size,
         definitions=DEFINITIONS,
@@ -166,7 +167,7 @@ def sample(
         steady_state_efficiency=_steady_efficiency(transfer, forward) if complete else None,
         first_server_1rtt=first_1rtt,
         last_server_1rtt=last_1rtt,
-        handshake_time=_earliest(connection.handshake_confirmed for connection in facts.connections),
+        handshake_time=min((time for time in confirmed if time is not None), default=None),
         ttfb=ttfb,
         ttlb=ttlb if complete else None,
         **_first_bytes(transfer),
@@ -245,10 +246,6 @@ def renewed(old: Sample, client_side: Trace, forward: LinkParameters) -> Sample:
         return old
     known = replace(old, definitions=DEFINITIONS, first_server_1rtt=first, last_server_1rtt=last)
     return _with_goodput(known, forward).completed(_link_rate(known, forward))
-
-
-def _earliest(times: Iterable[float | None]) -> float | None:
-    return min((time for time in times if time is not None), default=None)
 
 
 def _reception(transfer: Transfer, file_sizes: Sequence[int]) -> tuple[float | None, float | None, bool]:
