@@ -56,12 +56,8 @@ def generations(side: Side) -> Iterator[Broken]:
     place = find(packets["packet_number"][got], capture.ack_frames["largest"][mine])
     mine, place = mine[place != NULL], place[place != NULL]
     old = packets["key_generation"][capture.ack_frames["packet"][mine]] < packets["key_generation"][got[place]]
-    yield from counted(
-        "rfc9001-6.2-ack-with-old-keys",
-        capture.ack_frames["packet"][mine[old]],
-        "ACK frame",
-        " in packets with old keys",
-    )
+    late = capture.ack_frames["packet"][mine[old]]
+    yield from counted("rfc9001-6.2-ack-with-old-keys", late, "ACK frame", " in packets with old keys")
 
 
 def discarded(side: Side) -> Iterator[Broken]:
@@ -115,12 +111,8 @@ def versions(side: Side) -> Iterator[Broken]:
     negotiated = packets["version"][side.of_type(INITIAL, got=side.is_client)]
     if len(handshakes) and len(negotiated):
         wrong = handshakes[packets["version"][handshakes] != negotiated[-1]]
-        yield from counted(
-            "rfc9369-4.1-handshake-version",
-            wrong,
-            "Handshake packet",
-            f" of another version than 0x{negotiated[-1]:08x}",
-        )
+        other = f" of another version than 0x{negotiated[-1]:08x}"
+        yield from counted("rfc9369-4.1-handshake-version", wrong, "Handshake packet", other)
     early = side.of_type(EARLY)
     original = side.scope.row.value("original_version")
     wrong = early[packets["version"][early] != original]
@@ -148,12 +140,8 @@ def early_1rtt(side: Side) -> Iterator[Broken]:
     numbers = capture.packets["packet_number"][side.of_type(ONE_RTT, got=True)]
     read = acks[np.isin(capture.ack_frames["largest"][acks], numbers)]
     read = read if finished is None else read[capture.ack_frames["packet"][read] < finished]
-    yield from counted(
-        "rfc9001-5.7-server-1rtt-read-early",
-        capture.ack_frames["packet"][read],
-        "ACK frame",
-        " for 1-RTT packets before Finished",
-    )
+    read, rule = capture.ack_frames["packet"][read], "rfc9001-5.7-server-1rtt-read-early"
+    yield from counted(rule, read, "ACK frame", " for 1-RTT packets before Finished")
     if finished is not None and not len(done):
         rows = side.of_type(ONE_RTT)
         late = rows[(side.time(rows) > side.at(finished) + 2 * _PROCESSED_NS) & ~capture.closing[rows]]
