@@ -233,11 +233,12 @@ class SenderState:
 
 
 _COLUMNS = (
-    *("first_time_ns", "version", "original_version", "client_random", "alpn", "sni", "offered_suites", "offered_alpn"),
-    *("odcid", "resumed", "early_data_offered", "early_data_accepted", "client_hello_count", "certificate"),
-    "retry_integrity_ok",
+    *("connection", "client_ip", "client_port", "server_ip", "server_port", "first_time_ns", "version"),
+    *("original_version", "client_random", "suite", "alpn", "sni", "offered_suites", "offered_alpn", "odcid", "retry"),
+    *("resumed", "early_data_offered", "early_data_accepted", "client_hello_count", "certificate"),
+    *("client_transport_parameters", "server_transport_parameters", "secrets", "retry_integrity_ok"),
 )
-"""Fields of a connection that are columns under their own names."""
+"""The columns of a connection, in the order in which `bentpipe decode` prints them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -327,7 +328,7 @@ class Connection:
         client_parameters, server_parameters = (
             None if known is None else known.text for known in self.transport_parameters
         )
-        return {
+        known = {
             "connection": self.number,
             "client_ip": self.client[0],
             "client_port": self.client[1],
@@ -338,8 +339,8 @@ class Connection:
             "client_transport_parameters": client_parameters,
             "server_transport_parameters": server_parameters,
             "secrets": sorted(self.secrets),
-            **{name: getattr(self, name) for name in _COLUMNS},
         }
+        return {name: known[name] if name in known else getattr(self, name) for name in _COLUMNS}
 
     def proven_messages(self) -> str:
         """The TLS messages as JSON, with whether the proofs of the handshake are right. Call it after the last
