@@ -73,7 +73,7 @@ int main(void)
 		call(4, SYS_read, back[0], (long)&byte, 1, &touched);
 		call(5, SYS_getppid, 0, 0, 0, page);
 		call(6, SYS_tgkill, getpid(), gettid(), SIGUSR1, &touched);
-		munmap(page, 4096);
+		call(9, SYS_munmap, (long)page, 4096, 0, &touched);
 	}
 	for (turn = 0; turn < 20; turn++) {
 		long child = call(7, SYS_fork, 0, 0, 0, &touched);
