@@ -253,20 +253,13 @@ _MOST_NAMED = 3  # codes
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """`trusted`: True when all jobs are done and the results can be trusted, except those of `errors` jobs, which have
-    no verdict. `doubtful`: True when too many jobs ended as errors. `reasons`: the reasons, as parts of a sentence."""
+    """`trusted`: True when all jobs are done and the results can be trusted, except those of jobs without a verdict.
+    `verdict`: `can be trusted`, `can be trusted except for 1 job`, `is not complete`, or `is doubtful`, because too
+    many jobs ended as errors. `reasons`: the reasons, as parts of a sentence."""
 
     trusted: bool
-    doubtful: bool
-    errors: int
+    verdict: str
     reasons: tuple[str, ...]
-
-    @property
-    def verdict(self) -> str:
-        """`can be trusted`, `can be trusted except for 1 job`, `is not complete`, or `is doubtful`."""
-        if not self.trusted:
-            return "is doubtful" if self.doubtful else "is not complete"
-        return f"can be trusted except for {format_count(self.errors, 'job')}" if self.errors else "can be trusted"
 
     @property
     def sentence(self) -> str:
@@ -290,9 +283,8 @@ def trust(planned: int, results: Collection[Result]) -> Trust:
     if repeated:
         reasons.append(f"{repeated} repeated after a disturbance")
     doubtful = len(errors) > DOUBTFUL * len(results)
-    return Trust(
-        trusted=bool(results) and len(results) >= planned and not doubtful,
-        doubtful=doubtful,
-        errors=len(errors),
-        reasons=tuple(reasons),
-    )
+    trusted = bool(results) and len(results) >= planned and not doubtful
+    verdict = "is doubtful" if doubtful else "is not complete"
+    if trusted:
+        verdict = f"can be trusted except for {format_count(len(errors), 'job')}" if errors else "can be trusted"
+    return Trust(trusted=trusted, verdict=verdict, reasons=tuple(reasons))

@@ -192,30 +192,6 @@ class Shares:
     values: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class _MeanSquares:
-    """Sums of squares of server, client, pair and residual with their degrees of freedom, and the factors of the
-    variances in the expected mean squares."""
-
-    sums: NDArray[np.float64]
-    freedom: NDArray[np.int64]
-    of_server: float  # E(mean square of servers) = E(mean square of pairs) + of_server · variance of servers
-    of_client: float
-    of_residual: float  # E(mean square of pairs) = variance of pairs + of_residual · variance of the residual
-
-    def components(self, divisors: NDArray[Any]) -> NDArray[np.float64]:
-        """The variances of server, client, pair and residual, each in a row. They are estimates when the divisors are
-        degrees of freedom, and random draws when the divisors are draws from χ² distributions."""
-        server, client, pair, residual = self.sums[:, None] / divisors
-        parts = [
-            (server - pair) / self.of_server,
-            (client - pair) / self.of_client,
-            pair - self.of_residual * residual,
-            residual,
-        ]
-        return np.maximum(0.0, parts)
-
-
 RESAMPLES = 9_999  # with this number, the 2.5 % and 97.5 % quantiles are at whole ranks
 _LEAST_VARIANCE = 1e-12  # of a logarithm; deviations below a millionth of the value come from rounding
 
@@ -232,12 +208,21 @@ def shares(cells: Mapping[tuple[str, str], Sequence[float]], *, seed: int) -> Sh
     squares = _mean_squares(logs) if logs else None
     if squares is None:
         return None
-    freedom = np.maximum(1, squares.freedom)[:, None]
-    point = squares.components(freedom)[:, 0]
+    sums, degrees, (of_server, of_client, of_residual) = squares
+    freedom = np.maximum(1, degrees)[:, None]
+
+    def components(divisors: NDArray[Any]) -> NDArray[np.float64]:
+        """The variances of server, client, pair and residual, each in a row. They are estimates when the divisors are
+        degrees of freedom, and random draws when the divisors are draws from χ² distributions."""
+        server, client, pair, residual = sums[:, None] / divisors
+        parts = [(server - pair) / of_server, (client - pair) / of_client, pair - of_residual * residual, residual]
+        return np.maximum(0.0, parts)
+
+    point = components(freedom)[:, 0]
     total = float(point.sum())
     if total < _LEAST_VARIANCE:
         return None
-    parts = squares.components(np.random.default_rng(seed).chisquare(freedom, (len(freedom), RESAMPLES)))
+    parts = components(np.random.default_rng(seed).chisquare(freedom, (len(freedom), RESAMPLES)))
     # This minimum avoids a division by 0 in draws in which all components are 0.
     whole = np.maximum(parts.sum(axis=0), np.finfo(float).tiny)
     low, high = np.quantile(parts / whole, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=1)
@@ -249,7 +234,7 @@ def shares(cells: Mapping[tuple[str, str], Sequence[float]], *, seed: int) -> Sh
         server=server,
         client=client,
         pair=pair,
-        residual=residual if squares.freedom[3] else None,
+        residual=residual if degrees[3] else None,
         deviation=total**0.5,
         servers=len({server for server, _ in logs}),
         clients=len({client for _, client in logs}),
@@ -258,8 +243,15 @@ def shares(cells: Mapping[tuple[str, str], Sequence[float]], *, seed: int) -> Sh
     )
 
 
-def _mean_squares(logs: Mapping[tuple[str, str], NDArray[np.float64]]) -> _MeanSquares | None:
-    """The mean squares; None when servers, clients or pairs have no degree of freedom."""
+def _mean_squares(
+    logs: Mapping[tuple[str, str], NDArray[np.float64]],
+) -> tuple[NDArray[np.float64], NDArray[np.int64], tuple[float, float, float]] | None:
+    """Sums of squares of server, client, pair and residual, and their degrees of freedom. Then three factors of the
+    expected mean squares: that of servers is that of pairs + factor · variance of servers; the same for clients; that
+    of pairs is the variance of pairs + factor · variance of the residual.
+
+    None when servers, clients or pairs have no degree of freedom.
+    """
     means = np.array([values.mean() for values in logs.values()])
     means -= means.mean()  # does not change the results, but avoids differences of large numbers below
     by_server, by_client = (_indicator([key[place] for key in logs]) for place in (0, 1))
@@ -275,13 +267,12 @@ def _mean_squares(logs: Mapping[tuple[str, str], NDArray[np.float64]]) -> _MeanS
         means @ means - means @ both @ means,
         sum(float(((values - values.mean()) ** 2).sum()) for values in logs.values()),
     )
-    return _MeanSquares(
-        sums=np.array(sums),
-        freedom=np.array((*freedom, sum(len(values) - 1 for values in logs.values()))),
-        of_server=(len(means) - float(np.trace(by_server.T @ clients_only @ by_server))) / freedom[0],
-        of_client=(len(means) - float(np.trace(by_client.T @ servers_only @ by_client))) / freedom[1],
-        of_residual=float(np.mean([1 / len(values) for values in logs.values()])),
+    factors = (
+        (len(means) - float(np.trace(by_server.T @ clients_only @ by_server))) / freedom[0],
+        (len(means) - float(np.trace(by_client.T @ servers_only @ by_client))) / freedom[1],
+        float(np.mean([1 / len(values) for values in logs.values()])),
     )
+    return np.array(sums), np.array((*freedom, sum(len(values) - 1 for values in logs.values()))), factors
 
 
 def _indicator(names: Sequence[str]) -> NDArray[np.float64]:

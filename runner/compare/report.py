@@ -138,21 +138,13 @@ _HOW_VIAS = (
 )
 
 
-@dataclass(frozen=True)
-class ReportRow:
-    """One line of the table. `fields`: its texts in the columns of `HEAD`."""
-
-    state: ChangeState
-    fields: tuple[str, ...]
-
-
-def rows(comparison: Comparison, *, everything: bool) -> list[ReportRow]:
-    """The lines of the table: worse cells first, then better cells, then other changes. With `everything` also cells
-    without a shown change."""
+def rows(comparison: Comparison, *, everything: bool) -> list[tuple[ChangeState, tuple[str, ...]]]:
+    """The lines of the table, each with its texts in the columns of `HEAD`: worse cells first, then better cells, then
+    other changes. With `everything` also cells without a shown change."""
     order = list(ChangeState)
     chosen = [change for change in comparison.changes() if everything or change.state in _SHOWN]
     return [
-        ReportRow(change.state, (change.key.pair, change.case, *_before_after(change), *_details(change)))
+        (change.state, (change.key.pair, change.case, *_before_after(change), *_details(change)))
         for change in sorted(chosen, key=lambda change: (order.index(change.state), change.case))
     ]
 
@@ -230,9 +222,9 @@ def renderable(comparison: Comparison, *, everything: bool) -> Group:
     parts += ["", *(escape(line) for line in _stack_lines(comparison))]
     if chosen := rows(comparison, everything=everything):
         table = Table("", *HEAD, box=None, pad_edge=False)
-        for row in chosen:
-            sign, style = _SIGNS[row.state]
-            table.add_row(f"[{style}]{sign}[/{style}]", *(escape(field) for field in row.fields))
+        for state, fields in chosen:
+            sign, style = _SIGNS[state]
+            table.add_row(f"[{style}]{sign}[/{style}]", *map(escape, fields))
         parts += ["", table, f"[dim]{_HOW}[/dim]"]
     else:
         parts += ["", "No change is significant. `--all` lists every cell."]
@@ -268,7 +260,7 @@ def markdown(comparison: Comparison, *, everything: bool) -> str:
     lines.append("")
     if chosen := rows(comparison, everything=everything):
         lines += [markdown_row(("", *HEAD)), markdown_row(["---"] * (len(HEAD) + 1))]
-        lines += [markdown_row((_SIGNS[row.state][0], *row.fields)) for row in chosen]
+        lines += [markdown_row((_SIGNS[state][0], *fields)) for state, fields in chosen]
         lines += ["", _HOW]
     else:
         lines.append("No change is significant.")

@@ -113,9 +113,7 @@ class LinkImpairments(_InUnits):
     mark_packets: int = field(default=0, metadata=PACKETS)  # a packet gets CE when this many packets wait behind it
     changes: tuple[LinkChange, ...] = ()
     changes_period: float = 0.0  # seconds after which the changes begin again; 0: they happen once
-    changes_start: float | None = (
-        0.0  # seconds of the changes that are over at the first packet; None: the seed chooses
-    )
+    changes_start: float | None = 0.0  # seconds of the changes before the first packet; None: the seed chooses
     dama: Dama | None = None
 
     def __post_init__(self) -> None:
@@ -583,15 +581,14 @@ class LinkRecord:
         *,
         source: str = "",
     ) -> "LinkRecord":
-        segment = SegmentRecord(forward=forward, return_=return_, impairments=impairments)
-        return cls(name=name, segments=(segment,), source=source)
+        return cls.of(name, [SegmentRecord(forward=forward, return_=return_, impairments=impairments)], source=source)
 
     @classmethod
     def declared(
         cls, name: str, *, forward: Direction, return_: Direction, source: str = "", note: str = ""
     ) -> "LinkRecord":
         """A declared link of one segment."""
-        return cls(name=name, segments=(SegmentRecord.declared(forward, return_),), source=source, note=note)
+        return cls.of(name, [SegmentRecord.declared(forward, return_)], source=source, note=note)
 
     @classmethod
     def of(cls, name: str, segments: Sequence[SegmentRecord], *, source: str = "", note: str = "") -> "LinkRecord":

@@ -411,9 +411,7 @@ class LinkTruth:
     return_: DirectionTruth
     lateness_p99: float  # real minus nominal time when a packet leaves
     lateness_max: float
-    receive_lateness_p99: float = (
-        0.0  # from the kernel's receipt to the simulator's; long when the simulator lacks CPU time
-    )
+    receive_lateness_p99: float = 0.0  # from the kernel's receipt to the simulator's; long when it lacks CPU time
     receive_lateness_max: float = 0.0
     socket_drops: int = 0  # packets that the kernel dropped before the simulator read them
     malformed: int = 0  # packets longer than the MTU, or without a checksum: an offload was not switched off
@@ -446,9 +444,7 @@ class JobVerdict:
     outcome: Outcome
     findings: tuple[Finding, ...] = ()
     violations: tuple[Finding, ...] = ()  # broken rules of RFCs, even if the case does not test them; code: rule id
-    delivered: bool | None = (
-        None  # whether a requested file arrived whole; None: nothing was run, or the result is older
-    )
+    delivered: bool | None = None  # whether a requested file arrived whole; None: nothing was run, or not recorded
     notes: tuple[Finding, ...] = ()  # remarks without effect on the verdict
     sample: Sample | None = None
     started_unix_s: float = 0.0

@@ -234,9 +234,7 @@ class Run:
     protocols: dict[str, str] = field(default_factory=dict)  # ALPN by `Job.cell`, when it isn't the case's ALPN
     vias: tuple[str, ...] = ("",)  # names of middleboxes; an empty name: no middlebox
     middleboxes: dict[str, Middlebox] = field(default_factory=dict)  # records of `vias`
-    old_folders: dict[str, str] = field(
-        default_factory=dict
-    )  # folders of a run that began with schema 1, by `Job.cell`
+    old_folders: dict[str, str] = field(default_factory=dict)  # of a run that began with schema 1, by `Job.cell`
 
     @cached_property
     def cells(self) -> dict[str, tuple[Job, ...]]:

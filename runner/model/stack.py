@@ -165,9 +165,7 @@ class Implementation:
     cases: dict[Role, tuple[str, ...]] = field(default_factory=dict)  # wire names; empty: not declared
     congestion_control: str = ""  # the default controller as its developers name it
     congestion_controls: tuple[str, ...] = ()  # allowed values of `CCA`
-    congestion_implemented: tuple[
-        str, ...
-    ] = ()  # controllers in the stack's source, including controllers that `CCA` can't select
+    congestion_implemented: tuple[str, ...] = ()  # in the stack's source, also those that `CCA` can't select
     congestion_source: str = ""  # source of the facts about congestion control; empty: this project found them
     hystart: bool | None = None
     initial_window: int | None = None  # packets; None: unknown

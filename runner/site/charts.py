@@ -384,6 +384,7 @@ def _labels(names: Sequence[str], *, left: float, right: float) -> list[tuple[fl
 
 
 _STYLE, _SCALE = (ROOT / "web" / "static" / name for name in ("style.css", "scale.css"))
+_HEAT_CELL = (62, 26)  # width and height
 Heat = Mapping[tuple[str, str], tuple[float | None, float | None, str]]
 
 
@@ -392,7 +393,7 @@ def heat(rows: Sequence[str], columns: Sequence[str], values: Heat, *, title: st
     print when there is no number."""
     if not values:
         return Markup()
-    wide, high = 62, 26
+    wide, high = _HEAT_CELL
     left = 14 + _LABEL_CHARACTER * max(len(name) for name in rows)
     top = 14 + _LABEL_CHARACTER * max(len(name) for name in columns) * 0.72
     drawing = Drawing(width=left + wide * len(columns) + 40, height=top + high * len(rows) + 6, title=title)
@@ -407,7 +408,7 @@ def heat(rows: Sequence[str], columns: Sequence[str], values: Heat, *, title: st
         drawing.text(left - 6, y + 17, row, anchor="end", css="row")
         for across, column in enumerate(columns):
             if (row, column) in values:
-                _heat_cell(drawing, (left + wide * across, y), (wide, high), values[row, column])
+                _heat_cell(drawing, (left + wide * across, y), values[row, column])
     return drawing.done()
 
 
@@ -417,14 +418,8 @@ def _shades() -> list[tuple[str, str]]:
     return re.findall(r"light-dark\((#\w+),#\w+\);color:light-dark\((#\w+),", _SCALE.read_text(encoding="utf-8"))
 
 
-def _heat_cell(
-    drawing: Drawing,
-    place: tuple[float, float],
-    size: tuple[float, float],
-    value: tuple[float | None, float | None, str],
-) -> None:
-    (x, y), (wide, high) = place, size
-    number, fraction, sign = value
+def _heat_cell(drawing: Drawing, place: tuple[float, float], value: tuple[float | None, float | None, str]) -> None:
+    (x, y), (wide, high), (number, fraction, sign) = place, _HEAT_CELL, value
     back, ink = ("#eef0f2", "#59636d") if fraction is None else _shades()[step_of(fraction)]
     drawing.parts.append(
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide - 2}" height="{high - 2}" fill="{back}"/>'

@@ -82,7 +82,7 @@ def run_document(view: RunView) -> bytes:
         )
         for cell in view.table.values()
     ]
-    document = RunDocument(run=view.run, cells=cells, results=list(view.results.values()))
+    document = RunDocument(run=view.run, cells=cells, results=list(view.results().values()))
     # `json` writes text without indentation many times faster. Unlike pydantic, it accepts lone surrogates.
     text = json.dumps(_DOCUMENT.dump_python(document, mode="json"), sort_keys=True, allow_nan=False)
     return gzip.compress(text.encode() + b"\n", compresslevel=6, mtime=0)
@@ -199,7 +199,7 @@ def public_result(view: RunView) -> bytes:
         ]
         for kind in (Kind.TEST_CASE, Kind.MEASUREMENT)
     )
-    ends = [result.started_unix_s + result.wall_s for result in view.results.values()]
+    ends = [result.started_unix_s + result.wall_s for result in view.results().values()]
     document = {
         "start_time": run.started_unix_s,
         "end_time": max([run.started_unix_s, *ends]),
@@ -281,16 +281,16 @@ Runs = Sequence[tuple[str, Run, dict[str, Any]]]  # name, record, document of `e
 def entry(view: RunView) -> dict[str, Any]:
     """The data of one run in the feed and in the list of runs."""
     changes = view.changes
-    text = run_sentence(view.run, view.results.values())
+    text = run_sentence(view.run, view.results().values())
     lines: list[str] = []
     if changes is not None:
-        lines = [" · ".join(field for field in row.fields if field) for row in report.rows(changes, everything=False)]
+        lines = [" · ".join(filter(None, fields)) for _, fields in report.rows(changes, everything=False)]
         text += " " + report.sentence(changes)
     states = {} if changes is None else dict.fromkeys(("worse", "better", "other"), 0)
     for state in changes.states() if changes is not None else ():
         if state.value in states:
             states[state.value] += 1
-    ended = max((result.started_unix_s + result.wall_s for result in view.results.values()), default=0.0)
+    ended = max((result.started_unix_s + result.wall_s for result in view.results().values()), default=0.0)
     return {"text": text, "lines": lines[:50], "states": states, "ended": max(ended, view.run.started_unix_s)}
 
 

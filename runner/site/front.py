@@ -14,7 +14,7 @@ from runner.site import exports
 from runner.site import view as words
 from runner.site.exports import FeedEntry, atom, run_id
 from runner.site.front_data import MOST_LINES, FrontData, StackVerdicts, colour
-from runner.site.view import JUDGED, StoredRun, same_plan
+from runner.site.view import JUDGED, RunView, same_plan
 
 _CURRENT = 7 * 86_400  # seconds: a plan is current when it has a run that began at most this long before the newest run
 _WORST = ("failed", "mixed", "succeeded", "none")
@@ -23,12 +23,12 @@ Place = tuple[str, str, str]  # role, peer, case of a cell
 _GOOD = {"failed": False, "succeeded": True}
 
 
-Plan = list[StoredRun]  # runs of one plan, the newest first
+Plan = list[RunView]  # runs of one plan, the newest first
 
 
 @dataclass(frozen=True)
 class StackNight:
-    folder: StoredRun
+    folder: RunView
     colour: str
     verdicts: StackVerdicts
 
@@ -60,7 +60,7 @@ class StackLine:
 class Front:
     """All runs of the site with their `front_data`. In `folders` the newest run comes first."""
 
-    folders: Sequence[StoredRun]
+    folders: Sequence[RunView]
     data: Mapping[str, FrontData]
     nights: Mapping[str, NightRecord]
 
@@ -76,7 +76,7 @@ class Front:
                 plans.append([folder])
         return plans
 
-    def of(self, folder: StoredRun) -> FrontData:
+    def of(self, folder: RunView) -> FrontData:
         return self.data[folder.name]
 
     def index(self) -> dict[str, Any]:
@@ -270,7 +270,7 @@ def fault(several: Sequence[StackVerdicts]) -> str:
     return "; ".join(parts) or f"all {words.amount(judged, 'cell')} succeeded"
 
 
-def _best(current: Sequence[tuple[StoredRun, FrontData]]) -> Iterator[tuple[StoredRun, Any]]:
+def _best(current: Sequence[tuple[RunView, FrontData]]) -> Iterator[tuple[RunView, Any]]:
     """The fastest server over each orbit, from the measurement with ranks, then the least loss, then the most servers.
     Among equals, the newest plan is chosen."""
     for orbit in ("GEO", "LEO"):
@@ -278,6 +278,6 @@ def _best(current: Sequence[tuple[StoredRun, FrontData]]) -> Iterator[tuple[Stor
         yield from sorted(fastest, key=_trust)[:1]
 
 
-def _trust(fastest: tuple[StoredRun, Any]) -> tuple[bool, float, int]:
+def _trust(fastest: tuple[RunView, Any]) -> tuple[bool, float, int]:
     best = fastest[1]
     return bool(best["why_not"]), best["loss"], -best["among"]

@@ -106,8 +106,8 @@ class FrontData(TypedDict):
 
 def front_data(view: RunView) -> FrontData:
     """The document of one run."""
-    trusted = trust(len(view.run.order), view.results.values())
-    lines = change_lines(view.changes, view.previous, view.folder) if view.changes and view.previous else []
+    trusted = trust(len(view.run.order), view.results().values())
+    lines = change_lines(view.changes, view.previous, view) if view.changes and view.previous else []
     return {
         "trusted": trusted.trusted,
         "verdict": trusted.verdict,
@@ -119,7 +119,7 @@ def front_data(view: RunView) -> FrontData:
         "changes": [_changed(view, line) for line in lines[:MOST_LINES]],
         "more": max(0, len(lines) - MOST_LINES),
         "new": list(_new(view)),
-        "disturbed": list(_disturbed(view.results.values())),
+        "disturbed": list(_disturbed(view.results().values())),
     }
 
 
@@ -282,7 +282,7 @@ def _new(view: RunView) -> Iterator[str]:
     cases = [case for case in new.cases if case not in old.cases]
     if cases:
         yield f"cases {', '.join(cases)}"
-    codes = _codes(view.results.values()) - _codes(view.previous.results().values())
+    codes = _codes(view.results().values()) - _codes(view.previous.results().values())
     for code in sorted(codes):
         cells = [cell for cell in view.table.values() if code in _codes(cell.results)]
         yield f"cause {code}, in {len(cells)} cells, first {cells[0].ends}, {cells[0].case.name}"

@@ -31,7 +31,7 @@ _LIMITS = {
 def sentences(view: RunView, decided: Sequence[Decision]) -> list[str]:
     """At most six sentences: plan and outcomes, delivery times, deciding factors, limits of the transfers, failures,
     outdated numbers."""
-    sentences = [run_sentence(view.run, view.results.values())]
+    sentences = [run_sentence(view.run, view.results().values())]
     sentences += list(_speed(view))[:1]
     sentences += list(_deciding(decided))[:1]
     sentences += list(_limits(view))[:1]
@@ -133,9 +133,9 @@ def failed(view: RunView) -> Iterator[str]:
     """A sentence about the jobs that failed: their causes, and the stack (or the middlebox, when the run tests only
     middleboxes) of most of them."""
     stacks = has_stacks(view.run)
-    failed = [result for result in view.results.values() if result.outcome is Outcome.FAILED]
+    failed = [result for result in view.results().values() if result.outcome is Outcome.FAILED]
     if not failed:
-        judged = any(result.outcome is Outcome.SUCCEEDED for result in view.results.values())
+        judged = any(result.outcome is Outcome.SUCCEEDED for result in view.results().values())
         whose = "stack" if stacks else "middlebox"
         yield f"No job failed by the fault of a {whose}." if judged else "No job has succeeded yet."
         return
@@ -213,18 +213,9 @@ def attempts(cells: Iterable[Cell]) -> Attempts:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Applied:
-    """The readings of one parameter of a stack in one role."""
-
-    role: str
-    parameter: str
-    requested: str  # empty: the stack's default
-    values: list[tuple[str, str, int]]  # value, its source, number of readings
-
-
-def applied(cells: Iterable[Cell], name: str) -> list[Applied]:
-    """The applied parameters of stack `name`, in both roles."""
+def applied(cells: Iterable[Cell], name: str) -> list[tuple[str, str, str, list[tuple[str, str, int]]]]:
+    """The applied parameters of stack `name`: role, parameter, requested value (empty: the stack's default), and each
+    applied value with its source and the number of readings."""
     counted: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
     requested: dict[tuple[str, str], str] = {}
     for cell in cells:
@@ -234,13 +225,8 @@ def applied(cells: Iterable[Cell], name: str) -> list[Applied]:
                     counted.setdefault((reading.role, reading.parameter), Counter())[reading.found, reading.source] += 1
                     requested.setdefault((reading.role, reading.parameter), reading.asked)
     return [
-        Applied(
-            role=role,
-            parameter=parameter,
-            requested=requested[role, parameter],
-            values=[(value, source, count) for (value, source), count in counts.most_common(6)],
-        )
-        for (role, parameter), counts in sorted(counted.items())
+        (*key, requested[key], [(*reading, count) for reading, count in counts.most_common(6)])
+        for key, counts in sorted(counted.items())
     ]
 
 

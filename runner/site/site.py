@@ -10,7 +10,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from runner.model.result import (
     PAGE_NUMBERS,
     PAIR_NUMBERS,
     Finding,
-    Invariant,
     Number,
     Outcome,
     Result,
@@ -40,7 +39,7 @@ from runner.site.front_data import front_data
 from runner.site.pages import Asset, modules
 from runner.site.pages.scenarios import SCOREBOARD
 from runner.site.series import Download, Series, coded, load_series, plot_document, publish
-from runner.site.view import MARKER, Cell, Level, Manifest, RunView, StoredRun, digest, value
+from runner.site.view import MARKER, Cell, Level, Manifest, RunView, digest, value
 from runner.site.writer import (
     BADGES,
     LATEST,
@@ -84,22 +83,21 @@ def render(
     Raises UsageError when `target` is not a site of bentpipe, when it can't be written, or when two runs have the same
     name or a run has a name that the site itself uses. Raises UndrawableRunError for a run that can't be drawn.
     """
-    ordered = sorted(folders, key=lambda folder: folder.run.started_unix_s, reverse=True)
-    repeated = {folder.name for folder in ordered if [other.name for other in ordered].count(folder.name) > 1}
-    repeated |= {folder.name for folder in ordered if folder.name in RESERVED}
+    names = [folder.name for folder in folders]
+    repeated = {name for name in names if names.count(name) > 1 or name in RESERVED}
     if repeated:
         raise UsageError(f"The site needs the name '{min(repeated)}' twice: rename the run's folder.")
     if target.exists() and (not target.is_dir() or any(target.iterdir())) and not (target / MARKER).is_file():
         raise UsageError(f"{target} is not empty and not a site of bentpipe: choose another --out.")
     try:
-        _draw([StoredRun.of(folder) for folder in ordered], target, nights or {}, progress or (lambda _: None))
+        _draw(RunView.all(folders), target, nights or {}, progress or (lambda _: None))
     except OSError as error:
         reason = error.args[0][0][2].partition("] ")[2] if isinstance(error, shutil.Error) else error.strerror or error
         raise UsageError(f"The site can't be written to {target}: {reason}.") from error
 
 
 def _draw(
-    folders: Sequence[StoredRun],
+    folders: Sequence[RunView],
     target: Path,
     nights: Mapping[str, NightRecord],
     progress: Callable[[str], None],
@@ -150,11 +148,10 @@ def _program() -> str:
 @dataclass
 class _Site:
     writer: Writer
-    folders: Sequence[StoredRun]
+    folders: Sequence[RunView]
     nights: Mapping[str, NightRecord]
     before: Manifest
     progress: Callable[[str], None]
-    views: dict[str, RunView] = field(default_factory=dict)  # by name, only of runs that are drawn again
 
     def __post_init__(self) -> None:
         self.after = Manifest(program=self.before.program)
@@ -184,25 +181,23 @@ class _Site:
         self.writer.tidy(self.after.cells, pages)
         self.after.save(self.writer.root)
 
-    def _state(self, folder: StoredRun) -> str:
+    def _state(self, folder: RunView) -> str:
         return digest([(folder.path / "run.json").read_bytes(), *folder.states.items()])
 
-    def _run(self, folder: StoredRun, states: dict[str, str]) -> None:
+    def _run(self, view: RunView, states: dict[str, str]) -> None:
         """Draw the pages of one run when that run, or another run that its pages show, has changed."""
-        view = RunView(folder, self.folders)
         inputs = digest([states[folder.name] for folder in view.alike])
-        known = self.before.runs.get(folder.name)
-        prefix = f"{folder.name}/"
+        known = self.before.runs.get(view.name)
+        prefix = f"{view.name}/"
         if known is not None and known["inputs"] == inputs:
-            self.after.runs[folder.name] = known
+            self.after.runs[view.name] = known
             self.after.cells |= {key: cell for key, cell in self.before.cells.items() if key.startswith(prefix)}
             return
-        self.views[folder.name] = view
         self.writer.load()
         kept = {key: cell for key, cell in self.before.cells.items() if key.startswith(prefix)}
         report = self.progress
-        drawn = draw_cells(view, self.writer, kept, lambda done, of: report(f"{folder.name}: {done:,} of {of:,} cells"))
-        report(f"{folder.name}: its pages")
+        drawn = draw_cells(view, self.writer, kept, lambda done, of: report(f"{view.name}: {done:,} of {of:,} cells"))
+        report(f"{view.name}: its pages")
         self.after.cells |= drawn
         keys = {cell_name(view, cell): key for key, cell in view.table.items()}
         view.sparks |= {keys[name]: Markup(spark) for name, (_, spark) in drawn.items()}
@@ -211,11 +206,11 @@ class _Site:
         entry, front = exports.entry(view), front_data(view)
         named = [module.__name__ for module in modules(view.run)]
         paths = every(named, lambda name: self._module(view, name), least=2)
-        self.after.runs[folder.name] = {
+        self.after.runs[view.name] = {
             "inputs": inputs,
-            "state": states[folder.name],
-            "levels": folder.levels,
-            "means": folder.means.document(),
+            "state": states[view.name],
+            "levels": view.levels,
+            "means": view.means.document(),
             "paths": sorted(path for some in paths for path in some),
             "entry": entry,
             "front": front,
@@ -280,9 +275,7 @@ class _Site:
 
     def _shared_page(self, path: str, template: str, context: Mapping[str, Any]) -> None:
         """Draw a page about all runs. Its navigation is that of the newest run."""
-        newest = self.folders[0]
-        view = self.views.get(newest.name) or RunView(newest, self.folders)
-        self.writer.page(path, template, view, context, of_run=False)
+        self.writer.page(path, template, self.folders[0], context, of_run=False)
 
 
 # The page *Robustness*: what stacks accept from the hostile peer (docs/hostile.md), from the files `hostile.json`.
@@ -413,16 +406,6 @@ _COLUMNS = (
 _LEAST_SHARE = 0.001  # of the time, summed over the iterations; a limit with a smaller share has no column
 
 
-@dataclass(frozen=True)
-class IterationRow:
-    """One iteration of the table. `numbers`: a text for each column."""
-
-    result: Result
-    numbers: tuple[str, ...]
-    broken: tuple[Invariant, ...]
-    downloads: Sequence[Download]
-
-
 def pair_context(
     run: Run, cell: Cell, *, series: Mapping[int, Series], downloads: Mapping[int, Sequence[Download]]
 ) -> dict[str, Any]:
@@ -481,14 +464,15 @@ def _row(
     columns: Sequence[Number],
     numbers: Sample | PageLoad | None,
     downloads: Mapping[int, Sequence[Download]],
-) -> IterationRow:
+) -> dict[str, Any]:
+    """One iteration of the table. `numbers`: a text for each column."""
     values = [(metric, value(numbers, metric.key)) for metric in columns]
-    return IterationRow(
-        result=result,
-        numbers=tuple("–" if number is None else metric.number(number) for metric, number in values),
-        broken=tuple(invariant for invariant in result.invariants if invariant.holds is False),
-        downloads=downloads.get(result.iteration, ()),
-    )
+    return {
+        "result": result,
+        "numbers": ["–" if number is None else metric.number(number) for metric, number in values],
+        "broken": [invariant for invariant in result.invariants if invariant.holds is False],
+        "downloads": downloads.get(result.iteration, ()),
+    }
 
 
 def _sky(cell: Cell, shown: int | None, series: Mapping[int, Series]) -> Markup:
@@ -560,13 +544,13 @@ def draw_cells(
     siblings: dict[str, list[Cell]] = {}
     for cell in view.table.values():
         siblings.setdefault(cell.pair, []).append(cell)
-    record = (view.folder.path / "run.json").read_bytes()
+    record = (view.path / "run.json").read_bytes()
     pair_digests = {pair_name: digest([record, *map(_shared, group)]) for pair_name, group in siblings.items()}
     drawn: dict[str, tuple[str, str]] = {}
     waiting: list[tuple[str, str, Cell]] = []
     for cell in view.table.values():
         name = cell_name(view, cell)
-        inputs = digest([pair_digests[cell.pair], view.folder.states.get(f"{cell.pair}/{cell.case.name}", "")])
+        inputs = digest([pair_digests[cell.pair], view.states.get(f"{cell.pair}/{cell.case.name}", "")])
         if name in known and known[name][0] == inputs:
             drawn[name] = known[name]
         else:
@@ -607,7 +591,7 @@ def _job_files(view: RunView, writer: Writer, cell: Cell) -> tuple[dict[int, Ser
     series: dict[int, Series] = {}
     downloads: dict[int, list[Download]] = {}
     for result in cell.results:
-        artifacts = view.folder.artifacts(result.job)
+        artifacts = view.artifacts(result.job)
         inside = Path(view.name) / result.job.path
         downloads[result.iteration] = publish(artifacts, staging=writer.root / inside, final=writer.final / inside)
         if (stored_series := load_series(artifacts.series)) is not None:

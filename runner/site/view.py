@@ -661,12 +661,22 @@ class Level(NamedTuple):
 Levels = Mapping[str, Mapping[str, Level]]  # by case and server
 
 
-class StoredRun(RunFolder):
-    """A stored run that reads its results only once."""
+class RunView(RunFolder):
+    """A stored run with everything that its pages show. It reads its results only once. `folders`: all runs of the
+    site, the newest first. `sparks`: the sparklines by cell, after they have been drawn."""
+
+    def __init__(self, folder: RunFolder, folders: Sequence["RunView"]) -> None:
+        super().__init__(folder.path, folder.run, folder.skip)
+        self.folders = folders
+        self.sparks: dict[tuple[str, str, str], Markup] = {}
 
     @classmethod
-    def of(cls, folder: RunFolder) -> "StoredRun":
-        return cls(folder.path, folder.run, folder.skip)
+    def all(cls, folders: Iterable[RunFolder]) -> list["RunView"]:
+        """The runs of a site, the newest first."""
+        views: list[RunView] = []
+        ordered = sorted(folders, key=lambda folder: folder.run.started_unix_s, reverse=True)
+        views += [cls(folder, views) for folder in ordered]
+        return views
 
     @cached_property
     def _results(self) -> dict[Job, Result]:
@@ -707,32 +717,6 @@ class StoredRun(RunFolder):
     @cached_property
     def planned(self) -> frozenset[Key]:
         return frozenset(map(Key.of, self.run.order))
-
-
-@dataclass
-class RunView:
-    """One run with everything that its pages show. `folders`: all runs of the site, the newest first. `sparks`: the
-    sparklines by cell, after they have been drawn."""
-
-    folder: StoredRun
-    folders: Sequence[StoredRun]
-    sparks: dict[tuple[str, str, str], Markup] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.folder.name
-
-    @property
-    def run(self) -> Run:
-        return self.folder.run
-
-    @property
-    def results(self) -> dict[Job, Result]:
-        return self.folder.results()
-
-    @property
-    def table(self) -> Cells:
-        return self.folder.table
 
     @cached_property
     def servers(self) -> list[str]:
@@ -780,10 +764,11 @@ class RunView:
     def prepare(self) -> None:
         """Compute the values that several pages show. Later the pages are drawn in several processes, which can't share
         computed values."""
-        _ = self.decided, self.changes, self.before and self.before.measured, [folder.levels for folder in self.alike]
+        previous = self.previous
+        _ = self.decided, self.changes, previous and previous.measured, [folder.levels for folder in self.alike]
 
     @cached_property
-    def previous(self) -> StoredRun | None:
+    def previous(self) -> "RunView | None":
         """The newest earlier run of the same plan, made under the same conditions."""
         older = [folder for folder in self.alike if folder.run.started_unix_s < self.run.started_unix_s]
         return older[-1] if older else None
@@ -795,21 +780,17 @@ class RunView:
         if self.previous is None:
             return None
         try:
-            others = [folder.means for folder in self.alike if folder not in (self.previous, self.folder)]
-            return compare(self.previous, self.folder, others=others)
+            others = [folder.means for folder in self.alike if folder not in (self.previous, self)]
+            return compare(self.previous, self, others=others)
         except UsageError:
             return None
 
     @cached_property
-    def alike(self) -> list[StoredRun]:
+    def alike(self) -> list["RunView"]:
         """This run and all earlier runs of the same plan under the same conditions, the oldest first."""
-        alike = [folder for folder in self.folders if folder is self.folder or same_plan(folder, self.folder)]
+        alike = [folder for folder in self.folders if folder is self or same_plan(folder, self)]
         earlier = [folder for folder in alike if folder.run.started_unix_s <= self.run.started_unix_s]
         return sorted(earlier, key=lambda folder: folder.run.started_unix_s)
-
-    @cached_property
-    def before(self) -> "RunView | None":
-        return None if self.previous is None else RunView(self.previous, [self.previous])
 
     @cached_property
     def scenarios(self) -> list[str]:
@@ -817,7 +798,7 @@ class RunView:
         return [case.name for kind in (Kind.MEASUREMENT, Kind.TEST_CASE) for case in ordered_cases(self.run, kind)]
 
 
-def same_plan(first: StoredRun, other: StoredRun) -> bool:
+def same_plan(first: RunView, other: RunView) -> bool:
     """True when `first` has more than half of the cells of `other`'s plan and was made under the same conditions."""
     shared = len(first.planned & other.planned)
     return shared > _ALIKE * len(other.planned) and not differences(first.run, other.run)

@@ -130,7 +130,7 @@ def _numbers(view: RunView, role: str, name: str) -> dict[str, dict[str, float]]
 
 def _two_runs(view: RunView) -> list[tuple[str, Markup]]:
     """For each measurement, a chart of the delivery time of each pair in the previous run and in this run."""
-    before = view.before
+    before = view.previous
     if before is None:
         return []
     delivery = BY_KEY["ttlb"]

@@ -13,7 +13,7 @@ NAV = (5, "Downloads", "downloads/index.html")
 
 
 def pages(view: RunView) -> Pages:
-    jobs, cells = [exports.job_row(result) for result in view.results.values()], exports.cell_rows(view)
+    jobs, cells = [exports.job_row(result) for result in view.results().values()], exports.cell_rows(view)
     files: list[tuple[str, bytes, str]] = [
         (
             "result.json",

@@ -1,7 +1,7 @@
 """The page *Figures*: counterparts of the thesis' figures 5.1 to 5.24, made from this run."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
@@ -17,7 +17,7 @@ from runner.site.view import Cell, RunView, controller, stack_href
 
 # Figures 5.1 to 5.6 of the thesis: matrices, distributions, relations.
 
-Figure = dict[str, Any]
+Figure = dict[str, Any]  # `panels` (caption, SVG), `rows` of its CSV file, `text`, `href` relative to the run's folder
 _BASE = "../"
 _MOST_PANELS = 6
 _FLAT = (860.0, 320.0)  # size of a drawing over time
@@ -171,12 +171,12 @@ _SHAPES = ("circle", "square", "triangle", "diamond", "cross", "triangle down", 
 
 def before_and_now(view: RunView) -> Figure:
     """Figure 5.21: this run compared with the previous run. The thesis compares with the public runner instead."""
-    if view.before is None:
+    if view.previous is None:
         return {}
     rows: list[dict[str, Any]] = []
     drawn = []
     for case in cases_of(view):
-        for group, run in enumerate((view.before, view)):
+        for group, run in enumerate((view.previous, view)):
             cells = [cell for cell in plain(run, case) if "goodput" in cell.summaries]
             marks = [_goodput_mark(cell) for cell in cells]
             drawn.append(Strip(label=f"{case}, {run.name}", marks=marks, group=group, note=f"n {len(marks)}"))
@@ -221,7 +221,7 @@ def conditions(view: RunView) -> Figure:
     """Figure 5.23: the load of the host over time. The thesis shows the weather instead."""
     rows = []
     pressure, late = [], []
-    for job, result in view.results.items():
+    for job, result in view.results().items():
         if not result.started_unix_s or result.clock != REAL:  # every guest begins at the same virtual time
             continue
         if result.cpu_pressure is not None:
@@ -338,7 +338,7 @@ def diagnosed(view: RunView, *codes: str) -> DrawnTrace | None:
 
 def series_of(view: RunView, result: Result) -> Series | None:
     """The data of the iteration's plots; None when there is no such data."""
-    return load_series(view.folder.artifacts(result.job).series)
+    return load_series(view.artifacts(result.job).series)
 
 
 def offset(view: RunView, trace: DrawnTrace) -> Markup:
@@ -528,32 +528,20 @@ FIGURES: dict[str, Callable[[RunView], Figure]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawn:
-    """A drawn figure: its panels (caption, SVG), the rows of its CSV file."""
-
-    number: str
-    panels: Sequence[tuple[str, Markup]] = ()
-    rows: Sequence[dict[str, Any]] = ()
-    text: str = ""
-    href: str = ""
-    files: list[tuple[str, str]] = field(default_factory=list)  # words, path relative to the run
-
-
 def pages(view: RunView) -> Pages:
     drawn = []
-    for key, figure in FIGURES.items():
-        content = figure(view)
-        panels = [(caption, svg) for caption, svg in content.pop("panels", ()) if svg]
-        drawing = Drawn(number=key, panels=panels, **content)
+    for key, draw in FIGURES.items():
+        figure: Figure = {"number": key, "rows": (), "text": "", "href": ""} | draw(view)
+        panels = [(caption, svg) for caption, svg in figure.get("panels", ()) if svg]
+        files = []  # words, path relative to the run
         stem = f"figures/{key.replace('.', '-')}"
         for number, (_, svg) in enumerate(panels):
             path = f"{stem}{'' if len(panels) == 1 else '-' + str(number + 1)}.svg"
-            drawing.files.append(("SVG" if len(panels) == 1 else f"SVG {number + 1}", path))
+            files.append(("SVG" if len(panels) == 1 else f"SVG {number + 1}", path))
             yield Asset(path, standalone(svg))
-        if drawing.rows and panels:
-            drawing.files.extend([("CSV", f"{stem}.csv"), ("Parquet", f"{stem}.parquet")])
-            yield Asset(f"{stem}.csv", exports.as_csv(drawing.rows))
-            yield Asset(f"{stem}.parquet", exports.as_parquet(drawing.rows))
-        drawn.append(drawing)
+        if figure["rows"] and panels:
+            files += [("CSV", f"{stem}.csv"), ("Parquet", f"{stem}.parquet")]
+            yield Asset(f"{stem}.csv", exports.as_csv(figure["rows"]))
+            yield Asset(f"{stem}.parquet", exports.as_parquet(figure["rows"]))
+        drawn.append(figure | {"panels": panels, "files": files})
     yield Page("figures/index.html", "figures.html", {"figures": drawn})

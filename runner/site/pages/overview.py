@@ -66,7 +66,7 @@ class Head:
     href: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Matrix:
     """The matrix of one measurement.
 
@@ -77,16 +77,41 @@ class Matrix:
 
     name: str
     case: CaseRecord
-    href: str
     axes: Mapping[str, str]  # names that all cells share: the case, and the link of a matrix of pairs
     corner: tuple[str, str]
     columns: list[Head]
-    rows: list[tuple[Head, list[MatrixCell], Means]]
-    column_means: list[Means]
-    overall: Means
-    has_means: bool
-    numbers: dict[str, Any]
+    rows: list[tuple[Head, list[MatrixCell]]]
     transfer: list[str]
+
+    @property
+    def has_means(self) -> bool:
+        return "link" in self.axes
+
+    @property
+    def href(self) -> str:
+        """URL of the case's page, relative to the run's folder; empty when there is none."""
+        return case_href(self.case.name) if self.has_means and self.case.client is ClientKind.STACK else ""
+
+    @property
+    def every(self) -> list[MatrixCell]:
+        """All cells, row by row."""
+        return [cell for _, row in self.rows for cell in row]
+
+    @property
+    def column_means(self) -> list[Means]:
+        return [means(column) for column in zip(*(row for _, row in self.rows), strict=True)]
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The numbers that the page's script can show. For each `metric/statistic` there is a list of the numbers of
+        all cells, row by row; an unknown number is null."""
+        cells = [entry.cell if entry.cell is not None and SHOWN in entry.values else None for entry in self.every]
+        row: dict[str, Any] = {"labels": [cell and cell.label for cell in cells]}
+        for key in SWITCHABLE:
+            for statistic in STATISTICS:
+                values = (getattr(cell.summaries.get(key), statistic, None) if cell else None for cell in cells)
+                row[f"{key}/{statistic}"] = [None if value is None else float(f"{value:.6g}") for value in values]
+        return row
 
 
 def matrices(view: RunView) -> list[Matrix]:
@@ -127,8 +152,15 @@ def _of_pairs(case: CaseRecord, cells: Sequence[Cell], view: RunView) -> Matrix:
             for head in columns
         ]
         rows.append((Head(server, {"server": server}, page(server)), row))
-    axes = {"case": case.case, "link": case.link.name}
-    return _matrix(case.name, case, axes=axes, corner=("server", "client"), columns=columns, rows=rows, cells=cells)
+    return Matrix(
+        name=case.name,
+        case=case,
+        axes={"case": case.case, "link": case.link.name},
+        corner=("server", "client"),
+        columns=columns,
+        rows=rows,
+        transfer=words.transfer_facts(case, cells),
+    )
 
 
 def _over_links(name: str, cases: Sequence[CaseRecord], cells: Sequence[Cell], view: RunView) -> Matrix:
@@ -145,36 +177,8 @@ def _over_links(name: str, cases: Sequence[CaseRecord], cells: Sequence[Cell], v
             for client, head in zip(clients, columns, strict=True)
         ]
         rows.append((Head(case.link.name, {"link": case.link.name}), row))
-    return _matrix(name, cases[0], axes={"case": name}, corner=("link", "via"), columns=columns, rows=rows, cells=cells)
-
-
-def _matrix(
-    name: str,
-    case: CaseRecord,
-    *,
-    axes: Mapping[str, str],
-    corner: tuple[str, str],
-    columns: list[Head],
-    rows: Sequence[tuple[Head, list[MatrixCell]]],
-    cells: Sequence[Cell],
-) -> Matrix:
-    one_link = "link" in axes
-    every = [cell for _, row in rows for cell in row]
-    scenario = case.client is ClientKind.STACK and one_link
-    return Matrix(
-        name=name,
-        case=case,
-        href=case_href(case.name) if scenario else "",
-        axes=axes,
-        corner=corner,
-        columns=columns,
-        rows=[(head, row, _means(row)) for head, row in rows],
-        column_means=[_means([row[index] for _, row in rows]) for index in range(len(columns))],
-        overall=_means(every),
-        has_means=one_link,
-        numbers=_numbers(every),
-        transfer=words.transfer_facts(case, cells) if one_link else [],
-    )
+    axes = {"case": name}
+    return Matrix(name=name, case=cases[0], axes=axes, corner=("link", "via"), columns=columns, rows=rows, transfer=[])
 
 
 def _matrix_cell(key: tuple[str, str, str], axes: Mapping[str, str], view: RunView) -> MatrixCell:
@@ -188,19 +192,7 @@ def _matrix_cell(key: tuple[str, str, str], axes: Mapping[str, str], view: RunVi
     )
 
 
-def _numbers(every: Iterable[MatrixCell]) -> dict[str, Any]:
-    """The numbers that the page's script can show. For each `metric/statistic` there is a list of the numbers of all
-    cells, row by row; an unknown number is null."""
-    cells = [entry.cell if entry.cell is not None and SHOWN in entry.values else None for entry in every]
-    row: dict[str, Any] = {"labels": [cell.label if cell is not None else None for cell in cells]}
-    for key in SWITCHABLE:
-        for statistic in STATISTICS:
-            values = (getattr(cell.summaries.get(key), statistic, None) if cell is not None else None for cell in cells)
-            row[f"{key}/{statistic}"] = [None if value is None else float(f"{value:.6g}") for value in values]
-    return row
-
-
-def _means(group: Iterable[MatrixCell]) -> Means:
+def means(group: Iterable[MatrixCell]) -> Means:
     """The means over the cells with a delivery time, by label. The mean of cells without a label comes first."""
     values: dict[str, list[float]] = {}
     for cell in group:
@@ -261,6 +253,7 @@ def context(view: RunView) -> dict[str, Any]:
             "axes": AXES,
             "name_length": min(_LONGEST_NAME, max(map(len, view.stacks), default=0)),
             "matrices": drawn,
+            "means": means,
             "widest": max((len(matrix.columns) for matrix in drawn), default=0),
             "tallest": max((len(matrix.rows) for matrix in drawn), default=0),
             "stacks": {name: stack for name, stack in run.implementations.items() if name not in run.middleboxes},
@@ -347,7 +340,7 @@ def changed_rows(view: RunView) -> list[tuple[str, tuple[str, ...], str]]:
         return []
     hrefs = {(cell.ends, cell.case.name): cell.href for cell in view.table.values()}
     rows = report.rows(view.changes, everything=False)
-    return [(row.state.value, row.fields, hrefs.get((row.fields[0], row.fields[1]), "")) for row in rows]
+    return [(state.value, fields, hrefs.get((fields[0], fields[1]), "")) for state, fields in rows]
 
 
 def failures(table: Iterable[Cell]) -> list[FailureGroup]:

@@ -17,7 +17,7 @@ from runner.compare.report import pairs_of, times_of
 from runner.compare.stats import FALSE_DISCOVERY_RATE, Attempts, Summary, least_n, summarise
 from runner.model.result import Outcome, Result
 from runner.model.run import CaseRecord, ClientKind
-from runner.model.stack import NO_VIA, Sight
+from runner.model.stack import NO_VIA, Middlebox, Sight
 from runner.site import headlines
 from runner.site.charts import Axis, Mark, curves, lines
 from runner.site.pages import Page, Pages
@@ -31,68 +31,31 @@ _FEWEST = 3  # least number of settings for a curve
 _DECADES = 2.0  # from this span on, the axis is logarithmic: a linear axis would show most values in one place
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sweep:
-    """Variants of one middlebox that differ only in `parameter`. `common`: the parameters that all variants share.
-
-    `settings`: the values of `parameter` in `unit`, each with the name of its variant, in increasing order.
-    """
-
-    base: str
-    parameter: str
-    unit: str
-    common: tuple[tuple[str, str], ...]
-    settings: tuple[tuple[float, str], ...]
-
-
-def sweeps(variants: Iterable[tuple[str, str, Mapping[str, str]]]) -> list[Sweep]:
-    """Every sweep among `variants`, which are (name, base middlebox, parameters)."""
-    curves: dict[tuple[str, str, str, tuple[tuple[str, str], ...]], list[tuple[float, str]]] = defaultdict(list)
-    for name, base, parameters in variants:
-        for parameter, setting in parameters.items():
-            number = _NUMBER.fullmatch(setting)
-            if number:
-                common = tuple((other, value) for other, value in parameters.items() if other != parameter)
-                curves[base, parameter, number[2], common].append((float(number[1]), name))
-    return [
-        Sweep(base=base, parameter=parameter, unit=unit, common=common, settings=tuple(sorted(settings)))
-        for (base, parameter, unit, common), settings in curves.items()
-        if len(settings) >= _FEWEST
-    ]
+def sweeps(variants: Iterable[Middlebox]) -> list[tuple[str, str, list[tuple[float, str]]]]:
+    """The variants of each middlebox that differ only in one parameter: a title with the parameters that they share,
+    the parameter with its unit, and its values in increasing order, each with the name of its variant."""
+    curves: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
+    for box in variants:
+        for parameter, setting in box.parameters.items():
+            if number := _NUMBER.fullmatch(setting):
+                others = (f", {name}={value}" for name, value in box.parameters.items() if name != parameter)
+                title = f"{box.variant_of} by {parameter}{''.join(others)}"
+                unit = f" ({number[2]})" if number[2] else ""
+                curves[title, f"{parameter}{unit}"].append((float(number[1]), box.name))
+    return [(title, axis, sorted(chosen)) for (title, axis), chosen in curves.items() if len(chosen) >= _FEWEST]
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Maps values to places on an axis. The place is the value itself or, when the values span at least two decades,
-    its logarithm. On a logarithmic axis, zero is at the left end."""
-
-    label: str
-    first: int = 0  # exponents of the lowest and the highest decade
-    last: int = 0
-    zero: bool = False
-    logarithmic: bool = False
-
-    @classmethod
-    def of(cls, values: Sequence[float], label: str) -> "Scale":
-        """The scale for these values: linear or logarithmic."""
-        positive = [value for value in values if value > 0]
-        if not positive or log10(max(positive) / min(positive)) < _DECADES:
-            return cls(label)
-        first, last = floor(log10(min(positive)) + 1e-9), ceil(log10(max(positive)) - 1e-9)
-        return cls(label, first=first, last=last, zero=len(positive) < len(values), logarithmic=True)
-
-    def at(self, value: float) -> float:
-        if not self.logarithmic:
-            return value
-        return log10(value) if value > 0 else self.first - 1
-
-    @property
-    def axis(self) -> Axis:
-        if not self.logarithmic:
-            return Axis(label=self.label)
-        decades = range(self.first, self.last + 1)
-        zero = [(float(self.first - 1), "0")] if self.zero else []
-        return Axis(label=self.label, named=[*zero, *((float(decade), f"{10.0**decade:g}") for decade in decades)])
+def scaled(values: Sequence[float], label: str) -> tuple[Axis, Callable[[float], float]]:
+    """An axis for these values, and the place of a value on it: the value itself or, when the values span at least two
+    decades, its logarithm. On a logarithmic axis, zero is at the left end."""
+    positive = [value for value in values if value > 0]
+    if not positive or log10(max(positive) / min(positive)) < _DECADES:
+        return Axis(label=label), lambda value: value
+    first, last = floor(log10(min(positive)) + 1e-9), ceil(log10(max(positive)) - 1e-9)
+    zero = [(first - 1.0, "0")] if len(positive) < len(values) else []
+    decades = [(float(decade), f"{10.0**decade:g}") for decade in range(first, last + 1)]
+    axis = Axis(label=label, named=[*zero, *decades])
+    return axis, lambda value: log10(value) if value > 0 else first - 1.0
 
 
 NAV = (1, "Middleboxes", "vias.html")
@@ -148,16 +111,6 @@ class ViaRow:
         return {via: times_of(self.results(via)) for via in self.cells}
 
 
-@dataclass(frozen=True)
-class Against:
-    """Compares the times of every other middlebox with the times of the middlebox `reference`. `rows`: for each row of
-    the tables, the result by middlebox."""
-
-    reference: str
-    others: list[str]
-    rows: list[tuple[ViaRow, dict[str, Versus]]]
-
-
 def pages(view: RunView) -> Pages:
     yield Page("vias.html", "vias.html", _context(view))
 
@@ -170,7 +123,7 @@ def label(via: str) -> str:
 def rows_of(view: RunView) -> list[ViaRow]:
     """The rows of the run, in the order of the page."""
     rows = []
-    for server, client, name in {(job.server, job.client, job.case_link) for job in (*view.run.order, *view.results)}:
+    for server, client, name in {(job.server, job.client, job.case_link) for job in (*view.run.order, *view.results())}:
         clients = {label(via): f"{client}+{via}" if via else client for via in view.run.vias}
         cells = {via: view.table.get((server, through, name)) for via, through in clients.items()}
         if name in view.run.cases:
@@ -213,13 +166,14 @@ def _context(view: RunView) -> dict[str, Any]:
         "by_parameter": _by_parameter(view, rows),
         "sights": _sights(view),
         "visibility": visibility(view),
-        "sight_names": _sight_names(view.results.values()),
+        "sight_names": _sight_names(view.results().values()),
     }
 
 
-def _against(view: RunView, rows: Sequence[ViaRow]) -> list[Against]:
-    """One comparison for each reference. The references are `none` and each middlebox that is not a variant. References
-    that don't encrypt packets and don't split TCP connections come first."""
+def _against(view: RunView, rows: Sequence[ViaRow]) -> list[dict[str, Any]]:
+    """For each reference: the other middleboxes, and by row their times compared with its times. The references are
+    `none` and each middlebox that is not a variant. References that don't encrypt packets and don't split TCP
+    connections come first."""
     boxes = view.run.middleboxes
     bases = [via for via in view.run.vias if not via or not boxes[via].variant_of]
     bases.sort(key=lambda via: bool(via and (boxes[via].encrypts or boxes[via].splits)))
@@ -228,7 +182,8 @@ def _against(view: RunView, rows: Sequence[ViaRow]) -> list[Against]:
         pairs = [{via: pairs_of(row.results(via), row.results(base)) for via in row.cells} for row in rows]
         answers = versus([row.times for row in rows], base, pairs)
         if answered := [(row, answer) for row, answer in zip(rows, answers, strict=True) if answer]:
-            comparisons.append(Against(base, [via for via in map(label, view.run.vias) if via != base], answered))
+            others = [via for via in map(label, view.run.vias) if via != base]
+            comparisons.append({"reference": base, "others": others, "rows": answered})
     return comparisons
 
 
@@ -258,18 +213,15 @@ def _by_parameter(view: RunView, rows: Sequence[ViaRow]) -> list[tuple[str, Mark
     in a chart differ only in that parameter."""
     boxes = view.run.middleboxes.values()
     charts = []
-    for sweep in sweeps((box.name, box.variant_of, box.parameters) for box in boxes if box.variant_of):
-        axis = sweep.parameter + (f" ({sweep.unit})" if sweep.unit else "")
-        common = "".join(f", {name}={value}" for name, value in sweep.common)
-        title = f"{sweep.base} by {sweep.parameter}{common}"
-        scale = Scale.of([value for value, _ in sweep.settings], axis)
+    for title, axis, settings in sweeps(box for box in boxes if box.variant_of):
+        across, place = scaled([value for value, _ in settings], axis)
         for page in (False, True):
             drawn = []
             for row in (row for row in rows if row.case.page is page):
-                marks = [_mark(row, via, scale.at(value)) for value, via in sweep.settings]
+                marks = [_mark(row, via, place(value)) for value, via in settings]
                 drawn.append((f"{row.label} over {row.case.link.name}", [mark for mark in marks if mark]))
             if drawn := [(name, marks) for name, marks in drawn if marks]:
-                charts.append((title, lines(drawn, scale.axis, Axis(label=_unit(page)), title=title)))
+                charts.append((title, lines(drawn, across, Axis(label=_unit(page)), title=title)))
     return charts
 
 
@@ -297,10 +249,10 @@ def _mark(row: ViaRow, via: str, at: float) -> Mark | None:
 
 def _lines(rows: Sequence[ViaRow], value: Callable[[ViaRow], float], axis: str, title: str) -> Markup:
     """A line for each middlebox over `value`."""
-    scale = Scale.of([value(row) for row in rows], axis)
-    marks = {via: [_mark(row, via, scale.at(value(row))) for row in rows] for via in rows[0].cells}
+    across, place = scaled([value(row) for row in rows], axis)
+    marks = {via: [_mark(row, via, place(value(row))) for row in rows] for via in rows[0].cells}
     series = [(via, [mark for mark in known if mark]) for via, known in marks.items() if any(known)]
-    return lines(series, scale.axis, Axis(label=_unit(rows[0].case.page)), title=title)
+    return lines(series, across, Axis(label=_unit(rows[0].case.page)), title=title)
 
 
 def _ecdf(rows: Iterable[ViaRow]) -> Iterator[tuple[str, Markup]]:
@@ -325,7 +277,7 @@ def visibility(view: RunView) -> dict[str, tuple[int, int]]:
     """For each middlebox: the number of kinds of private data that were visible in at least one job, and the number of
     kinds that were searched for."""
     searched: dict[str, dict[str, bool]] = {}
-    for job, result in view.results.items():
+    for job, result in view.results().items():
         for sight in result.crossing.sights if _shows(result) and result.crossing is not None else ():
             known = searched.setdefault(job.via, {})
             known[sight.what] = known.get(sight.what, False) or sight.visible
@@ -348,7 +300,7 @@ def _sights(view: RunView) -> list[tuple[str, str, dict[str, Sight], int]]:
     most packets, and the number of jobs."""
     sights: dict[tuple[str, str], dict[str, Sight]] = {}
     jobs: dict[tuple[str, str], int] = defaultdict(int)
-    for job, result in view.results.items():
+    for job, result in view.results().items():
         case = view.run.cases.get(job.case_link)
         if result.crossing is None or case is None or not _shows(result):
             continue
@@ -372,7 +324,7 @@ _MOST_NAMED = 3
 def sentences(view: RunView, rows: Sequence[ViaRow]) -> list[str]:
     """The sentences of a run that tests only middleboxes: plan and outcomes, the leading middleboxes, the data that an
     eavesdropper sees, failures."""
-    return [run_sentence(view.run, view.results.values()), *findings(rows, visibility(view)), *headlines.failed(view)]
+    return [run_sentence(view.run, view.results().values()), *findings(rows, visibility(view)), *headlines.failed(view)]
 
 
 def findings(rows: Sequence[ViaRow], looked: dict[str, tuple[int, int]]) -> list[str]:

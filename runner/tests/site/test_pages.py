@@ -19,7 +19,7 @@ from runner.paths import ROOT
 from runner.site import charts, headlines, render
 from runner.site.charts import Axis, Mark, Strip
 from runner.site.pages import Page, comparing, figures, implementations, modules, navigation, overview, scenarios
-from runner.site.view import RunView, StoredRun
+from runner.site.view import RunView
 from runner.store.runs import RunFolder
 from runner.terminal.printing import show_result
 from runner.tests.site.runs import plotted
@@ -58,8 +58,7 @@ def measured_run(path: Path, *, factor: float = 1.0, started: float = 1.8e9) -> 
 
 def view_of(*folders: RunFolder) -> RunView:
     """Of the first one."""
-    stored = sorted((StoredRun.of(folder) for folder in folders), key=lambda one: -one.run.started_unix_s)
-    return RunView(next(one for one in stored if one.path == folders[0].path), stored)
+    return next(view for view in RunView.all(folders) if view.path == folders[0].path)
 
 
 def test_a_run_is_told_in_five_sentences_with_its_numbers(tmp_path: Path) -> None:
@@ -185,7 +184,7 @@ def test_the_run_before_is_the_newest_of_the_same_plan(tmp_path: Path) -> None:
     assert view.previous is not None
     assert view.previous.name == "b"
     assert [one.name for one in view.alike] == ["a", "b", "c"]
-    assert RunView(view.alike[0], view.folders).previous is None
+    assert view.alike[0].previous is None
     assert view.changes is not None
     assert comparing.pages(view)
 
@@ -193,7 +192,7 @@ def test_the_run_before_is_the_newest_of_the_same_plan(tmp_path: Path) -> None:
 def test_figures_have_all_numbers_of_the_thesis_and_say_what_is_missing(tmp_path: Path) -> None:
     view = view_of(measured_run(tmp_path / "run"))
     *_, page = list(figures.pages(view))
-    numbers = [item.number for item in page.context["figures"]]  # type: ignore[union-attr]
+    numbers = [item["number"] for item in page.context["figures"]]  # type: ignore[union-attr]
     assert numbers == [f"5.{number}" for number in range(1, 25)]
     template = (ROOT / "web/templates/figures.html").read_text(encoding="utf-8")
     texts = dict(re.findall(r'^  "([0-9.]+)": \("[^"]+", "([^"]+)"\),$', template, re.MULTILINE))

@@ -11,7 +11,7 @@ from lab.run_folders import rare_run, recorded_run, variants_run, vias_run
 from runner.model.result import Outcome
 from runner.site import render
 from runner.site.exports import public_result
-from runner.site.view import RunView, StoredRun
+from runner.site.view import RunView
 from runner.store.runs import RunFolder
 from runner.tests.site.runs import two_protocols_run
 
@@ -19,8 +19,7 @@ PLAIN = re.compile(r"[A-Za-z0-9_-]+")  # characters that a class selector accept
 
 
 def view_of(folder: RunFolder) -> RunView:
-    stored = StoredRun.of(folder)
-    return RunView(stored, [stored])
+    return RunView.all([folder])[0]
 
 
 def test_the_public_format_goes_by_client_then_server(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from runner.model.result import Outcome
 from runner.site import render
 from runner.site.pages import vias
 from runner.site.pages.vias import rows_of
-from runner.site.view import RunView, StoredRun
+from runner.site.view import RunView
 from runner.store.runs import RunFolder
 
 
@@ -148,8 +148,7 @@ def test_losses_over_decades_stand_apart(tmp_path: Path) -> None:
 
 
 def _sentences(folder: RunFolder) -> list[str]:
-    stored = StoredRun.of(folder)
-    view = RunView(stored, [stored])
+    (view,) = RunView.all([folder])
     return [" ".join(one.replace("\u202f", " ").split()) for one in vias.sentences(view, rows_of(view))]
 
 
@@ -213,8 +212,7 @@ def test_what_changed_since_the_run_before_is_told_of_middleboxes(tmp_path: Path
     for result in after.results().values():
         if result.via == "openvpn" and result.outcome is Outcome.SUCCEEDED:
             after.save_result(replace(result, outcome=Outcome.FAILED))
-    stored = [StoredRun.of(one) for one in (before, after)]
-    assert RunView(stored[0], stored).changes is not None
+    assert RunView.all([before, after])[0].changes is not None
     render([before, after], tmp_path / "site")
     page = (tmp_path / "site/a/index.html").read_text()
     changes = page.split('id="changes"')[1].split("</section>")[0]
