@@ -3,7 +3,6 @@
 Exit codes: 0 success · 1 a job failed (`--strict`) · 2 bad input · 3 this host lacks something, or the run did not end.
 """
 
-import contextlib
 import errno
 import os
 import signal
@@ -51,20 +50,20 @@ def entry() -> None:
         _print(str(error))
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        _drop_output()
+        _drop(1)
         sys.exit(3)
     except Exception as error:
         sentence, code = _outside(error)
         if not sentence:
             raise
         _print(sentence)
-        _drop_output()
+        _drop(1)
         sys.exit(code)
 
 
-def _drop_output() -> None:
-    """Python writes what is left of the output at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+def _drop(descriptor: int) -> None:
+    """Python writes what is left of the output at its end, and exits with 120 when it can't."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 def _outside(error: Exception) -> tuple[str, int]:
@@ -84,5 +83,7 @@ def _outside(error: Exception) -> tuple[str, int]:
 def _print(sentence: str) -> None:
     from runner.cli.base import err
 
-    with contextlib.suppress(OSError):
+    try:
         err.print(f"bentpipe: {sentence}", markup=False)
+    except OSError:
+        _drop(2)

@@ -168,7 +168,8 @@ def test_full_build_is_remembered_and_one_that_reused_layers_does_not_replace_it
 
 def test_history_that_cannot_be_read_or_written_is_no_history(tmp_path: Path) -> None:
     event = Event(tag="x", state=ImageState.BUILT, steps=3, seconds=1.0)
-    away = BuildHistory(tmp_path / "absent" / "builds.json")
+    (tmp_path / "file").touch()
+    away = BuildHistory(tmp_path / "file" / "builds.json")  # no folder can be there
     away.add(event)
     assert away.builds() == {}
     (tmp_path / "builds.json").write_text('{"x": {"minutes": 3}}')
