@@ -500,6 +500,7 @@ class ProbeExchange:
     received: int | None = None
     replied: int | None = None
     back: int | None = None
+    line: int = field(default=0, compare=False)  # of its last record in `probes.txt`, from 1
 
     @property
     def rtt(self) -> float | None:
@@ -519,17 +520,19 @@ class ProbeExchange:
 def parse_probes(text: str) -> list[ProbeExchange]:
     """The exchanges of `probes.txt`, in the order of sending, without a truncated last line."""
     exchanges_by_number: dict[int, ProbeExchange] = {}
-    for line in text.splitlines():
-        words = line.split()
+    for line, record in enumerate(text.splitlines(), start=1):
+        words = record.split()
         try:
             numbers = [int(word) for word in words[1:]]
         except ValueError:
             continue
         if words[:1] == ["s"] and len(numbers) == 2:
-            exchanges_by_number.setdefault(numbers[0], ProbeExchange(sent=numbers[1]))
+            exchanges_by_number.setdefault(numbers[0], ProbeExchange(sent=numbers[1], line=line))
         elif words[:1] == ["r"] and len(numbers) == 5:
             number, sent, received, replied, back = numbers
-            exchanges_by_number[number] = ProbeExchange(sent=sent, received=received, replied=replied, back=back)
+            exchanges_by_number[number] = ProbeExchange(
+                sent=sent, received=received, replied=replied, back=back, line=line
+            )
     return [exchanges_by_number[number] for number in sorted(exchanges_by_number)]
 
 
@@ -537,8 +540,8 @@ def add_probes(into: Measurement, path: Path) -> None:
     """Add the probes of a job over a real link (`sim/probes.txt`), without those of the transfer, which wait in the
     queue that it fills, and without those whose answers were on the link at the end. The probes after the transfer
     follow those before it. Raises UsageError."""
-    echoes = []
-    for probe in parse_probes(read_text(path)):
+    echoes, probes = [], parse_probes(read_text(path))
+    for probe in probes:
         echo = Echo(time=probe.sent / 1e9, lost="unknown")
         if probe.received is not None and probe.replied is not None and probe.back is not None:
             forward, return_ = (probe.back - probe.replied) / 1e9, (probe.received - probe.sent) / 1e9
@@ -552,7 +555,8 @@ def add_probes(into: Measurement, path: Path) -> None:
     end = before + during
     pause = echoes[end].time - echoes[before].time if end < len(echoes) else 0.0
     later = [replace(echo, time=echo.time - pause) for echo in echoes[end : end + after]]
-    _settle(into, path, echoes[:before] + later, ())
+    kept = probes[:before] + probes[end : end + after]
+    _settle(into, path, echoes[:before] + later, [probe.line for probe in kept])
 
 
 def read_leocc(down: Path, up: Path, delays: Path) -> LinkTrace:

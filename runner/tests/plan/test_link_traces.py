@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -327,6 +328,15 @@ def test_the_probes_of_a_real_link_are_replayed_without_those_of_its_transfer(tm
     assert parse_link(f"trace={tmp_path}/sky.csv,rate=20M/2M").satellite.forward.data_rate == 20_000_000
     with pytest.raises(UsageError, match="name one table"):
         CliRunner().invoke(main, [*command, "--ping", str(probes)], catch_exceptions=False)
+    job = tmp_path / "job"
+    shutil.copytree(probes.parent.parent, job)
+    lines = probes.read_text().splitlines()
+    number = next(n for n, line in enumerate(lines) if line.startswith("r 70 "))  # a probe after the transfer
+    _, probe, sent, *rest = lines[number].split()
+    lines[number] = " ".join(["r", probe, str(int(sent) + 10**12), *rest])
+    (job / "sim" / "probes.txt").write_text("\n".join(lines))
+    with pytest.raises(UsageError, match=rf"probes.txt, line {number + 1}: there is a gap of 1000 s before it"):
+        importers.add_probes(importers.Measurement(), job / "sim" / "probes.txt")
 
 
 @pytest.mark.parametrize(
