@@ -54,7 +54,8 @@ def open_regular(path: Path | str) -> int:
 
 
 def read_regular(path: Path | str, *, limit: int = LARGEST_DOCUMENT) -> bytes:
-    """The content of a regular file. Raises OSError, and RefusedFileError above `limit` bytes or for no file."""
+    """The content of a regular file. Raises OSError, and RefusedFileError when the file has more than `limit` bytes or
+    is not regular."""
     with os.fdopen(open_regular(path), "rb") as file:
         size = min(limit, os.fstat(file.fileno()).st_size)  # a read reserves as much memory as it may fill
         content = file.read(size + 1)
@@ -104,7 +105,8 @@ def foreign_entry(folder: Path) -> str | None:
 
 
 def beneath(root: Path, relative: Path | str) -> Path:
-    """`root / relative`, which need not exist. Raises UsageError for `..`, a symbolic link below `root`, `root`."""
+    """The path `root / relative`, which need not exist. Raises UsageError when `relative` is empty, or contains `..` or
+    a symbolic link. `root` itself may be a link."""
     place = root
     for part in Path(relative).parts:
         if part in ("..", "/"):
