@@ -112,7 +112,8 @@ class _Fault:
 class _End:
     """An act of an endpoint that ended a connection, or a response, before its time. `code`: of a close with an error;
     None when it reports no error of the peer, or one that the peer did not make. `lost_state`: the act is a stateless
-    reset. `arrival`: when the peer knew that the connection had failed; infinite: it did not, or all was well."""
+    reset. `handshake`: when the handshake began that was not complete; infinite: it was. `arrival`: when the peer knew
+    that the connection had failed; infinite: it did not, or all was well."""
 
     role: str
     time: float
@@ -121,6 +122,7 @@ class _End:
     code: int | None = None
     application: bool = False
     lost_state: bool = False
+    handshake: float = float("inf")
     arrival: float = float("inf")
 
 
@@ -177,7 +179,8 @@ def _provocations(
     for connection in context.facts.connections:
         answered = connection.landmarks.server_hello is not None and connection.handshake_completed_by_client
         if not answered and not connection.closes:
-            ends += [_End(role=role, time=float("inf"), act=_DISCARDED, place=None) for role in _PEER]
+            begun = _known(connection.first_initial)
+            ends += [_End(role=role, time=float("inf"), act=_DISCARDED, place=None, handshake=begun) for role in _PEER]
     for end in sorted(ends, key=lambda end: end.time):
         before = [
             breach
@@ -187,7 +190,7 @@ def _provocations(
             and not (breach.code == _UNANSWERED and _has_answered_all_paths(breach.role, context))
         ]
         before.sort(key=lambda breach: _noticed_at(breach, end.time, context))
-        fitting = tuple(breach for breach in before if _fits(breach.code, end))
+        fitting = tuple(breach for breach in before if _fits(breach, end))
         noticed = tuple(breach for breach in before if _is_noticed(breach.code))
         if fitting or noticed:
             return fitting or noticed[:1]
@@ -239,8 +242,9 @@ def _is_noticed(code: str) -> bool:
     return not rules or any(rule.answer for rule in rules)
 
 
-def _fits(code: str, end: _End) -> bool:
-    """Whether an end is the answer that a violation of this code makes the peer give."""
+def _fits(breach: Finding, end: _End) -> bool:
+    """Whether an end is the answer that a violation makes the peer give."""
+    code = breach.code
     if code == _WRONG_CERTIFICATE:
         return not end.application and end.code in _REFUSALS
     if code not in BY_ID:
@@ -248,6 +252,8 @@ def _fits(code: str, end: _End) -> bool:
     answers = (*BY_ID[code].answer, *BY_ID[code].seldom)
     if end.lost_state:
         return "stateless reset" in answers
+    if "give up" in answers:
+        return end.code is None and end.handshake <= min(breach.times, default=0.0)
     if end.act == _DISCARDED:
         return "discard" in answers
     if end.code is None:
@@ -287,6 +293,7 @@ def _all_ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_E
             place=close.place,
             code=None if clean else close.code,
             application=close.application,
+            handshake=_known(None if connection.handshake_completed_by_client else connection.first_initial),
             arrival=_known(close.arrival if failed else None),
         )
     for role, ending in connection.endings.items():

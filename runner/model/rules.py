@@ -56,7 +56,7 @@ class Rule:
     explains every later end of the peer."""
     seldom: tuple[str, ...] = ()
     """The same words, for a rule that many peers don't enforce: a violation explains only an end that is listed.
-    `discard` means here that the handshake was not completed."""
+    `discard` means here that the handshake was not completed; `give up`: that the peer ended it without an error."""
 
     @property
     def id(self) -> str:
@@ -85,7 +85,7 @@ class Rule:
             return (
                 "A violation ends no connection: the peer can't notice it, or must ignore it." if self.checked else ""
             )
-        peer = "The peer" if self.answer else "Many peers don't enforce this rule; one that does"
+        peer = "The peer" if self.answer or "give up" in acts else "Many peers don't enforce this rule; one that does"
         return f"{peer} {', or '.join(ways)}."
 
     @property
@@ -94,7 +94,11 @@ class Rule:
 
 
 _ERRORS = {"TLS alert": "a TLS alert", "HTTP/3 error": "an HTTP/3 error"}
-_ACTS = {"discard": "discards the packet", "stateless reset": "sends a stateless reset"}
+_ACTS = {
+    "discard": "discards the packet",
+    "give up": "gives up a handshake that can't go on",
+    "stateless reset": "sends a stateless reset",
+}
 
 
 def _rule(document: str, key: str, row: dict[str, str | list[str] | bool]) -> Rule:

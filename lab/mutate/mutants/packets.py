@@ -1,6 +1,6 @@
 """Mutants of packets, frames, streams and flow control (RFC 9000 §2 to §4, §12 to §14, §17, §19)."""
 
-from lab.mutate.mutation import MTU, Mutation, Sent, Stream, mutant
+from lab.mutate.mutation import LEAST_INITIAL, MTU, Mutation, Sent, Stream, copied, fill, mutant
 from lab.mutate.recording import CLIENT, SERVER
 from lab.mutate.wire import F, Frame, Kind, P, ack, frame, new_connection_id, padding
 
@@ -110,6 +110,29 @@ def _ack_of_acks(m: Mutation) -> None:
     if old.ranges[0][1] + 1 == new.number:
         ranges = ((old.ranges[0][0], new.number), *old.ranges[1:])
     m.send_after(last, ack(*ranges), after_s=(quiet.seen[m.role].time_ns - last[0].sent_ns) / 1e9 + 0.001)
+
+
+@mutant("rfc9000-13.2.1-handshake-unacknowledged", cases=("handshake",))
+def _no_answer(m: Mutation) -> None:
+    """A pause of 1 s comes after the role's first Initial packet has arrived. Two PINGs of the peer reach the role
+    then. The role's next Initial packet, at the end of the pause, does not acknowledge them."""
+    first, mine = m.packets(Kind.INITIAL)[0]
+    like, theirs = m.packets(Kind.INITIAL, sender=m.peer)[0]
+    begin = first.seen[m.peer].time_ns
+    for datagram in [each for each in m.recording.datagrams if each.sent_ns >= begin]:
+        m.recording.move(datagram, 1.0)
+    number = theirs.number if m.role == CLIENT else theirs.number + 1
+    for packet_number in (number, number + 1):
+        m.renumber(m.peer, theirs.space, packet_number, 1 << 62)
+    pings = [copied(theirs, frame(F.PING), number=number + more) for more in range(2)]
+    after = (begin - like.sent_ns) / 1e9 + 0.001
+    sent = m.recording.insert(like, pings, after_s=after)
+    fill(pings[1], len(pings[1].encode()) + LEAST_INITIAL - sent.size)
+    if m.role == SERVER:
+        late = copied(mine, frame(F.PING), number=mine.number + 1)
+        m.renumber(m.role, mine.space, late.number, 1 << 62)
+        fill(late, LEAST_INITIAL)
+        m.recording.insert(first, [late], after_s=0.8)
 
 
 def count_high(m: Mutation, name: str) -> None:

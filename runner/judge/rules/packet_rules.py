@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from runner.decode.columns import MTU, NULL
-from runner.decode.wire import FRAME_NAMES, varint
+from runner.decode.wire import FRAME_NAMES, NAMES_OF_FRAMES, varint
 from runner.judge.rules.side import EARLY, HANDSHAKE, INITIAL, ONE_RTT, SPACE_NAMES, Broken, Side
 from runner.trace.recording import APPLICATION, Bools, Ints, Vantage, find, first_cover
 from runner.units import format_count
@@ -295,6 +295,8 @@ _COUNTS = {"ect0": "ECT(0)", "ect1": "ECT(1)", "ce": "ECN-CE"}  # column of a co
 _ACK_DELAY_MS = 25  # max_ack_delay of an endpoint that does not send it (RFC 9000 §18.2)
 _TIMER_NS = 20_000_000  # allowed lateness of a timer
 _DELAY_TOLERANCE_US = 20_000  # allowance for clocks and rounding
+_AT_ONCE_NS = 500_000_000  # later than this, an endpoint has read a packet that arrived
+_ALLOWED_EARLY = ("padding", "ping", "ack", "crypto")  # frames of a handshake that goes on (RFC 9000 §12.5)
 
 
 def _numbers(capture: Vantage, rows: Ints, space: int) -> tuple[Ints, Ints]:
@@ -406,6 +408,64 @@ def acks_of_acks(side: Side) -> Iterator[Broken]:
     yield from counted(
         "rfc9000-13.2.1-ack-of-acks", packets[wrong], "ACK-only packet", " in answer to ACK-only packets"
     )
+
+
+def unacknowledged(side: Side) -> Iterator[Broken]:
+    """An endpoint acknowledges each ack-eliciting Initial and Handshake packet. It shows that it has the keys by a
+    packet of the same type before, and that it is alive by one later. It shows that it accepts the packet's header by
+    the acknowledgment of another packet with this header."""
+    if not side.sound:
+        return
+    capture, packets = side.capture, side.capture.packets
+    for space, kind in enumerate((INITIAL, HANDSHAKE)):
+        name, acks = SPACE_NAMES[space], side.ack_frames(space=space)
+        owner, first, last = capture.ack_ranges(acks)
+        own, rows = side.of_type(kind), side.of_type(kind, got=True)
+        own = own[~capture.closing[own]]
+        begins_once = len(side.ids("scid", own)) == 1  # a server that begins again knows nothing of packets before
+        if not len(owner) or not len(rows) or not begins_once:
+            continue
+        number = packets["packet_number"][rows]
+        points, place = np.unique(number, return_inverse=True)
+        missing = np.isinf(first_cover(points, first, last, owner.astype(np.float64)))[place]
+        headers = _headers(capture, rows)
+        # An endpoint may refuse numbers below those that it acknowledged (RFC 9000 §13.2.3).
+        highest = np.maximum.accumulate(np.concatenate(([-1], capture.ack_frames["largest"][acks])))
+        known = highest[np.searchsorted(capture.ack_frames["packet"][acks], rows)]
+        wrong = missing & np.isin(headers, headers[~missing]) & _is_owed(side, rows) & (number > known)
+        wrong &= (rows > own[0]) & (side.time(rows) + _AT_ONCE_NS < side.at(int(own[-1])))
+        sought = rows[wrong]
+        if len(sought) > 1:  # one packet may be lost in the endpoint's socket
+            later = own[side.time(own) > side.at(int(sought[0])) + _AT_ONCE_NS][0]
+            waited = (side.at(int(later)) - side.at(int(sought[0]))) / 1e9
+            yield from counted(
+                "rfc9000-13.2.1-handshake-unacknowledged",
+                sought,
+                f"{name} packet",
+                f" without an acknowledgment, the first is number {packets['packet_number'][sought[0]]}; "
+                f"{waited:.3f} s after it arrived, the {side.role} sent another {name} packet",
+            )
+
+
+def _is_owed(side: Side, rows: Ints) -> Bools:
+    """Whether an endpoint must process these packets of its peer: ack-eliciting ones with a fixed bit and frames that
+    the type allows, Initial packets of full datagrams, without a damaged packet in the same datagram."""
+    capture, packets = side.capture, side.capture.packets
+    datagram = packets["datagram"][rows]
+    damaged = packets["datagram"][side.sent_by_peer[packets["decrypted"][side.sent_by_peer] == 0]]
+    full = (capture.datagrams["payload_length"][datagram] >= _FULL) | (capture.type[rows] != INITIAL)
+    others = capture.frames["packet"][side.frames(*(set(NAMES_OF_FRAMES) - set(_ALLOWED_EARLY)), got=True)]
+    owed: Bools = capture.eliciting[rows] & full & (packets["first_byte"][rows] & 0x40 != 0)
+    owed &= ~np.isin(datagram, damaged) & ~np.isin(rows, others)
+    return owed
+
+
+def _headers(capture: Vantage, rows: Ints) -> Ints:
+    """A number for each packet that stands for its version, its connection IDs, its addresses and ports."""
+    columns = capture.packets["version"], capture.ids("scid")[0], capture.ids("dcid")[0]
+    route = capture.route[capture.packets["datagram"][rows]]
+    numbers: Ints = np.unique([route, *(column[rows] for column in columns)], axis=1, return_inverse=True)[1]
+    return numbers
 
 
 def delays(side: Side) -> Iterator[Broken]:
@@ -532,4 +592,4 @@ def _too_low(side: Side, rows: Ints, space: int, name: str) -> Iterator[Broken]:
             )
 
 
-ACK_DETECTORS = (acknowledged, acks_of_acks, delays, frequencies, ecn)
+ACK_DETECTORS = (acknowledged, acks_of_acks, unacknowledged, delays, frequencies, ecn)

@@ -667,6 +667,24 @@ def _half_a_hello(story: Story) -> None:
     story.ends()
 
 
+UNACKNOWLEDGED = "rfc9000-13.2.1-handshake-unacknowledged"
+
+
+@_story("server acknowledges no packet of a handshake, and the client gives up", HANDSHAKE, "handshake", (), SERVER)
+def _gives_up(story: Story) -> None:
+    """HAProxy drops Initial packets with pieces of Chromium's ClientHello."""
+    story.breaks(UNACKNOWLEDGED, SERVER)
+    story.closes(CLIENT, story.mutation(CLIENT).packets(Kind.INITIAL)[-2][0].sent_ns, 0, kind=Kind.INITIAL)
+    story.ends()
+
+
+@_story("client leaves after a handshake with packets without acknowledgment", HANDSHAKE, "handshake", (), CLIENT)
+def _leaves_later(story: Story) -> None:
+    story.breaks(UNACKNOWLEDGED, SERVER)
+    story.closes(CLIENT, 0, 0)
+    story.ends()
+
+
 EARLY = "bad/refuses-early-data"
 
 

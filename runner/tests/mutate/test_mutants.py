@@ -21,6 +21,7 @@ PART = (
     "rfc9000-12.3-number-reused",
     "rfc9000-13.1-ack-of-unsent",
     "rfc9000-13.1-ack-of-unreceived",
+    "rfc9000-13.2.1-handshake-unacknowledged",
     "rfc9000-4.5-data-beyond-final-size",
     "rfc9114-7.2.1-data-on-control",
 )
