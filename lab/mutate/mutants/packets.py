@@ -116,9 +116,10 @@ def _ack_of_acks(m: Mutation) -> None:
 def _no_answer(m: Mutation) -> None:
     """A pause of 1 s comes after the role's first Initial packet has arrived. Two PINGs of the peer reach the role
     then. The role's next Initial packet, at the end of the pause, does not acknowledge them."""
-    first, mine = m.packets(Kind.INITIAL)[0]
-    like, theirs = m.packets(Kind.INITIAL, sender=m.peer)[0]
-    begin = first.seen[m.peer].time_ns
+    begin = m.packets(Kind.INITIAL)[0][0].seen[m.peer].time_ns
+    first, mine = [each for each in m.packets(Kind.INITIAL) if each[0].sent_ns < begin][-1]
+    others = m.packets(Kind.INITIAL, sender=m.peer)
+    like, theirs = ([each for each in others if each[0].sent_ns < begin] or others[:1])[-1]
     for datagram in [each for each in m.recording.datagrams if each.sent_ns >= begin]:
         m.recording.move(datagram, 1.0)
     number = theirs.number if m.role == CLIENT else theirs.number + 1
