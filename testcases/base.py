@@ -133,6 +133,7 @@ class Case:
     declared: str = ""  # name of the declaration from which `sized`, `warmed` or `accompanied` made this case
     warm: bool = False  # the client loads everything twice; only the second time counts
     beside: str = ""  # the flow beside (runner/model/stack.py): `tcp-cubic`, …; empty: the link has no other flow
+    upload: bool = False  # the client sends the files
 
     def sized(self, size: int) -> "Case":
         """The same case with one file of `size` bytes; the size is part of the case's name."""
@@ -157,9 +158,11 @@ class Case:
 
     @property
     def needs_a_name(self) -> bool:
-        """True when the case runs only if `--case` names it, because it needs a real link or a second flow, or repeats
-        a measurement."""
-        return self.is_real or bool(self.beside) or (self.kind is Kind.MEASUREMENT and len(self.files) > 1)
+        """True when the case runs only if `--case` names it, because it needs a real link or a second flow, repeats a
+        measurement, or is an upload, which few stacks know."""
+        return (
+            self.is_real or bool(self.beside) or self.upload or (self.kind is Kind.MEASUREMENT and len(self.files) > 1)
+        )
 
     @property
     def is_real(self) -> bool:
@@ -177,7 +180,7 @@ class Case:
 
     def wire(self, role: Role, protocol: str | None = None) -> str:
         """The value of TESTCASE for `role`. `protocol`: ALPN of the job; None: the case's preferred protocol."""
-        if protocol in WIRE_NAMES and self.client is ClientKind.STACK:
+        if protocol in WIRE_NAMES and self.client is ClientKind.STACK and not self.upload:
             return WIRE_NAMES[protocol]
         return self.wire_name_server or self.wire_name if role is Role.SERVER else self.wire_name
 

@@ -20,8 +20,9 @@ def version_text(version: int | None) -> str:
 @keyless
 @reads()
 def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
-    """The client saved exactly the requested files, byte for byte (docs/contract.md, Files). The judge finds from the
-    packets which endpoint is at fault for a file that differs (`runner/judge/judges.py`)."""
+    """The receiver saved exactly the files of the case, byte for byte (docs/contract.md, Files). The judge finds from
+    the packets which endpoint is at fault for a file that differs (`runner/judge/judges.py`)."""
+    receiver, named = case.case.sender.peer.value, "sent" if case.case.upload else "requested"
     wrong = []
     for file in case.evidence.files:
         if file.received is None:
@@ -33,7 +34,7 @@ def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
     if wrong:
         yield Finding(
             code="files-differ",
-            requirement="The client saves every requested file to /downloads, unchanged.",
+            requirement=f"The {receiver} saves every {named} file to /downloads, unchanged.",
             expected=f"{format_count(len(case.evidence.files), 'file')} as in /www",
             actual="; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""),
             section="endpoint contract, Files",
@@ -42,10 +43,10 @@ def files_are_equal(case: CaseEvidence) -> Iterator[Finding]:
         names = ", ".join(map(format_name, case.evidence.extra_files[:5]))
         yield Finding(
             code="files-extra",
-            requirement="The client saves only the requested files to /downloads.",
+            requirement=f"The {receiver} saves only the {named} files to /downloads.",
             expected="no other file",
             actual=f"{len(case.evidence.extra_files)} more: {names}",
-            role="client",
+            role=receiver,
             section="endpoint contract, Files",
         )
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from runner.model.link import LinkRecord
 from runner.model.run import Kind
-from runner.model.stack import HTTP09, PROTOCOLS
+from runner.model.stack import HTTP09, HTTP3, PROTOCOLS, UPLOAD
 from runner.units import MIB
 from testcases import checks
 from testcases.base import MEASURED_FILE, Case, Check
@@ -66,7 +66,7 @@ def repeated(name: str, abbreviation: str, description: str, wire_name: str, *ho
     )
 
 
-# The three before the last two need a real link (`--link`).
+# The three before the repeated ones need a real link (`--link`).
 CASES = (
     measurement(
         "goodput", "G", "10 MiB on the public runner's link: 10 Mbit/s both ways, 30 ms RTT.", DEFAULT, timeout=60.0
@@ -131,5 +131,19 @@ CASES = (
         "10 MiB over a geostationary satellite, and 10 MiB more over a second connection, asked for in 0-RTT.",
         "zerortt",
         requests_went_early,
+    ),
+    # draft-kuhn-quic-4-sat-07 §4.1
+    replace(
+        measurement(
+            "upload",
+            "UP",
+            "The client sends 10 MiB over the 2 Mbit/s of a geostationary satellite's return link.",
+            SAT,
+            timeout=240.0,
+        ),
+        wire_name=UPLOAD,
+        upload=True,
+        over_tcp=(),
+        protocols=(HTTP3,),
     ),
 )

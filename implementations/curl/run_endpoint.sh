@@ -16,6 +16,12 @@ case $TESTCASE in
     *) echo "applied: cca=newreno iw=10" ;;
 esac
 
+if [[ $TESTCASE == upload ]]; then
+    files=()
+    for url in $REQUESTS; do files+=(--upload-file "/www/${url##*/}" "$url"); done
+    # shellcheck disable=SC2086  # a list separated by spaces
+    exec curl "${protocol[@]}" --fail --silent --show-error --cacert /certs/ca.pem ${CLIENT_PARAMS:-} "${files[@]}"
+fi
 # shellcheck disable=SC2086  # both are lists separated by spaces
 exec curl "${protocol[@]}" --fail --silent --show-error --cacert /certs/ca.pem \
     --output-dir /downloads --remote-name-all ${CLIENT_PARAMS:-} $REQUESTS

@@ -12,6 +12,9 @@ listen() { printf 'listen %s;\nlisten [::]:%s;\n' "$1" "$1"; }
         *) listen "443 quic reuseport" ;;
     esac
     if [[ $TESTCASE == retry ]]; then echo "quic_retry on;"; fi
+    if [[ $TESTCASE == upload ]]; then
+        echo "location / { root /downloads; dav_methods PUT; client_max_body_size 0; }"
+    fi
     echo "${SERVER_PARAMS:-}"
 } > /run/nginx-server.conf
 

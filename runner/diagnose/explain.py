@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
-from runner.decode.columns import SERVER, Trace
+from runner.decode.columns import SERVER
 from runner.diagnose.detectors import DETECTORS, peer_and_path, sender  # noqa: F401 - these modules register detectors
 from runner.diagnose.limits import Course, shares
 from runner.diagnose.path import LinkEvents
@@ -15,8 +14,9 @@ from runner.diagnose.transfer_view import View
 from runner.model.facts import TraceFacts
 from runner.model.link import SegmentRecord
 from runner.model.result import Diagnosis, LinkTruth, Sample, Span
+from runner.model.stack import exchanged
 from runner.trace.measure import CongestionWindow, congestion_window, delta, rtt_samples
-from runner.trace.recording import Floats, Ints
+from runner.trace.recording import Floats, Ints, Vantage
 from runner.trace.streams import Transfer
 
 # Packets, bytes in flight, RTT and queue over time, reduced to the resolution of a screen.
@@ -164,6 +164,10 @@ def explain(
     ]
     if any(diagnosis.code == "send-buffer" for diagnosis in diagnoses):
         diagnoses = [diagnosis for diagnosis in diagnoses if diagnosis.code not in _BY_SEND_BUFFER]
+    if transfer.recording.upload:
+        diagnoses = [
+            replace(each, sentence=exchanged(each.sentence), vantage=exchanged(each.vantage)) for each in diagnoses
+        ]
     ordered = tuple(sorted(diagnoses, key=lambda diagnosis: (diagnosis.start, diagnosis.code)))
     return Explanation(spans=course.spans, diagnoses=ordered, panels=Panels.of(view))
 
@@ -171,10 +175,12 @@ def explain(
 _BY_SEND_BUFFER = ("application-idle", "slow-start-left-early")  # what a full send buffer looks like
 
 
-def window_of(qlogs: Path, server_side: Trace) -> CongestionWindow | None:
-    """The server's congestion window from its qlogs; None when the server sent nothing, or no qlog has a window."""
-    sent = server_side.datagrams.filter(pc.field("sender") == SERVER).column("time_ns")
-    return congestion_window(qlogs, pc.min(sent).as_py()) if len(sent) else None
+def window_of(qlogs: Path, near: Vantage | None) -> CongestionWindow | None:
+    """The sender's congestion window from its qlogs; None when it sent nothing, or no qlog has a window."""
+    if near is None:
+        return None
+    sent = near.datagrams["time_ns"][near.datagrams["sender"] == SERVER]
+    return congestion_window(qlogs, int(sent.min())) if len(sent) else None
 
 
 def marks(explanation: Explanation, *, origin_ns: int, window: CongestionWindow | None) -> dict[str, object]:

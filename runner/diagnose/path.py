@@ -364,8 +364,9 @@ class LinkEvents:
     """Seconds that each of them spent in the queue and in transmission."""
 
 
-def link_events(path: Path, truth: LinkTruth | None) -> LinkEvents | None:
-    """The events in a packet log; None when the simulator counted none, or the file is missing or broken."""
+def link_events(path: Path, truth: LinkTruth | None, *, upload: bool = False) -> LinkEvents | None:
+    """The events in a packet log; None when the simulator counted none, or the file is missing or broken. `upload`: see
+    `Recording`."""
     ways = () if truth is None else (truth.forward, truth.return_)
     if not any(way.dropped_handover or way.waited_grant for way in ways):
         return None
@@ -379,7 +380,8 @@ def link_events(path: Path, truth: LinkTruth | None) -> LinkEvents | None:
         return None
     origin = np.uint64(int.from_bytes(head[len(_LOG_MAGIC) :], "little"))
     handover, granted, waited = [], [], []
-    for direction in (1, 0):  # of the client, which sends in the return direction, and of the server
+    # Of the client, which sends in the return direction, and of the server.
+    for direction in (0, 1) if upload else (1, 0):
         way = log[log["direction"] == direction]
         handover.append((way["time"][way["event"] == _LOST_IN_HANDOVER] + origin).astype(np.int64))
         sent, entered = way[way["event"] == _GRANTED], way[way["event"] == _ENQUEUED]

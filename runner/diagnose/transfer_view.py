@@ -21,7 +21,7 @@ from runner.diagnose.path import (
 from runner.model.facts import ConnectionFacts, TraceFacts
 from runner.model.link import IP_PACKET, SegmentRecord
 from runner.model.result import LinkTruth, Sample
-from runner.trace.recording import Bools, Floats, Ints, Scope, Vantage
+from runner.trace.recording import Bools, Floats, Ints, Scope, Vantage, integer_parameter
 from runner.trace.streams import StreamData, Transfer
 
 # The bytes that the client's flow control (RFC 9000 §4.1) allowed the server at any moment.
@@ -79,9 +79,10 @@ class Room:
         the first limit wasn't seen."""
         frames = self.view.server.frames
         mine = frames.named("name", "max_data") & (frames["connection"] == self.view.connection)
-        return self._steps(
-            np.flatnonzero(mine & (frames["sender"] == CLIENT)), self.view.connection_facts.initial_max_data
-        )
+        return self._steps(np.flatnonzero(mine & (frames["sender"] == CLIENT)), self._first_limit("initial_max_data"))
+
+    def _first_limit(self, name: str) -> int | None:
+        return integer_parameter(self.view.scope.client_parameters, name)
 
     def _steps(self, rows: Ints, first: int | None) -> Steps:
         if first is None:
@@ -119,7 +120,9 @@ class Room:
         """Per moment: bytes that the client's limits still allowed: the smaller of the connection's limit and the sum
         of the limits of its unfinished streams."""
         connection = self.limit.at(at) - self.used.at(at)
-        if self.view.connection_facts.initial_max_stream_data is None or len(self._streams) > _MOST_STREAMS:
+        opened_by = "remote" if self.view.transfer.recording.upload else "local"
+        first = self._first_limit(f"initial_max_stream_data_bidi_{opened_by}")
+        if first is None or len(self._streams) > _MOST_STREAMS:
             return connection
         frames, layout = self.view.server.frames, self.view.transfer.layout
         raised = frames.named("name", "max_stream_data") & (frames["sender"] == CLIENT)
@@ -130,7 +133,7 @@ class Room:
             mine = stream == number
             used = Steps(time[mine], np.cumsum(gain[mine]).astype(np.float64), 0.0)
             rows = np.flatnonzero(raised & (frames["stream_id"] == layout.stream_id[number]))
-            limit = self._steps(rows, self.view.connection_facts.initial_max_stream_data)
+            limit = self._steps(rows, first)
             streams += np.where((at >= start) & (at < end), limit.at(at) - used.at(at), 0.0)
         return np.minimum(connection, np.where(self.pending(at) > 0, streams, np.inf))
 
@@ -205,6 +208,10 @@ class View:
         server = self.transfer.recording.server
         assert server is not None  # it has sent data
         return server
+
+    @cached_property
+    def scope(self) -> Scope:
+        return Scope(self.transfer.recording, self.connection)
 
     @property
     def connection_facts(self) -> ConnectionFacts:
@@ -415,7 +422,7 @@ class View:
     def numbered(self, vantage: Vantage, sender: int) -> Ints:
         """Rows of the 1-RTT packets that `sender` sent in the connection, at one vantage point. Packets without a known
         number are left out."""
-        rows = Scope(self.transfer.recording, self.connection).packets(vantage, sender, "1rtt")
+        rows = self.scope.packets(vantage, sender, "1rtt")
         numbered: Ints = rows[vantage.packets["packet_number"][rows] != NULL]
         return numbered
 

@@ -441,7 +441,8 @@ def read_traces(
         server_side = client_side  # the proxy splits the connection; the judge reads only the connection of the client
     elif evidence.real_link is not None and evidence.real_link.clock is not None:
         client_side = on_server_clock(client_side, evidence.real_link.clock)
-    trace_facts, transfer = facts(client_side, server_side), Transfer(client_side, server_side)
+    transfer = Transfer(client_side, server_side, upload=record.upload)
+    trace_facts = facts(client_side, server_side, transfer=transfer)
     sample = measure.sample(
         transfer, trace_facts, file_sizes=record.file_sizes, forward=record.forward, return_=record.return_
     )
@@ -449,8 +450,9 @@ def read_traces(
     if split:
         sample = sample.from_client_alone
     else:
-        events = link_events(artifacts.packet_log, truth)
-        explanation = explain(transfer, trace_facts, sample, record.link.satellite, truth=truth, events=events, tcp=tcp)
+        seen = truth.mirrored if record.upload and truth is not None else truth
+        events = link_events(artifacts.packet_log, truth, upload=record.upload)
+        explanation = explain(transfer, trace_facts, sample, record.satellite, truth=seen, events=events, tcp=tcp)
     plots = series(
         transfer,
         trace_facts,
@@ -459,7 +461,7 @@ def read_traces(
         forward=record.forward,
         return_=record.return_,
     )
-    window = window_of(artifacts.folder / "server" / "qlog", server_side)
+    window = window_of(artifacts.folder / record.sender / "qlog", transfer.recording.server)
     document = plots | marks(explanation, origin_ns=int(plots["origin_unix_ns"]), window=window)
     runs.write_atomically(artifacts.series, json.dumps(document, separators=(",", ":"), sort_keys=True).encode())
     # With several segments, the truth of one segment doesn't show which packets arrived at the other end.

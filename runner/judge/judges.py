@@ -441,6 +441,8 @@ def _with_file_fault(finding: Finding, context: CaseEvidence, culprits: set[str]
 def _fault(file: FileRecord, context: CaseEvidence) -> _Fault:
     """The fault that caused one different or missing file."""
     connections = context.facts.connections
+    if context.case.upload:
+        return _of_upload(file, context)
     if any(connection.requests is None for connection in connections):
         return _unfinished(context)
     answers = [
@@ -456,6 +458,20 @@ def _fault(file: FileRecord, context: CaseEvidence) -> _Fault:
     fault = _of_answer(file, stream, request, context)
     via = context.evidence.via
     return _Fault() if fault.role == "server" and via is not None and via.splits_quic else fault
+
+
+def _of_upload(file: FileRecord, context: CaseEvidence) -> _Fault:
+    """The fault of the server, which had the whole request, or of the client, which ended it too early. What the client
+    sent is not compared with the file."""
+    streams = [stream for connection in context.facts.connections for stream in connection.request_streams]
+    stream = max(streams, key=lambda each: each.client_bytes, default=None)
+    if stream is None or stream.client_fin is None or stream.client_bytes != stream.client_fin:
+        return _unfinished(context)
+    if stream.client_fin < file.size:
+        return _Fault(role="client", why=f"the client's request has {stream.client_fin} of {file.size} B")
+    if file.received == file.size:
+        return _Fault()
+    return _Fault(role="server", why=f"the whole request of {stream.client_fin} B reached the server")
 
 
 def _never_requested(context: CaseEvidence) -> _Fault:
@@ -544,7 +560,8 @@ def _stopped(connection: ConnectionFacts, context: CaseEvidence) -> _Fault:
             return silent
         if end.code is not None:
             return _Fault()
-        arrived = sum(stream.server_bytes for stream in connection.request_streams)
+        sent = "client_bytes" if context.case.upload else "server_bytes"
+        arrived = sum(getattr(stream, sent) for stream in connection.request_streams)
         total = sum(file.size for file in context.evidence.files)
         why = f"the {end.role} {end.act} when {arrived} of {total} B had arrived"
         return _Fault(role=end.role, why=why, places=(end.place,))
@@ -604,7 +621,8 @@ def _silent(connection: ConnectionFacts, until: float, context: CaseEvidence) ->
         if first is not None and due <= min(until, _time(first) + _idle_timeout(connection)):
             why = f"the {role} did not repeat packets that nobody acknowledged (RFC 9002 §6.2.4)"
             return _Fault(role=role, why=why, places=(first, ending.last))
-    return _owed(connection, until - patience)
+    # Whether a client that sends no more of an upload had credit is not known.
+    return _Fault() if context.case.upload else _owed(connection, until - patience)
 
 
 def _owed(connection: ConnectionFacts, until: float) -> _Fault:

@@ -539,6 +539,11 @@ class SegmentRecord:
         return cls(forward=next(ways), return_=next(ways), impairments=impairments)
 
     @property
+    def mirrored(self) -> "SegmentRecord":
+        """The same segment as the other end sees it: `forward` carries an upload."""
+        return replace(self, forward=self.return_, return_=self.forward)
+
+    @property
     def is_clean(self) -> bool:
         """True when no packet is lost or changed on purpose."""
         return self.forward.is_clean and self.return_.is_clean and self.impairments == NO_PATH_IMPAIRMENTS

@@ -429,6 +429,11 @@ class LinkTruth:
     def send_errors(self) -> int:
         return self.unsent_client + self.unsent_server
 
+    @property
+    def mirrored(self) -> "LinkTruth":
+        """The same counts as an upload sees them: `forward` carries the files."""
+        return replace(self, forward=self.return_, return_=self.forward)
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobVerdict:

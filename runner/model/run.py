@@ -16,8 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from runner.errors import UsageError
-from runner.model.link import LinkParameters, LinkRecord, PathImpairments, RealLinkRecord
-from runner.model.stack import WIRE_NAMES, BesideFlow, Middlebox, protocol_of
+from runner.model.link import LinkParameters, LinkRecord, PathImpairments, RealLinkRecord, SegmentRecord
+from runner.model.stack import WIRE_NAMES, BesideFlow, Middlebox, Role, protocol_of
 
 # A job, the unit of work: server × client × via × link × case × iteration. Only this module defines its folder.
 
@@ -130,16 +130,27 @@ class CaseRecord:
     origins: int = 1  # number of servers over which the objects of a page are spread
     warm: bool = False  # True: the client first loads the same files once, and this first round is not measured
     beside: str = ""  # the second flow (model/stack.py); empty: the job has the link for itself
+    upload: bool = False  # True: the client sends the files
+
+    @property
+    def sender(self) -> Role:
+        """The endpoint that sends the files."""
+        return Role.CLIENT if self.upload else Role.SERVER
+
+    @property
+    def satellite(self) -> SegmentRecord:
+        """The satellite segment; its forward direction carries the files."""
+        return self.link.satellite.mirrored if self.upload else self.link.satellite
 
     @property
     def forward(self) -> LinkParameters:
-        """The forward direction of the satellite segment."""
-        return self.link.satellite.forward
+        """The direction of the satellite segment that carries the files."""
+        return self.satellite.forward
 
     @property
     def return_(self) -> LinkParameters:
-        """The return direction of the satellite segment."""
-        return self.link.satellite.return_
+        """The direction of the satellite segment that carries the ACKs of the files."""
+        return self.satellite.return_
 
     @property
     def impairments(self) -> PathImpairments:

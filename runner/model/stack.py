@@ -121,13 +121,15 @@ OVER_TCP = (HTTP2, HTTP1)
 PROTOCOLS = (*OVER_QUIC, *OVER_TCP)
 """All protocols, preferred first."""
 
+UPLOAD = "upload"  # the value of TESTCASE for uploads, which exist over HTTP/3 only
 WIRE_NAMES = {HTTP3: "http3", HTTP2: "h2", HTTP1: "h1"}
 """Protocol → the value of TESTCASE that requests it, in every case. Over HTTP/0.9, each case has its own value."""
 
 
 def protocol_of(wire_name: str) -> str:
     """The protocol that an endpoint speaks when TESTCASE is `wire_name`."""
-    return next((protocol for protocol, name in WIRE_NAMES.items() if name == wire_name), HTTP09)
+    protocols = {name: protocol for protocol, name in WIRE_NAMES.items()} | {UPLOAD: HTTP3}
+    return protocols.get(wire_name, HTTP09)
 
 
 def transport_of(protocol: str) -> str:
@@ -143,6 +145,22 @@ class Role(StrEnum):
 
     CLIENT = "client"
     SERVER = "server"
+
+    @property
+    def peer(self) -> "Role":
+        """The other end of the connection."""
+        return Role.SERVER if self is Role.CLIENT else Role.CLIENT
+
+
+_EXCHANGED = {"client": "server", "server": "client", "forward": "return", "return": "forward"}
+_EXCHANGED |= {word.capitalize(): other.capitalize() for word, other in _EXCHANGED.items()}
+
+
+def exchanged(text: str) -> str:
+    """A text about a download as a text about an upload: client and server, forward and return change places. Times
+    still begin with the client's first packet, and the client still waits for HANDSHAKE_DONE."""
+    words = rf"\b({'|'.join(_EXCHANGED)})\b(?!'s first packet| receives)"
+    return re.sub(words, lambda found: _EXCHANGED[found[0]], text)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -439,6 +439,7 @@ class Experiment(ABC):
         self._client = Endpoint(Role.CLIENT, job.client, job.limits)
         self._server = Endpoint(Role.SERVER, job.server, job.limits)
         self._boxes = {box: Endpoint(box, spec, job.limits) for box, spec in job.boxes.items()}
+        self._receiver = self._client if job.sender is Role.SERVER else self._server
         self._endpoints = (self._client, self._server, *self._boxes.values(), *others)
         self._server_ready: bool | None = None
         self._files: tuple[FileRecord, ...] = ()
@@ -460,7 +461,7 @@ class Experiment(ABC):
 
     @abstractmethod
     def _required_files(self) -> Mapping[str, Expected]:
-        """Size and digest of the files that the client must have at the end, by name."""
+        """Size and digest of the files that the receiver must have at the end, by name."""
 
     @abstractmethod
     def _outputs(self) -> dict[str, str]:
@@ -472,11 +473,11 @@ class Experiment(ABC):
 
     def _compare_downloads(self) -> None:
         quota = downloads_quota(self._job.required_files)
-        archive = self._archive(self._client, "/downloads")
+        archive = self._archive(self._receiver, "/downloads")
         downloads = collect.compare(archive, self._required_files(), budget=2 * quota)
         self._files, self._extra = downloads.files, downloads.extra
         if downloads.occupied > quota - _ALMOST_FULL:
-            self._client.volumes_full.append("/downloads")
+            self._receiver.volumes_full.append("/downloads")
 
     def _copy_logs(self, endpoint: Endpoint) -> None:
         """Copy /logs of an endpoint to the job's folder; the endpoint's record lists the files that were left out."""

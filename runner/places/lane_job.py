@@ -377,7 +377,8 @@ class EndpointLimits:
 @dataclass(frozen=True, kw_only=True)
 class LaneJob:
     """One job, ready to run. `folder` is empty and gets all artifacts; `timeout` in seconds from the client's start.
-    `expected`: the files that the client must have in /downloads at the end; None: all of `files`. `boxes`: the
+    `sender`: the endpoint with the files in /www. `expected`: the files that its peer must have in /downloads at the
+    end; None: all of `files`. `boxes`: the
     middlebox's containers. `server_port`: the TCP port on which the server listens; None: QUIC on UDP port 443."""
 
     job: Job
@@ -387,12 +388,13 @@ class LaneJob:
     topology: Topology
     seed: int  # seed of the links
     timeout: float
-    files: tuple[ServedFile, ...]  # all files that the server serves
+    files: tuple[ServedFile, ...]  # all files in /www
     expected: tuple[ServedFile, ...] | None = None
     limits: EndpointLimits = EndpointLimits()
     chain_length: int = 1  # number of certificates in cert.pem
     wait_for_server: bool = True  # True: wait until the server sends Version Negotiation or, over TCP, listens
     server_port: int | None = None
+    sender: Role = Role.SERVER
     boxes: Mapping[Box, EndpointSpec] = field(default_factory=dict)
     content_seed: int = 0  # seed of the served content, for the judge of a middlebox
     controllers: Mapping[str, str] = field(default_factory=dict)  # TCP's congestion controller by role
@@ -403,7 +405,7 @@ class LaneJob:
 
     @property
     def required_files(self) -> tuple[ServedFile, ...]:
-        """The files that the client must have at the end."""
+        """The files that the receiver must have at the end."""
         return self.files if self.expected is None else self.expected
 
     @property
@@ -496,6 +498,7 @@ def _stack_job(run: Run, job: Job, folder: Path, topology: Topology, *, specs: S
         timeout=case.timeout,
         files=files,
         server_port=_HTTPS if transport_of(run.protocol(job)) == "tcp" else None,
+        sender=case.sender,
         content_seed=run.seed,
     )
 

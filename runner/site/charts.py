@@ -8,6 +8,7 @@ from math import floor, log10
 
 import numpy as np
 from markupsafe import Markup, escape
+from numpy.typing import NDArray
 
 from runner.model.link import LinkChange, LinkParameters, SegmentRecord
 from runner.paths import ROOT
@@ -474,8 +475,9 @@ def offset_end(series: Series, others: Sequence[Series]) -> float:
     return 1.03 * max(series.end, *(other.end for other in others), series.marks.get("ttlb", 0.0))
 
 
-def offset_plot(series: Series | None, others: Sequence[Series], *, title: str) -> Markup:
-    """Offset versus time of one iteration at both vantage points, in front of the other iterations."""
+def offset_plot(series: Series | None, others: Sequence[Series], *, title: str, upload: bool = False) -> Markup:
+    """Offset versus time of one iteration at both vantage points, in front of the other iterations. `upload`: the
+    line of the sender has the client's colour."""
     if series is None or series.end <= 0 or not series.file_size:
         return Markup()
     end = offset_end(series, others)
@@ -484,13 +486,17 @@ def offset_plot(series: Series | None, others: Sequence[Series], *, title: str) 
     name, unit = size_unit(area.y[1])
     x_axis(drawing, area, Axis(label="time (s)"))
     y_axis(drawing, area, Axis(label=f"offset ({name})", unit=unit))
-    drawing.parts += [_steps(area, other, "other") for other in others]
+    drawing.parts += [_steps(area, *other.arrived, css="other") for other in others]
     drawing.parts += [
         f'<polyline class="{css}" points="{_line(area, points)}"/>'
         for css, points in (("ideal", series.ideal), ("slow-start", series.slow_start))
         if points
     ]
-    drawing.parts += [_steps(area, series, "server"), _steps(area, series, "client")]
+    near, far = ("client", "server") if upload else ("server", "client")
+    drawing.parts += [
+        _steps(area, *curve(series.server, series.files), css=near),
+        _steps(area, *series.arrived, css=far),
+    ]
     drawing.parts += [_retransmissions(area, series.server), _limits(area, series), _marks(area, series.marks)]
     return drawing.done()
 
@@ -603,15 +609,14 @@ def _short_path(area: Area, points: Iterable[tuple[float, float]]) -> str:
     return parts[0] + " ".join(parts[1:]) if len(parts) > 1 else ""
 
 
-def _steps(area: Area, series: Series, name: str) -> str:
-    time, total = curve(series.server, series.files) if name == "server" else series.arrived
+def _steps(area: Area, time: NDArray[np.int64], total: NDArray[np.int64], *, css: str) -> str:
     if not len(time):
         return ""
     x = area.left + area.width * np.minimum(time / 1e6, area.x[1]) / area.x[1]
     y = area.top + area.height * (1 - np.minimum(total, area.y[1]) / area.y[1])
     corners = np.column_stack([x, y]).ravel().tolist()
     steps = "H%.1fV%.1f" * len(x) % tuple(corners)
-    return f'<path class="{name}" d="M{corners[0]:.1f},{area.top + area.height:.1f}{steps}"/>'
+    return f'<path class="{css}" d="M{corners[0]:.1f},{area.top + area.height:.1f}{steps}"/>'
 
 
 def _retransmissions(area: Area, frames: Frames) -> str:

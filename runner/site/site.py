@@ -428,7 +428,7 @@ def pair_context(
         "shown": shown,
         "plotted": set(series),
         "sky": _sky(cell, shown, series),
-        "drawing": charts.offset_plot(series.get(shown or 0), others, title=title),
+        "drawing": charts.offset_plot(series.get(shown or 0), others, title=title, upload=cell.case.upload),
         "plot": _plot(cell, series, shown),
     }
 
@@ -527,7 +527,13 @@ def _plot(cell: Cell, series: Mapping[int, Series], shown: int | None) -> dict[s
                 "bytes": coded(total),
             }
         )
-    return {"case": cell.case.name, "shown": shown, "median": cell.median, "curves": curves}
+    return {
+        "case": cell.case.name,
+        "upload": cell.case.upload,
+        "shown": shown,
+        "median": cell.median,
+        "curves": curves,
+    }
 
 
 # Draws the pages of matrix cells: one page per pair and case, with plots and files. A page is drawn again only when

@@ -22,7 +22,7 @@ from runner.files import remove_tree
 from runner.model.link import real_link_sentences
 from runner.model.result import BY_KEY, Outcome
 from runner.model.run import Run
-from runner.model.stack import carried
+from runner.model.stack import carried, exchanged
 from runner.paths import ROOT
 from runner.site import charts
 from runner.site.charts import limit_class
@@ -97,6 +97,7 @@ def _environment() -> Environment:
         "host": host_text,
         "subscript": subscript,
         "limit_class": limit_class,
+        "for_case": lambda text, case: type(text)(exchanged(text)) if case.upload else text,
         "shade": lambda fraction: f"e{step_of(fraction)}",
         "stack_href": stack_href,
         "case_href": case_href,

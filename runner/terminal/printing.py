@@ -28,7 +28,7 @@ from runner.model.result import (
 )
 from runner.model.result import Progress as Event
 from runner.model.run import REAL, CaseRecord, Check, Job, Kind, PaceGroup, Run, estimate
-from runner.model.stack import HTTP09, Middlebox, PageLoad, carried
+from runner.model.stack import HTTP09, Middlebox, PageLoad, carried, exchanged
 from runner.paths import LOGS
 from runner.plan.catalog import Knob
 from runner.units import NARROW, format_count, format_data_rate, format_duration, format_size
@@ -197,7 +197,7 @@ class RunWatch:
             self._console.print(f"  [yellow]{escape(job + event.message)}[/yellow]", soft_wrap=True)
 
 
-def sample_table(sample: Sample) -> Table:
+def sample_table(sample: Sample, *, upload: bool) -> Table:
     """Every number of an iteration with its unit, in the order and with the names of the definitions."""
     table = Table("number", "value", box=None, pad_edge=False)
     table.add_row("file size", f"{sample.file_size:,} B")
@@ -205,7 +205,8 @@ def sample_table(sample: Sample) -> Table:
         value = getattr(sample, number.key)
         if value is not None:
             older = "" if is_current(number.key, sample.definitions) else "  (older formula)"
-            table.add_row(number.label, number.text(value).replace(NARROW, " ") + older)
+            label = exchanged(number.label) if upload else number.label
+            table.add_row(label, number.text(value).replace(NARROW, " ") + older)
     return table
 
 
@@ -304,7 +305,7 @@ def show_result(
     _show_notes(console, result)
     if result.sample is not None:
         console.print()
-        console.print(sample_table(result.sample))
+        console.print(sample_table(result.sample, upload=case is not None and case.upload))
     show_crossing(console, result)
     _show_diagnoses(console, result)
     if result.truth is not None:

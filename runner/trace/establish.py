@@ -25,6 +25,7 @@ from runner.trace.recording import (
     ROLES,
     Bools,
     Ints,
+    Recording,
     Scope,
     Vantage,
     cut,
@@ -355,13 +356,14 @@ def _validation(scope: Scope, vantage: Vantage) -> tuple[int | None, str | None]
 # Establishes the facts of a recording. Each fact comes from the vantage point that shows it.
 
 
-def facts(client_side: Trace | None, server_side: Trace | None) -> TraceFacts:
+def facts(client_side: Trace | None, server_side: Trace | None, *, transfer: Transfer | None = None) -> TraceFacts:
     """The facts that both captures of a job establish. A capture may be missing; facts that need this capture are None.
+    `transfer`: that of the job, by default a download.
 
     Never raises when the tables follow the schema, whatever they contain.
     """
-    transfer = Transfer(client_side, server_side)
-    recording = transfer.recording
+    transfer = transfer or Transfer(client_side, server_side)
+    recording = Recording(client_side, server_side) if transfer.recording.upload else transfer.recording
     streams = Streams(recording)
     closed = handshake.unread(recording)
     by_connection: dict[int | None, list[UnreadPackets]] = {}

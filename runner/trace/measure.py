@@ -621,8 +621,11 @@ def _bounds(
 
 def _request_at_server(transfer: Transfer, request: float | None, return_: LinkParameters) -> float | None:
     """The time when the first request passed the server's vantage point. When the captures don't show this time, the
-    time of the request at the client plus the return delay."""
+    time of the request at the client plus the return delay. An upload begins with its first byte."""
     server = transfer.recording.server
+    if transfer.recording.upload:
+        sent = transfer.sent
+        return transfer.recording.seconds(int(sent.time_ns.min())) if sent is not None and len(sent.time_ns) else None
     if server is not None and transfer.recording.one_clock:
         frames = server.stream_frames
         requests = frames["time_ns"][(frames["sender"] == CLIENT) & (frames["stream_id"] % 4 == 0)]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -96,6 +96,8 @@ SPACE_OF_TYPE: Mapping[str, int] = {
 _NUMBER_BITS = 44  # bits of a packet number that are compared: enough for 1.7e13 packets
 _CLOCK_NOISE_NS = 1_000_000  # difference between the time stamps of two captures on one host
 _CLOSES = ("connection_close", "application_close")
+
+ROLES = {CLIENT: "client", SERVER: "server"}
 
 Address = tuple[str, int]
 """IP address and port."""
@@ -308,10 +310,34 @@ class ConnectionRow:
         return any(values) if values else None
 
 
-class Recording:
-    """Both captures with common numbers for connections: the same number means the same connection in both captures."""
+def _mirrored(trace: Trace | None) -> Trace | None:
+    """The trace with client and server exchanged."""
+    if trace is None:
+        return None
+    tables = {name: getattr(trace, name) for name in ("datagrams", "packets", "stream_frames", "ack_frames", "frames")}
+    for name, table in tables.items():
+        sender = table.column("sender")
+        other = pc.if_else(pc.less(sender, 0), sender, pc.subtract(SERVER, sender)).cast(sender.type)
+        tables[name] = table.set_column(table.schema.get_field_index("sender"), "sender", other)
+    client, server = (f"{role}_transport_parameters" for role in ROLES.values())
+    exchanged = {client: server, server: client}
+    names = [exchanged.get(name, name) for name in trace.connections.column_names]
+    return replace(trace, connections=trace.connections.rename_columns(names), **tables)
 
-    def __init__(self, client_side: Trace | None, server_side: Trace | None) -> None:
+
+class Recording:
+    """Both captures with common numbers for connections: the same number means the same connection in both captures.
+
+    With `upload`, client and server are exchanged, so that the files go from `server` to `client` in every recording.
+    The names of the vantage points stay those of the endpoints.
+    """
+
+    def __init__(self, client_side: Trace | None, server_side: Trace | None, *, upload: bool = False) -> None:
+        self.upload = upload
+        roles = list(ROLES.values())
+        if upload:
+            client_side, server_side = _mirrored(server_side), _mirrored(client_side)
+            roles.reverse()
         clients = client_side.connections.to_pylist() if client_side else []
         servers = server_side.connections.to_pylist() if server_side else []
         partners = _partners(clients, servers)
@@ -326,8 +352,8 @@ class Recording:
                 rows.append(ConnectionRow(None, row))
         self.connections = tuple(rows)
         shared = [numbers[at] for at in range(len(servers))]
-        self.client = Vantage("client", client_side, range(len(clients))) if client_side else None
-        self.server = Vantage("server", server_side, shared) if server_side else None
+        self.client = Vantage(roles[CLIENT], client_side, range(len(clients))) if client_side else None
+        self.server = Vantage(roles[SERVER], server_side, shared) if server_side else None
 
     @property
     def vantages(self) -> tuple[Vantage, ...]:
@@ -347,17 +373,19 @@ class Recording:
         """The time when the client sent its first packet: an Initial packet, or a packet of an unknown version that
         the server answered with Version Negotiation. Without either, the time of its first packet of any unknown
         version. None without a capture at the client."""
-        if self.client is None:
+        opener = SERVER if self.upload else CLIENT
+        vantage = self.near(opener)
+        if vantage is None:
             return None
-        packets = self.client.packets
-        mine = packets["sender"] == CLIENT
+        packets = vantage.packets
+        mine = packets["sender"] == opener
         unknown = packets.named("type", "unknown") & mine
         negotiated = packets["connection"][packets.named("type", "version_negotiation")]
         first = packets.named("type", "initial") & mine
         first |= unknown & (packets["connection"] >= 0) & np.isin(packets["connection"], negotiated)
         if not first.any():
             first = unknown
-        return int(self.client.packet_time[first].min()) if first.any() else None
+        return int(vantage.packet_time[first].min()) if first.any() else None
 
     def place(self, vantage: Vantage, datagram: int) -> PacketPlace | None:
         """The place of a datagram, by its row. None when the tables are too old."""
@@ -423,8 +451,6 @@ def _partners(clients: list[dict[str, Any]], servers: list[dict[str, Any]]) -> l
 
 
 # One connection of a recording: its rows, and simple queries about its rows.
-
-ROLES = {CLIENT: "client", SERVER: "server"}
 
 
 class Scope:

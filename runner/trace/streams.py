@@ -221,10 +221,11 @@ def _distinct(pairs: Ints) -> tuple[Ints, Ints]:
 
 
 class Transfer:
-    """The response data of all connections, at both vantage points where they exist."""
+    """The response data of all connections, at both vantage points where they exist; with `upload`, the data of the
+    requests (see `Recording`)."""
 
-    def __init__(self, client_side: Trace | None, server_side: Trace | None) -> None:
-        self.recording = recording = Recording(client_side, server_side)
+    def __init__(self, client_side: Trace | None, server_side: Trace | None, *, upload: bool = False) -> None:
+        self.recording = recording = Recording(client_side, server_side, upload=upload)
         self.layout, data = stream_data(recording.vantages, SERVER, requests_only=True)
         rest = iter(data)
         self.received = next(rest) if recording.client else None

@@ -9,6 +9,10 @@ const bentpipe = (() => {
 
   const limits = ["handshake", "receive-window", "congestion-window", "pacing", "link", "application", "outage", "recovery", "unknown"];
 
+  // An upload is plotted like a download whose client and server, forward and return links have changed places.
+  const exchanged = { client: "server", server: "client", forward: "return", return: "forward" };
+  const told = (text) => (cell.upload ? text.replace(/\b(client|server|forward|return)\b/g, (word) => exchanged[word]) : text);
+
   // delta-coded list → values
   function summed(list) {
     let sum = 0;
@@ -233,7 +237,7 @@ const bentpipe = (() => {
 
   // From the top: axis, relative height, title. Series of older runs have no packets.
   function panels(series, name) {
-    const first = [["yaxis", 5.6, `offset (${name})`], ["yaxis4", 0.4], ["yaxis2", 2, "forward<br>(Mbit/s)"], ["yaxis3", 1.4, "return<br>(Mbit/s)"]];
+    const first = [["yaxis", 5.6, `offset (${name})`], ["yaxis4", 0.4], ["yaxis2", 2, told("forward<br>(Mbit/s)")], ["yaxis3", 1.4, told("return<br>(Mbit/s)")]];
     if (!series.packets) return first;
     return [...first, ["yaxis5", 2, "in flight<br>(KiB)"], ["yaxis6", 2, "RTT, queue<br>(ms)"], ["yaxis7", 1.7, "packet<br>number"], ["yaxis8", 1.4, "packet<br>size (B)"]];
   }
@@ -289,6 +293,7 @@ const bentpipe = (() => {
   function draw(iteration) {
     const series = loaded.get(iteration);
     const colour = colours("ink", "soft", "line", "raised", "client", "server", "again", "spurious", "lost", "other", "ideal", "slow-start", ...limits.map((name) => `limit-${name}`));
+    if (cell.upload) [colour.client, colour.server] = [colour.server, colour.client];
     const [name, unit] = sizeUnit(series.file_size);
     const ends = cell.curves.map((curve) => curve.t_us.reduce((sum, step) => sum + step, 0) / 1e6);
     const own = [series.client, series.server].map((vantage) => vantage.t_us.reduce((sum, step) => sum + step, 0) / 1e6);
@@ -300,7 +305,11 @@ const bentpipe = (() => {
     plot.classList.toggle("deep", Boolean(series.packets));
     const traces = [...offsetTraces(series, iteration, colour, name, unit), ...rateTraces(series, colour), ...diagnosisTraces(series, colour)];
     if (series.packets) traces.push(...packetTraces(series, colour));
-    if (isNarrow()) for (const trace of traces) trace.name = broken(trace.name);
+    for (const trace of traces) {
+      trace.name &&= told(trace.name);
+      trace.hovertemplate &&= told(trace.hovertemplate);
+      if (isNarrow()) trace.name &&= broken(trace.name);
+    }
     const file = `${document.title.split(" ·")[0].replace(/[^\w.-]+/g, "_")}_${iteration}`;
     Plotly.react(plot, traces, layout(series, colour, name, end), {
       responsive: true,
@@ -310,7 +319,7 @@ const bentpipe = (() => {
     });
     point(end);
     const unknown = series.in_flight?.congestion_window?.length === 0; // undefined in series of older runs
-    document.getElementById("window").textContent = unknown ? "No qlog of this server has its congestion window. " : "";
+    document.getElementById("window").textContent = unknown ? told("No qlog of this server has its congestion window. ") : "";
     document.getElementById("shown").textContent = `${iteration}${iteration === cell.median ? " (median)" : ""}`;
   }
 

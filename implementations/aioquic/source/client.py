@@ -1,4 +1,4 @@
-"""The client of aioquic: downloads every URL of REQUESTS in the way that the test case requires.
+"""The client of aioquic: downloads every URL of REQUESTS in the way that the test case requires, or uploads to it.
 
 Exit code 0 when every file has arrived completely, 1 otherwise.
 """
@@ -23,9 +23,11 @@ from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamReset
 from aioquic.quic.packet import QuicErrorCode
 from aioquic.tls import SessionTicket
+from bodies import Bodies
 from settings import Settings, StreamedLogger
 
 DOWNLOADS = Path("/downloads")
+UPLOADS = Path("/www")
 _TICKET_SECONDS = 10.0
 
 
@@ -37,9 +39,12 @@ class TransferError(Exception):
 class _Transfer:
     url: SplitResult
     done: asyncio.Future[None]
+    upload: bool
     file: BinaryIO | None = None
 
     def write(self, data: bytes) -> None:
+        if self.upload:
+            return
         if self.file is None:
             self.file = (DOWNLOADS / Path(self.url.path).name).open("wb")
         self.file.write(data)
@@ -62,10 +67,11 @@ class HttpClient(QuicConnectionProtocol):
         self._is_h3 = quic.configuration.alpn_protocols == H3_ALPN
         self._http = H3Connection(quic) if self._is_h3 else H0Connection(quic)
         self._transfers: dict[int, _Transfer] = {}
+        self._bodies = Bodies(quic)
 
-    async def fetch(self, urls: Sequence[SplitResult]) -> None:
-        """Request all files at once and wait for them. Raises TransferError when a download fails."""
-        transfers = [self._request(url) for url in urls]
+    async def fetch(self, urls: Sequence[SplitResult], *, upload: bool) -> None:
+        """Request all files at once, or send them, and wait for the end. Raises TransferError when a transfer fails."""
+        transfers = [self._request(url, upload=upload) for url in urls]
         self.transmit()
         await asyncio.gather(*(transfer.done for transfer in transfers))
 
@@ -73,17 +79,29 @@ class HttpClient(QuicConnectionProtocol):
         """Close the connection with the error code of the protocol that means no error."""
         self.close(error_code=ErrorCode.H3_NO_ERROR if self._is_h3 else QuicErrorCode.NO_ERROR)
 
-    def _request(self, url: SplitResult) -> _Transfer:
+    def transmit(self) -> None:
+        """Send as much as possible. While little data is left to send, read more and send again."""
+        super().transmit()
+        while self._bodies.read_on(self._http):
+            super().transmit()
+
+    def _request(self, url: SplitResult, *, upload: bool) -> _Transfer:
         stream_id = self._quic.get_next_available_stream_id()
-        transfer = _Transfer(url, asyncio.get_running_loop().create_future())
+        transfer = _Transfer(url, asyncio.get_running_loop().create_future(), upload)
         self._transfers[stream_id] = transfer
         headers = [
-            (b":method", b"GET"),
+            (b":method", b"PUT" if upload else b"GET"),
             (b":scheme", b"https"),
             (b":authority", url.netloc.encode()),
             (b":path", url.path.encode()),
         ]
-        self._http.send_headers(stream_id, headers, end_stream=True)
+        if upload:
+            path = UPLOADS / Path(url.path).name
+            length = path.stat().st_size
+            self._http.send_headers(stream_id, [*headers, (b"content-length", str(length).encode())])
+            self._bodies.add(stream_id, path.open("rb"), length)
+        else:
+            self._http.send_headers(stream_id, headers, end_stream=True)
         return transfer
 
     def quic_event_received(self, event: QuicEvent) -> None:
@@ -102,7 +120,7 @@ class HttpClient(QuicConnectionProtocol):
             self._transfers[event.stream_id].write(event.data)
         elif self._is_h3:
             status = dict(event.headers).get(b":status", b"200")  # trailers have none
-            if status != b"200" and not status.startswith(b"1"):
+            if not status.startswith((b"1", b"2")):
                 self._end(event.stream_id, f"status {status.decode()}")
                 return
         if event.stream_ended:
@@ -110,6 +128,7 @@ class HttpClient(QuicConnectionProtocol):
             self._end(event.stream_id)
 
     def _end(self, stream_id: int, error: str | None = None) -> None:
+        self._bodies.end(stream_id)
         transfer = self._transfers.pop(stream_id, None)
         if transfer is not None:
             transfer.end(error)
@@ -145,7 +164,7 @@ class Client:
             client = cast("HttpClient", connection)
             if self._case == "keyupdate":
                 client.request_key_update()
-            await client.fetch(urls)
+            await client.fetch(urls, upload=self._case == "upload")
             if then_ticket:
                 await asyncio.wait_for(asyncio.shield(self._ticket), _TICKET_SECONDS)
             client.end()

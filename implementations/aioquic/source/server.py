@@ -1,9 +1,8 @@
-"""The server of aioquic: serves /www over HTTP/0.9 or HTTP/3 until SIGTERM."""
+"""The server of aioquic: serves /www over HTTP/0.9 or HTTP/3, and stores uploads in /downloads, until SIGTERM."""
 
 import asyncio
 import signal
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote
@@ -12,26 +11,18 @@ from aioquic.asyncio.protocol import QuicConnectionProtocol, QuicStreamHandler
 from aioquic.asyncio.server import serve
 from aioquic.h0.connection import H0Connection
 from aioquic.h3.connection import H3_ALPN, H3Connection
-from aioquic.h3.events import HeadersReceived
+from aioquic.h3.events import DataReceived, H3Event, HeadersReceived
 from aioquic.quic.connection import QuicConnection
 from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamReset
 from aioquic.tls import SessionTicket
+from bodies import Bodies
 from settings import Settings, StreamedLogger
 
 SERVED = Path("/www")
+UPLOADED = Path("/downloads")
 PORT = 443
-_PIECE = 64 * 1024
-_ENOUGH_UNSENT = 4 * _PIECE
 _REFUSED = 1
 _FAREWELL_SECONDS = 0.1
-
-
-@dataclass
-class _Response:
-    stream_id: int
-    file: BinaryIO
-    left: int
-    """Bytes of the file that were not yet given to aioquic."""
 
 
 class HttpServer(QuicConnectionProtocol):
@@ -41,29 +32,45 @@ class HttpServer(QuicConnectionProtocol):
         super().__init__(quic, stream_handler)
         self._is_h3 = quic.configuration.alpn_protocols == H3_ALPN
         self._http: H0Connection | H3Connection | None = None
-        self._responses: dict[int, _Response] = {}
+        self._responses = Bodies(quic)
+        self._uploads: dict[int, BinaryIO] = {}
 
     def quic_event_received(self, event: QuicEvent) -> None:
         if self._http is None:
             self._http = H3Connection(self._quic) if self._is_h3 else H0Connection(self._quic)
         if isinstance(event, ConnectionTerminated):
-            for stream_id in list(self._responses):
-                self._end(stream_id)
+            self._responses.end_all()
+            for file in self._uploads.values():
+                file.close()
         elif isinstance(event, StreamReset):
-            self._end(event.stream_id)
+            self._responses.end(event.stream_id)
         for http_event in self._http.handle_event(event):
             fields = dict(http_event.headers) if isinstance(http_event, HeadersReceived) else {}
             if b":method" in fields:  # trailers have none
-                self._answer(self._http, http_event.stream_id, fields.get(b":path", b""))
+                path = unquote(fields.get(b":path", b"").decode("ascii", "replace"))
+                if fields[b":method"] == b"PUT":
+                    self._uploads[http_event.stream_id] = (UPLOADED / Path(path).name).open("wb")
+                else:
+                    self._answer(self._http, http_event.stream_id, path)
+            if http_event.stream_id in self._uploads:
+                self._store(self._http, http_event)
 
     def transmit(self) -> None:
         """Send as much as possible. While little data is left to send, read more and send again."""
         super().transmit()
-        while self._read_on():
+        while self._http is not None and self._responses.read_on(self._http):
             super().transmit()
 
-    def _answer(self, http: H0Connection | H3Connection, stream_id: int, path: bytes) -> None:
-        file = _open_served(unquote(path.decode("ascii", "replace")))
+    def _store(self, http: H0Connection | H3Connection, event: H3Event) -> None:
+        """Write the data of an upload; answer when it is complete."""
+        if isinstance(event, DataReceived):
+            self._uploads[event.stream_id].write(event.data)
+        if isinstance(event, (DataReceived, HeadersReceived)) and event.stream_ended:
+            self._uploads.pop(event.stream_id).close()
+            http.send_headers(event.stream_id, [(b":status", b"201")], end_stream=True)
+
+    def _answer(self, http: H0Connection | H3Connection, stream_id: int, path: str) -> None:
+        file = _open_served(path)
         if file is None and not self._is_h3:
             self._quic.reset_stream(stream_id, _REFUSED)
         elif file is None:
@@ -73,33 +80,7 @@ class HttpServer(QuicConnectionProtocol):
             file.seek(0)
             headers = [(b":status", b"200"), (b"content-length", str(length).encode())]
             http.send_headers(stream_id, headers)
-            self._responses[stream_id] = _Response(stream_id, file, length)
-
-    def _read_on(self) -> bool:
-        """Give the next piece of a file to each stream in which few bytes wait to be sent. Returns False when there was
-        no such stream."""
-        moved = False
-        for response in list(self._responses.values()):
-            if self._http is None or self._unsent(response.stream_id) >= _ENOUGH_UNSENT:
-                continue
-            data = response.file.read(_PIECE)
-            response.left -= len(data)
-            over = response.left <= 0 or not data
-            self._http.send_data(response.stream_id, data, end_stream=over)
-            if over:
-                self._end(response.stream_id)
-            moved = True
-        return moved
-
-    def _unsent(self, stream_id: int) -> int:
-        """Bytes of the stream that wait to be sent. aioquic has no public function for this, and accepts any amount."""
-        sender = self._quic._streams[stream_id].sender
-        return sender._buffer_stop - sender.next_offset
-
-    def _end(self, stream_id: int) -> None:
-        response = self._responses.pop(stream_id, None)
-        if response is not None:
-            response.file.close()
+            self._responses.add(stream_id, file, length)
 
 
 def _open_served(path: str) -> BinaryIO | None:

@@ -61,7 +61,7 @@ class Settings:
         """aioquic's defaults, changed as the test case and the run require."""
         configuration = QuicConfiguration(
             is_client=is_client,
-            alpn_protocols=H3_ALPN if self.case == "http3" else H0_ALPN,
+            alpn_protocols=H3_ALPN if self.case in ("http3", "upload") else H0_ALPN,
             congestion_control_algorithm=self._register_controller(),
             quic_logger=StreamedLogger(self.qlog_folder) if self.qlog_folder else None,
             secrets_log_file=self.key_log.open("a", buffering=1) if self.key_log else None,

@@ -33,7 +33,7 @@ func declareContract(flags *flag.FlagSet) *contractSide {
 func serverCommand(flags *flag.FlagSet) func(context.Context) error {
 	c := declareContract(flags)
 	listen := flags.String("listen", ":443", "UDP `host:port`")
-	folder := flags.String("www", "/www", "`folder` to serve")
+	folder := flags.String("www", "/www", "`folder` to serve, or for uploads")
 	return func(ctx context.Context) error {
 		logs, config, err := c.open()
 		if err != nil {
@@ -63,7 +63,7 @@ func serverCommand(flags *flag.FlagSet) func(context.Context) error {
 
 func clientCommand(flags *flag.FlagSet) func(context.Context) error {
 	c := declareContract(flags)
-	folder := flags.String("downloads", "/downloads", "`folder` for what is downloaded")
+	folder := flags.String("downloads", "/downloads", "`folder` for what is downloaded, or of what is uploaded")
 	return func(ctx context.Context) error {
 		urls, err := parseURLs(flags.Args())
 		if err != nil {

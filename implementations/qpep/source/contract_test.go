@@ -29,7 +29,7 @@ func TestEndpointContract(t *testing.T) {
 	if !carrier.Tuned {
 		t.Skip("chacha20 and the initial window need the tuned quic-go")
 	}
-	for _, testCase := range []string{"handshake", "transfer", "multiconnect", "retry", "resumption", "zerortt", "http3", "ecn"} {
+	for _, testCase := range []string{"handshake", "transfer", "multiconnect", "retry", "resumption", "zerortt", "http3", "upload", "ecn"} {
 		t.Run(testCase, func(t *testing.T) {
 			www, downloads, logs := t.TempDir(), t.TempDir(), t.TempDir()
 			content := make([]byte, 300_000)
@@ -37,15 +37,19 @@ func TestEndpointContract(t *testing.T) {
 			for _, name := range []string{"one", "two"} {
 				must(t, os.WriteFile(filepath.Join(www, name), content, 0o600))
 			}
+			servers, clients := www, downloads
+			if testCase == "upload" {
+				servers, clients = downloads, www
+			}
 			address := harness.Address()
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan int, 1)
 			go func() {
-				ended <- program.Run(ctx, []string{"server", "-listen", address, "-www", www},
+				ended <- program.Run(ctx, []string{"server", "-listen", address, "-www", servers},
 					environment(testCase, filepath.Join(logs, "server"), "IW", "17", "SSLKEYLOGFILE", ""), os.Stderr)
 			}()
 			time.Sleep(50 * time.Millisecond)
-			code := program.Run(t.Context(), []string{"client", "-downloads", downloads, "https://" + address + "/one", "https://" + address + "/two"},
+			code := program.Run(t.Context(), []string{"client", "-downloads", clients, "https://" + address + "/one", "https://" + address + "/two"},
 				environment(testCase, logs), os.Stderr)
 			cancel()
 			if served := <-ended; code != 0 || served != 0 {

@@ -347,10 +347,10 @@ def _describe_containers(text: Description, job: LaneJob, disks: Mapping[str, Di
     logs = job.limits.logs
     text.container(SERVER, "server", job.server, disks[SERVER], logs)
     text.container(CLIENT, "client", job.client, disks[CLIENT], logs)
-    text.add("tmpfs", CLIENT, "/downloads", downloads_quota(job.required_files))
+    text.add("tmpfs", job.sender.peer.value, "/downloads", downloads_quota(job.required_files))
     text.add("bind", CLIENT, "/certs", "certs", "ro")
     text.add("bind", SERVER, "/certs", "certs", "ro")
-    text.add("bind", SERVER, "/www", "www", "ro")
+    text.add("bind", job.sender.value, "/www", "www", "ro")
     for role, spec in job.boxes.items():
         text.container(role.value, "box", spec, disks[role.value], logs)
         text.add("device", role.value, *_TUN)
@@ -491,7 +491,7 @@ class GuestExperiment(Experiment):
             self._note_end(endpoint, disks[endpoint.role.value], report)
             if self._tar(endpoint, "/logs").is_file():
                 self._copy_logs(endpoint)
-        if self._tar(self._client, "/downloads").is_file():
+        if self._tar(self._receiver, "/downloads").is_file():
             self._compare_downloads()
         self._server_ready = report.ready
         self._capture_drops = sum(report.dropped.values()) if report.dropped else None

@@ -397,7 +397,7 @@ class Lane:
             begin_watch(keeper)
 
     def volumes(self, role: str) -> tuple[Volume, ...]:
-        """The volumes of `role`: /logs and, for a client, /downloads. Their files exist as long as the keeper."""
+        """The volumes of `role`: /logs and, for the receiver, /downloads. Their files exist as long as the keeper."""
         return tuple(self._volumes[role])
 
     def quota(self, role: str) -> int:

@@ -21,6 +21,7 @@ from runner.engine.engine import labels_of, remove_own, sweep
 from runner.errors import LaneError, SetupError
 from runner.files import remove_tree
 from runner.inputs import inputs
+from runner.inputs.inputs import ServedFile
 from runner.model.link import CLIENT, SERVER, TERMINAL, LinkParameters, LinkRecord, Topology
 from runner.model.result import EndpointRecord, Evidence, InterfaceChangeKind
 from runner.model.stack import BesideRole, Box, Role
@@ -117,7 +118,8 @@ _SAMPLE_SECONDS = 2.0  # seconds between measurements of CPU time
 
 def shape_of(job: LaneJob) -> Shape:
     """The shape of the lane that a job needs."""
-    downloads = {CLIENT: job.required_files} | ({BesideRole.CLIENT: job.beside_files} if job.beside else {})
+    downloads: dict[str, tuple[ServedFile, ...]] = {job.sender.peer.value: job.required_files}
+    downloads |= {BesideRole.CLIENT: job.beside_files} if job.beside else {}
     return Shape(
         logs=job.limits.logs,
         downloads=tuple((role, downloads_quota(files)) for role, files in downloads.items()),
@@ -179,7 +181,8 @@ class LaneExperiment(TimedExperiment):
         """The volumes that are given to each role."""
         www, certs = self._served.www(self._job.files), self._served.certs(self._job.chain_length)
         self._fingerprints = self._served.fingerprints(self._job.chain_length)
-        volumes: dict[str, tuple[Volume, ...]] = {CLIENT: (certs,), SERVER: (www, certs)}
+        sender = self._job.sender
+        volumes: dict[str, tuple[Volume, ...]] = {sender.value: (www, certs), sender.peer.value: (certs,)}
         of_boxes = (certs,) if self._job.topology.poses_as_server else ()
         volumes |= {box.value: (self._served.path_keys(), *of_boxes) for box in self._boxes}
         for beside in self._besides:

@@ -188,6 +188,7 @@ class LinkEnd:
     collected: Counted
     way: Way
     routed: bool
+    receives: bool  # True: the endpoint writes the files to /downloads
     box: Endpoint | None = None  # the middlebox's container at this end, if any; only a routed end may have one
     monitor: Watched | None = None
     _containers: list[str] = field(default_factory=list)
@@ -215,8 +216,8 @@ class LinkEnd:
 
     @property
     def _endpoint_volumes(self) -> tuple[Volume, ...]:
-        """/logs and, for a client, /downloads. Their files exist as long as the monitor container."""
-        names = ("logs", "downloads") if self.role is Role.CLIENT else ("logs",)
+        """/logs and, for the receiver of the files, /downloads. Their files exist as long as the monitor container."""
+        names = ("logs", "downloads") if self.receives else ("logs",)
         return tuple(Volume(name=f"{self.name}-{name}", path=f"/{name}") for name in names)
 
     @property
@@ -597,6 +598,7 @@ class RealExperiment(TimedExperiment):
                 collected=collected,
                 way=self._way(),
                 routed=routed,
+                receives=endpoint is self._receiver,
                 box=self._boxes.get(box),
             )
 
@@ -686,11 +688,10 @@ class RealExperiment(TimedExperiment):
             self._notifier.wait(lambda: False, timeout=BASELINE_SECONDS)
 
     def _create(self, end: LinkEnd, quotas: Mapping[str, int]) -> None:
-        server = end.role is Role.SERVER
         end.create_endpoint(
             files=self._certificates,
             hosts=self._hosts,
-            volumes=(self._served.www(self._job.files),) if server else (),
+            volumes=() if end.receives else (self._served.www(self._job.files),),
             udp_port=self._link.udp_port,
             quota=sum(quotas.values()),
         )

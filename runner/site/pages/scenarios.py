@@ -50,6 +50,7 @@ _SIZES = (2, 10, 100)  # MB
 _AGAIN = _SIZES[:2]  # MB over the second connection of a repeated transfer
 TARGETS: dict[str, tuple[float, ...]] = {
     "ietf-small": (3, 10, 85),
+    "ietf-small, upload": (10, 50, 420),
     "ietf-medium": (3, 5, 20),
     "ietf-thin": (3, 5, 20),
     "ietf-step": (),
@@ -83,8 +84,8 @@ def _scoreboard(view: RunView) -> dict[str, Any] | None:
     """Rows are pairs, columns are the draft's paths; None when the run has none of these paths."""
     rows: dict[tuple[str, str, str], dict[str, list[Cell]]] = {}
     repeats: dict[tuple[str, str, str], dict[str, Cell]] = {}
-    for cell in (cell for name in view.scenarios for cell in view.cells_of(name) if cell.case.link.name in TARGETS):
-        link = cell.case.link.name
+    for cell in (cell for name in view.scenarios for cell in view.cells_of(name) if _path(cell.case) in TARGETS):
+        link = _path(cell.case)
         if cell.results and cell.case.kind is Kind.MEASUREMENT and len(cell.case.file_sizes) > 1:
             repeats.setdefault((cell.client, cell.server, cell.case.wire_names["client"]), {})[link] = cell
         elif cell.results and cell.case.kind is Kind.MEASUREMENT:
@@ -93,7 +94,7 @@ def _scoreboard(view: RunView) -> dict[str, Any] | None:
     used += [cell for pair in repeats.values() for cell in pair.values()]
     if not used:
         return None
-    records = {cell.case.link.name: cell.case for cell in used}
+    records = {_path(cell.case): cell.case for cell in used}
     paths = [name for name in TARGETS if name in records]
     repeated = [name for name in paths if any(name in cells for cells in repeats.values())]
     return {
@@ -109,6 +110,10 @@ def _scoreboard(view: RunView) -> dict[str, Any] | None:
             for pair, cells in sorted(repeats.items())
         ],
     }
+
+
+def _path(case: CaseRecord) -> str:
+    return f"{case.link.name}{', upload' if case.upload else ''}"
 
 
 def _again(cell: Cell) -> tuple[Cell, list[tuple[Summary | None, Summary | None]], str]:

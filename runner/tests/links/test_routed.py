@@ -65,6 +65,7 @@ class Two:
             box=boxed,
             way=way,
             routed=True,
+            receives=role is Role.CLIENT,
         )
 
     def open(self) -> "Two":

@@ -19,7 +19,7 @@ import (
 	"bentpipe/carrier"
 )
 
-// Client downloads files into one folder.
+// Client downloads files into one folder, or uploads the files of this folder.
 type Client struct {
 	Folder *os.Root
 	TLS    *tls.Config
@@ -52,7 +52,9 @@ func (c *Client) Fetch(ctx context.Context, testCase string, urls []*url.URL) er
 	case "zerortt":
 		return c.fetchTwice(ctx, urls, quic.DialAddrEarly)
 	case "http3":
-		return c.fetchHTTP3(ctx, urls)
+		return c.inParallel(ctx, urls, c.fetchHTTP3)
+	case "upload":
+		return c.inParallel(ctx, urls, c.upload)
 	default:
 		return carrier.ErrUnsupported
 	}
@@ -134,26 +136,57 @@ func (c *Client) save(u *url.URL, body io.Reader) error {
 	return file.Close()
 }
 
-func (c *Client) fetchHTTP3(ctx context.Context, urls []*url.URL) error {
+type exchange func(context.Context, http.RoundTripper, *url.URL) error
+
+// inParallel runs one exchange over HTTP/3 for each URL, all over one connection.
+func (c *Client) inParallel(ctx context.Context, urls []*url.URL, once exchange) error {
 	transport := &http3.Transport{TLSClientConfig: c.TLS, QUICConfig: c.QUIC}
 	defer transport.Close()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, u := range urls {
-		group.Go(func() error {
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-			if err != nil {
-				return err
-			}
-			response, err := transport.RoundTrip(request)
-			if err != nil {
-				return err
-			}
-			defer response.Body.Close()
-			if response.StatusCode != http.StatusOK {
-				return fmt.Errorf("%s: %s", u.Path, response.Status)
-			}
-			return c.save(u, response.Body)
-		})
+		group.Go(func() error { return once(ctx, transport, u) })
 	}
 	return group.Wait()
+}
+
+func (c *Client) fetchHTTP3(ctx context.Context, transport http.RoundTripper, u *url.URL) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", u.Path, response.Status)
+	}
+	return c.save(u, response.Body)
+}
+
+func (c *Client) upload(ctx context.Context, transport http.RoundTripper, u *url.URL) error {
+	file, err := c.Folder.Open(path.Base(u.Path))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	information, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, u.String(), file)
+	if err != nil {
+		return err
+	}
+	request.ContentLength = information.Size()
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode/100 != 2 {
+		return fmt.Errorf("%s: %s", u.Path, response.Status)
+	}
+	return nil
 }

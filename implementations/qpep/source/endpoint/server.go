@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"strings"
 
 	"github.com/quic-go/quic-go"
@@ -17,7 +18,7 @@ import (
 	"bentpipe/carrier"
 )
 
-// Server serves the files of one folder.
+// Server serves the files of one folder, or writes uploads into it.
 type Server struct {
 	Folder *os.Root
 	TLS    *tls.Config
@@ -33,14 +34,35 @@ func (s *Server) Serve(ctx context.Context, testCase string, socket net.PacketCo
 	case "handshake", "transfer", "multiconnect", "chacha20", "retry", "resumption", "zerortt", "ecn", "versionnegotiation":
 		return s.serveHTTP09(ctx, socket, testCase)
 	case "http3":
-		return s.serveHTTP3(ctx, socket)
+		return s.serveHTTP3(ctx, socket, http.FileServerFS(s.Folder.FS()))
+	case "upload":
+		return s.serveHTTP3(ctx, socket, http.HandlerFunc(s.store))
 	default:
 		return carrier.ErrUnsupported
 	}
 }
 
-func (s *Server) serveHTTP3(ctx context.Context, socket net.PacketConn) error {
-	server := &http3.Server{Handler: http.FileServerFS(s.Folder.FS()), TLSConfig: http3.ConfigureTLSConfig(s.TLS), QUICConfig: s.QUIC}
+// store answers a PUT when the file is complete.
+func (s *Server) store(response http.ResponseWriter, request *http.Request) {
+	if request.Method != http.MethodPut {
+		http.Error(response, "only PUT", http.StatusMethodNotAllowed)
+		return
+	}
+	file, err := s.Folder.Create(path.Base(request.URL.Path))
+	if err == nil {
+		_, err = io.CopyBuffer(struct{ io.Writer }{file}, request.Body, make([]byte, 256<<10))
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		slog.Warn("not stored", "reason", err)
+		http.Error(response, "not stored", http.StatusInternalServerError)
+		return
+	}
+	response.WriteHeader(http.StatusCreated)
+}
+
+func (s *Server) serveHTTP3(ctx context.Context, socket net.PacketConn, handler http.Handler) error {
+	server := &http3.Server{Handler: handler, TLSConfig: http3.ConfigureTLSConfig(s.TLS), QUICConfig: s.QUIC}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	err := server.Serve(socket)
 	if ctx.Err() != nil {
