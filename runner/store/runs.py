@@ -817,9 +817,10 @@ def stored_result(name: str | Path) -> tuple[RunFolder, Result]:
                 f"{path} has many flights of the hostile peer: hostile.md in {path.absolute().parents[2]} has the "
                 "command that shows the packets of each that failed."
             )
+        finished = min(path.glob("*/*/*/result.json"), default=None)  # of a run whose name was all that was written
+        example = finished.parent.relative_to(path.parent) if finished else "demo/quinn_aioquic/sat/1"
         raise UsageError(
-            f"There is no finished job in {path}: write RUN/SERVER_CLIENT/CASE/ITERATION, such as "
-            "demo/quinn_aioquic/sat/1."
+            f"There is no finished job in {path}: write RUN/SERVER_CLIENT/CASE/ITERATION, such as {example}."
         )
     here = path.absolute()
     beneath(here.parents[2], Path(*here.parts[-3:]))  # a symbolic link in a run may lead to a place outside the run

@@ -508,6 +508,8 @@ def sentence(results: Mapping[Job, JobVerdict], run: Run) -> str:
         text += f" {sealed} of them were judged without keys (°)."
     if counts[Outcome.ERROR]:
         text += f" Retry the errors: ./bentpipe run --run {run.name} --retry error"
+    if any(result.findings and result.findings[0].code == "disturbed" for result in results.values()):
+        text += ", on a quiet host; a new run with --clock virtual needs none"
     return text
 
 

@@ -73,6 +73,13 @@ def test_any_encoding_prints_everything(name: str, encoding: str, errors: str) -
     assert name == "wrong" or done.stdout
 
 
+def test_show_names_a_job_of_a_run_whose_name_was_all_that_was_written() -> None:
+    ended = bentpipe("show", f"{RUN}")
+    assert ended.returncode == 2
+    assert re.search(r"CASE/ITERATION, such as [^/ ]+/[^/ ]+_[^/ ]+/[^/ ]+/1\.$", ended.stderr.strip())
+    assert "demo/" not in ended.stderr
+
+
 def test_show_tells_how_to_run_an_error_again(tmp_path: Path) -> None:
     run = tmp_path / "a run"
     shutil.copytree(RECORDINGS / "pairs", run)

@@ -47,7 +47,11 @@ def test_the_last_line_counts_and_says_how_errors_are_retried(run: Run) -> None:
     results = judged(run)
     assert printed(run, results, 100)[-1] == (
         "12 jobs: 10 succeeded, 1 failed, 1 error. Retry the errors: ./bentpipe run --run night --retry error"
+        ", on a quiet host; a new run with --clock virtual needs none"
     )
+    ended = Job(server="quinn", client="quinn", case="handshake", iteration=1)
+    broken = Finding(code="engine", requirement="", expected="", actual="no answer")
+    assert sentence({ended: Result.of(ended, Outcome.ERROR, broken)}, run).endswith("--retry error")
     good = {job: result for job, result in results.items() if result.outcome is Outcome.SUCCEEDED}
     assert sentence(good, run) == "10 jobs: 10 succeeded."
 
