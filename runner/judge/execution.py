@@ -1,5 +1,5 @@
-"""Judges the records of a job's execution: endpoints, harness, interfaces, disturbance, files, floods, and who is
-at fault."""
+"""Judges the records of a job's execution: endpoints, harness, interfaces, disturbance, files, floods, certificates,
+and who is at fault."""
 
 import json
 import re
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from runner.decode.keys import LARGEST_KEY_LOG
 from runner.inputs.inputs import flood_limit
+from runner.model.facts import ConnectionFacts, ServerCertificate
 from runner.model.result import (
     IMPAIRED,
     LINK_BROKEN,
@@ -30,6 +31,7 @@ from runner.model.run import CaseRecord, Kind
 from runner.model.stack import OVER_TCP, Role, protocol_of
 from runner.store.runs import check_numbers
 from runner.units import format_count
+from testcases.base import CaseEvidence
 
 # Blames an endpoint that used NET_ADMIN against its own interface. Packets then can't reach the endpoint, or the
 # endpoint sends frames that no link carries. Without these findings, the host would seem to be disturbed.
@@ -572,3 +574,67 @@ def _sent(client: int, server: int, truth: LinkTruth) -> tuple[int, int]:
     record headers. Then the capture contains other frames, and only the endpoint at that end can have sent them."""
     carried = _HEADERS * (truth.forward.bytes_in + truth.return_.bytes_in) + 2 * LARGEST_KEY_LOG
     return truth.return_.bytes_in + max(0, client - carried), truth.forward.bytes_in + max(0, server - carried)
+
+
+# Compares the server's certificates with those of /certs. Codes are TLS alerts (RFC 8446 §6.2) as errors of QUIC (RFC
+# 9001 §4.8).
+
+WRONG_CERTIFICATE = "certificate-wrong"
+ABOUT_CERTIFICATES = frozenset((*range(0x100 + 42, 0x100 + 47), 0x100 + 48))
+REFUSALS = ABOUT_CERTIFICATES | {0x100 + 40}  # s2n-quic sends handshake_failure
+_EXPIRED = 0x100 + 45
+
+
+def wrong_certificates(context: CaseEvidence) -> Iterator[Finding]:
+    """The server's certificates that made a client end its handshake by a TLS alert or in silence."""
+    for connection in context.facts.connections:
+        codes = {close.code for close in connection.closes if close.sender == "client"}
+        if not connection.handshake_completed and (not codes or not codes.isdisjoint(REFUSALS)):
+            yield from _wrong_certificate(connection, context, expired=_EXPIRED in codes)
+
+
+def accepted_certificates(context: CaseEvidence) -> Iterator[Finding]:
+    """The wrong certificate of a server in the first handshake that was completed all the same: the client does not
+    verify certificates, and a client that does would end the connection."""
+    for connection in context.facts.connections:
+        if connection.handshake_completed and context.evidence.certificates and connection.certificate is not None:
+            yield from _wrong_certificate(connection, context, expired=True)
+            return
+
+
+def _wrong_certificate(connection: ConnectionFacts, context: CaseEvidence, *, expired: bool) -> Iterator[Finding]:
+    shown = connection.certificate
+    if shown is not None and (fault := _certificate_fault(shown, connection, context, expired=expired)):
+        yield Finding(
+            code=WRONG_CERTIFICATE,
+            requirement="A server serves /www with the certificate in /certs.",
+            expected="the certificates of /certs/cert.pem",
+            actual=fault,
+            role="server",
+            section="endpoint contract, content",
+        ).proven_by(shown.place)
+
+
+def _certificate_fault(
+    shown: ServerCertificate, connection: ConnectionFacts, context: CaseEvidence, *, expired: bool
+) -> str:
+    """What is wrong with the server's certificates; empty when nothing is known. Jobs of older versions don't record
+    the right certificates; then only what no certificate of /certs can be counts. `expired`: the client says so, or the
+    right certificates are known."""
+    given, host, origin = context.evidence.certificates, context.case.host, context.facts.origin_unix_ns
+    if given and shown.chain[: len(given)] == given:
+        return ""
+    if shown.self_signed:
+        return "a certificate that is signed by its own key, not by the CA"
+    if shown.names is not None and (given or connection.sni == host) and host not in shown.names:
+        return f"a certificate for {', '.join(shown.names[:5]) or 'no name'}, not for {host}"
+    if expired and origin is not None and shown.begins is not None and shown.ends is not None:
+        if origin / 1e9 > shown.ends:
+            return "a certificate that had expired at the time of the job"
+        if origin / 1e9 < shown.begins:
+            return "a certificate that was not yet valid at the time of the job"
+    if shown.linked is False:
+        return "a chain in which a certificate is not signed by the next"
+    if given and shown.chain == given[: len(shown.chain)]:
+        return f"only {len(shown.chain)} of the {len(given)} certificates"
+    return "other certificates" if given else ""

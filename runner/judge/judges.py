@@ -2,11 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from operator import ge
 
 from runner.decode.capture import embed_secrets
 from runner.inputs.inputs import ServedFile
 from runner.judge.crossing import judge_crossing
 from runner.judge.execution import (
+    ABOUT_CERTIFICATES,
+    REFUSALS,
+    WRONG_CERTIFICATE,
+    accepted_certificates,
     broken_link,
     deaf_endpoint,
     execution_findings,
@@ -21,6 +26,7 @@ from runner.judge.execution import (
     unreachable,
     unsupported,
     with_record,
+    wrong_certificates,
 )
 from runner.judge.job_traces import (
     JobTraces,
@@ -39,7 +45,6 @@ from runner.model.facts import (
     ConnectionFacts,
     PacketPlace,
     Request,
-    ServerCertificate,
     StreamFacts,
     UnreadPackets,
 )
@@ -85,10 +90,7 @@ _INTERNAL, _REFUSED, _H3_INTERNAL = 0x01, 0x02, 0x102  # RFC 9000 §20.1, RFC 91
 _LEAST_PATIENCE, _RTTS, _ACK_DELAY = 0.25, 3, 0.025  # seconds, and multiples of RTT and max_ack_delay
 
 # TLS alerts (RFC 8446 §6.2) as error codes of QUIC (RFC 9001 §4.8).
-_WRONG_CERTIFICATE = "certificate-wrong"
-_DECRYPT_ERROR, _EXPIRED = 0x100 + 51, 0x100 + 45
-_ABOUT_CERTIFICATES = frozenset((*range(0x100 + 42, 0x100 + 47), 0x100 + 48))
-_REFUSALS = _ABOUT_CERTIFICATES | {0x100 + 40}  # s2n-quic sends handshake_failure
+_DECRYPT_ERROR = 0x100 + 51
 _NO_FAULT_OF_THE_PEER = frozenset((_INTERNAL, _REFUSED, 0x100 + 80, 0x100 + 90))  # internal_error, user_canceled
 _CLEARED = "rfc9287-3.1-cleared-before-offer"  # a server discards such a packet (RFC 9000 §17.2)
 _EARLY_REFUSED = "early-data-refused"
@@ -159,7 +161,7 @@ def attributed(
         for finding in known
     ]
     if len(known) > 1:  # a missing file alone says nothing new about a job that failed otherwise
-        cleared = [finding for finding in cleared if finding.code != _FILES or finding.role]
+        cleared = [each for each in cleared if each.code != _FILES or each.role or not each.actual.endswith(_UNKNOWN)]
     return tuple(sorted((*causes, *cleared), key=lambda finding: not finding.role))
 
 
@@ -170,7 +172,7 @@ def _provocations(
     findings: tuple[Finding, ...], violations: tuple[Finding, ...], context: CaseEvidence
 ) -> tuple[Finding, ...]:
     """The violations that made the other endpoint end a connection. The first such end decides."""
-    breaches = [*violations, *_wrong_certificates(context)]
+    breaches = [*violations, *wrong_certificates(context)]
     breaches += [each for each in findings if each.code not in (*_OBSERVED, *_LEFT_OUT) and each.times]
     ends = _ends_of_all(context)
     client = context.evidence.client
@@ -245,8 +247,8 @@ def _is_noticed(code: str) -> bool:
 def _fits(breach: Finding, end: _End) -> bool:
     """Whether an end is the answer that a violation makes the peer give."""
     code = breach.code
-    if code == _WRONG_CERTIFICATE:
-        return not end.application and end.code in _REFUSALS
+    if code == WRONG_CERTIFICATE:
+        return not end.application and end.code in REFUSALS
     if code not in BY_ID:
         return False
     answers = (*BY_ID[code].answer, *BY_ID[code].seldom)
@@ -284,6 +286,8 @@ def _all_ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_E
             continue
         failed = bool(lacking) or not is_clean(connection, close)
         clean = is_clean(connection, close) or (not close.application and close.code in _NO_FAULT_OF_THE_PEER)
+        clean = clean and _kept_back(connection).role != _PEER[close.sender]
+        clean = clean and not (close.sender == "server" and _may_forget(connection))
         clean = clean or _is_unfounded(connection, close, context)
         clean = clean or (close.application and close.code == _H3_INTERNAL)
         yield _End(
@@ -310,69 +314,16 @@ def _all_ends(connection: ConnectionFacts, context: CaseEvidence) -> Iterator[_E
 def _is_unfounded(connection: ConnectionFacts, close: Close, context: CaseEvidence) -> bool:
     """Whether a close accuses the peer of something that it did not do, such as a wrong proof or certificate, as the
     packets show."""
+    if not close.application and close.code in _NO_FAULT_OF_THE_PEER:
+        return False  # it accuses nobody
     if close.place in context.facts.unfounded:
         return True
     if close.application or _PEER[close.sender] not in connection.authenticated:
         return False
     shown, given = connection.certificate, context.evidence.certificates
-    if close.code in _ABOUT_CERTIFICATES and close.sender == "client" and shown is not None:
+    if close.code in ABOUT_CERTIFICATES and close.sender == "client" and shown is not None:
         return bool(given) and shown.chain[: len(given)] == given
     return close.code == _DECRYPT_ERROR
-
-
-def _wrong_certificates(context: CaseEvidence) -> Iterator[Finding]:
-    """The server's certificates that made a client end its handshake by a TLS alert or in silence."""
-    for connection in context.facts.connections:
-        codes = {close.code for close in connection.closes if close.sender == "client"}
-        if not connection.handshake_completed and (not codes or not codes.isdisjoint(_REFUSALS)):
-            yield from _wrong_certificate(connection, context, expired=_EXPIRED in codes)
-
-
-def accepted_certificates(context: CaseEvidence) -> Iterator[Finding]:
-    """The wrong certificate of a server in the first handshake that was completed all the same: the client does not
-    verify certificates, and a client that does would end the connection."""
-    for connection in context.facts.connections:
-        if connection.handshake_completed and context.evidence.certificates and connection.certificate is not None:
-            yield from _wrong_certificate(connection, context, expired=True)
-            return
-
-
-def _wrong_certificate(connection: ConnectionFacts, context: CaseEvidence, *, expired: bool) -> Iterator[Finding]:
-    shown = connection.certificate
-    if shown is not None and (fault := _certificate_fault(shown, connection, context, expired=expired)):
-        yield Finding(
-            code=_WRONG_CERTIFICATE,
-            requirement="A server serves /www with the certificate in /certs.",
-            expected="the certificates of /certs/cert.pem",
-            actual=fault,
-            role="server",
-            section="endpoint contract, content",
-        ).proven_by(shown.place)
-
-
-def _certificate_fault(
-    shown: ServerCertificate, connection: ConnectionFacts, context: CaseEvidence, *, expired: bool
-) -> str:
-    """What is wrong with the server's certificates; empty when nothing is known. Jobs of older versions don't record
-    the right certificates; then only what no certificate of /certs can be counts. `expired`: the client says so, or the
-    right certificates are known."""
-    given, host, origin = context.evidence.certificates, context.case.host, context.facts.origin_unix_ns
-    if given and shown.chain[: len(given)] == given:
-        return ""
-    if shown.self_signed:
-        return "a certificate that is signed by its own key, not by the CA"
-    if shown.names is not None and (given or connection.sni == host) and host not in shown.names:
-        return f"a certificate for {', '.join(shown.names[:5]) or 'no name'}, not for {host}"
-    if expired and origin is not None and shown.begins is not None and shown.ends is not None:
-        if origin / 1e9 > shown.ends:
-            return "a certificate that had expired at the time of the job"
-        if origin / 1e9 < shown.begins:
-            return "a certificate that was not yet valid at the time of the job"
-    if shown.linked is False:
-        return "a chain in which a certificate is not signed by the next"
-    if given and shown.chain == given[: len(shown.chain)]:
-        return f"only {len(shown.chain)} of the {len(given)} certificates"
-    return "other certificates" if given else ""
 
 
 def _known(time: float | None) -> float:
@@ -387,8 +338,8 @@ def _own_end(finding: Finding, context: CaseEvidence, culprits: set[str], *, rea
     """The role at fault for a finding about the end of a job that no violation explains; empty when nobody is."""
     ends = _ends_of_all(context)
     if finding.code == "closed-with-error":
-        own = {end.place.record for end in ends if end.code is None and end.place is not None}
-        return finding.role if own.intersection(finding.packets) else ""
+        own = {(end.place.vantage, end.place.record) for end in ends if end.code is None and end.place is not None}
+        return finding.role if own.intersection((finding.vantage, each) for each in finding.packets) else ""
     if finding.code == "client-hello-unanswered":
         return finding.role
     if finding.code not in _CLIENT_ENDS or culprits or not readable:
@@ -444,7 +395,8 @@ def _fault(file: FileRecord, context: CaseEvidence) -> _Fault:
     if context.case.upload:
         return _of_upload(file, context)
     if any(connection.requests is None for connection in connections):
-        return _unfinished(context)
+        fault = _unfinished(context)
+        return fault if fault.unfinished or fault.role else _unsaved(file, context)
     answers = [
         (stream, request)
         for connection in connections
@@ -472,6 +424,28 @@ def _of_upload(file: FileRecord, context: CaseEvidence) -> _Fault:
     if file.received == file.size:
         return _Fault()
     return _Fault(role="server", why=f"the whole request of {stream.client_fin} B reached the server")
+
+
+def _unsaved(file: FileRecord, context: CaseEvidence) -> _Fault:
+    """The client's fault when it saved nothing although an answer for each file, at least as long as the file, reached
+    it before its last packet, and no endpoint reported an error. HTTP/3 adds frames to the content."""
+    connections = context.facts.connections
+    sizes = sorted((each.size for each in context.evidence.files), reverse=True)
+    answers = sorted(
+        (
+            stream.server_fin or 0
+            for connection in connections
+            for stream in connection.request_streams
+            if "client" in connection.endings
+            and _known(stream.last_new_byte) <= _time(connection.endings["client"].last) < float("inf")
+        ),
+        reverse=True,
+    )
+    whole = len(answers) >= len(sizes) and all(map(ge, answers, sizes))
+    if file.received is not None or not whole or any(end.code is not None for end in _ends_of_all(context)):
+        return _Fault()
+    why = "the whole answer reached the client, which saved nothing"
+    return _Fault(role="client", why=why, places=(connections[-1].landmarks.client_last,))
 
 
 def _never_requested(context: CaseEvidence) -> _Fault:
@@ -553,13 +527,17 @@ def _unfinished(context: CaseEvidence) -> _Fault:
 
 
 def _stopped(connection: ConnectionFacts, context: CaseEvidence) -> _Fault:
-    end = _first_end(connection, context)
+    end, kept = _first_end(connection, context), _kept_back(connection)
+    if kept.role:
+        return kept
     if end is not None:
         silent = _silent(connection, end.time, context)
         if silent.role == _PEER[end.role]:
             return silent
         if end.code is not None:
-            return _Fault()
+            forgotten = end.role == "server" and _may_forget(connection)
+            why = "the server ended a handshake before a whole ClientHello arrived, which breaks no rule"
+            return _Fault(why=why) if forgotten else _Fault()
         sent = "client_bytes" if context.case.upload else "server_bytes"
         arrived = sum(getattr(stream, sent) for stream in connection.request_streams)
         total = sum(file.size for file in context.evidence.files)
@@ -571,6 +549,16 @@ def _stopped(connection: ConnectionFacts, context: CaseEvidence) -> _Fault:
         return silent
     last = connection.endings["client"].last if "client" in connection.endings else None
     return _Fault(role="client", why="the client ended before the answer was complete", places=(last,))
+
+
+def _kept_back(connection: ConnectionFacts) -> _Fault:
+    """The endpoint without whose data its peer could not complete the handshake."""
+    kept = {role: ending.kept_back for role, ending in connection.endings.items() if ending.kept_back is not None}
+    if connection.handshake_completed or len(kept) != 1:
+        return _Fault()
+    ((role, place),) = kept.items()
+    why = f"the {role} sent probes without its CRYPTO data that never arrived (RFC 9002 §6.2.4, RFC 9000 §13.3)"
+    return _Fault(role=role, why=why, places=(place,))
 
 
 def _client_end(connection: ConnectionFacts, context: CaseEvidence) -> float:
@@ -601,11 +589,8 @@ def _silent(connection: ConnectionFacts, until: float, context: CaseEvidence) ->
     rtt = context.case.forward.delay + context.case.return_.delay
     patience = max(_LEAST_PATIENCE, _RTTS * (rtt + _ACK_DELAY))
     ends = connection.endings
-    hello = connection.client_hello
-    # A server that has neither a whole ClientHello nor announced a time-out may forget the handshake (RFC 9000 §10.1).
-    forgets = not connection.server_parameters and (hello is None or hello.arrived is False)
     for role, ending in sorted(ends.items(), key=lambda item: _time(item[1].first_unanswered)):
-        if role == "server" and forgets:
+        if role == "server" and _may_forget(connection):
             continue
         if ending.unanswered and until - _time(ending.first_unanswered) >= patience:
             count = format_count(ending.unanswered, "ack-eliciting packet")
@@ -623,6 +608,13 @@ def _silent(connection: ConnectionFacts, until: float, context: CaseEvidence) ->
             return _Fault(role=role, why=why, places=(first, ending.last))
     # Whether a client that sends no more of an upload had credit is not known.
     return _Fault() if context.case.upload else _owed(connection, until - patience)
+
+
+def _may_forget(connection: ConnectionFacts) -> bool:
+    """Whether the server may end the handshake, because it has neither a whole ClientHello nor announced a time-out
+    (RFC 9000 §10.1)."""
+    hello = connection.client_hello
+    return not connection.server_parameters and (hello is None or hello.arrived is False)
 
 
 def _owed(connection: ConnectionFacts, until: float) -> _Fault:

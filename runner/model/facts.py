@@ -117,6 +117,10 @@ class Ending:
     backoff: float = 0.0
     """Seconds between the endpoint's last two probes when they are of the handshake, else 0. The next probe is due
     after twice this time (RFC 9002 §6.2.1)."""
+    kept_back: PacketPlace | None = None
+    """The endpoint's last packet with CRYPTO data in Initial or Handshake packets that never arrived at its peer, when
+    at least two later probes of the endpoint contain none of these data (RFC 9000 §13.3). None, too, without a capture
+    at the peer."""
     lost_state: PacketPlace | None = None
     """The endpoint's first stateless reset: it has lost the state of the connection (RFC 9000 §10.3). None, too, when
     the peer had been silent for the idle timeout, after which the endpoint may discard the state (§10.1)."""

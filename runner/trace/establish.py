@@ -37,6 +37,9 @@ from runner.trace.streams import Streams, Transfer, limits_raised, max_streams, 
 # How each endpoint's part of a connection ended: its last packet, packets without an answer, data without credit.
 
 _SHOWN = 5
+_FLIGHT_NS = 100_000_000  # packets sent within this time are one flight
+_PROBES = 2  # flights without the data that the peer lacks, before these data count as kept back
+_FULL = 1200  # bytes of a full datagram (RFC 9000 §14.1)
 
 
 def endings(scope: Scope) -> dict[str, Ending]:
@@ -73,6 +76,7 @@ def _ending(scope: Scope, vantage: Vantage, sender: int) -> Ending:
         timed_out=timed_out,
         unacknowledged=scope.places(vantage, waiting[:_SHOWN].tolist()),
         backoff=_backoff(vantage, sent[eliciting[sent]], waiting),
+        kept_back=_kept_back(scope, vantage, sender, acknowledged),
         lost_state=_lost_state(scope, vantage, sender),
         reset_arrival=scope.first_at(1 - sender, sender, "stateless_reset"),
         resets=_by_stream(scope, vantage, sender, "reset_stream"),
@@ -141,6 +145,48 @@ def _needs_no_repair(scope: Scope, vantage: Vantage, sender: int, waiting: Ints,
         here = spaces[waiting] == space
         bare[here] &= space != APPLICATION and number[waiting[here]] < number[mine].max(initial=NULL)
     return bare
+
+
+def _kept_back(scope: Scope, vantage: Vantage, sender: int, acknowledged: Bools) -> PacketPlace | None:
+    """`Ending.kept_back` of this endpoint. A server that may not send a full datagram has no choice (RFC 9000 §8.1)."""
+    far = scope.recording.far(sender)
+    packets, times = vantage.packets, vantage.packet_time
+    if far is None:
+        return None
+    for space in (INITIAL, HANDSHAKE):
+        begin, end, sent = _crypto(scope, vantage, sender, space)
+        there, until, arrived = _crypto(scope, far, sender, space)
+        whole = np.concatenate((np.ones(len(arrived), dtype=bool), acknowledged[sent]))
+        pieces = cut(np.concatenate((there, begin)), np.concatenate((until, end)))
+        missing = pieces.sum(pieces.first(whole[pieces.owner]) == pieces.ranges)[len(arrived) :] > 0
+        if not missing.any():
+            continue
+        last = int(sent[missing].max())
+        mine = scope.mine(packets, sender) & vantage.eliciting & (vantage.packet_space == space)
+        probes = np.flatnonzero(mine & (times > times[last] + _FLIGHT_NS))
+        probes = probes[_may_send(scope, vantage, probes)] if sender == SERVER else probes
+        flights = np.diff(times[probes], prepend=0) > _FLIGHT_NS
+        return scope.place(vantage, last) if flights.sum() >= _PROBES else None
+    return None
+
+
+def _crypto(scope: Scope, vantage: Vantage, sender: int, space: int) -> tuple[Ints, Ints, Ints]:
+    """The CRYPTO frames that `sender` sent in a packet number space: first offset, end offset, packet."""
+    rows = scope.frames(vantage, sender, "crypto")
+    rows = rows[vantage.packet_space[vantage.frames["packet"][rows]] == space]
+    begin = vantage.frames["offset"][rows]
+    return begin, begin + vantage.frames["length"][rows], vantage.frames["packet"][rows]
+
+
+def _may_send(scope: Scope, vantage: Vantage, rows: Ints) -> Bools:
+    """Whether the server had at least a full datagram of credit before it sent these packets."""
+    datagrams = vantage.datagrams
+    ours = np.flatnonzero(scope.mine(datagrams))
+    length, by_client = datagrams["payload_length"][ours], datagrams["sender"][ours] == CLIENT
+    credit = np.cumsum(np.where(by_client, _FACTOR * length, -length))
+    before = np.searchsorted(ours, vantage.packets["datagram"][rows]) - 1
+    enough: Bools = credit[before] >= _FULL
+    return enough
 
 
 def _lost_state(scope: Scope, vantage: Vantage, sender: int) -> PacketPlace | None:

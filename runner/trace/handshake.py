@@ -469,6 +469,8 @@ def unread(recording: Recording) -> tuple[UnreadPackets, ...]:
     """
     counted = [(vantage, _groups(vantage)) for vantage in recording.vantages]
     opened = {group for _, groups in counted for group, count in groups.items() if count.packets > len(count.unread)}
+    # A type of which the sender sent no packet, as its own capture shows, was made by the link.
+    mine = {sender: groups for vantage, groups in counted for sender in ROLES if vantage is recording.near(sender)}
     worst: dict[Group, tuple[Vantage, _Count]] = {}
     for vantage, groups in counted:
         for group, count in groups.items():
@@ -477,7 +479,10 @@ def unread(recording: Recording) -> tuple[UnreadPackets, ...]:
             if len(count.unread) and (known is None or near):
                 worst[group] = vantage, count
     order = sorted(worst, key=lambda group: (group[0] == NULL, group))
-    return tuple(_noun(recording, group, *worst[group], none_read=group not in opened) for group in order)
+    return tuple(
+        _noun(recording, group, *worst[group], none_read=group not in opened and group in mine.get(group[1], (group,)))
+        for group in order
+    )
 
 
 @dataclass(frozen=True)

@@ -643,14 +643,14 @@ def _unanswered(story: Story) -> None:
     story.ends(exit_code=1)
 
 
-@_story("server forgets a handshake before it has a whole ClientHello", HANDSHAKE, "handshake", (), CLIENT)
-def _half_a_hello(story: Story) -> None:
-    """The second half is lost, and the client probes with PING (OpenSSL)."""
+def _half_a_hello(story: Story, *, repeats: bool, code: int | None) -> None:
+    """The second half of the ClientHello is lost. The client probes with PING (OpenSSL), or repeats the half, which is
+    lost again. The server forgets the handshake, or closes with the error `code` after 10 s."""
     datagram, hello = story.mutation(CLIENT).packets(Kind.INITIAL)[0]
     answer, ack = story.mutation(SERVER).packets(Kind.INITIAL)[0]
     whole, size = next(each for each in hello.frames if each.data), datagram.size
     half = len(whole.data) // 2
-    rest = copied(hello, whole.but(data=whole.data[half:], offset=half), number=hello.number + 1)
+    rest = whole.but(data=whole.data[half:], offset=half)
     hello.edit(frames=[whole.but(data=whole.data[:half])])
     ack.edit(frames=[each for each in ack.frames if each.is_ack])
     answer.packets = [ack]
@@ -658,13 +658,48 @@ def _half_a_hello(story: Story) -> None:
     story.stop(SERVER, answer.sent_ns)
     for each, there in ((hello, datagram), (ack, answer)):
         each.pad(size - there.size)
-    rest.pad(1000)
-    story.recording.lose(story.recording.insert(datagram, [rest], after_s=0.0001))
-    for number, at in enumerate((1.0, 3.0, 7.0), start=hello.number + 2):
-        probe = copied(hello, frame(F.PING), number=number)
-        probe.pad(1150)
-        story.recording.insert(datagram, [probe], after_s=at)
+    for number, at in enumerate((0.0001, 1.0, 3.0, 7.0), start=hello.number + 1):
+        data = repeats or at < 1
+        probe = copied(hello, rest if data else frame(F.PING), number=number)
+        probe.pad(1200 - len(probe.encode()))
+        sent = story.recording.insert(datagram, [probe], after_s=at)
+        if data:
+            story.recording.lose(sent)
+    if code is not None:
+        close = copied(ack, frame(F.CLOSE, code=code, frame=0), number=ack.number + 1)
+        story.recording.insert(answer, [close], after_s=10.0)
     story.ends()
+
+
+for _name, _culprit, _repeats, _close in (
+    ("server forgets a handshake before it has a whole ClientHello", CLIENT, False, None),
+    ("server closes a handshake before it has a whole ClientHello", CLIENT, False, 0x02),
+    ("server closes a handshake whose ClientHello is lost again and again", NOBODY, True, 0x02),
+):
+    _story(_name, HANDSHAKE, "handshake", (), _culprit)(partial(_half_a_hello, repeats=_repeats, code=_close))
+
+
+@_story("server never repeats its lost Handshake packet, and the client gives up", HANDSHAKE, "handshake", (), SERVER)
+def _half_a_flight(story: Story) -> None:
+    answer, initial = story.mutation(SERVER).packets(Kind.INITIAL)[0]
+    _, flight = story.mutation(SERVER).packets(Kind.HANDSHAKE)[0]
+    datagram, hello = story.mutation(CLIENT).packets(Kind.INITIAL)[0]
+    answer.packets = [initial]
+    initial.pad(1200 - answer.size)
+    story.stop(CLIENT, datagram.sent_ns)
+    story.stop(SERVER, answer.sent_ns)
+    story.recording.lose(story.recording.insert(answer, [flight], after_s=0.0001))
+    for more, at in enumerate((1.0, 3.0, 7.0), start=1):
+        story.recording.insert(answer, [copied(flight, frame(F.PING), number=flight.number + more)], after_s=at)
+    close = copied(hello, frame(F.CLOSE, code=0, frame=0), number=hello.number + 1)
+    close.pad(1200 - len(close.encode()))
+    story.recording.insert(datagram, [close], after_s=9.0)
+    story.ends()
+
+
+@_story("client of HTTP/3 saves nothing of a whole answer", H3, "http3", (1024,), CLIENT)
+def _saves_nothing(story: Story) -> None:
+    story.ends(exit_code=0)
 
 
 UNACKNOWLEDGED = "rfc9000-13.2.1-handshake-unacknowledged"
