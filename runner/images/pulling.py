@@ -619,6 +619,10 @@ class SavedImages:
             raise LaneError("no-disk", f"{saved.archive} is broken: {error}") from error
 
     def _find(self, image: str) -> SavedImage:
+        """An image by its name or its id."""
+        for saved in self._images.values():
+            if saved.id == image:
+                return saved
         if image not in self:
             raise UsageError(self.missing(image))
         return self._images[_full(image)]

@@ -256,6 +256,12 @@ class Run:
             cells.setdefault(job.cell, []).append(job)
         return {cell: tuple(jobs) for cell, jobs in cells.items()}
 
+    @property
+    def elsewhere(self) -> "Run":
+        """The run for the engines of other hosts, which may have the same images under other ids."""
+        entries = {name: replace(entry, image_id="") for name, entry in self.implementations.items()}
+        return replace(self, implementations=entries)
+
     def case(self, job: Job) -> CaseRecord:
         """The case of a job over the job's link. Raises KeyError when the run has no such case."""
         return self.cases[job.case_link]

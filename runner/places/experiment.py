@@ -253,8 +253,8 @@ class Endpoint:
         """Look up the id of the image, its volumes and its label. Raises LaneError when there is no such image.
         `writable_root`: True when files will be copied into the container's root, which an engine refuses when the root
         is read-only. The label is then ignored, and the root is watched instead."""
-        self._image_id = engine.image_id(self._spec.image)
-        config = engine.image_config(self._spec.image)
+        self._image_id = engine.image_id(self._spec.pinned)
+        config = engine.image_config(self._image_id)
         self._declared = tuple(config.get("Volumes") or ())
         self._read_only = not writable_root and (config.get("Labels") or {}).get(READ_ONLY_LABEL) == "true"
 
@@ -286,7 +286,7 @@ class Endpoint:
         """The specification of the container. `quota`: bytes that the endpoint may write to its volumes, which count as
         its memory. `host`: further entries of the engine's HostConfig, such as the network."""
         return ContainerSpec(
-            image=self._spec.image,
+            image=self._image_id,
             role=self.role.value,
             entrypoint=self._spec.entrypoint,
             environment=self.environment,

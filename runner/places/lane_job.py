@@ -354,10 +354,16 @@ class EndpointSpec:
     middleboxes. `entrypoint` and `binds` (`host:container:mode`) are for a local build, which has no image."""
 
     image: str
+    image_id: str = ""  # the id that the run recorded; empty: the name decides
     environment: dict[str, str] = field(default_factory=dict)
     entrypoint: tuple[str, ...] | None = None
     binds: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()  # devices of the host, `path:path:rwm`
+
+    @property
+    def pinned(self) -> str:
+        """The image for the engine. A run keeps its images, even when a build in another terminal moves their names."""
+        return self.image_id or self.image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -483,7 +489,7 @@ def _stack_job(run: Run, job: Job, folder: Path, topology: Topology, *, specs: S
 
     def endpoint(stack: str, role: Role, requests: str = "") -> EndpointSpec:
         entry = run.implementations[stack]
-        spec = specs.get((stack, role)) or EndpointSpec(image=entry.image)
+        spec = specs.get((stack, role)) or EndpointSpec(image=entry.image, image_id=entry.image_id)
         variables = environment(role, testcase=wire_names[role.value], requests=requests, parameters=entry.parameters)
         return replace(spec, environment={**spec.environment, **variables})
 
@@ -514,7 +520,7 @@ def _add_second_flow(planned: LaneJob, run: Run, case: CaseRecord) -> LaneJob:
         stack = run.implementations[flow.stacks[role]]
         parameters = {**stack.parameters, **flow.parameters}
         variables = environment(role.role, testcase=flow.wire_name, requests=requests, parameters=parameters)
-        return EndpointSpec(image=stack.image, environment=variables)
+        return EndpointSpec(image=stack.image, image_id=stack.image_id, environment=variables)
 
     return replace(
         planned,
@@ -528,11 +534,12 @@ def _workload_job(run: Run, job: Job, folder: Path, topology: Topology) -> LaneJ
     """A download by curl or a page load by a browser, from the origin."""
     case = run.case(job)
     workload = load(case, run.seed)
+    client, server = run.implementations[job.client], run.implementations[job.server]
     return LaneJob(
         job=job,
         folder=folder,
-        client=EndpointSpec(image=run.implementations[job.client].image, environment=workload.environment),
-        server=EndpointSpec(image=run.implementations[job.server].image),
+        client=EndpointSpec(image=client.image, image_id=client.image_id, environment=workload.environment),
+        server=EndpointSpec(image=server.image, image_id=server.image_id),
         topology=topology,
         seed=job_seed(run.seed, job),
         timeout=case.timeout,

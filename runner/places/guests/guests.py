@@ -423,7 +423,7 @@ class GuestExperiment(Experiment):
     def run(self) -> Evidence:
         """Run the job and write its folder, `evidence.json` last. Raises LaneError when the harness can't run it."""
         disks = {role: self._disks.of(SIMULATOR, role) for role in self._segments}
-        disks |= {role: self._disks.of(spec.image, role) for role, spec in self._specs.items()}
+        disks |= {role: self._disks.of(spec.pinned, role) for role, spec in self._specs.items()}
         used = sorted({disk.path for disk in disks.values()})
         try:
             about = self._launcher.run(

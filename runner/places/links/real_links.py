@@ -354,8 +354,8 @@ class RealLinks(Deployment):
 
     def _measured(self, opened: OpenLink, job: Job, folder: Path) -> Evidence:
         """Run a job without checking the budget, and remove its containers and volumes from its hosts."""
-        port = url_port(lane_job(self._run, job, folder), opened.link)
-        spec = lane_job(self._run, job, folder, port=port)
+        port = url_port(lane_job(self._run.elsewhere, job, folder), opened.link)
+        spec = lane_job(self._run.elsewhere, job, folder, port=port)
         experiment = RealExperiment(
             spec,
             opened,

@@ -298,7 +298,7 @@ def part_of(run: Run, job: Job) -> Run:
         servers=(job.server,),
         vias=(job.via,),
         cases={job.case_link: run.case(job)},
-        implementations={name: entry for name, entry in run.implementations.items() if name in names},
+        implementations={name: entry for name, entry in run.elsewhere.implementations.items() if name in names},
         middleboxes={name: box for name, box in run.middleboxes.items() if name == job.via},
         protocols={cell: name for cell, name in run.protocols.items() if cell == job.cell},
         clocks={job.case_link: run.clock_of(job.case_link, job.cell)},

@@ -13,11 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.engine.containers import HEAD, TAIL, ContainerState, Output
+from runner.engine.containers import HEAD, TAIL, ContainerState, Engine, Output
 from runner.engine.engine import Owner
 from runner.images.images import SIMULATOR
 from runner.model.link import (
@@ -36,8 +37,11 @@ from runner.model.link import (
 from runner.model.stack import BesideRole, Middlebox, Role
 from runner.paths import ROOT
 from runner.places.experiment import Endpoint
-from runner.places.lane_job import EndpointLimits, EndpointSpec, link_document, network_script
+from runner.places.lane_job import EndpointLimits, EndpointSpec, lane_job, link_document, network_script
 from runner.places.supervised import Notifier, Watched
+from runner.plan.catalog import Catalog
+from runner.plan.jobs import new_run
+from runner.tests.records import select
 
 FORWARD = LinkParameters(data_rate=20_000_000, delay=0.3, queue_packets=125, loss=0.01)
 RETURN = LinkParameters(data_rate=2_000_000, delay=0.3, queue_packets=25, loss=0.0)
@@ -232,3 +236,25 @@ def test_a_signal_to_any_thread_of_hold_reaches_its_command() -> None:
         finally:
             too_late.cancel()
             os.kill(beside, signal.SIGKILL)  # in a container, it ends with `hold`
+
+
+@pytest.mark.docker
+def test_a_run_keeps_its_image_when_the_name_moves(engine: docker.DockerClient) -> None:
+    """The name of the image leads to another image than the one that the run recorded."""
+    recorded = engine.images.get(SIMULATOR).id
+    assert recorded is not None
+    spec = EndpointSpec(image="bentpipe/tools", image_id=recorded)
+    endpoint = Endpoint(Role.CLIENT, spec, EndpointLimits())
+    endpoint.find(Engine(engine, {}))
+    assert endpoint.container((), quota=0, host={}).image == recorded
+    assert (endpoint.record(0.0).image, endpoint.record(0.0).image_id) == ("bentpipe/tools", recorded)
+
+
+def test_jobs_use_the_images_that_their_run_recorded(catalog: Catalog, tmp_path: Path) -> None:
+    run = new_run(tmp_path, select(catalog, servers=("quinn",), clients=("aioquic",), cases=("handshake",)))
+    entries = {name: replace(entry, image_id=f"sha256:{name}") for name, entry in run.implementations.items()}
+    run = replace(run, implementations=entries)
+    (job,) = run.order
+    here, elsewhere = (lane_job(each, job, tmp_path) for each in (run, run.elsewhere))
+    assert (here.client.pinned, here.server.pinned) == ("sha256:aioquic", "sha256:quinn")
+    assert (elsewhere.client.pinned, elsewhere.server.pinned) == ("bentpipe/aioquic", "bentpipe/quinn")
