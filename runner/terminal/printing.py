@@ -176,7 +176,7 @@ class RunWatch:
 
     def report(self, event: Event) -> None:
         """Print the line of an event and update the bar."""
-        left = f"about {format_duration(event.seconds_left)} left" if event.seconds_left else ""
+        left = f"about {format_duration(event.seconds_left)} left" if event.seconds_left >= 1 else ""
         running = ", ".join(f"{job.client_via}→{job.server} {job.case_link}" for job in event.running[:3])
         more = f" and {len(event.running) - 3} more" if len(event.running) > 3 else ""
         self._progress.update(
