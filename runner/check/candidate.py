@@ -277,7 +277,7 @@ def of_output(role: Role, output: str, *, unsupported: bool = False) -> Iterator
         yield Problem(
             code="program-missing",
             what=f"As {role.value}, it exited with 127 because a program is missing: `{last[:160]}`.",
-            fix="Add the program to the image, or correct its path. 127 must mean only that a case is unsupported.",
+            fix="Correct the path of the program, or add it to the image: 127 means only an unsupported case.",
         )
 
 

@@ -45,7 +45,7 @@ from runner.images.images import ImageFacts, image_facts
 from runner.images.setup import prepare
 from runner.model.result import Finding, Outcome, Result
 from runner.model.run import REAL, Job, Kind, Retention, estimate
-from runner.model.stack import HTTP3, WIRE_NAMES, Implementation, Role
+from runner.model.stack import HTTP3, OVER_QUIC, WIRE_NAMES, Implementation, Role, protocol_of
 from runner.paths import LOGS
 from runner.places.lane_job import EndpointSpec
 from runner.places.place import place_of
@@ -251,7 +251,7 @@ class Report:
                 if kept:
                     claimed[role] = tuple(sorted({*claimed.get(role, ()), *kept}))
         names = {name for cases in claimed.values() for name in cases}
-        speaks = [protocol for protocol, used in (("hq-interop", names - {"http3"}), ("h3", "http3" in names)) if used]
+        speaks = [protocol for protocol in OVER_QUIC if protocol in map(protocol_of, names)]
         if listed is not None:
             untried = any("http3" not in tried[role] or len(tried[role]) == 1 for role in listed.roles)
             speaks += [protocol for protocol in listed.speaks if protocol not in speaks and untried]

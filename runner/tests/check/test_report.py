@@ -120,6 +120,22 @@ def test_the_entry_keeps_cases_that_did_not_run(tmp_path: Path) -> None:
     assert entry["cases"] == {"server": ["retry"]}
 
 
+def test_a_stack_that_uploads_over_http3_speaks_no_other_protocol(tmp_path: Path) -> None:
+    listed = Implementation(
+        name="stack",
+        image="example/stack:1",
+        url="https://example.org/listed",
+        version="0.9",
+        roles=(Role.CLIENT,),
+        speaks=("h3",),
+        cases={Role.CLIENT: ("http3", "upload")},
+    )
+    checked = report(tmp_path, result("quic-go", "stack", "http3", Outcome.SUCCEEDED))
+    (entry,) = replace(checked, listed=listed).entry().values()
+    assert entry["cases"] == {"client": ["http3", "upload"]}
+    assert entry["speaks"] == ["h3"]
+
+
 def test_the_summary_counts_what_succeeded(tmp_path: Path) -> None:
     checked = report(
         tmp_path,
