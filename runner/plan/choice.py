@@ -428,7 +428,8 @@ def _described(record: CaseRecord, *, sized: bool, other_link: bool) -> CaseReco
     size, link = _size(record.file_sizes[0]), f"the link {record.link.name}: {_of_link(record.link)}"
     if record.kind is Kind.MEASUREMENT and record.client is ClientKind.STACK and len(record.file_sizes) == 1:
         beside = f", beside {record.beside}" if record.beside else ""
-        return replace(record, description=f"{size} over {link}{beside}.")
+        what = f"The client sends {size}" if record.upload else size
+        return replace(record, description=f"{what} over {link}{beside}.")
     sentences = [record.description, f"The file has {size}." if sized else "", f"Over {link}." if other_link else ""]
     return replace(record, description=" ".join(filter(None, sentences)))
 

@@ -98,7 +98,8 @@ def _scoreboard(view: RunView) -> dict[str, Any] | None:
     paths = [name for name in TARGETS if name in records]
     repeated = [name for name in paths if any(name in cells for cells in repeats.values())]
     return {
-        "paths": [(name, TARGETS[name], records[name].link) for name in paths],
+        "paths": [(name, TARGETS[name]) for name in paths],
+        "links": {records[name].link.name: records[name].link for name in paths},
         "sizes": _SIZES,
         "rows": [
             (client, server, protocol, [_path_result(pair.get(name, ()), TARGETS[name]) for name in paths])

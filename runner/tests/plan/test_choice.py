@@ -374,6 +374,10 @@ def test_what_no_flow_beside_can_be_is_one_sentence(options: dict[str, tuple[str
             "1 MiB over the link default+loss=0.02: 10 Mbit/s both ways, 30 ms RTT, 2 % loss, beside tcp-cubic.",
         ),
         (
+            {"cases": ("upload",), "links": ("geo",)},
+            "The client sends 10 MiB over the link geo: 20 Mbit/s forward, 5 Mbit/s return, 580 ms RTT, no loss.",
+        ),
+        (
             {"cases": ("handshake",), "links": ("sat",)},
             "One handshake completes over QUIC version 1, without Retry, and a 1 KiB file arrives. "
             "Over the link sat: 20 Mbit/s forward, 2 Mbit/s return, 600 ms RTT, no loss.",

@@ -154,6 +154,23 @@ def test_the_scoreboard_holds_the_paths_of_the_draft_against_its_targets(tmp_pat
     assert scenarios.SCOREBOARD not in pages
 
 
+def test_the_scoreboard_holds_an_upload_against_targets_of_its_own(tmp_path: Path) -> None:
+    name = "upload@ietf-small"
+    asked = case(name, iterations=1)
+    link = replace(asked.link, name="ietf-small")
+    cases = {name: replace(asked, link=link, file_sizes=(10_000_000,), upload=True)}
+    (job,) = order = (Job(server="a", client="a", case=name, iteration=1),)
+    folder = RunFolder.create(tmp_path / "run", run("run", cases, order))
+    sample = replace(measured(8e6), first_2_mb=9.0, first_10_mb=51.0)
+    folder.save_result(replace(Result.of(job, Outcome.SUCCEEDED), sample=sample))
+    (page,) = [one for one in scenarios.pages(view_of(folder)) if one.path == scenarios.SCOREBOARD]
+    assert isinstance(page, Page)
+    assert page.context["paths"] == [("ietf-small, upload", (10, 50, 420))]
+    assert page.context["links"] == {"ietf-small": link}
+    ((_, _, _, (path,)),) = page.context["rows"]
+    assert [reached.met for reached in path.times[:2]] == [True, False]
+
+
 def test_a_link_over_time_shows_its_handovers() -> None:
     changes = (LinkChange(0.0, 0.02, 8_000_000), LinkChange(4.0, 0.02, 8_000_000, 1.0, handover=True))
     way = LinkParameters(data_rate=9_000_000, delay=0.03, queue_packets=9, loss=0.0)
