@@ -48,8 +48,8 @@ class HttpServer(QuicConnectionProtocol):
             fields = dict(http_event.headers) if isinstance(http_event, HeadersReceived) else {}
             if b":method" in fields:  # trailers have none
                 path = unquote(fields.get(b":path", b"").decode("ascii", "replace"))
-                if fields[b":method"] == b"PUT":
-                    self._uploads[http_event.stream_id] = (UPLOADED / Path(path).name).open("wb")
+                if fields[b":method"] == b"PUT" and self._is_h3:
+                    self._begin_upload(self._http, http_event.stream_id, path)
                 else:
                     self._answer(self._http, http_event.stream_id, path)
             if http_event.stream_id in self._uploads:
@@ -60,6 +60,13 @@ class HttpServer(QuicConnectionProtocol):
         super().transmit()
         while self._http is not None and self._responses.read_on(self._http):
             super().transmit()
+
+    def _begin_upload(self, http: H0Connection | H3Connection, stream_id: int, path: str) -> None:
+        """Open the file of an upload. Only the case `upload` has a folder for it."""
+        try:
+            self._uploads[stream_id] = (UPLOADED / Path(path).name).open("wb")
+        except (OSError, ValueError):
+            http.send_headers(stream_id, [(b":status", b"405")], end_stream=True)
 
     def _store(self, http: H0Connection | H3Connection, event: H3Event) -> None:
         """Write the data of an upload; answer when it is complete."""
