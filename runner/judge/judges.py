@@ -538,8 +538,8 @@ def _stopped(connection: ConnectionFacts, context: CaseEvidence) -> _Fault:
             forgotten = end.role == "server" and _may_forget(connection)
             why = "the server ended a handshake before a whole ClientHello arrived, which breaks no rule"
             return _Fault(why=why) if forgotten else _Fault()
-        sent = "client_bytes" if context.case.upload else "server_bytes"
-        arrived = sum(getattr(stream, sent) for stream in connection.request_streams)
+        upload, streams = context.case.upload, connection.request_streams
+        arrived = sum(stream.client_bytes if upload else stream.server_bytes for stream in streams)
         total = sum(file.size for file in context.evidence.files)
         why = f"the {end.role} {end.act} when {arrived} of {total} B had arrived"
         return _Fault(role=end.role, why=why, places=(end.place,))

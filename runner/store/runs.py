@@ -817,7 +817,7 @@ def stored_result(name: str | Path) -> tuple[RunFolder, Result]:
                 f"{path} has many flights of the hostile peer: hostile.md in {path.absolute().parents[2]} has the "
                 "command that shows the packets of each that failed."
             )
-        finished = min(path.glob("*/*/*/result.json"), default=None)  # of a run whose name was all that was written
+        finished = min(path.glob("*/*/*/result.json"), default=None)  # the user wrote only the name of a run
         example = finished.parent.relative_to(path.parent) if finished else "demo/quinn_aioquic/sat/1"
         raise UsageError(
             f"There is no finished job in {path}: write RUN/SERVER_CLIENT/CASE/ITERATION, such as {example}."
