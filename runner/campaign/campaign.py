@@ -394,7 +394,7 @@ class Execution:
             return None
         self.schedule.report("started", job)
         clock = self.schedule.clock
-        began = clock()
+        began, cpu = clock(), time.thread_time()
         try:
             result = self._judge_attempt(job) if self._run_attempt(job, attempt) else None
         finally:
@@ -402,7 +402,8 @@ class Execution:
         if result is None:
             return None
         wall = clock() - began
-        return replace(result, wall_s=wall, overhead_s=wall - result.transfer_s)
+        spent = result.cpu_s + time.thread_time() - cpu
+        return replace(result, wall_s=wall, overhead_s=wall - result.transfer_s, cpu_s=spent)
 
     def _run_attempt(self, job: Job, attempt: int) -> bool:
         """Run the job and put its artifacts in its folder. False when the campaign was stopped meanwhile."""

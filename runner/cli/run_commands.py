@@ -102,8 +102,8 @@ def plan_(options: MatrixOptions) -> None:
 
 
 def _clock_sentence(auto: Run, todo: tuple[Job, ...], clock: str | None, pace: Mapping[PaceGroup, float]) -> str:
-    """A sentence with the time that the jobs take with each clock; the selected clock comes first. `auto`: the run with
-    `--clock auto`."""
+    """A sentence with the time that the jobs take on an idle host with each clock; the selected clock comes first.
+    `auto`: the run with `--clock auto`."""
     cores = len(os.sched_getaffinity(0))
     guests = estimate(todo, auto.cases, pace).guest_seconds / cores
     parts = dict(auto.parts_by_clock(todo))
@@ -111,7 +111,10 @@ def _clock_sentence(auto: Run, todo: tuple[Job, ...], clock: str | None, pace: M
     mixed = f"--clock auto: about {format_duration(waiting.guest_seconds / cores + binding.seconds)}"
     if real := parts.get(REAL):
         mixed += f", {format_duration(binding.seconds)} of it for {format_count(len(real), 'job')} with one lane"
-    times = {VIRTUAL: f"--clock virtual: about {format_duration(guests)} on {cores} cores", AUTO: mixed}
+    times = {
+        VIRTUAL: f"--clock virtual: about {format_duration(guests)} on {format_count(cores, 'idle core')}",
+        AUTO: mixed,
+    }
     first = [times.pop(clock)] if clock in times else []
     return f"{'; '.join([*first, *times.values()])}."
 

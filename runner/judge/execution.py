@@ -346,6 +346,7 @@ def with_record(result: Result, evidence: Evidence) -> Result:
         cpu_pressure=evidence.cpu_pressure,
         clock="virtual" if evidence.guest else "real",
         guest_speed=evidence.guest.speed if evidence.guest else None,
+        cpu_s=evidence.guest.cpu_s if evidence.guest else 0.0,
         host=evidence.host,
         real_link=evidence.real_link,
         delivered=any(file.equal for file in evidence.files),

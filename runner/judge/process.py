@@ -105,6 +105,15 @@ def over_the_limit(job: Job, artifacts: Artifacts, limits: JudgeLimits, error: A
     return Result.of(job, Outcome.ERROR, finding)
 
 
+def _timed_judge(job: Job, artifacts: Artifacts, case: Case | None, record: CaseRecord) -> Result:
+    """The verdict of `judge_job`; its CPU time includes that of the judge."""
+    from runner.judge.judges import judge_job  # noqa: PLC0415 - slow to import, and comparisons don't need it
+
+    began = time.process_time()
+    result = judge_job(job, artifacts, case, record)
+    return replace(result, cpu_s=result.cpu_s + time.process_time() - began)
+
+
 class StoppedError(BentpipeError):
     """The call was ended because the caller must end."""
 
@@ -140,11 +149,9 @@ class Judges:
     def judged(self, job: Job, artifacts: Artifacts, case: Case | None, record: CaseRecord) -> Result | None:
         """The verdict of `judge_job` in one of the processes; an error when it exceeds its limits. None when the caller
         must end."""
-        from runner.judge.judges import judge_job  # noqa: PLC0415 - slow to import, and comparisons don't need it
-
         limits = JudgeLimits.of(artifacts)
         try:
-            result: Result = self.call(limits, judge_job, job, artifacts, case, record)
+            result: Result = self.call(limits, _timed_judge, job, artifacts, case, record)
         except StoppedError:
             return None
         except AnalysisLimitError as error:

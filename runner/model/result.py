@@ -494,6 +494,7 @@ class Result(JobVerdict):
     host: dict[str, str] = field(default_factory=dict)  # facts of the worker's host; empty: `Run.host`
     transfer_s: float = 0.0
     overhead_s: float = 0.0  # wall_s - transfer_s, including the analysis
+    cpu_s: float = 0.0  # CPU seconds of the judge, the runner and, in virtual time, the guest
     stages_s: dict[str, float] = field(default_factory=dict)
     cpu_pressure: float | None = None  # share of the job's time in which some task of the host waited for a CPU
     applied: dict[str, str] = field(default_factory=dict)  # by role: CCA and IW that the endpoint reported as applied

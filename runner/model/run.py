@@ -509,7 +509,7 @@ class Estimate:
     """The estimated cost of a plan: time, and bytes on disk."""
 
     seconds: float  # seconds with one lane
-    guest_seconds: float  # seconds with one guest: on an idle core, or at the pace of earlier jobs of this host
+    guest_seconds: float  # seconds with one guest: on an idle core
     records: int  # bytes on disk without captures
     captures: int  # bytes of all captures
     median_captures: int  # bytes of the captures that `--keep-captures median` keeps when no job fails
@@ -528,7 +528,7 @@ def estimate(
     pace: Mapping[PaceGroup, float] = MappingProxyType({}),
 ) -> Estimate:
     """The sums over the jobs. The time is for average stacks; a job with a slow server may take its whole time-out.
-    `pace`: how many times longer guests take. The nearest group decides."""
+    `pace`: how many times more CPU time guests take. The nearest group decides."""
     seconds, guests, records, captures, median_captures = 0.0, 0.0, 0.0, 0.0, 0.0
     for (name, boxed, server), count in Counter((job.case_link, bool(job.via), job.server) for job in order).items():
         case = cases[name]

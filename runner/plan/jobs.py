@@ -244,6 +244,7 @@ def rejudged(before: Result, after: Result) -> Result:
         disturbed=before.disturbed,
         wall_s=before.wall_s,
         overhead_s=before.overhead_s,
+        cpu_s=before.cpu_s,
         captures_kept=before.captures_kept,
     )
 

@@ -756,9 +756,10 @@ _PACED_MOST = 5  # jobs of a case and a server whose results are read
 
 
 def guest_pace(logs: Path) -> dict[PaceGroup, float]:
-    """The time of jobs in virtual time on this host divided by their estimate, by case, by whether they have a
+    """The CPU time of jobs in virtual time on this host divided by their estimate, by case, by whether they have a
     middlebox, and by server; under an empty name, that of all cases or servers. Each comes from the newest run below
-    `logs` that has enough of such jobs, so it includes the host's other load. Empty without such a run."""
+    `logs` that has enough of such jobs. Empty without such a run. The jobs' wall time would depend on the load of the
+    host during that run."""
     host = host_facts()["name"]
     paces: dict[PaceGroup, float] = {}
     for folder in find_runs(logs, lambda _: None):
@@ -774,7 +775,7 @@ def guest_pace(logs: Path) -> dict[PaceGroup, float]:
         for (case, boxed, server), jobs in ended.items():
             for job in jobs[:: math.ceil(len(jobs) / _PACED_MOST)]:  # of all clients: the first ones may be fast
                 try:
-                    spent = float(_parse_all(read_regular(folder.artifacts(job).result))["wall_s"])
+                    spent = float(_parse_all(read_regular(folder.artifacts(job).result))["cpu_s"])
                 except (OSError, ValueError, KeyError, TypeError, UsageError):
                     continue
                 if spent > 0:

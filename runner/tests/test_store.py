@@ -241,7 +241,7 @@ def test_the_pace_of_guests_comes_from_the_newest_run_in_virtual_time_on_this_ho
         folder = RunFolder.create(tmp_path / name, run)
         for number, job in enumerate(order):
             unrun = number == 5  # such as a job that a pair declares as unsupported
-            folder.save_result(replace(result(), case=job.case, iteration=number + 1, wall_s=0 if unrun else 3 * usual))
+            folder.save_result(replace(result(), case=job.case, iteration=number + 1, cpu_s=0 if unrun else 3 * usual))
     groups = [(name, False, server) for name in (case.name, "") for server in ("quinn", "")]
     assert store.guest_pace(tmp_path) == dict.fromkeys(groups, pytest.approx(3))
     paced = estimate(order, virtual.cases, store.guest_pace(tmp_path))
@@ -261,9 +261,9 @@ def test_each_server_has_a_pace_of_its_own_and_another_gets_that_of_all(tmp_path
     folder = RunFolder.create(tmp_path / "run", replace(run, cases={case.name: case}, order=order))
     usual = estimate(order[:1], {case.name: case}).guest_seconds
     for job in order:
-        wall = usual * servers[job.server] * (1 if job.iteration <= 25 else 2)  # the first ones are the fastest
+        cpu = usual * servers[job.server] * (1 if job.iteration <= 25 else 2)  # the first ones are the fastest
         folder.save_result(
-            replace(result(), server=job.server, client=job.client, case=job.case, iteration=job.iteration, wall_s=wall)
+            replace(result(), server=job.server, client=job.client, case=job.case, iteration=job.iteration, cpu_s=cpu)
         )
     pace = store.guest_pace(tmp_path)
     for server, expected in {"quinn": 1.5, "aioquic": 7.5, "unknown": 4.5}.items():
@@ -283,7 +283,7 @@ def test_the_pace_of_jobs_with_a_middlebox_says_nothing_of_jobs_without(tmp_path
         folder = RunFolder.create(tmp_path / name, run)
         for job in order:
             folder.save_result(
-                replace(result(), case=job.case, via=job.via, iteration=job.iteration, wall_s=multiple * usual)
+                replace(result(), case=job.case, via=job.via, iteration=job.iteration, cpu_s=multiple * usual)
             )
     pace = store.guest_pace(tmp_path)
     assert estimate(plain, {case.name: case}, pace).guest_seconds == pytest.approx(10 * usual)
