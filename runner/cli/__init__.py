@@ -38,8 +38,14 @@ def entry() -> None:
             main(prog_name="bentpipe", standalone_mode=False)
         finally:
             sys.stdout.flush()  # so that a full disk is noticed here
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        sys.exit(2)
+    except click.ClickException as error:
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        help_ = f" `./{context.command_path} --help` lists the options." if context is not None else ""
+        message = error.format_message()
+        _print(f"{message}{'' if message.endswith(('.', ')')) else '.'}{help_}")
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         # Python now waits for threads. Another Ctrl-C ends the process, and a watchdog removes what is left.

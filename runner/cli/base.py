@@ -1,6 +1,7 @@
 """The consoles, and options and functions that several commands share."""
 
 import functools
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -50,8 +51,17 @@ class SafeConsole(Console):
         return super()._render_buffer(shown)
 
 
-out = SafeConsole(highlight=False, emoji=False)  # an IPv6 address like fd00::100:1 has none
-err = SafeConsole(stderr=True, highlight=False, emoji=False)
+_FILE = 132  # columns of tables in a file or in the log of a CI; rich's 80 would wrap most rows
+
+
+def _columns() -> int | None:
+    """The width of output that no terminal shows; None when a terminal or the user decides."""
+    chosen = "COLUMNS" in os.environ or any(os.isatty(descriptor) for descriptor in range(3))
+    return None if chosen else _FILE
+
+
+out = SafeConsole(highlight=False, emoji=False, width=_columns())  # an IPv6 address like fd00::100:1 is no emoji
+err = SafeConsole(stderr=True, highlight=False, emoji=False, width=_columns())
 
 
 def options_of(

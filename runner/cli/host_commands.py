@@ -60,11 +60,15 @@ def list_(implementations: Path) -> None:
     entries = catalog.implementations.values()
     boxes = {name: entry.as_stack() for name, entry in catalog.middleboxes.items()}
     sizes = images.sizes(stack.image for stack in (*entries, *boxes.values()))
-    built = built_table([stack for stack in entries if stack.build is not None], sizes)
+    here = [stack for stack in entries if stack.build is not None]
     published = published_table([stack for stack in entries if stack.build is None], sizes, width=out.width)
     cases = printing.cases_table(case.record() for case in catalog.cases.values())
     states = {name: where(box, sizes) for name, box in boxes.items()}
-    out.print(built, "", published, "", cases, sep="\n")
+    out.print(built_table(here, sizes))
+    for note in stack_notes(here):
+        out.print(note, markup=False)
+    out.print("", published, "", cases, sep="\n")
+    out.print(printing.CASES_LEGEND)
     out.print("", middleboxes_table(catalog.middleboxes.values(), states), "", knobs_table(catalog.knobs), sep="\n")
     out.print("", emulated_links_table(declared_links()), sep="\n")
 
@@ -134,12 +138,8 @@ _NARROW = 132  # below this width in columns, tables leave out facts that anothe
 
 
 def built_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | None) -> Table:
-    """The stacks that are built here, within 80 columns, and their notes below. `sizes`: bytes by tag; None without an
-    engine."""
-    stacks = tuple(stacks)
-    notes = {stack.note: [each.name for each in stacks if each.note == stack.note] for stack in stacks if stack.note}
-    below = [LEGEND, *(f"{', '.join(names)}: {escape(note)}" for note, names in notes.items())]
-    table = Table(box=None, padding=(0, 1, 0, 0), caption="\n".join(below), caption_justify="left")
+    """The stacks that are built here, within 80 columns. `sizes`: bytes by tag; None without an engine."""
+    table = Table(box=None, padding=(0, 1, 0, 0))
     for column in ("stack", "version", "language", "role", "speaks", "CCA", "IW", "image"):
         table.add_column(column, no_wrap=True, justify="right" if column == "IW" else "left")
     for stack in stacks:
@@ -147,6 +147,13 @@ def built_table(stacks: Iterable[Implementation], sizes: Mapping[str, int] | Non
         about = (stack.name, stack.version, stack.language, _roles(stack), _protocols(stack))
         table.add_row(*about, stack.congestion_control, window, where(stack, sizes))
     return table
+
+
+def stack_notes(stacks: Sequence[Implementation]) -> Iterator[str]:
+    """The lines below the table: its abbreviations, and each stack's note."""
+    yield LEGEND
+    for note in dict.fromkeys(stack.note for stack in stacks if stack.note):
+        yield f"{', '.join(stack.name for stack in stacks if stack.note == note)}: {note}"
 
 
 _SHORT = {HTTP09: "hq", HTTP1: "h1"}

@@ -247,7 +247,8 @@ def readings_table(readings: Iterable[Reading]) -> Table:
 
 def plan_table(run: Run, todo: tuple[Job, ...], pace: Mapping[PaceGroup, float]) -> Table:
     """The jobs that will run, by case. `run`: with `--clock auto`. `pace`: as in `estimate`."""
-    table = Table("case", "pairs", "iterations", "jobs", "one lane", "one guest", "auto", box=None)
+    columns = ("pairs", "iterations", "jobs", "one lane", "one guest", "auto")
+    table = Table(Column("case", no_wrap=True), *columns, box=None)
     for name, case in run.cases.items():
         planned = [job for job in run.order if job.case_link == name]
         jobs = tuple(job for job in todo if job.case_link == name)
@@ -427,10 +428,14 @@ def checks_table(checks: Iterable[Check]) -> Table:
     return table
 
 
+CASES_LEGEND = (  # the line below `cases_table`
+    "link: data rate, one-way delay, queue in packets · → forward · ← return · M: measurement · ×: iterations"
+)
+
+
 def cases_table(cases: Iterable[CaseRecord]) -> Table:
     """The cases that can be chosen, with their links, within 80 columns."""
-    caption = "link: data rate, one-way delay, queue in packets · → forward · ← return · M: measurement · ×: iterations"
-    table = Table(box=None, caption=caption, caption_justify="left")
+    table = Table(box=None)
     for column in ("case", "", "", "×"):
         table.add_column(column, no_wrap=True, justify="right" if column == "×" else "left")
     table.add_column("link")
