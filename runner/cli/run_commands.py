@@ -79,16 +79,21 @@ def plan_(options: MatrixOptions) -> None:
     lanes = 1 if options.lanes == "auto" else Concurrency.parse(options.lanes).most
     total, logs = estimate(todo, run.cases), own_logs(LOGS, todo, run.cases)
     out.print(
-        f"\n{format_count(len(todo), 'job')}, about {format_duration(total.seconds / lanes)} with "
-        f"{'one lane' if lanes == 1 else f'{lanes} lanes'}; "
-        f"{format_size(total.disk('median') + logs)} on disk with --keep-captures median, "
+        f"\n{format_count(len(todo), 'job')}: {format_size(total.disk('median') + logs)} on disk with "
+        "--keep-captures median, "
         f"{format_size(total.disk('all') + logs)} with all."
         + (f" {len(unsupported)} more are declared as unsupported." if unsupported else "")
         + (f" {format_count(len(run.order) - len(left), 'job')} of {stored.name} ended before." if stored else ""),
         soft_wrap=True,
     )
-    if not selection.real:
-        out.print(_clock_sentence(auto, todo, options.clock, pace))
+    real = f"about {format_duration(total.seconds / lanes)} with {'one lane' if lanes == 1 else f'{lanes} lanes'}"
+    if selection.real:
+        out.print(f"Time: {real}.")
+    else:
+        clock = stored.run.clock if stored is not None else options.clock or REAL
+        for name, time in sorted(_times(auto, todo, real, pace).items(), key=lambda item: item[0] != clock):
+            own = " (this run)" if stored is not None and name == clock else ""
+            out.print(f"Time with --clock {name}{own}: {time}.")
     for sentence in (*_other_protocols(run, todo), *selection.doubts):
         out.print(sentence)
     if selection.real:
@@ -101,22 +106,18 @@ def plan_(options: MatrixOptions) -> None:
                 out.print(sentence)
 
 
-def _clock_sentence(auto: Run, todo: tuple[Job, ...], clock: str | None, pace: Mapping[PaceGroup, float]) -> str:
-    """A sentence with the time that the jobs take on an idle host with each clock; the selected clock comes first.
-    `auto`: the run with `--clock auto`."""
+def _times(auto: Run, todo: tuple[Job, ...], real: str, pace: Mapping[PaceGroup, float]) -> dict[str, str]:
+    """The time that the jobs take on an idle host, as text, by clock. `auto`: the run with `--clock auto`. `real`: the
+    time in lanes."""
     cores = len(os.sched_getaffinity(0))
     guests = estimate(todo, auto.cases, pace).guest_seconds / cores
     parts = dict(auto.parts_by_clock(todo))
     waiting, binding = (estimate(parts.get(name, ()), auto.cases, pace) for name in (VIRTUAL, REAL))
-    mixed = f"--clock auto: about {format_duration(waiting.guest_seconds / cores + binding.seconds)}"
-    if real := parts.get(REAL):
-        mixed += f", {format_duration(binding.seconds)} of it for {format_count(len(real), 'job')} with one lane"
-    times = {
-        VIRTUAL: f"--clock virtual: about {format_duration(guests)} on {format_count(cores, 'idle core')}",
-        AUTO: mixed,
-    }
-    first = [times.pop(clock)] if clock in times else []
-    return f"{'; '.join([*first, *times.values()])}."
+    mixed = f"about {format_duration(waiting.guest_seconds / cores + binding.seconds)}"
+    if in_lanes := parts.get(REAL):
+        mixed += f", {format_duration(binding.seconds)} of it for {format_count(len(in_lanes), 'job')} with one lane"
+    virtual = f"about {format_duration(guests)} on {format_count(cores, 'idle core')}"
+    return {REAL: real, VIRTUAL: virtual, AUTO: mixed}
 
 
 @main.command()
