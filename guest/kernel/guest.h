@@ -43,6 +43,7 @@ unsigned long long guest_cpu_time(int pid);
 
 /* Kernel side (kernel/guest.c). */
 void guest_worked(int is_syscall, unsigned long long cpu_ns);
+void guest_looked(int syscall); /* a system call returned 0 in no time */
 struct uml_pt_regs;
 int guest_counter_read(struct uml_pt_regs *regs); /* whether a fault was that of a reader, who has got a value */
 
