@@ -26,6 +26,17 @@ case $TESTCASE in
     exit) exit 3 ;;
     die-slowly) sleep 4; fetch ;;
     vectors) /vectors ;;
+    look)
+        exec python3 -c '
+import select, time
+
+for look in (lambda: select.poll().poll(0), lambda: select.select([], [], [], 0), lambda: select.epoll().poll(0)):
+    looks, end = 0, time.monotonic() + 0.02
+    while time.monotonic() < end:
+        look()
+        looks += 1
+    print(looks)'
+        ;;
     flood-output) exec yes ;;
     flood-link)
         exec python3 -c '
