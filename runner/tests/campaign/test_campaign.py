@@ -34,6 +34,7 @@ def test_the_line_from_recordings_to_results(tmp_path: Path, catalog: Catalog) -
     assert len(results) == 6
     assert {result.outcome for result in results.values()} == {Outcome.SUCCEEDED}
     assert folder.results() == dict(sorted(results.items()))
+    assert min(result.cpu_s for result in results.values()) > 0.01, "that of the judge"
     assert [event.done for event in events if event.event == "finished"] == list(range(1, 7))
     assert events[-1].seconds_left == 0.0
     for job in folder.run.order:

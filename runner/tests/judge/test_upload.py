@@ -16,6 +16,7 @@ from runner.model.stack import exchanged
 from runner.places.lane_job import lane_job
 from runner.plan.catalog import Catalog
 from runner.plan.jobs import new_run
+from runner.store.runs import load_evidence
 from runner.tests.judge.test_analyse import JOB, edit
 from runner.tests.records import select
 from runner.trace.recording import Vantage
@@ -40,6 +41,12 @@ def _judged(catalog: Catalog, artifacts: Artifacts) -> Result:
 
 def _at_server(artifacts: Artifacts) -> Trace:
     return cached_decode(artifacts.server_capture, artifacts.key_logs, artifacts.server_tables, kernel_drops=None)
+
+
+def test_the_guests_cpu_time_is_recorded(catalog: Catalog, upload: Artifacts) -> None:
+    evidence = load_evidence(upload)
+    assert evidence is not None and evidence.guest is not None
+    assert _judged(catalog, upload).cpu_s == evidence.guest.cpu_s > 0.1
 
 
 def test_the_numbers_are_those_of_the_clients_data_at_the_server(catalog: Catalog, upload: Artifacts) -> None:
