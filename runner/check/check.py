@@ -44,15 +44,15 @@ from runner.errors import InterruptedRunError, UsageError
 from runner.images.images import ImageFacts, image_facts
 from runner.images.setup import prepare
 from runner.model.result import Finding, Outcome, Result
-from runner.model.run import REAL, Job, Kind, Retention, estimate
+from runner.model.run import REAL, Job, Kind, Retention
 from runner.model.stack import HTTP3, OVER_QUIC, WIRE_NAMES, Implementation, Role, protocol_of
 from runner.paths import LOGS
 from runner.places.lane_job import EndpointSpec
 from runner.places.place import place_of
 from runner.plan.catalog import Catalog, load_catalog
-from runner.plan.jobs import busy, cannot_talk
+from runner.plan.jobs import busy, cannot_talk, cost
 from runner.plan.options import CheckOptions
-from runner.store.runs import own_logs, run_path
+from runner.store.runs import run_path
 from runner.terminal.printing import STYLES, RunWatch, show_finding
 from runner.units import format_count, format_data_rate, format_duration, format_size
 
@@ -490,10 +490,9 @@ def check(options: CheckOptions, *, out: Console, err: Console) -> Report:
 def _announce(trial: Trial, clock: str) -> None:
     """Tell how many jobs will run, how long they take and how much disk they need."""
     run, say = trial.candidates[0].folder.run, trial.place.say
-    cost = estimate(run.order, run.cases)
-    disk = cost.disk(Retention.FAILED.value) + own_logs(LOGS, run.order, run.cases)
+    seconds, disk = cost(run, run.order, Retention.FAILED.value)
     say(
-        f"About {format_count(len(run.order), 'job')}, {format_duration(cost.seconds)} one after the other; "
+        f"About {format_count(len(run.order), 'job')}, {format_duration(seconds)} one after the other; "
         f"{format_size(disk)} on disk, and the captures of jobs that fail."
     )
     if load := busy(clock):
