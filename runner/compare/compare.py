@@ -1,7 +1,7 @@
 """Compares two runs cell by cell: numbers by the rank test, rates by Fisher's test, deterministic cases directly."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import sqrt
@@ -639,16 +639,20 @@ def _stacks(before: Run, after: Run) -> tuple[StackChange, ...]:
     )
 
 
-def _notes(before: RunFolder, after: RunFolder, old: Mapping[Key, object], new: Mapping[Key, object]) -> list[str]:
+def _notes(
+    before: RunFolder, after: RunFolder, old: Mapping[Key, Collection[Result]], new: Mapping[Key, Collection[Result]]
+) -> list[str]:
     """Sentences about cells that were left out, and about differences that don't prevent a comparison."""
     notes = []
     for folder, own_cells, other_cells in ((before, old, new), (after, new, old)):
         if alone := own_cells.keys() - other_cells.keys():
             cases = ", ".join(sorted({key.case for key in alone}))
             notes.append(f"{len(alone)} cells ({cases}) are only in {folder.name}; they are not compared.")
-        cells = set(map(Key.of, folder.run.order))
-        if missing := len(cells - own_cells.keys()):
-            notes.append(f"{folder.name} has not ended: {missing} of its {len(cells)} cells have no result yet.")
+        if missing := len(folder.run.order) - sum(map(len, own_cells.values())):
+            notes.append(
+                f"{folder.name} has not ended: {missing} of its {len(folder.run.order)} jobs have no result yet. "
+                f"To go on: ./bentpipe run --run {folder.name}"
+            )
     if before.run.seed == after.run.seed:
         notes.append(
             f"Both runs have the seed {before.run.seed} and so the same losses. The p values tend to be too large."

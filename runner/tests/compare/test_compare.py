@@ -60,6 +60,16 @@ def same(_: Job, result: Result) -> Result:
     return result
 
 
+def test_a_run_that_has_not_ended_says_how_many_jobs_it_lacks(tmp_path: Path) -> None:
+    before, after = folder(tmp_path / "before", same), folder(tmp_path / "after", same)
+    for job in after.run.order:
+        if job.iteration > 3:  # jobs run by iteration: each cell has results
+            after.artifacts(job).result.unlink()
+    notes = compare(before, after).notes
+    assert "after has not ended: 42 of its 60 jobs have no result yet. To go on: ./bentpipe run --run after" in notes
+    assert not any("before has not ended" in note for note in notes)
+
+
 def slower(server: str, factor: float) -> Fill:
     def fill(job: Job, result: Result) -> Result:
         assert result.sample and result.sample.goodput and result.sample.ttlb
