@@ -187,6 +187,19 @@ def test_user_who_may_not_write_the_checkout_is_told_who_may(tmp_path: Path, as_
     ]
 
 
+def test_user_whose_environment_belongs_to_root_is_told_so(tmp_path: Path, as_user: list[str]) -> None:
+    """As after `sudo ./bentpipe` in one's own checkout."""
+    if not as_user:
+        pytest.skip("only root can make an environment of root's")
+    checkout = make_checkout(tmp_path)
+    (checkout / ".venv").mkdir()
+    os.chown(checkout, 65534, 65534)
+    done = subprocess.run([*as_user, checkout / "bentpipe"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.endswith("can't write there: run it once as root.\n")) == (3, True), (
+        done.stderr
+    )
+
+
 def test_python_without_ensurepip_is_told_with_the_package(tmp_path: Path, as_user: list[str]) -> None:
     """Debian and Ubuntu split ensurepip off; a module of that name that can't be imported is the same to Python."""
     checkout = make_checkout(tmp_path)
