@@ -6,6 +6,7 @@ Exit codes: 0 success · 1 a job failed (`--strict`) · 2 bad input · 3 this ho
 import errno
 import os
 import signal
+import stat
 import sys
 from io import TextIOWrapper
 from pathlib import Path
@@ -53,7 +54,7 @@ def entry() -> None:
         _print("interrupted.")
         sys.exit(3)
     except BentpipeError as error:
-        _print(str(error))
+        _print(_with_owner(str(error), error.__cause__))
         sys.exit(error.exit_code)
     except BrokenPipeError:
         _drop(1)
@@ -62,7 +63,7 @@ def entry() -> None:
         sentence, code = _outside(error)
         if not sentence:
             raise
-        _print(sentence)
+        _print(_with_owner(sentence, error))
         _drop(1)
         sys.exit(code)
 
@@ -84,6 +85,21 @@ def _outside(error: Exception) -> tuple[str, int]:
     if error.errno in _BROKEN or (error.errno in _REFUSED and error.filename is not None):
         return f"{error.filename or 'A file'} can't be used: {why}.", 3 if error.errno in _BROKEN else 2
     return "", 1
+
+
+def _with_owner(sentence: str, error: BaseException | None) -> str:
+    """The sentence. When it ends with "Permission denied.", with whose file or folder refuses this user, too."""
+    if not isinstance(error, PermissionError) or not error.filename or not sentence.endswith(f": {error.strerror}."):
+        return sentence
+    place = Path(os.fsdecode(error.filename)).absolute()
+    while not os.access(place, os.F_OK, follow_symlinks=False):  # a folder on the way refuses, or a file can't be made
+        place = place.parent
+    status = place.lstat()
+    try:
+        owner = place.owner()
+    except KeyError:
+        owner = str(status.st_uid)
+    return f"{sentence} {place} belongs to {owner} ({stat.filemode(status.st_mode)}): change its owner or its rights."
 
 
 def _print(sentence: str) -> None:

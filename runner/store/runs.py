@@ -791,9 +791,11 @@ def guest_pace(logs: Path) -> dict[PaceGroup, float]:
 def find_runs(logs: Path, skip: Callable[[str], None] | None = None) -> list[RunFolder]:
     """The runs below `logs`, newest first. An unreadable run is an error; with `skip`, it is reported and left out."""
     folders = []
-    for path in logs.glob("*/run.json"):
+    for path in logs.glob("[!.]*/"):  # "*/run.json" would silently leave out a folder that refuses this user
+        if os.access(path, os.X_OK) and not (path / "run.json").exists():
+            continue
         try:
-            folders.append(RunFolder.open(path.parent, skip))
+            folders.append(RunFolder.open(path, skip))
         except UsageError as error:
             if skip is None:
                 raise

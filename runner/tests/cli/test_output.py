@@ -1,8 +1,10 @@
 """Output that can't be written or encoded: at most one sentence, never a traceback."""
 
 import json
+import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -122,3 +124,26 @@ def test_a_name_that_is_too_long_is_one_sentence(arguments: tuple[str, ...]) -> 
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "xxx" in done.stderr
     assert "File name too long." in done.stderr
+
+
+@pytest.mark.parametrize("refusing", ["unreadable", "unreadable/run.json", "unreadable/quic-go_quinn/handshake/1"])
+def test_a_file_that_refuses_this_user_is_told_with_its_owner(tmp_path: Path, refusing: str) -> None:
+    """Also in `history`, which takes every run of a folder and must not say that there is none."""
+    without_rights = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    shutil.copytree(RUN, tmp_path / "unreadable")
+    place = tmp_path / refusing
+    place.chmod(0)
+    try:
+        for arguments in (
+            ("history", "--logs", str(tmp_path)),
+            ("export", str(tmp_path / "unreadable"), "--results", "x"),
+        ):
+            command = [*without_rights, sys.executable, "-m", "runner", *arguments]
+            done = subprocess.run(
+                command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "500"}
+            )
+            assert "can't be read: Permission denied." in done.stderr
+        assert done.returncode == 2
+        assert f"{place} belongs to {tmp_path.owner()} ({stat.filemode(place.stat().st_mode)}): change" in done.stderr
+    finally:
+        place.chmod(0o755)
