@@ -169,7 +169,7 @@ def select_flights(flights: Mapping[str, HostileFlight], names: Sequence[str]) -
     for name in names:
         if not any(flight.startswith(name) for flight in flights):
             hint = did_you_mean(name, flights)
-            raise UsageError(f"--case {name}: no flight begins with this name.{hint} {LIST.name} lists them.")
+            raise UsageError(f"--case {name}: no flight begins with this name.{hint} {LIST} lists them.")
     return [flight for flight in flights.values() if not names or flight.name.startswith(tuple(names))]
 
 

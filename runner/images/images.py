@@ -707,7 +707,11 @@ def _inspect(client: docker.DockerClient, image: str) -> dict[str, Any]:
     except DockerException as error:
         raise UsageError(f"The image '{image}' can't be looked at: {error}.") from error
     if image.startswith(OWN_PREFIX):
-        raise UsageError(f"The engine has no image '{image}'; bentpipe builds it: run `./bentpipe build`.")
+        name = image.removeprefix(OWN_PREFIX).partition(":")[0]
+        raise UsageError(
+            f"The engine has no image '{image}', and no registry has it: run `./bentpipe build {name}`, or correct "
+            "the name."
+        )
     try:
         return client.images.pull(image, tag=None if ":" in image.rpartition("/")[2] else "latest").attrs
     except DockerException as error:

@@ -430,7 +430,7 @@ def announcement(
     """How many jobs are left, their time and their disk. Jobs declared as unsupported need nothing."""
     path, run = folder.path, folder.run
     if not todo:
-        return f"Nothing is left to run: {len(selected)} jobs of {path} are done."
+        return f"Nothing is left to run: {path} has the results of {format_count(len(selected), 'job')}."
     without_run = verdicts_without_run(catalog, tuple(todo), {})
     seconds, disk = cost(run, [job for job in todo if job not in without_run], keep_captures)
     return (

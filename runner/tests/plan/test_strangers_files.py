@@ -124,7 +124,7 @@ def test_a_build_does_not_replace_an_image_that_bentpipe_did_not_build(tmp_path:
             building.build(client, [Image(tag=tag, context=tmp_path)], report=lambda _: None)
         assert client.images.get(tag).id == built.id
         assert "never pulled" in pulling._attempt(client, "bentpipe/absent", lambda _: None, 1.0)
-        with pytest.raises(UsageError, match="bentpipe builds it"):
+        with pytest.raises(UsageError, match=r"run `./bentpipe build absent`, or correct the name\."):
             image_facts.image_facts(client, "bentpipe/absent")
     finally:
         client.images.remove(tag)
