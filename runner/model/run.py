@@ -495,9 +495,11 @@ _RECORDS_PER_FILE = 370
 # each minute of virtual time. They are fitted to jobs of eight stacks over 29 cases; the median error was a quarter.
 _GUEST, _GUEST_PER_MEGABYTE, _GUEST_PER_CONNECTION, _GUEST_PER_MINUTE = 0.45, 0.8, 0.025, 0.1
 # The same with its container, its simulator, the captures, the runner and the judge, and for each further connection
-# and file. They are fitted to 590 jobs of seven stacks over 30 cases (26 November 2026), and divided by 3, because the
-# host was busy and these jobs took longer than on a quiet host.
-_JOB, _JOB_PER_MEGABYTE, _JOB_PER_CONNECTION, _JOB_PER_FILE, _JOB_PER_MINUTE = 1.65, 0.33, 0.13, 0.003, 0.29
+# and file. They are fitted to 57 jobs over 29 cases and to SAT of the field on a quiet host (28 November 2026).
+_JOB, _JOB_PER_MEGABYTE, _JOB_PER_CONNECTION, _JOB_PER_FILE, _JOB_PER_MINUTE = 1.65, 0.7, 0.13, 0.003, 0.29
+# The engine's work for the containers of a guest, which no result counts: 58 SAT jobs with 8.7 s each kept a core busy
+# for 10.3 s, and 9 handshakes with 0.85 s for 1.5 s.
+_ENGINE, _ENGINE_SHARE = 0.6, 0.1
 _BOXED = 1.8  # a job with a middlebox takes this multiple of one without (SAT, 115 jobs of five middleboxes)
 _CPU_BINDS = 15e6  # bit/s that a slow stack does not reach on one core in real time
 
@@ -517,6 +519,11 @@ class Estimate:
     def disk(self, keep_captures: str) -> int:
         """Bytes on disk with this value of `--keep-captures`, when no job fails."""
         return self.records + {"all": self.captures, "median": self.median_captures}.get(keep_captures, 0)
+
+
+def core_seconds(cpu_s: float) -> float:
+    """Seconds of a core for a job in virtual time, from the CPU seconds that its result counts (`Result.cpu_s`)."""
+    return _ENGINE + (1 + _ENGINE_SHARE) * cpu_s
 
 
 PaceGroup = tuple[str, bool, str]  # case, whether a middlebox stands between the endpoints, server; "": all

@@ -32,6 +32,7 @@ from runner.model.run import (
     Job,
     PaceGroup,
     Run,
+    core_seconds,
     estimate,
     host_facts,
     iteration_problem,
@@ -779,7 +780,7 @@ def guest_pace(logs: Path) -> dict[PaceGroup, float]:
                 except (OSError, ValueError, KeyError, TypeError, UsageError):
                     continue
                 if spent > 0:
-                    pair = spent, estimate((job,), run.cases).guest_seconds
+                    pair = core_seconds(spent), estimate((job,), run.cases).guest_seconds
                     for group in ((case, boxed, server), (case, boxed, ""), ("", boxed, server), ("", boxed, "")):
                         took[group].append(pair)
         for group, pairs in took.items():

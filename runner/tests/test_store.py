@@ -8,7 +8,7 @@ import pytest
 from runner.errors import UsageError
 from runner.images.setup import Ready
 from runner.model.result import EVIDENCE_SCHEMA, RESULT_SCHEMA, Finding, JobVerdict, Outcome, Result, Sample
-from runner.model.run import Job, Run, estimate
+from runner.model.run import Job, Run, core_seconds, estimate
 from runner.model.stack import same_fields
 from runner.plan import jobs
 from runner.plan.catalog import load_catalog
@@ -243,9 +243,9 @@ def test_the_pace_of_guests_comes_from_the_newest_run_in_virtual_time_on_this_ho
             unrun = number == 5  # such as a job that a pair declares as unsupported
             folder.save_result(replace(result(), case=job.case, iteration=number + 1, cpu_s=0 if unrun else 3 * usual))
     groups = [(name, False, server) for name in (case.name, "") for server in ("quinn", "")]
-    assert store.guest_pace(tmp_path) == dict.fromkeys(groups, pytest.approx(3))
+    assert store.guest_pace(tmp_path) == dict.fromkeys(groups, pytest.approx(core_seconds(3 * usual) / usual))
     paced = estimate(order, virtual.cases, store.guest_pace(tmp_path))
-    assert paced.guest_seconds == pytest.approx(18 * usual)
+    assert paced.guest_seconds == pytest.approx(6 * core_seconds(3 * usual))
     assert estimate(order, virtual.cases, {("other", False, ""): 9.0}).guest_seconds == pytest.approx(6 * usual)
 
 
@@ -268,7 +268,9 @@ def test_each_server_has_a_pace_of_its_own_and_another_gets_that_of_all(tmp_path
     pace = store.guest_pace(tmp_path)
     for server, expected in {"quinn": 1.5, "aioquic": 7.5, "unknown": 4.5}.items():
         asked = replace(order[0], server=server)
-        assert estimate((asked,), {case.name: case}, pace).guest_seconds == pytest.approx(expected * usual, rel=0.15)
+        assert estimate((asked,), {case.name: case}, pace).guest_seconds == pytest.approx(
+            core_seconds(expected * usual), rel=0.15
+        )
 
 
 def test_the_pace_of_jobs_with_a_middlebox_says_nothing_of_jobs_without(tmp_path: Path) -> None:
@@ -286,5 +288,5 @@ def test_the_pace_of_jobs_with_a_middlebox_says_nothing_of_jobs_without(tmp_path
                 replace(result(), case=job.case, via=job.via, iteration=job.iteration, cpu_s=multiple * usual)
             )
     pace = store.guest_pace(tmp_path)
-    assert estimate(plain, {case.name: case}, pace).guest_seconds == pytest.approx(10 * usual)
-    assert estimate(boxed, {case.name: case}, pace).guest_seconds == pytest.approx(40 * usual)
+    assert estimate(plain, {case.name: case}, pace).guest_seconds == pytest.approx(5 * core_seconds(2 * usual))
+    assert estimate(boxed, {case.name: case}, pace).guest_seconds == pytest.approx(5 * core_seconds(8 * usual))
