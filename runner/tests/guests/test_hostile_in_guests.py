@@ -126,7 +126,7 @@ def test_vector_registers_outlive_what_the_kernel_does(lanes: GuestHost, ask: As
 
 def test_a_look_for_events_that_finds_nothing_takes_ten_microseconds(lanes: GuestHost, ask: Ask) -> None:
     """Otherwise a program that waits in this way would look a hundred times more often than on a real host."""
-    job = ask(client="look", timeout=20)
+    job = ask(client="poll-nothing", timeout=20)
     assert lanes.run(job).error == {}
     looks = [int(line) for line in (job.folder / "client" / "output.log").read_text().splitlines()[-3:]]
     assert looks == pytest.approx([1950] * 3, rel=0.1), "in 20 ms, with poll, select and epoll"

@@ -26,7 +26,7 @@ case $TESTCASE in
     exit) exit 3 ;;
     die-slowly) sleep 4; fetch ;;
     vectors) /vectors ;;
-    look)
+    poll-nothing)
         exec python3 -c '
 import select, time
 
