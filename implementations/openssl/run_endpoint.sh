@@ -7,8 +7,8 @@ echo "applied: cca=newreno iw=10"
 if [[ $ROLE == server ]]; then
     # By default, the library validates addresses by Retry. This variable, with any value, switches that off.
     if [[ $TESTCASE != retry ]]; then export NO_ADDR_VALIDATE=yes; fi
-    # The server copies its send buffer again and again. Without these settings malloc gives each copy back to the kernel, and
-    # the next one costs a page fault for every 4 KiB: a million in a download of 10 MiB.
+    # The server frees large memory and takes it again. Without these settings malloc returns it to the kernel each time, and
+    # the next use costs a page fault for every 4 KiB: a million in a download of 10 MiB with some clients.
     export MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=536870912
     # No exec: the server has no handler for SIGTERM, and the first process of a container ignores signals that it doesn't
     # handle.

@@ -88,7 +88,8 @@ def _outside(error: Exception) -> tuple[str, int]:
 
 
 def _with_owner(sentence: str, error: BaseException | None) -> str:
-    """The sentence. When it ends with "Permission denied.", with whose file or folder refuses this user, too."""
+    """The sentence. If it ends with "Permission denied.", a second one names the file or folder that refuses this user,
+    its owner and its mode."""
     if not isinstance(error, PermissionError) or not error.filename or not sentence.endswith(f": {error.strerror}."):
         return sentence
     place = Path(os.fsdecode(error.filename)).absolute()
