@@ -23,10 +23,18 @@ _IMAGE = Path(campaign.__file__).parent / "image"
 
 @pytest.fixture
 def orphan(tmp_path: Path) -> Iterator[int]:
-    process = subprocess.Popen(["sleep", "60"], env={"CLOCK_OFFSET": str(tmp_path / "run0.clock")})
-    yield process.pid
-    process.kill()
-    process.wait()
+    # Popen returns before the kernel has filled in /proc/PID/environ of the new program. Its first byte comes later.
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", "echo; read -r _"],
+        env={"CLOCK_OFFSET": str(tmp_path / "run0.clock")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.kill()
 
 
 def test_a_process_of_a_dead_runner_is_an_orphan_whatever_its_command_line(tmp_path: Path, orphan: int) -> None:
