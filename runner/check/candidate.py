@@ -17,6 +17,7 @@ from runner.compare.stats import count, rate_text
 from runner.errors import InterruptedRunError, UsageError
 from runner.images.images import ImageFacts
 from runner.images.setup import Ready
+from runner.judge.execution import missing_program
 from runner.model.result import Finding, Observer, Outcome, Result, Silent
 from runner.model.run import CaseRecord, Job, Kind, Retention
 from runner.model.stack import OVER_QUIC, Implementation, Role
@@ -263,8 +264,7 @@ def of_probe(answers: Mapping[Role, str]) -> Iterator[Problem]:
 
 
 def of_output(role: Role, output: str, *, unsupported: bool = False) -> Iterator[Problem]:
-    """Problems that the output of an endpoint shows. `unsupported`: the endpoint exited with 127. A shell that can't
-    find a program exits with 127, too."""
+    """Problems that the output of an endpoint shows. `unsupported`: the endpoint exited with 127."""
     refused = [line for line in output.splitlines() if "Operation not permitted" in line]
     if refused:
         yield Problem(
@@ -272,11 +272,10 @@ def of_output(role: Role, output: str, *, unsupported: bool = False) -> Iterator
             what=f"As {role.value}, /setup.sh lacks a permission: `{refused[0].strip()[:160]}`.",
             fix="Run /setup.sh as root before anything else: only root has NET_ADMIN in the container.",
         )
-    last = output.strip().rpartition("\n")[-1]
-    if unsupported and last.endswith(("not found", "No such file or directory")):
+    if unsupported and (missing := missing_program(output)):
         yield Problem(
             code="program-missing",
-            what=f"As {role.value}, it exited with 127 because a program is missing: `{last[:160]}`.",
+            what=f"As {role.value}, it exited with 127 because a program is missing: `{missing}`.",
             fix="Correct the path of the program, or add it to the image: 127 means only an unsupported case.",
         )
 

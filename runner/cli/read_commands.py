@@ -308,6 +308,8 @@ def compare_(
     topics = frozenset(split(despite))
     if unknown := topics - TOPICS.keys():
         raise UsageError(f"--despite: there is no topic '{min(unknown)}'. Choices: {', '.join(TOPICS)}.")
+    if after is not None and run_path(before).resolve() == run_path(after).resolve():
+        raise UsageError(f"compare: both names are the run {run_path(before)}. Name two runs.")
     skipped = Skipped()
     if across_clocks:
         if after is None or json_file or markdown_file or topics or least or everything:

@@ -402,15 +402,24 @@ def job_protocol(evidence: Evidence, record: CaseRecord) -> str:
     return protocol_of(wire_name) if wire_name else record.protocol
 
 
-def unsupported(evidence: Evidence, record: CaseRecord) -> Finding | None:
+def missing_program(output: str) -> str:
+    """The last line of an endpoint's output when it says that a program is missing; otherwise empty. A shell that can't
+    find a program exits with 127, too."""
+    last = output.strip().rpartition("\n")[-1].strip()
+    return last[:160] if last.endswith(("not found", "No such file or directory")) else ""
+
+
+def unsupported(evidence: Evidence, record: CaseRecord, artifacts: Artifacts) -> Finding | None:
     """The finding when an endpoint exited with the exit code for an unknown case; None when no endpoint did."""
     for role, endpoint in (("server", evidence.server), ("client", evidence.client)):
         if endpoint.exit_code == UNSUPPORTED_EXIT and not endpoint.stopped_by_us:
+            missing = missing_program(log_tail(artifacts, role))
+            why = f", because a program is missing: {missing}" if missing else ""
             return Finding(
                 code="unsupported",
                 requirement="An image exits with 127 when it doesn't support the case.",
                 expected=f"support of '{endpoint.environment.get('TESTCASE', record.wire_names[role])}'",
-                actual=f"the {role} exited with 127",
+                actual=f"the {role} exited with 127{why}",
                 role=role,
             )
     return None

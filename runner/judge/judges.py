@@ -670,7 +670,7 @@ def analyse(job: Job, artifacts: Artifacts, case: Case, record: CaseRecord) -> R
         ground=load_truth(artifacts.ground_truth),
         applied=applied_lines(artifacts, (*Role, *evidence.boxes)),
     )
-    if finding := unsupported(evidence, record):
+    if finding := unsupported(evidence, record, artifacts):
         return result.ending(Outcome.UNSUPPORTED, finding)
     if finding := flood(artifacts, record, evidence, truth):
         return result.ending(Outcome.FAILED, finding)

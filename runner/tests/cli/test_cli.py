@@ -44,6 +44,7 @@ from runner.tests.records import select
         (("show", "nowhere/quinn_quinn/sat/1"), "There is no finished job in"),
         (("analyse", "nowhere"), "contains no run"),
         (("compare", "nowhere", "night"), "contains no run"),
+        (("compare", "night", "logs/night"), "Name two runs"),
         (("render", "nowhere"), "contains no run"),
         (("serve", "--site", "/nonexistent"), "draw it with ./bentpipe render"),
         (("build", "quik"), "There is no stack or middlebox 'quik'"),

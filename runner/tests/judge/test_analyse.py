@@ -167,6 +167,19 @@ def test_what_the_engine_saw_decides(
     assert result.outcome is outcome
 
 
+def test_an_unsupported_case_of_a_missing_program_names_the_program(catalog: Catalog, recorded: Recorded) -> None:
+    artifacts = recorded("quinn_quinn/handshake")
+    edit(artifacts, lambda evidence: evidence["client"].update(exit_code=127))
+    log = artifacts.folder / "client" / "output.log"
+    log.parent.mkdir(exist_ok=True)
+    for printed, actual in (
+        ("setup done\n/run.sh: line 3: quiche-client: command not found\n", "quiche-client: command not found"),
+        ("test case 'v2' is not supported\n", "the client exited with 127"),
+    ):
+        log.write_text(printed)
+        assert judge(catalog, artifacts, "handshake").findings[0].actual.endswith(actual)
+
+
 def test_a_limit_of_ours_is_told_before_what_followed_from_it(catalog: Catalog, recorded: Recorded) -> None:
     """The server was killed because its output flooded: its exit code says nothing of the server."""
     artifacts = recorded("quinn_quinn/handshake")
