@@ -92,7 +92,7 @@ def _with_owner(sentence: str, error: BaseException | None) -> str:
     its owner and its mode."""
     if not isinstance(error, PermissionError) or not error.filename or not sentence.endswith(f": {error.strerror}."):
         return sentence
-    place = Path(os.fsdecode(error.filename)).absolute()
+    place = Path(os.fsdecode(error.filename2 or error.filename)).absolute()
     while not os.access(place, os.F_OK, follow_symlinks=False):  # a folder on the way refuses, or a file can't be made
         place = place.parent
     status = place.lstat()

@@ -246,7 +246,7 @@ def client(*, patience: float = PATIENCE) -> docker.DockerClient:
     if path is not None and socket_state(path) is SocketState.FORBIDDEN:
         raise SetupError(
             f"{user()} may not use the Docker Engine ({path}): run `sudo usermod -aG docker {user()}` and log in "
-            "again, or run bentpipe as root."
+            "again, or run bentpipe as root. Without Docker: `run --clock virtual --rootless` (docs/virtual-time.md)."
         )
     try:
         client = _Client(timeout=patience, **kwargs_from_env())

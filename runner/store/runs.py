@@ -206,8 +206,10 @@ def write_atomically(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:  # such as a full disk, where what was written takes room that others need
-        temporary.unlink(missing_ok=True)
+    except OSError as error:  # such as a full disk, where what was written takes room that others need
+        error.filename, error.filename2 = str(path), str(temporary)  # the user knows only the first
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:

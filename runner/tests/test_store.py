@@ -121,6 +121,14 @@ def test_a_write_that_is_killed_leaves_the_old_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
+def test_a_write_that_fails_names_the_file_that_the_user_knows(tmp_path: Path) -> None:
+    (tmp_path / "result.json").mkdir()  # nobody can put a file in the place of a folder
+    with pytest.raises(OSError) as caught:
+        store.write_atomically(tmp_path / "result.json", b"new")
+    assert caught.value.filename == str(tmp_path / "result.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
 def test_a_run_is_extended_by_new_cases(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", new(tmp_path / "run"))
     longer = store.extend_run(folder, new(tmp_path / "run", cases=("handshake", "sat")))
