@@ -8,7 +8,7 @@ import numpy as np
 
 from runner.decode.columns import CLIENT, SERVER
 from runner.diagnose.detectors import detector
-from runner.diagnose.detectors.sender import detect_window_after_loss
+from runner.diagnose.detectors.sender import detect_window_after_loss, held_after
 from runner.diagnose.limits import Course
 from runner.diagnose.path import LinkEvents
 from runner.diagnose.transfer_view import EVIDENCE, View
@@ -403,8 +403,9 @@ _EVERYTHING = 0.8
     ),
 )
 def detect_spurious_retransmissions(course: Course) -> Iterator[Diagnosis]:
-    """Report when at least four packets, with at least 0.1 % of the response, were sent again without need. From 80 %
-    of the response on, the diagnosis is that everything was sent twice."""
+    """Report when at least four packets, with at least 0.1 % of the response, were sent again without need, or fewer,
+    after which the congestion window was the limit for at least 10 % of the time. From 80 % of the response on, the
+    diagnosis is that everything was sent twice."""
     view = course.view
     resent, sent = view.transfer.resent, view.sent
     assert resent is not None  # there is sent data
@@ -413,12 +414,24 @@ def detect_spurious_retransmissions(course: Course) -> Iterator[Diagnosis]:
     packets = np.unique(sent.packet[rows])
     unique = int(sent.new[view.own].sum())
     share = int(vain.sum()) / max(unique, 1)
-    if len(packets) < _LEAST_PACKETS or share < _SPURIOUS_RETRANSMISSIONS_LEAST_SHARE:
+    if not len(packets):
         return
     time = view.seconds(sent.time_ns[rows])
+    held = None
+    if len(packets) < _LEAST_PACKETS or share < _SPURIOUS_RETRANSMISSIONS_LEAST_SHARE:
+        if (np.isfinite(view.flight.lost) & ~view.flight.arrived).any():
+            return
+        held = held_after(course, min(float(view.flight.signals.min(initial=np.inf)), view.first_repeat) + view.shift)
+        if held is None:
+            return
     code, sentence = "spurious-retransmissions", "The server sent data again that had arrived"
     if share >= _EVERYTHING:
         code, sentence = "sent-twice", "The server needlessly sent everything more than once"
-    sentence += f": {len(packets)} packets with {format_size(int(vain.sum()))}, {share:.1%} of the response."
+    sentence += f": {format_count(len(packets), 'packet')} with {format_size(int(vain.sum()))}"
     start, end = float(time.min()), float(time.max())
+    if held is None:
+        sentence += f", {share:.1%} of the response."
+    else:
+        sentence += f". The congestion window then held it back in {held.share:.0%} of the time."
+        end, share = held.end, held.share
     yield course.diagnosis(code, sentence, start, end, share=share, packets=view.numbers(packets))

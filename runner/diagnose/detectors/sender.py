@@ -2,8 +2,10 @@
 application."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from runner.decode.columns import CLIENT, NULL, SERVER
 from runner.diagnose.detectors import detector
@@ -91,6 +93,8 @@ _RETURN_FULL = 0.8
 _NEARLY_FULL = 0.8
 _SHORTEST_WAIT = 0.003  # s
 _LATE = 1.5  # RTTs of the empty path; with a queue or late ACKs the window looks too small
+_FIXED_LEAST_ROUNDS, _FIXED_LEAST_LOSSES = 10, 3
+_FIXED_LEVEL, _FIXED_LEAST_SHARE = 0.1, 0.8
 _NEVER_GREW = "window-never-grew", "The congestion window never grew"
 
 
@@ -107,8 +111,14 @@ def detect_slow_start_left(course: Course) -> Iterator[Diagnosis]:
     """Report at least four rounds in which the window did not grow, although it was the limit, less than 80 % of the
     link were used, and no packet had been lost. No diagnosis where the application may have been the limit, because
     datagrams are short, where packets waited in front of a link of unknown capacity, because that link may be full, or
-    where ACKs fill the return link, because then the return link sets the pace."""
+    where ACKs fill the return link, because then the return link sets the pace.
+
+    Also report a window that kept its first size for ten rounds although packets were lost: no congestion controller
+    leaves a window as it is for so long after a loss."""
     view, slices, rounds = course.view, course.slices, Rounds.of(course)
+    if (fixed := _fixed_window(course, rounds)) is not None:
+        yield fixed
+        return
     first, last = rounds.flat(_GROWTH)
     if last - first < _SLOW_START_LEFT_LEAST_ROUNDS or rounds.peak[first] > view.bdp:
         return
@@ -128,6 +138,31 @@ def detect_slow_start_left(course: Course) -> Iterator[Diagnosis]:
     end = start + (last - first) * rounds.length
     code, what = ("slow-start-left-early", "Slow start ended early") if grew else _NEVER_GREW
     yield course.diagnosis(code, f"{what}: {held}{_room(view.bdp)}", start, end)
+
+
+def _fixed_window(course: Course, rounds: Rounds) -> Diagnosis | None:
+    """The diagnosis of a window that stays at its first size, after losses and in rounds without any; None when it
+    changes, and when losses are too few or too frequent to tell."""
+    view = course.view
+    chosen = np.flatnonzero(rounds.by_window)
+    if len(chosen) < _FIXED_LEAST_ROUNDS:
+        return None
+    start, end = float(rounds.start[chosen[0]]), float(rounds.start[chosen[-1]]) + rounds.length
+    peak = rounds.peak[chosen]
+    level = float(np.median(peak))
+    held = np.abs(peak - level) <= _FIXED_LEVEL * level
+    if held.mean() < _FIXED_LEAST_SHARE or level > min(_GREW * _initial_window(view), view.bdp):
+        return None
+    if level < _HELD * float(peak.max()):
+        return None  # the window had been larger, so losses did change it
+    known = np.unique(np.floor((view.flight.signals + view.shift - start) / rounds.length))
+    calm = np.diff(np.append(known, len(peak))) - 1  # rounds after each of these until the next
+    if len(known) < _FIXED_LEAST_LOSSES or calm.max() < _SLOW_START_LEFT_LEAST_ROUNDS:
+        return None
+    code, what = _NEVER_GREW
+    size = f"{format_size(round(level))} in flight for {held.sum()} RTTs"
+    unchanged = f"losses in {len(known)} of them did not change it"
+    return course.diagnosis(code, f"{what}: {size}, and {unchanged}{_room(view.bdp)}", start, end)
 
 
 def _initial_window(view: View) -> float:
@@ -165,6 +200,10 @@ _WINDOW_AFTER_LOSS_LEAST_SHARE = 0.1
 _KEPT = 0.85  # CUBIC keeps 0.7, NewReno 0.5
 _LEAST_VANISHED = 0.5  # share of the packets that the server took for lost
 _PROBED = 0.1  # of the bytes in flight before; BBR keeps four packets
+_PROBE_RTTS = 5.0  # the longest probe: the bytes in flight fall, stay at four packets for 200 ms, and rise
+_SUSTAINED_RTTS = 3  # a window that is small for fewer RTTs is a probe; CUBIC and NewReno grow more slowly
+_DOUBLING = 1.4  # least growth per RTT in slow start: 1.5 for a sender that counts ACKs of every second packet
+_DOUBLING_RTTS = 4
 _BACK_RTTS, _BACK = 2.0, 0.8  # no slow start grows from a tenth to 0.8 in two RTTs; CUBIC keeps 0.7 after a loss
 
 
@@ -187,38 +226,73 @@ def detect_window_after_loss(course: Course) -> Iterator[Diagnosis]:
     if not vanished.any() or vanished.sum() < _LEAST_VANISHED * lost.sum():
         return
     first = float(view.flight.lost[vanished].min()) + view.shift
+    held = held_after(course, first)
+    if held is None or _fixed_window(course, Rounds.of(course)) is not None:
+        return
+    slices = course.slices
+    before = float(slices.in_flight[slices.middle <= first].max(initial=0.0))
+    after = slices.in_flight[(slices.middle > first) & (slices.middle <= held.end)]
+    lowest = float(after.min()) if len(after) else 0.0
+    sentence = (
+        f"After the first of {int(lost.sum())} losses the congestion window held the server back in "
+        f"{held.share:.0%} of the time. The bytes in flight fell from {format_size(round(before))} to "
+        f"{format_size(round(lowest))}."
+    )
+    packets = view.numbers(view.flight.row[lost])
+    yield course.diagnosis("window-after-loss", sentence, held.start, held.end, share=held.share, packets=packets)
+
+
+class Held(NamedTuple):
+    """A time in which the congestion window was the limit, in seconds since the origin, and its share of the
+    transfer."""
+
+    start: float
+    end: float
+    share: float
+
+
+def held_after(course: Course, first: float) -> Held | None:
+    """The time since `first` in which the congestion window was the limit. `first`: when the server took a packet for
+    lost, in the client's time. None when it was the limit for less than 10 % of the transfer, or when losses did not
+    change the window."""
+    view, slices = course.view, course.slices
     limited = (span for span in course.of_limit(Limit.CONGESTION_WINDOW) if span.end > first)
     spans = [span for span in limited if not _probes_rtt(course, span)]
     silences = [each for each in (view.outage, view.black_hole) if each is not None]
     held = sum(span.end - max(span.start, first) for span in spans)
     held -= sum(
-        max(0.0, min(span.end, silence.over + 2 * course.slices.window) - max(span.start, silence.start))
+        max(0.0, min(span.end, silence.over + 2 * slices.window) - max(span.start, silence.start))
         for span in spans
         for silence in silences
     )
     share = held / course.duration
     if share < _WINDOW_AFTER_LOSS_LEAST_SHARE:
-        return
-    slices = course.slices
-    before = float(slices.in_flight[slices.middle <= first].max(initial=0.0))
-    after = slices.in_flight[(slices.middle > first) & (slices.middle <= spans[-1].end)]
-    lowest = float(after.min()) if len(after) else 0.0
-    peaks = slices.peak[(slices.middle > first) & (slices.middle <= spans[-1].end)]
-    if len(peaks) and float((peaks / np.maximum(np.maximum.accumulate(peaks), 1.0)).min()) >= _KEPT:
-        return  # the window was still growing, and the losses did not reduce it
-    sentence = (
-        f"After the first of {int(lost.sum())} losses the congestion window held the server back in "
-        f"{share:.0%} of the time. The bytes in flight fell from {format_size(round(before))} to "
-        f"{format_size(round(lowest))}."
-    )
-    start, packets = max(spans[0].start, first), view.numbers(view.flight.row[lost])
-    yield course.diagnosis("window-after-loss", sentence, start, spans[-1].end, share=share, packets=packets)
+        return None
+    end = spans[-1].end
+    if not _reacts(slices.peak[(slices.middle > first) & (slices.middle <= end)], slices.per_window):
+        return None
+    return Held(max(spans[0].start, first), end, share)
+
+
+def _reacts(peaks: Floats, per_rtt: int) -> bool:
+    """Whether losses reduced the window, or ended its growth. `peaks`: most bytes in flight around each slice since the
+    first loss. `per_rtt`: slices in an RTT."""
+    if not len(peaks):
+        return True
+    held = sliding_window_view(np.pad(peaks, (0, _SUSTAINED_RTTS * per_rtt), mode="edge"), _SUSTAINED_RTTS * per_rtt)
+    level = held.max(axis=1)[: len(peaks)]
+    if float((level / np.maximum(np.maximum.accumulate(level), 1.0)).min()) < _KEPT:
+        return True
+    later = peaks[: _DOUBLING_RTTS * per_rtt + 1]
+    return bool(later[-1] < _DOUBLING ** (len(later) / per_rtt) * later[0])
 
 
 def _probes_rtt(course: Course, span: Span) -> bool:
     """Whether the bytes in flight fell to a tenth in the span, and were back at once. After a loss a window grows more
     slowly."""
     slices, window = course.slices, course.slices.window
+    if span.end - span.start > _PROBE_RTTS * window:
+        return False
     flown, middle = slices.in_flight, slices.middle
     before = float(flown[(middle >= span.start - window) & (middle <= span.start)].max(initial=0.0))
     low = np.flatnonzero((middle > span.start) & (middle <= span.end) & (flown <= _PROBED * before))

@@ -59,6 +59,8 @@ class Cause:
     """No pacing, and no packet is sent until the whole last window is acknowledged."""
     lost: Callable[[int], bool] = field(default=lambda _: False)
     """Function that returns True for packets of the server that the link loses, by number."""
+    kept: float = 0.5
+    """Share of the congestion window after a loss. The window doesn't grow again."""
     twice: bool = False
     early: int = 0
     """Every n-th packet is repeated 20 ms later; 0: none."""
@@ -295,7 +297,8 @@ class Made:
             offset, length, _ = self._unacked.pop(number)
             self._again.append((offset, length))
             if number > self._recovery:
-                self._window, self._recovery = max(self._window // 2, 2 * self.cause.packet), self._number
+                kept = int(self._window * self.cause.kept)
+                self._window, self._recovery = max(kept, 2 * self.cause.packet), self._number
         self._at(self._now + self.cause.slow, self._send)
 
     def explained(
