@@ -95,7 +95,6 @@ _SHORTEST_WAIT = 0.003  # s
 _LATE = 1.5  # RTTs of the empty path; with a queue or late ACKs the window looks too small
 _FIXED_LEAST_ROUNDS, _FIXED_LEAST_LOSSES = 10, 3
 _FIXED_LEVEL, _FIXED_LEAST_SHARE = 0.1, 0.8
-_NEVER_GREW = "window-never-grew", "The congestion window never grew"
 
 
 @detector(
@@ -109,8 +108,9 @@ _NEVER_GREW = "window-never-grew", "The congestion window never grew"
 )
 def detect_slow_start_left(course: Course) -> Iterator[Diagnosis]:
     """Report at least four rounds in which the window did not grow, although it was the limit, less than 80 % of the
-    link were used, and no packet had been lost. No diagnosis where the application may have been the limit, because
-    datagrams are short, where packets waited in front of a link of unknown capacity, because that link may be full, or
+    link were used, and no packet had been lost. Where datagrams are short, the application may have been the limit:
+    then only a window that kept its first size for ten rounds is reported, and the sentence has both causes. No
+    diagnosis where packets waited in front of a link of unknown capacity, because that link may be full, or
     where ACKs fill the return link, because then the return link sets the pace.
 
     Also report a window that kept its first size for ten rounds although packets were lost: no congestion controller
@@ -128,16 +128,32 @@ def detect_slow_start_left(course: Course) -> Iterator[Diagnosis]:
         return
     if float(np.median(slices.return_use[inside])) >= _RETURN_FULL or _may_be_full(course, inside):
         return
-    if slices.supply.doubtful(start - view.shift, end - view.shift):
-        return
-    initial, level = _initial_window(view), float(np.median(rounds.peak[first:last]))
+    initial, peak = _initial_window(view), rounds.peak[first:last]
+    level = float(np.median(peak))
     if level < _HELD * float(rounds.peak[: first + 1].max()):
         return  # the window had been larger, so slow start is not the cause
-    grew = level > _GREW * initial
+    grew, doubtful = level > _GREW * initial, slices.supply.doubtful(start - view.shift, end - view.shift)
+    if doubtful and (grew or last - first < _FIXED_LEAST_ROUNDS or not _is_level(peak)):
+        return
     held = f"{format_size(round(level))} in flight for {last - first} RTTs, before any loss"
     end = start + (last - first) * rounds.length
-    code, what = ("slow-start-left-early", "Slow start ended early") if grew else _NEVER_GREW
+    code, what = ("slow-start-left-early", "Slow start ended early") if grew else _never_grew(course, start, end)
     yield course.diagnosis(code, f"{what}: {held}{_room(view.bdp)}", start, end)
+
+
+def _never_grew(course: Course, start: float, end: float) -> tuple[str, str]:
+    """Code and beginning of the sentence for a window that kept its first size between two moments of the client's
+    time. Datagrams that are not full leave a second explanation."""
+    what = "The congestion window never grew"
+    if course.slices.supply.doubtful(start - course.view.shift, end - course.view.shift):
+        what += ", or a buffer of the application holds no more"
+    return "window-never-grew", what
+
+
+def _is_level(peak: Floats) -> bool:
+    """Whether most rounds have the same most bytes in flight."""
+    level = float(np.median(peak))
+    return float((np.abs(peak - level) <= _FIXED_LEVEL * level).mean()) >= _FIXED_LEAST_SHARE
 
 
 def _fixed_window(course: Course, rounds: Rounds) -> Diagnosis | None:
@@ -150,8 +166,7 @@ def _fixed_window(course: Course, rounds: Rounds) -> Diagnosis | None:
     start, end = float(rounds.start[chosen[0]]), float(rounds.start[chosen[-1]]) + rounds.length
     peak = rounds.peak[chosen]
     level = float(np.median(peak))
-    held = np.abs(peak - level) <= _FIXED_LEVEL * level
-    if held.mean() < _FIXED_LEAST_SHARE or level > min(_GREW * _initial_window(view), view.bdp):
+    if not _is_level(peak) or level > min(_GREW * _initial_window(view), view.bdp):
         return None
     if level < _HELD * float(peak.max()):
         return None  # the window had been larger, so losses did change it
@@ -159,8 +174,8 @@ def _fixed_window(course: Course, rounds: Rounds) -> Diagnosis | None:
     calm = np.diff(np.append(known, len(peak))) - 1  # rounds after each of these until the next
     if len(known) < _FIXED_LEAST_LOSSES or calm.max() < _SLOW_START_LEFT_LEAST_ROUNDS:
         return None
-    code, what = _NEVER_GREW
-    size = f"{format_size(round(level))} in flight for {held.sum()} RTTs"
+    code, what = _never_grew(course, start, end)
+    size = f"{format_size(round(level))} in flight for {len(peak)} RTTs"
     unchanged = f"losses in {len(known)} of them did not change it"
     return course.diagnosis(code, f"{what}: {size}, and {unchanged}{_room(view.bdp)}", start, end)
 
@@ -242,7 +257,7 @@ def detect_window_after_loss(course: Course) -> Iterator[Diagnosis]:
     yield course.diagnosis("window-after-loss", sentence, held.start, held.end, share=held.share, packets=packets)
 
 
-class Held(NamedTuple):
+class WindowSpan(NamedTuple):
     """A time in which the congestion window was the limit, in seconds since the origin, and its share of the
     transfer."""
 
@@ -251,7 +266,7 @@ class Held(NamedTuple):
     share: float
 
 
-def held_after(course: Course, first: float) -> Held | None:
+def held_after(course: Course, first: float) -> WindowSpan | None:
     """The time since `first` in which the congestion window was the limit. `first`: when the server took a packet for
     lost, in the client's time. None when it was the limit for less than 10 % of the transfer, or when losses did not
     change the window."""
@@ -271,7 +286,7 @@ def held_after(course: Course, first: float) -> Held | None:
     end = spans[-1].end
     if not _reacts(slices.peak[(slices.middle > first) & (slices.middle <= end)], slices.per_window):
         return None
-    return Held(max(spans[0].start, first), end, share)
+    return WindowSpan(max(spans[0].start, first), end, share)
 
 
 def _reacts(peaks: Floats, per_rtt: int) -> bool:

@@ -58,6 +58,12 @@ def test_a_cause_leads_to_its_diagnosis_and_to_no_other(name: str) -> None:
     assert "unknown" not in explanation.limits
 
 
+def test_a_window_of_short_datagrams_that_never_grew_may_be_a_buffer_of_the_application() -> None:
+    (diagnosis,) = Made(Cause(cap=14_000, size=400_000, probe=1_470)).explained().diagnoses
+    assert diagnosis.code == "window-never-grew"
+    assert "or a buffer of the application holds no more" in diagnosis.sentence
+
+
 def test_bursts_and_held_datagrams_are_found_beside_what_they_lead_to() -> None:
     bursts = Made(Cause(burst=True, initial_window=60_000, cap=150_000)).explained()
     assert "bursts" in {diagnosis.code for diagnosis in bursts.diagnoses}
