@@ -14,6 +14,7 @@ from runner.site.pages import has_stacks
 from runner.site.view import Cell, Decision, RunView, amount, run_sentence
 from runner.units import NARROW
 
+_SLOW = 0.85  # share of the slow-start bound below which a transfer needs a diagnosis
 _MOST_NAMED = 3
 # Each limit in words, for a reader who does not know the term.
 _LIMITS = {
@@ -29,12 +30,13 @@ _LIMITS = {
 
 
 def sentences(view: RunView, decided: Sequence[Decision]) -> list[str]:
-    """At most six sentences: plan and outcomes, delivery times, deciding factors, limits of the transfers, failures,
-    outdated numbers."""
+    """At most seven sentences: plan and outcomes, delivery times, deciding factors, limits of the transfers, slow ones
+    without a diagnosis, failures, outdated numbers."""
     sentences = [run_sentence(view.run, view.results().values())]
     sentences += list(_speed(view))[:1]
     sentences += list(_deciding(decided))[:1]
     sentences += list(_limits(view))[:1]
+    sentences += list(_unexplained(view))
     sentences += list(failed(view))
     sentences += list(_outdated(view))
     return sentences
@@ -127,6 +129,22 @@ def _limits(view: RunView) -> Iterator[str]:
         code, jobs = codes.most_common(1)[0]
         often = f"; the most frequent diagnosis, {code.replace('-', ' ')}, is in {jobs:,} of {len(limited):,} transfers"
     yield f"Limits of the transfers, by time: {', '.join(named)}{often}."
+
+
+def _unexplained(view: RunView) -> Iterator[str]:
+    slow = [
+        result
+        for cell in view.table.values()
+        for result in cell.results
+        if cell.case.kind is Kind.MEASUREMENT
+        and result.sample is not None
+        and (result.sample.efficiency_of_bound or 1.0) < _SLOW
+    ]
+    if unexplained := sum(not result.diagnoses for result in slow):
+        yield (
+            f"Without a diagnosis: {unexplained} of the {amount(len(slow), 'transfer')} below "
+            f"{100 * _SLOW:.0f}{NARROW}% of the slow-start bound. Please report one: the detectors lack its pattern."
+        )
 
 
 def failed(view: RunView) -> Iterator[str]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from lab.run_folders import case, measured, rare_run, recorded_run, run, variants_run, vias_run
 from runner.compare.rankings import Share
 from runner.model.link import LinkChange, LinkImpairments, LinkParameters, SegmentRecord
-from runner.model.result import DirectionTruth, Finding, LinkTruth, Outcome, PublicVerdict, Result
+from runner.model.result import Diagnosis, DirectionTruth, Finding, LinkTruth, Outcome, PublicVerdict, Result
 from runner.model.run import Job, Kind
 from runner.paths import ROOT
 from runner.site import charts, headlines, render
@@ -69,6 +69,17 @@ def test_a_run_is_told_in_five_sentences_with_its_numbers(tmp_path: Path) -> Non
     assert "the server causes 9" in who or "the server causes 100" in who
     assert "the server's congestion window" in limits
     assert wrong == "No job failed by the fault of a stack."
+
+
+def test_slow_transfers_without_a_diagnosis_are_counted(tmp_path: Path) -> None:
+    folder = measured_run(tmp_path / "run")
+    for number, result in enumerate(sorted(folder.results().values(), key=lambda result: str(result.job))[:3]):
+        sample = replace(result.sample, efficiency_of_bound=0.84 if number else 0.86)  # type: ignore[type-var]
+        known = (Diagnosis(code="bursts", sentence="Bursts.", start=0.0, end=1.0, share=1.0, section=""),)
+        folder.save_result(replace(result, sample=sample, diagnoses=known if number == 2 else ()))
+    view = view_of(folder)
+    sentences = " ".join(headlines.sentences(view, view.decided)).replace("\u202f", " ").replace("\u00a0", " ")
+    assert "Without a diagnosis: 1 of the 2 transfers below 85 %" in sentences
 
 
 def test_what_an_interval_does_not_carry_is_not_said(tmp_path: Path) -> None:
