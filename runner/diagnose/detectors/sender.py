@@ -93,8 +93,8 @@ _RETURN_FULL = 0.8
 _NEARLY_FULL = 0.8
 _SHORTEST_WAIT = 0.003  # s
 _LATE = 1.5  # RTTs of the empty path; with a queue or late ACKs the window looks too small
-_FIXED_LEAST_ROUNDS, _FIXED_LEAST_LOSSES = 10, 3
-_FIXED_LEVEL, _FIXED_LEAST_SHARE = 0.1, 0.8
+_FIXED_LEAST_ROUNDS, _FIXED_LEAST_LOSSES = 10, 3  # losses count once a round
+_FIXED_LEVEL, _FIXED_LEAST_SHARE = 0.1, 0.8  # deviation from the median, and share of the rounds within it
 
 
 @detector(
