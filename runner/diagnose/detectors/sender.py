@@ -94,7 +94,9 @@ _NEARLY_FULL = 0.8
 _SHORTEST_WAIT = 0.003  # s
 _LATE = 1.5  # RTTs of the empty path; with a queue or late ACKs the window looks too small
 _FIXED_LEAST_ROUNDS, _FIXED_LEAST_LOSSES = 10, 3  # losses count once a round
-_FIXED_LEVEL, _FIXED_LEAST_SHARE = 0.1, 0.8  # deviation from the median, and share of the rounds within it
+_FIXED_LEVEL, _FIXED_LEAST_SHARE = 0.05, 0.8  # deviation from the median, and share of the rounds within it
+_REFUSED = 0.05  # share of the time in which the client's flow control may hold a server with a window of a fixed size
+_FIXED_GROWTH = 240  # bytes per RTT; in congestion avoidance a window grows by a packet per RTT (RFC 9002 §7.3.3)
 
 
 @detector(
@@ -113,8 +115,8 @@ def detect_slow_start_left(course: Course) -> Iterator[Diagnosis]:
     diagnosis where packets waited in front of a link of unknown capacity, because that link may be full, or
     where ACKs fill the return link, because then the return link sets the pace.
 
-    Also report a window that kept its first size for ten rounds although packets were lost: no congestion controller
-    leaves a window as it is for so long after a loss."""
+    Also report a window that kept one size for ten rounds although packets were lost: no congestion controller leaves a
+    window as it is for so long after losses."""
     view, slices, rounds = course.view, course.slices, Rounds.of(course)
     if (fixed := _fixed_window(course, rounds)) is not None:
         yield fixed
@@ -135,49 +137,58 @@ def detect_slow_start_left(course: Course) -> Iterator[Diagnosis]:
     grew, doubtful = level > _GREW * initial, slices.supply.doubtful(start - view.shift, end - view.shift)
     if doubtful and (grew or last - first < _FIXED_LEAST_ROUNDS or not _is_level(peak)):
         return
-    held = f"{format_size(round(level))} in flight for {last - first} RTTs, before any loss"
     end = start + (last - first) * rounds.length
-    code, what = ("slow-start-left-early", "Slow start ended early") if grew else _never_grew(course, start, end)
-    yield course.diagnosis(code, f"{what}: {held}{_room(view.bdp)}", start, end)
+    yield _limited(course, peak, start, end, "before any loss", doubtful=doubtful)
 
 
-def _never_grew(course: Course, start: float, end: float) -> tuple[str, str]:
-    """Code and beginning of the sentence for a window that kept its first size between two moments of the client's
-    time. Datagrams that are not full leave a second explanation."""
-    what = "The congestion window never grew"
-    if course.slices.supply.doubtful(start - course.view.shift, end - course.view.shift):
-        what += ", or a buffer of the application holds no more"
-    return "window-never-grew", what
+def _limited(course: Course, peak: Floats, start: float, end: float, losses: str, *, doubtful: bool) -> Diagnosis:
+    """The diagnosis of a window that did not grow between two moments of the client's time. `peak`: most bytes in
+    flight, by round. `losses`: what is known of losses. `doubtful`: datagrams are not full, so the application may have
+    been the limit."""
+    view, level = course.view, float(np.median(peak))
+    fixed = len(peak) >= _FIXED_LEAST_ROUNDS and _is_level(peak)
+    if level > _GREW * _initial_window(view):
+        code, what = "slow-start-left-early", "Slow start ended early"
+        reason = ". It did not grow at all: it, or a buffer in front of it, may have a fixed size" if fixed else ""
+    else:
+        code, what, reason = "window-never-grew", "The congestion window never grew", ""
+        what += ", or a buffer of the application holds no more" if doubtful else ""
+    size = f"{format_size(round(level))} in flight for {len(peak)} RTTs"
+    return course.diagnosis(code, f"{what}: {size}, {losses}{reason}{_room(view.bdp)}", start, end)
 
 
 def _is_level(peak: Floats) -> bool:
-    """Whether most rounds have the same most bytes in flight."""
-    level = float(np.median(peak))
-    return float((np.abs(peak - level) <= _FIXED_LEVEL * level).mean()) >= _FIXED_LEAST_SHARE
+    """Whether most rounds have the same most bytes in flight, without growth."""
+    level, third = float(np.median(peak)), max(1, len(peak) // 3)
+    same = float((np.abs(peak - level) <= _FIXED_LEVEL * level).mean()) >= _FIXED_LEAST_SHARE
+    grew = abs(float(np.median(peak[-third:])) - float(np.median(peak[:third])))
+    return same and grew <= _FIXED_GROWTH * (len(peak) - third)
 
 
 def _fixed_window(course: Course, rounds: Rounds) -> Diagnosis | None:
-    """The diagnosis of a window that stays at its first size, after losses and in rounds without any; None when it
-    changes, and when losses are too few or too frequent to tell."""
+    """The diagnosis of a window that stays at one size although packets are lost; None when it changes, and when fewer
+    than three rounds had losses."""
     view = course.view
     chosen = np.flatnonzero(rounds.by_window)
-    if len(chosen) < _FIXED_LEAST_ROUNDS:
+    if not len(chosen):
         return None
-    start, end = float(rounds.start[chosen[0]]), float(rounds.start[chosen[-1]]) + rounds.length
     peak = rounds.peak[chosen]
-    level = float(np.median(peak))
-    if not _is_level(peak) or level > min(_GREW * _initial_window(view), view.bdp):
+    reached = int((peak >= (1 - _FIXED_LEVEL) * np.median(peak)).argmax())
+    chosen, peak = chosen[reached:], peak[reached:]
+    if len(peak) < _FIXED_LEAST_ROUNDS or not _is_level(peak) or float(np.median(peak)) > view.bdp:
         return None
-    if level < _HELD * float(peak.max()):
+    if float(np.median(peak)) < _HELD * float(rounds.peak.max()):
         return None  # the window had been larger, so losses did change it
-    known = np.unique(np.floor((view.flight.signals + view.shift - start) / rounds.length))
-    calm = np.diff(np.append(known, len(peak))) - 1  # rounds after each of these until the next
-    if len(known) < _FIXED_LEAST_LOSSES or calm.max() < _SLOW_START_LEFT_LEAST_ROUNDS:
+    start, end = float(rounds.start[chosen[0]]), float(rounds.start[chosen[-1]]) + rounds.length
+    if sum(span.end - span.start for span in course.of_limit(Limit.RECEIVE_WINDOW)) > _REFUSED * (end - start):
+        return None  # the client's window may be what has this size
+    known = np.floor((view.flight.signals + view.shift - start) / rounds.length)
+    lossy = len(np.unique(known[(known >= 0) & (known < len(peak))]))
+    if lossy < _FIXED_LEAST_LOSSES:
         return None
-    code, what = _never_grew(course, start, end)
-    size = f"{format_size(round(level))} in flight for {len(peak)} RTTs"
-    unchanged = f"losses in {len(known)} of them did not change it"
-    return course.diagnosis(code, f"{what}: {size}, and {unchanged}{_room(view.bdp)}", start, end)
+    doubtful = course.slices.supply.doubtful(start - view.shift, end - view.shift)
+    unchanged = f"and losses in {lossy} of them did not change it"
+    return _limited(course, peak, start, end, unchanged, doubtful=doubtful)
 
 
 def _initial_window(view: View) -> float:
@@ -244,26 +255,28 @@ def detect_window_after_loss(course: Course) -> Iterator[Diagnosis]:
     held = held_after(course, first)
     if held is None or _fixed_window(course, Rounds.of(course)) is not None:
         return
-    slices = course.slices
-    before = float(slices.in_flight[slices.middle <= first].max(initial=0.0))
-    after = slices.in_flight[(slices.middle > first) & (slices.middle <= held.end)]
-    lowest = float(after.min()) if len(after) else 0.0
+    high, low = (format_size(round(size)) for size in (held.high, held.low))
+    change = f"The bytes in flight fell from {high} to {low}."
+    if held.low == held.high:
+        change = f"At most {low} were in flight {_DOUBLING_RTTS} RTTs later."
     sentence = (
         f"After the first of {int(lost.sum())} losses the congestion window held the server back in "
-        f"{held.share:.0%} of the time. The bytes in flight fell from {format_size(round(before))} to "
-        f"{format_size(round(lowest))}."
+        f"{held.share:.0%} of the time. {change}"
     )
     packets = view.numbers(view.flight.row[lost])
     yield course.diagnosis("window-after-loss", sentence, held.start, held.end, share=held.share, packets=packets)
 
 
 class WindowSpan(NamedTuple):
-    """A time in which the congestion window was the limit, in seconds since the origin, and its share of the
-    transfer."""
+    """A time in which the congestion window was the limit, in seconds since the origin, and its share of the transfer.
+    `high`, `low`: the most bytes in flight before and after the largest fall. When only the growth ended, both are the
+    bytes in flight four RTTs after the loss."""
 
     start: float
     end: float
     share: float
+    high: float
+    low: float
 
 
 def held_after(course: Course, first: float) -> WindowSpan | None:
@@ -284,22 +297,26 @@ def held_after(course: Course, first: float) -> WindowSpan | None:
     if share < _WINDOW_AFTER_LOSS_LEAST_SHARE:
         return None
     end = spans[-1].end
-    if not _reacts(slices.peak[(slices.middle > first) & (slices.middle <= end)], slices.per_window):
-        return None
-    return WindowSpan(max(spans[0].start, first), end, share)
+    reaction = _reaction(slices.peak[(slices.middle > first) & (slices.middle <= end)], slices.per_window)
+    if reaction is None or (reaction[0] == reaction[1] >= view.bdp):
+        return None  # a window that fills the path needs no growth
+    return WindowSpan(max(spans[0].start, first), end, share, *reaction)
 
 
-def _reacts(peaks: Floats, per_rtt: int) -> bool:
-    """Whether losses reduced the window, or ended its growth. `peaks`: most bytes in flight around each slice since the
-    first loss. `per_rtt`: slices in an RTT."""
+def _reaction(peaks: Floats, per_rtt: int) -> tuple[float, float] | None:
+    """The most bytes in flight before and after losses reduced the window, twice the same when they only ended its
+    growth, or None when they did neither. `peaks`: most bytes in flight around each slice since the first loss.
+    `per_rtt`: slices in an RTT."""
     if not len(peaks):
-        return True
+        return None
     held = sliding_window_view(np.pad(peaks, (0, _SUSTAINED_RTTS * per_rtt), mode="edge"), _SUSTAINED_RTTS * per_rtt)
     level = held.max(axis=1)[: len(peaks)]
-    if float((level / np.maximum(np.maximum.accumulate(level), 1.0)).min()) < _KEPT:
-        return True
+    highest = np.maximum.accumulate(level)
+    lowest = int((level / np.maximum(highest, 1.0)).argmin())
+    if level[lowest] < _KEPT * highest[lowest]:
+        return float(highest[lowest]), float(level[lowest])
     later = peaks[: _DOUBLING_RTTS * per_rtt + 1]
-    return bool(later[-1] < _DOUBLING ** (len(later) / per_rtt) * later[0])
+    return (float(later[-1]),) * 2 if later[-1] < _DOUBLING ** (len(later) / per_rtt) * later[0] else None
 
 
 def _probes_rtt(course: Course, span: Span) -> bool:

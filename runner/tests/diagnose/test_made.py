@@ -36,6 +36,14 @@ CAUSES = {
         Cause(cap=14_000, kept=1.0, lost=lambda number: number % 97 == 20, size=800_000),
         {"window-never-grew"},
     ),
+    "frequent losses do not change an initial window": (
+        Cause(cap=14_000, kept=1.0, lost=lambda number: number % 12 == 5 and number < 280, size=400_000),
+        {"window-never-grew"},
+    ),
+    "losses do not change a window that had grown": (
+        Cause(cap=60_000, kept=1.0, lost=lambda number: number % 97 == 20 and number > 150, size=1_500_000),
+        {"slow-start-left-early"},
+    ),
     "tail lost": (replace(CLEAN, lost=lambda number: 1060 <= number < 1130), {"retransmitted-tail"}),
     "everything twice": (Cause(twice=True, cap=100_000), {"sent-twice"}),
     "early repeats": (replace(CLEAN, early=5), {"spurious-retransmissions"}),
@@ -62,6 +70,14 @@ def test_a_window_of_short_datagrams_that_never_grew_may_be_a_buffer_of_the_appl
     (diagnosis,) = Made(Cause(cap=14_000, size=400_000, probe=1_470)).explained().diagnoses
     assert diagnosis.code == "window-never-grew"
     assert "or a buffer of the application holds no more" in diagnosis.sentence
+
+
+def test_the_most_bytes_in_flight_tell_how_a_loss_changed_the_window() -> None:
+    ended = Made(CAUSES["a loss ends the growth"][0]).explained().diagnoses
+    assert "were in flight 4 RTTs later" in ended[0].sentence
+    fell = Made(CAUSES["losses, and nothing in flight at times"][0]).explained().diagnoses
+    assert "fell from" in fell[0].sentence
+    assert "to 0 B" not in fell[0].sentence
 
 
 def test_bursts_and_held_datagrams_are_found_beside_what_they_lead_to() -> None:
