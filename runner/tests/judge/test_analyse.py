@@ -252,12 +252,16 @@ def test_an_endpoint_that_stood_still_spoils_a_number(
     catalog: Catalog, recorded: Recorded, case: str, limit: float
 ) -> None:
     """Other work of the host does not disturb the number when the kernel reports it separately, nor does an endpoint
-    with little work. With a long RTT, the limit is lower."""
+    with little work that seldom waits. With a long RTT, the limit is lower. An endpoint that waits in half of its life
+    disturbs it even with little work."""
     artifacts = recorded("quinn_quinn/lossy")
     edit(artifacts, lambda evidence: evidence.update(cpu_pressure=0.9, transfer_s=10.0))
-    edit(artifacts, lambda evidence: evidence["server"].update(cpu_pressure=0.5, cpu_s=0.1))
+    edit(artifacts, lambda evidence: evidence["server"].update(cpu_pressure=0.14, cpu_s=0.1))
     edit(artifacts, lambda evidence: evidence["client"].update(cpu_pressure=limit / 0.5 - 0.01, cpu_s=5.0))
     assert judge(catalog, artifacts, case, 102400).outcome is Outcome.SUCCEEDED
+    edit(artifacts, lambda evidence: evidence["server"].update(cpu_pressure=0.5))
+    assert "the server waited for a CPU in 50%" in judge(catalog, artifacts, case, 102400).findings[0].actual
+    edit(artifacts, lambda evidence: evidence["server"].update(cpu_pressure=0.0))
     edit(artifacts, lambda evidence: evidence["client"].update(cpu_pressure=limit / 0.5 + 0.01))
     result = judge(catalog, artifacts, case, 102400)
     assert codes(result) == {"disturbed"}
