@@ -140,10 +140,12 @@ def _unexplained(view: RunView) -> Iterator[str]:
         and result.sample is not None
         and (result.sample.efficiency_of_bound or 1.0) < _SLOW
     ]
-    if unexplained := sum(not result.diagnoses for result in slow):
+    if unexplained := [result for result in slow if not result.diagnoses]:
+        job = max(unexplained, key=lambda result: result.transfer_s).job
         yield (
-            f"Without a diagnosis: {unexplained} of the {amount(len(slow), 'transfer')} below "
-            f"{100 * _SLOW:.0f}{NARROW}% of the slow-start bound. Please report one: the detectors lack its pattern."
+            f"Without a diagnosis: {len(unexplained)} of the {amount(len(slow), 'transfer')} below "
+            f"{100 * _SLOW:.0f}{NARROW}% of the slow-start bound, such as {job.client} → {job.server} in "
+            f"{job.case_link}. Please report it: the detectors lack its pattern."
         )
 
 

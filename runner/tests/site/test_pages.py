@@ -79,7 +79,7 @@ def test_slow_transfers_without_a_diagnosis_are_counted(tmp_path: Path) -> None:
         folder.save_result(replace(result, sample=sample, diagnoses=known if number == 2 else ()))
     view = view_of(folder)
     sentences = " ".join(headlines.sentences(view, view.decided)).replace("\u202f", " ").replace("\u00a0", " ")
-    assert "Without a diagnosis: 1 of the 2 transfers below 85 %" in sentences
+    assert "Without a diagnosis: 1 of the 2 transfers below 85 % of the slow-start bound, such as a → a in" in sentences
 
 
 def test_what_an_interval_does_not_carry_is_not_said(tmp_path: Path) -> None:
