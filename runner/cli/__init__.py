@@ -46,7 +46,7 @@ def entry() -> None:
         context = error.ctx if isinstance(error, click.UsageError) else None
         help_ = f" `./{context.command_path} --help` lists the options." if context is not None else ""
         message = error.format_message()
-        _print(f"{message}{'' if message.endswith(('.', ')')) else '.'}{help_}")
+        _print(f"{message}{'' if message.endswith(('.', ')', '?')) else '.'}{help_}")
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         # Python now waits for threads. Another Ctrl-C ends the process, and a watchdog removes what is left.

@@ -53,6 +53,7 @@ from runner.tests.records import select
         (("decode", "/nonexistent.pcap"), "does not exist"),
         (("schema", "results.json"), "Choices: run.json"),
         (("--implementations", "/nonexistent.json", "list"), "/nonexistent.json can't be read"),
+        (("render", "--site", "x"), "Did you mean '--single'? `./bentpipe render --help`"),
         (("nonsense",), "No such command"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
