@@ -693,13 +693,12 @@ class Rounds:
         heads = np.arange(0, max(1, len(slices.middle) - size + 1), size)
         ends = slices.sending[np.minimum(heads + size, len(slices.middle)) - 1]
         limited = slices.inside(course.of_limit(Limit.CONGESTION_WINDOW)).astype(int)
-        first_loss = min(view.flight.signals.min(initial=np.inf), view.first_repeat)
         return cls(
             start=slices.edges[heads],
             length=slices.window,
             peak=np.maximum.reduceat(slices.in_flight, heads),
             by_window=np.add.reduceat(limited, heads) > size / 2,
-            after_loss=ends >= first_loss,
+            after_loss=ends >= view.first_loss,
         )
 
     def flat(self, growth: float) -> tuple[int, int]:

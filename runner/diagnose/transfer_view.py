@@ -390,6 +390,12 @@ class View:
         return float(time[passed | lost].min(initial=np.inf))
 
     @cached_property
+    def first_loss(self) -> float:
+        """When the server first learnt of a loss or of CE, or first sent data again that it took for lost, by the
+        server's clock; infinity: never."""
+        return min(float(self.flight.signals.min(initial=np.inf)), self.first_repeat)
+
+    @cached_property
     def queue_seconds(self) -> float:
         """Seconds that a packet waits behind the full configured queue of the forward link; 0 for a real link."""
         return self.link.forward.queue_packets * IP_PACKET * 8 / self.link.forward.data_rate

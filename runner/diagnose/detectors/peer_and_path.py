@@ -423,7 +423,7 @@ def detect_spurious_retransmissions(course: Course) -> Iterator[Diagnosis]:
     if len(packets) < _LEAST_PACKETS or share < _SPURIOUS_RETRANSMISSIONS_LEAST_SHARE:
         if (np.isfinite(view.flight.lost) & ~view.flight.arrived).any():
             return
-        held = held_after(course, min(float(view.flight.signals.min(initial=np.inf)), view.first_repeat) + view.shift)
+        held = held_after(course, view.first_loss + view.shift)
         if held is None:
             return
     code, sentence = "spurious-retransmissions", "The server sent data again that had arrived"

@@ -228,8 +228,8 @@ _LEAST_VANISHED = 0.5  # share of the packets that the server took for lost
 _PROBED = 0.1  # of the bytes in flight before; BBR keeps four packets
 _PROBE_RTTS = 5.0  # the longest probe: the bytes in flight fall, stay at four packets for 200 ms, and rise
 _SUSTAINED_RTTS = 3  # a window that is small for fewer RTTs is a probe; CUBIC and NewReno grow more slowly
-_DOUBLING = 1.4  # least growth per RTT in slow start: 1.5 for a sender that counts ACKs of every second packet
-_DOUBLING_RTTS = 4
+_SLOW_START_GROWTH = 1.4  # least growth per RTT in slow start: 1.5 for a sender that counts ACKs of every second packet
+_GROWTH_RTTS = 4
 _BACK_RTTS, _BACK = 2.0, 0.8  # no slow start grows from a tenth to 0.8 in two RTTs; CUBIC keeps 0.7 after a loss
 
 
@@ -242,7 +242,8 @@ _BACK_RTTS, _BACK = 2.0, 0.8  # no slow start grows from a tenth to 0.8 in two R
     )
 )
 def detect_window_after_loss(course: Course) -> Iterator[Diagnosis]:
-    """Report when the congestion window was the limit for at least 10 % of the time after a loss. The two RTTs after an
+    """Report when the congestion window was the limit for at least 10 % of the time after a loss that reduced it or
+    ended its growth. A window of a fixed size has another diagnosis (`detect_slow_start_left`). The two RTTs after an
     outage or a black hole don't count: the server needs one RTT to notice the end, and one RTT to send the lost packets
     again. Times in which the server probes the RTT with few packets don't count either (BBR)."""
     view = course.view
@@ -258,7 +259,7 @@ def detect_window_after_loss(course: Course) -> Iterator[Diagnosis]:
     high, low = (format_size(round(size)) for size in (held.high, held.low))
     change = f"The bytes in flight fell from {high} to {low}."
     if held.low == held.high:
-        change = f"At most {low} were in flight {_DOUBLING_RTTS} RTTs later."
+        change = f"At most {low} were in flight {_GROWTH_RTTS} RTTs later."
     sentence = (
         f"After the first of {int(lost.sum())} losses the congestion window held the server back in "
         f"{held.share:.0%} of the time. {change}"
@@ -315,8 +316,8 @@ def _reaction(peaks: Floats, per_rtt: int) -> tuple[float, float] | None:
     lowest = int((level / np.maximum(highest, 1.0)).argmin())
     if level[lowest] < _KEPT * highest[lowest]:
         return float(highest[lowest]), float(level[lowest])
-    later = peaks[: _DOUBLING_RTTS * per_rtt + 1]
-    return (float(later[-1]),) * 2 if later[-1] < _DOUBLING ** (len(later) / per_rtt) * later[0] else None
+    later = peaks[: _GROWTH_RTTS * per_rtt + 1]
+    return (float(later[-1]),) * 2 if later[-1] < _SLOW_START_GROWTH ** (len(later) / per_rtt) * later[0] else None
 
 
 def _probes_rtt(course: Course, span: Span) -> bool:
