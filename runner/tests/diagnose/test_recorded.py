@@ -7,11 +7,12 @@ the settings and the case record of each, the diagnoses that the settings must l
 import json
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pydantic import TypeAdapter
 
@@ -23,6 +24,7 @@ from runner.judge.execution import load_truth
 from runner.model.result import Artifacts, Limit
 from runner.model.run import CaseRecord
 from runner.trace.establish import facts
+from runner.trace.handshake import CE
 from runner.trace.measure import sample
 from runner.trace.recording import Recording
 from runner.trace.streams import Transfer
@@ -49,8 +51,12 @@ def explanation(name: str) -> Explanation:
     return _explained(Artifacts(CAUSES / name), RECORDED[name].record)
 
 
-def _explained(artifacts: Artifacts, record: CaseRecord) -> Explanation:
+def _explained(artifacts: Artifacts, record: CaseRecord, *, marked_by_server: bool = False) -> Explanation:
     client, server = load_tables(artifacts.client_tables), load_tables(artifacts.server_tables)
+    if marked_by_server:
+        column = server.datagrams.schema.get_field_index("ecn")
+        marks = pa.array([CE] * server.datagrams.num_rows, type=server.datagrams.schema.field(column).type)
+        server = replace(server, datagrams=server.datagrams.set_column(column, "ecn", marks))
     trace_facts = facts(client, server)
     transfer, truth = Transfer(client, server), load_truth(artifacts.link_truth)
     numbers = sample(
@@ -93,6 +99,13 @@ def test_a_set_cause_is_found_and_nothing_else(name: str) -> None:
         for number in diagnosis.packets:
             assert any(diagnosis.start - slack <= time <= diagnosis.end + slack for time in sent[number]), diagnosis
         assert re.search(r"\d", diagnosis.sentence)
+
+
+@pytest.mark.parametrize("name", ["ecn-ignored", "ecn-not-reported"])
+def test_marks_that_the_server_sets_are_no_congestion(name: str) -> None:
+    explanation = _explained(Artifacts(CAUSES / name), RECORDED[name].record, marked_by_server=True)
+    assert name in codes(name)
+    assert not {"ecn-ignored", "ecn-not-reported"} & {diagnosis.code for diagnosis in explanation.diagnoses}
 
 
 def test_every_code_has_a_recording_with_it_and_one_without() -> None:
