@@ -703,7 +703,7 @@ def run_matrix(options: MatrixOptions, named: NamedRuns, *, out: Console, err: C
     say = partial(out.print, soft_wrap=True, markup=False)
     stored, source = named.stored, named.source
     clock = plan.chosen_clock(options.clock, stored)
-    charge = plan.charge_of_run(clock, options.cpu_model, stored)
+    guest = plan.guest_of_run(clock, options.cpu_model, stored)
     plan.refuse_contradictions(options, clock)
     catalog = load_present(options.implementations, options.rootless, options.images)
     selection = choose(options, catalog, stored.run if stored else None)
@@ -726,7 +726,7 @@ def run_matrix(options: MatrixOptions, named: NamedRuns, *, out: Console, err: C
         named.path,
         selection,
         clock=clock,
-        cpu_charge=charge,
+        guest=guest,
         busy_host=bool(load),
         seed=source.run.seed if source is not None and options.seed is None else options.seed,
         shuffled=options.shuffle,

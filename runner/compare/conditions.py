@@ -140,6 +140,8 @@ def _clock(case: str, before: Run, after: Run) -> Iterator[str]:
         yield f"{case}: {old} time before, {new} time after; in virtual time computing takes no time."
     elif old != "real" and before.guest.get("charge") != after.guest.get("charge"):
         yield f"{case}: CPU charge {_charge(before)} before, {_charge(after)} after."
+    elif old != "real" and before.guest.get("noise") != after.guest.get("noise"):
+        yield f"{case}: noise of the virtual host {_noise(before)} before, {_noise(after)} after."
 
 
 def _cell_clocks(before: Run, after: Run) -> Iterator[str]:
@@ -158,6 +160,10 @@ def _cell_clocks(before: Run, after: Run) -> Iterator[str]:
 
 def _charge(run: Run) -> str:
     return run.guest.get("charge") or "none"
+
+
+def _noise(run: Run) -> str:
+    return f"{run.guest['noise']} s" if "noise" in run.guest else "none"
 
 
 def _host(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[str]:

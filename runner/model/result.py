@@ -620,6 +620,7 @@ class GuestEvidence:
     epoch_unix_s: int  # virtual time when the guest booted
     seed: int
     charge: str = ""  # virtual time that the endpoints' CPU work takes (guest/README.md); empty: no time
+    noise_s: float = 0.0  # each segment delayed each packet by a random time from 0 to this
     virtual_s: float = 0.0  # virtual seconds from the guest's start to its end
     host_s: float = 0.0  # seconds that the guest ran on this host
     cpu_s: float = 0.0  # CPU seconds that the guest used on this host

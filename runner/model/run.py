@@ -241,7 +241,7 @@ class Run:
     options: dict[str, str] = field(default_factory=dict)
     clock: str = "real"  # real, virtual, or auto: each case has its own clock
     clocks: dict[str, str] = field(default_factory=dict)  # with clock auto: real or virtual, by case or by `Job.cell`
-    guest: dict[str, str] = field(default_factory=dict)  # in virtual time: kernel, epoch, charge
+    guest: dict[str, str] = field(default_factory=dict)  # in virtual time: epoch, charge, noise in seconds
     protocols: dict[str, str] = field(default_factory=dict)  # ALPN by `Job.cell`, when it isn't the case's ALPN
     vias: tuple[str, ...] = ("",)  # names of middleboxes; an empty name: no middlebox
     middleboxes: dict[str, Middlebox] = field(default_factory=dict)  # records of `vias`

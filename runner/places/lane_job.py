@@ -559,29 +559,32 @@ TRUTH = "truth.json"
 PACKETS = "packets.bin"
 
 
-def link_documents(job: LaneJob) -> dict[str, dict[str, Any]]:
+def link_documents(job: LaneJob, *, noise: float = 0.0) -> dict[str, dict[str, Any]]:
     """The documents of a job's segments, by the name of the segment. Each segment has its own seed, which also chooses
-    where changes that repeat begin; they are written out for the time of the job."""
+    where changes that repeat begin; they are written out for the time of the job. `noise`: seconds, as in
+    `link_document`."""
     link = job.topology.link.begun(job.seed, job.timeout)
     return {
-        name: link_document(segment, seed=job.seed ^ number, lose_all=job.lose_all, flood=job.flood)
+        name: link_document(segment, seed=job.seed ^ number, noise=noise, lose_all=job.lose_all, flood=job.flood)
         for number, (name, segment) in enumerate(replace(job.topology, link=link).segments.items())
     }
 
 
-def _direction(way: LinkParameters) -> dict[str, Any]:
+def _direction(way: LinkParameters, noise: float) -> dict[str, Any]:
     """One direction of the document. The simulator gets changes that happen once."""
     document = asdict(way)
     impairments = document["impairments"]
+    impairments["jitter"] += noise
     del impairments["changes_period"], impairments["changes_start"]
     return document
 
 
 def link_document(
-    segment: SegmentRecord, *, seed: int, lose_all: bool = False, flood: int | None = None
+    segment: SegmentRecord, *, seed: int, noise: float = 0.0, lose_all: bool = False, flood: int | None = None
 ) -> dict[str, Any]:
     """The document for a simulator whose eth0 leads to the client and whose eth1 leads to the server.
 
+    `noise`: each packet waits a random time from 0 to this many seconds more than the segment's delay, as on a host.
     `lose_all`: losses affect packets of every protocol, not only UDP. `flood`: bytes, counted as in a capture; when one
     side sends more, the link carries nothing more. Directions and impairments are written with the field names of their
     dataclasses, so that each of them has the same name everywhere.
@@ -589,8 +592,8 @@ def link_document(
     return {
         "left": {"interface": "eth0", "foreign": RIGHT_NETS},
         "right": {"interface": "eth1", "foreign": LEFT_NETS},
-        "forward": _direction(segment.forward),
-        "return": _direction(segment.return_),
+        "forward": _direction(segment.forward, noise),
+        "return": _direction(segment.return_, noise),
         "impairments": asdict(segment.impairments),
         "loss_protocol": "any" if lose_all else "udp",
         "seed": seed,

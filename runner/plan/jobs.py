@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from runner.errors import UsageError
 from runner.files import read_regular
+from runner.model.link import LARGEST_DELAY
 from runner.model.result import Finding, JobVerdict, Outcome, Result
 from runner.model.run import REAL, VIRTUAL, ImplementationRecord, Job, Run, best_clock, estimate, host_cpu, host_facts
 from runner.model.stack import Implementation, Middlebox, Role, same_fields, transport_of
@@ -158,13 +159,13 @@ def new_run(
     selection: Selection,
     *,
     clock: str = REAL,
-    cpu_charge: str = "",
+    guest: Mapping[str, str] | None = None,
     busy_host: bool = False,
     seed: int | None = None,
     shuffled: bool = False,
 ) -> Run:
     """The record of a run that begins now, without the ids of its images. Without `seed`, the seed is random. `clock`,
-    `cpu_charge`, `busy_host`: as in `with_clock`."""
+    `guest`, `busy_host`: as in `with_clock`."""
     seed = secrets.randbits(31) if seed is None else seed
     catalog, scale = selection.catalog, selection.timeout_scale
     order = jobs(selection, shuffle_seed=seed if shuffled else None)
@@ -191,7 +192,7 @@ def new_run(
         options={"timeout_scale": f"{scale:g}"},
         protocols=other_protocols(catalog, order),
     )
-    return with_clock(run, clock, cpu_charge=cpu_charge, stacks=catalog.implementations, busy_host=busy_host)
+    return with_clock(run, clock, guest=guest, stacks=catalog.implementations, busy_host=busy_host)
 
 
 def other_protocols(catalog: Catalog, order: Iterable[Job]) -> dict[str, str]:
@@ -318,6 +319,9 @@ CPU_MODEL = LOGS / ".guests" / "cpu-model.json"
 """The result of the last calibration of this host."""
 
 EPOCH = 1_767_225_600  # 2026-01-01T00:00:00Z; every guest starts at this time, so that equal seeds give equal packets
+NOISE = "0.0001"
+"""Seconds. In a guest, nothing delays a packet by chance, so all iterations of a lossless link would have one course.
+In lanes of a quiet host, a packet takes 0.03 to 0.1 ms longer than the link's delay."""
 
 
 def chosen_clock(option: str | None, stored: RunFolder | None) -> str:
@@ -334,17 +338,26 @@ def chosen_clock(option: str | None, stored: RunFolder | None) -> str:
     return clock
 
 
-def charge_of_run(clock: str, cpu_model: str | None, stored: RunFolder | None) -> str:
-    """The CPU charge of a run's guests (`CpuModel.charge`); empty when CPU work takes no time. Without `cpu_model`, a
-    stored run keeps its charge. Raises UsageError when a CPU model is chosen in real time, or when it can't be loaded.
-    """
+def guest_of_run(clock: str, cpu_model: str | None, stored: RunFolder | None) -> dict[str, str]:
+    """The settings of a run's guests (`Run.guest`); empty in real time. A stored run keeps them; `cpu_model` asks for
+    another charge. Raises UsageError when a CPU model is chosen in real time, or when it can't be loaded."""
     if clock == REAL:
         if cpu_model not in (None, NO_CPU_MODEL):
             raise UsageError(f"--cpu-model {cpu_model}: this option is for virtual time; add --clock virtual.")
-        return ""
-    if cpu_model is None and stored is not None:
-        return stored.run.guest.get("charge", "")
-    return charge_of(cpu_model or NO_CPU_MODEL, CPU_MODEL)
+        return {}
+    guest = {"epoch": str(EPOCH), "charge": "", "noise": NOISE}
+    if stored is not None:
+        guest = dict(stored.run.guest)
+        try:
+            sound = int(guest["epoch"]) >= 0 and 0 <= float(guest.get("noise", 0)) <= LARGEST_DELAY
+        except (KeyError, ValueError):
+            sound = False
+        if not sound:
+            raise UsageError(
+                f"{stored.path}/run.json: guest needs an epoch (whole seconds since 1970) and may have noise (0 to "
+                f"{LARGEST_DELAY:g} s): start a new --run."
+            )
+    return guest if cpu_model is None else guest | {"charge": charge_of(cpu_model, CPU_MODEL)}
 
 
 def refuse_contradictions(options: MatrixOptions, clock: str) -> None:
@@ -367,12 +380,13 @@ def with_clock(
     run: Run,
     clock: str,
     *,
-    cpu_charge: str = "",
+    guest: Mapping[str, str] | None = None,
     stacks: Mapping[str, Implementation] = MappingProxyType({}),
     busy_host: bool = False,
 ) -> Run:
     """Return `run` with this clock; for `auto`, with a clock for each case, and real time for cells of stacks whose
-    verdicts differ in virtual time. `stacks`: the stacks by name. `busy_host`: other work of this host would disturb
+    verdicts differ in virtual time. `guest`: the settings of its guests; None: those of a new run without a CPU model.
+    `stacks`: the stacks by name. `busy_host`: other work of this host would disturb
     jobs in real time, so `auto` takes virtual time wherever a verdict does not need real time."""
     if clock == REAL:
         return run
@@ -388,7 +402,7 @@ def with_clock(
             wheres = {(name, where) for name, role in ends for where in (role.value, f"{role}:{job.case}")}
             if clocks[job.case_link] == VIRTUAL and real & wheres:
                 clocks[cell] = REAL
-    return replace(run, clock=clock, clocks=clocks, guest={"epoch": str(EPOCH), "charge": cpu_charge})
+    return replace(run, clock=clock, clocks=clocks, guest=dict(guest or guest_of_run(clock, None, None)))
 
 
 def busy(clock: str = REAL) -> str:

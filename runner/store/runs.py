@@ -665,9 +665,7 @@ def extend_run(folder: RunFolder, selected: Run) -> Run:
                 f"({before.image_id[:19]} → {entry.image_id[:19]}): start a new --run, or restore the image."
             )
     if stored.guest != selected.guest:
-        raise UsageError(
-            f"{folder.path} began with another epoch or CPU model: start a new --run, or leave out --cpu-model."
-        )
+        raise UsageError(f"{folder.path} began with another CPU model: start a new --run, or leave out --cpu-model.")
     known = set(stored.order)
     for job in selected.order:
         if job in known and stored.protocol(job) != selected.protocol(job):

@@ -303,15 +303,15 @@ class Description:
         self.add("capture", role, interface, f"{role}/{name}.pcap", _SNAPSHOT, READY_PORT, *foreign)
 
 
-def describe_job(job: LaneJob, disks: Mapping[str, Disk], folder_of_disks: str) -> bytes:
-    """The description of a job. `disks`: by role, also for segments and boxes."""
+def describe_job(job: LaneJob, disks: Mapping[str, Disk], folder_of_disks: str, *, noise: float = 0.0) -> bytes:
+    """The description of a job. `disks`: by role, also for segments and boxes. `noise`: seconds, as in `Setting`."""
     text = Description()
     text.add("disks", folder_of_disks)
     _describe_limits(text, job)
     topology = job.topology
     nodes = (*topology.nodes, *topology.segments)
     text.network(nodes, cables(topology.hops), routes(topology.hops, job.controllers))
-    for role, document in link_documents(job).items():
+    for role, document in link_documents(job, noise=noise).items():
         text.link(role, disks[role], document)
     for role in topology.captured_endpoints:
         text.capture(role, "eth0", role)
@@ -382,10 +382,11 @@ _HOW = {
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """Settings of all guests of a run. `epoch` in seconds since 1970. `charge`: see guest.h; empty: CPU work
-    takes no time."""
+    takes no time. `noise`: each segment delays each packet by a random time from 0 to this many seconds."""
 
     epoch: int
     charge: str = ""
+    noise: float = 0.0
     spin_cpu_s: float = 60.0  # most CPU seconds with less than 5 ms of virtual time for each
     # Most CPU seconds of the guest's kernel, and for each MiB of the case's files. A slow stack took 70 s for 10 MiB.
     kernel_cpu_s: float = 300.0
@@ -397,7 +398,8 @@ class Setting:
     @classmethod
     def of(cls, run: Run) -> "Setting":
         """The setting in the record of a run in virtual time."""
-        return cls(epoch=int(run.guest["epoch"]), charge=run.guest.get("charge", ""))
+        guest = run.guest
+        return cls(epoch=int(guest["epoch"]), charge=guest.get("charge", ""), noise=float(guest.get("noise", 0)))
 
 
 class GuestExperiment(Experiment):
@@ -464,7 +466,8 @@ class GuestExperiment(Experiment):
             "host_s": setting.host_s,
         }
         yield "guest.json", json.dumps(description).encode()
-        yield "job", describe_job(job, disks, self._launcher.folder_of_disks(self._disks.folder))
+        folder = self._launcher.folder_of_disks(self._disks.folder)
+        yield "job", describe_job(job, disks, folder, noise=setting.noise)
         yield from ((f"out/{role}/", b"") for role in self._captured)
         made = certificates(chain_length=job.chain_length, seed=job.seed, now=setting.epoch)
         self._fingerprints = made.fingerprints
@@ -505,6 +508,7 @@ class GuestExperiment(Experiment):
                 epoch_unix_s=self._setting.epoch,
                 seed=self._job.seed,
                 charge=self._setting.charge,
+                noise_s=self._setting.noise,
                 virtual_s=ended.virtual_s,
                 host_s=ended.host_s,
                 cpu_s=ended.cpu_s,

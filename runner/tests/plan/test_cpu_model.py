@@ -47,14 +47,24 @@ def test_a_missing_a_broken_and_a_foreign_model_are_one_sentence(tmp_path: Path)
 
 def test_real_time_has_no_cpu_model() -> None:
     with pytest.raises(UsageError, match="add --clock virtual"):
-        jobs.charge_of_run(REAL, MEASURED, None)
-    assert jobs.charge_of_run(REAL, NO_CPU_MODEL, None) == ""
+        jobs.guest_of_run(REAL, MEASURED, None)
+    assert jobs.guest_of_run(REAL, NO_CPU_MODEL, None) == {}
 
 
-def test_a_resumed_run_keeps_its_charge(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "run", jobs.with_clock(run_of(REAL), VIRTUAL, cpu_charge="1,2,3,4"))
-    assert jobs.charge_of_run(VIRTUAL, None, folder) == "1,2,3,4"
-    assert jobs.charge_of_run(VIRTUAL, NO_CPU_MODEL, folder) == ""
+def test_a_resumed_run_keeps_the_settings_of_its_guests(tmp_path: Path) -> None:
+    new = jobs.guest_of_run(VIRTUAL, None, None)
+    assert float(new["noise"]) > 0 and new["charge"] == ""
+    old = {"epoch": "5", "charge": "1,2,3,4"}  # a run of a version without noise
+    folder = RunFolder.create(tmp_path / "run", jobs.with_clock(run_of(REAL), VIRTUAL, guest=old))
+    assert jobs.guest_of_run(VIRTUAL, None, folder) == old
+    assert jobs.guest_of_run(VIRTUAL, NO_CPU_MODEL, folder) == {"epoch": "5", "charge": ""}
+
+
+@pytest.mark.parametrize("guest", [{"charge": ""}, {"epoch": "now"}, {"epoch": "5", "noise": "nan"}])
+def test_a_run_of_a_stranger_with_unusable_settings_is_one_sentence(tmp_path: Path, guest: dict[str, str]) -> None:
+    folder = RunFolder.create(tmp_path / "run", jobs.with_clock(run_of(REAL), VIRTUAL, guest=guest))
+    with pytest.raises(UsageError, match="guest needs an epoch"):
+        jobs.guest_of_run(VIRTUAL, None, folder)
 
 
 def test_the_fit_finds_the_numbers_that_made_the_work() -> None:
