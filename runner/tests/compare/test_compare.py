@@ -269,6 +269,17 @@ def test_other_conditions_are_refused_by_name_unless_they_are_known(tmp_path: Pa
     assert comparison.despite == {topic: [sentence]}
 
 
+def test_runs_of_guests_with_other_noise_are_other_conditions(tmp_path: Path) -> None:
+    def noisy(one: Run) -> Run:
+        return replace(one, guest={"noise": "0.0001"})
+
+    before, after = folder(tmp_path / "a", same), folder(tmp_path / "bb", same, change=noisy)
+    with pytest.raises(UsageError, match=r"sat: noise of the virtual host none before, 0\.0001 s after\."):
+        compare(before, after)
+    assert compare(before, after, despite={"clock"}).exit_code == 0
+    assert compare(after, folder(tmp_path / "c", same, change=noisy)).exit_code == 0
+
+
 def test_another_image_is_what_is_compared_and_is_listed(tmp_path: Path) -> None:
     def newer(item: Run) -> Run:
         stack = replace(item.implementations["kwik"], version="1.1", image_id="sha256:feed")

@@ -50,6 +50,9 @@ def job(*, seed: int = 3) -> LaneJob:
     )
 
 
+DISK = Disk(path=Path("/disks/one.erofs"), command=("/one",), environment={})
+
+
 def described(*, seed: int = 3) -> list[tuple[str, tuple[str, ...]]]:
     def disk(name: str) -> Disk:
         return Disk(path=Path(f"/disks/{name}.erofs"), command=(f"/{name}",), environment={"PATH": "/bin"}, user=101)
@@ -79,6 +82,14 @@ def test_a_pair_gets_the_world_of_a_lane() -> None:
     settings = {fields[0]: fields[1] for name, fields in outcome if name == "set"}
     assert float(settings["timeout"]) == 60
     assert float(settings["one_way_sum"]) == pytest.approx(0.6)
+
+
+def test_chance_delays_packets_in_both_directions_of_each_segment() -> None:
+    noisy = describe_job(job(), dict.fromkeys(("client", "server", "sim"), DISK), "/disks", noise=0.0001)
+    link = document(records(noisy), "sim")
+    assert [link[way]["impairments"]["jitter"] for way in ("forward", "return")] == [0.0001, 0.0001]
+    assert [link[way]["delay"] for way in ("forward", "return")] == [LINK.delay, LINK.delay]
+    assert document(described(), "sim")["forward"]["impairments"]["jitter"] == 0
 
 
 def over_boxes() -> list[tuple[str, tuple[str, ...]]]:
