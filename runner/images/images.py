@@ -43,7 +43,7 @@ SOURCE_LABEL = "bentpipe.source"
 
 # The tag is the version of the simulator's document and of a seed's losses, because checkouts of different ages may use
 # the same engine.
-SIMULATOR = "bentpipe/sim:4"
+SIMULATOR = "bentpipe/sim:5"
 _ALWAYS = {"bentpipe/endpoint": "implementations/_endpoint", SIMULATOR: "sim", "bentpipe/tools": "sim/tools"}
 GUEST = {"bentpipe/guest": "guest"}  # only virtual time needs it; building its kernel takes minutes
 # Images with a tag, such as the base image, are not built here.

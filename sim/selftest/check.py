@@ -4,7 +4,7 @@
 Needs root, iproute2, nsenter, ethtool and tcpdump; with --image also Docker and the image bentpipe/base:trixie.
 
     check.py --program sim/build/bentpipe-link          the program on this host
-    check.py --image bentpipe/sim:4                     the container, as the runner starts it
+    check.py --image bentpipe/sim:5                     the container, as the runner starts it
 
 Prints one line per finding. Exit code 1 when a finding failed.
 """

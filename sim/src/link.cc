@@ -1,8 +1,8 @@
 #include "link.h"
 
+#include "clock.h"
 #include "dual_queue.h"
 #include "impairments.h"
-#include "raw_socket.h"
 
 #include "ns3/bridge-module.h"
 #include "ns3/network-module.h"
@@ -13,16 +13,12 @@
 #include <cstdio>
 #include <utility>
 
-#include <time.h>
-
 namespace bentpipe
 {
 
 namespace
 {
 
-// When its queue is full, FdNetDevice drops the frame, leaks the buffer and sleeps 100 ms. So the kernel's buffer must overflow first.
-constexpr uint32_t kPendingFrames = 100'000;
 const ns3::Time kFloodInterval = ns3::MilliSeconds(100);
 constexpr uint64_t kCapturedBytes = 46;  // bytes of a packet in a capture in addition to the IP packet: record, Ethernet header
 constexpr uint32_t kRngSeed = 1;
@@ -31,14 +27,6 @@ constexpr int64_t kReturnStream = 2;
 constexpr int64_t kNatStream = 3;
 constexpr int64_t kForwardImpairments = 4;
 constexpr int64_t kReturnImpairments = kForwardImpairments + kImpairmentStreams;
-
-int64_t
-ReadClock(clockid_t clock)
-{
-    timespec now{};
-    clock_gettime(clock, &now);
-    return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
 
 int64_t
 WallMinusSteady()
@@ -57,46 +45,25 @@ PrivateAddress()
     return address;
 }
 
-void
-PrepareSimulator(uint32_t seed)
-{
-    ns3::GlobalValue::Bind("SimulatorImplementationType", ns3::StringValue("ns3::RealtimeSimulatorImpl"));
-    // HardLimit would abort the run at the first stall of the machine; BestEffort records it.
-    ns3::Config::SetDefault("ns3::RealtimeSimulatorImpl::SynchronizationMode", ns3::StringValue("BestEffort"));
-    // One fixed seed and a run number give independent replications (ns-3 manual, "Random Variables").
-    ns3::RngSeedManager::SetSeed(kRngSeed);
-    ns3::RngSeedManager::SetRun(seed);
-}
-
 uint64_t
 CaptureSize(const DirectionCounts& counts)
 {
     return counts.bytes_in + kCapturedBytes * counts.packets_in;
 }
 
-SocketCounts
-CountSocket(const RawDevice& device, uint64_t kernel_drops)
-{
-    return {kernel_drops, device.Counters().too_long, device.Counters().checksum_missing, device.Counters().spoofed};
-}
-
 }  // namespace
 
-Link::Link(const Parameters& parameters, PacketLog* log)
-    : anchor_(parameters.udp_only)
+Link::Link(ns3::Ptr<EventLoop> loop, const Parameters& parameters, PacketLog* log)
+    : loop_(std::move(loop)),
+      anchor_(parameters.udp_only)
 {
     truth_.parameters = parameters;
-    PrepareSimulator(parameters.seed);
-    const Interface left = FindInterface(parameters.left.interface);
-    const Interface right = FindInterface(parameters.right.interface);
-    const OwnAddresses own = ListOwnAddresses();
-    left_.fd = OpenRawSocket(left, own);
-    right_.fd = OpenRawSocket(right, own);
+    // One fixed seed and a run number give independent replications (ns-3 manual, "Random Variables").
+    ns3::RngSeedManager::SetSeed(kRngSeed);
+    ns3::RngSeedManager::SetRun(parameters.seed);
     channel_ = ns3::CreateObject<AsymmetricChannel>();
-    BuildSide(left_, left, parameters.back, Direction::kReturn, log);
-    BuildSide(right_, right, parameters.forward, Direction::kForward, log);
-    left_.raw->SetForeign(parameters.left.foreign);
-    right_.raw->SetForeign(parameters.right.foreign);
+    BuildSide(left_, parameters.left, parameters.back, Direction::kReturn, log);
+    BuildSide(right_, parameters.right, parameters.forward, Direction::kForward, log);
     if (parameters.rebinding)
     {
         nat_ = std::make_unique<Nat>(*parameters.rebinding, anchor_, kNatStream);
@@ -114,17 +81,13 @@ Link::~Link()
 }
 
 void
-Link::BuildSide(Side& side, const Interface& interface, const DirectionParameters& outgoing, Direction direction, PacketLog* log)
+Link::BuildSide(Side& side, const End& about, const DirectionParameters& outgoing, Direction direction, PacketLog* log)
 {
     side.node = ns3::CreateObject<ns3::Node>();
 
     side.raw = ns3::CreateObject<RawDevice>();
     side.raw->SetAddress(PrivateAddress());
-    side.raw->SetMtu(interface.mtu);
-    side.raw->SetIsMulticast(true);
-    side.raw->SetAttribute("RxQueueSize", ns3::UintegerValue(kPendingFrames));
-    side.raw->SetFileDescriptor(side.fd);
-    side.raw->AddLinkChangeCallback(ns3::MakeCallback(&Link::OnLinkUp, this));
+    side.raw->Open(loop_, FindInterface(about.interface), ListOwnAddresses(), about.foreign);
     side.node->AddDevice(side.raw);
 
     side.queue = MakeQueue(outgoing.queue_discipline, outgoing.queue_packets);
@@ -243,7 +206,7 @@ void
 Link::OnStart(PacketLog* log)
 {
     wall_minus_steady_ns_ = WallMinusSteady();
-    const int64_t origin_ns = ReadClock(CLOCK_REALTIME) - RealtimeNow().GetNanoSeconds();
+    const int64_t origin_ns = ReadClock(CLOCK_REALTIME) - loop_->RealNow().GetNanoSeconds();
     truth_.origin_unix_s = static_cast<double>(origin_ns) * 1e-9;
     if (log != nullptr)
     {
@@ -253,6 +216,9 @@ Link::OnStart(PacketLog* log)
     {
         ns3::Simulator::Schedule(kFloodInterval, &Link::LookForFlood, this);
     }
+    left_.raw->Start();
+    right_.raw->Start();
+    on_open_();
 }
 
 void
@@ -262,20 +228,12 @@ Link::LookForFlood()
     if (most > truth_.parameters.flood_bytes)
     {
         // The link has the highest priority on the host. Reading more of a flood would leave no CPU time for the runner, which ends it.
-        CloseSockets();
+        left_.raw->Close();
+        right_.raw->Close();
         std::fputs("link flooded\n", stderr);
         return;
     }
     ns3::Simulator::Schedule(kFloodInterval, &Link::LookForFlood, this);
-}
-
-void
-Link::OnLinkUp()
-{
-    if (++links_up_ == 2)
-    {
-        on_open_();
-    }
 }
 
 void
@@ -288,7 +246,7 @@ Link::Run(std::function<void()> on_open)
 void
 Link::RequestStop()
 {
-    ns3::Simulator::ScheduleWithContext(ns3::Simulator::NO_CONTEXT, ns3::Time(0), &Link::OnStop, this);
+    ns3::Simulator::Schedule(loop_->RealNow() - ns3::Simulator::Now(), &Link::OnStop, this);
 }
 
 void
@@ -306,33 +264,19 @@ Link::OnStop()
     }
     truth_.forward = right_.truth->Counts();
     truth_.back = left_.truth->Counts();
-    CloseSockets();
-    ns3::Simulator::Schedule(ns3::Time(0), static_cast<void (*)()>(&ns3::Simulator::Stop));
-}
-
-void
-Link::CloseSockets()
-{
-    if (closed_)
-    {
-        return;
-    }
-    closed_ = true;
-    // The drops must be read while the sockets are open, and the devices' own counters after their threads have ended.
-    truth_.left.kernel_drops = ReadKernelDrops(left_.fd);
-    truth_.right.kernel_drops = ReadKernelDrops(right_.fd);
-    left_.raw->Stop(ns3::Time(0));
-    right_.raw->Stop(ns3::Time(0));
+    left_.raw->Close();
+    right_.raw->Close();
+    ns3::Simulator::Stop();
 }
 
 Truth
 Link::Summary() const
 {
     Truth truth = truth_;
-    truth.left = CountSocket(*left_.raw, truth_.left.kernel_drops);
-    truth.right = CountSocket(*right_.raw, truth_.right.kernel_drops);
-    truth.receive_lateness.Merge(left_.raw->Counters().lateness);
-    truth.receive_lateness.Merge(right_.raw->Counters().lateness);
+    truth.left = left_.raw->Counts();
+    truth.right = right_.raw->Counts();
+    truth.receive_lateness.Merge(left_.raw->Lateness());
+    truth.receive_lateness.Merge(right_.raw->Lateness());
     return truth;
 }
 

@@ -2,6 +2,7 @@
 
 #include "anchor.h"
 #include "channel.h"
+#include "event_loop.h"
 #include "flows.h"
 #include "host.h"
 #include "impairment.h"
@@ -30,7 +31,7 @@ class Link
 {
   public:
     /// Opens the sockets; throws UserError. `log` may be null.
-    Link(const Parameters& parameters, PacketLog* log);
+    Link(ns3::Ptr<EventLoop> loop, const Parameters& parameters, PacketLog* log);
     ~Link();
     Link(const Link&) = delete;
     Link& operator=(const Link&) = delete;
@@ -38,7 +39,7 @@ class Link
     /// Carries packets until RequestStop. `on_open` is called once both sockets forward.
     void Run(std::function<void()> on_open);
 
-    /// Ends Run soon. Any thread may call it.
+    /// Ends Run soon.
     void RequestStop();
 
     /// The truth about the run. Call it after Run.
@@ -47,7 +48,6 @@ class Link
   private:
     struct Side
     {
-        int fd = -1;
         ns3::Ptr<ns3::Node> node;
         ns3::Ptr<RawDevice> raw;
         ns3::Ptr<Transmitter> device;
@@ -59,18 +59,17 @@ class Link
         ns3::Time changes_began;  // time 0 of the changes
     };
 
-    void BuildSide(Side& side, const Interface& interface, const DirectionParameters& outgoing, Direction direction, PacketLog* log);
+    void BuildSide(Side& side, const End& about, const DirectionParameters& outgoing, Direction direction, PacketLog* log);
     void Connect(Side& from, Side& to, const DirectionParameters& direction, int64_t random_stream);
     void Impair(Side& from, const DirectionParameters& direction, int64_t first_stream);
     void Pass(Side& from, Passage& passage);
     void Follow(Side& from, const std::vector<Change>& changes, size_t next);
     void Apply(Side& from, const Change& change);
     void OnStart(PacketLog* log);
-    void OnLinkUp();
     void LookForFlood();
     void OnStop();
-    void CloseSockets();
 
+    ns3::Ptr<EventLoop> loop_;
     Truth truth_;
     Anchor anchor_;
     Flows flows_;
@@ -79,8 +78,6 @@ class Link
     Side right_;
     ns3::Ptr<AsymmetricChannel> channel_;
     std::function<void()> on_open_;
-    int links_up_ = 0;
-    bool closed_ = false;
     int64_t wall_minus_steady_ns_ = 0;
 };
 

@@ -1,3 +1,4 @@
+#include "event_loop.h"
 #include "link.h"
 #include "packet_log.h"
 #include "parameters.h"
@@ -34,9 +35,10 @@ Run(const Parameters& parameters)
         log = std::make_unique<PacketLog>(parameters.packets_path);
     }
     Readiness readiness(parameters.ready_port);
-    Link link(parameters, log.get());
-    stop_signal.Watch([&link] { link.RequestStop(); });
-    link.Run([&readiness] { readiness.Open(); });
+    const auto loop = EventLoop::Install();
+    Link link(loop, parameters, log.get());
+    stop_signal.Watch(*loop, [&link] { link.RequestStop(); });
+    link.Run([&] { readiness.Open(*loop); });
     if (log != nullptr && !log->Close())
     {
         throw std::runtime_error("The packet log '" + parameters.packets_path + "' could not be written to its end.");

@@ -1,17 +1,16 @@
 #include "raw_device.h"
 
-#include "ns3/core-module.h"
+#include "clock.h"
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
-#include <sys/socket.h>
-#include <time.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 namespace bentpipe
 {
@@ -19,34 +18,10 @@ namespace bentpipe
 namespace
 {
 
-constexpr size_t kEthernetHeaderBytes = 14;
-
-int64_t
-Nanoseconds(const timespec& time)
-{
-    return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
-}
-
-/// Reads one frame per call; runs in the reader's thread.
-class FrameReader : public ns3::FdReader
-{
-  public:
-    FrameReader(size_t max_frame, ReceiveCounters& counters, const std::vector<Subnet>& foreign)
-        : max_frame_(max_frame),
-          counters_(counters),
-          foreign_(foreign)
-    {
-    }
-
-  private:
-    Data DoRead() override;
-    bool CountAncillary(msghdr& message);
-    bool IsSpoofed(const uint8_t* frame, size_t length) const;
-
-    size_t max_frame_;
-    ReceiveCounters& counters_;
-    const std::vector<Subnet>& foreign_;
-};
+constexpr size_t kAddressBytes = 6;
+constexpr size_t kHeaderBytes = 14;    // of Ethernet
+constexpr size_t kLargestFrame = 9018;  // bytes: with the largest MTU that FindInterface takes
+constexpr size_t kBatch = 32;           // frames of one system call
 
 /// Whether the bytes at `address` lie in the subnet.
 bool
@@ -61,88 +36,28 @@ Contains(const Subnet& subnet, const uint8_t* address)
     return rest == 0 || ((subnet.address[whole] ^ address[whole]) >> (8 - rest)) == 0;
 }
 
-ns3::FdReader::Data
-FrameReader::DoRead()
+ns3::Mac48Address
+AddressAt(const uint8_t* bytes)
 {
-    // FdNetDevice releases the buffer with free().
-    auto* buffer = static_cast<uint8_t*>(std::malloc(max_frame_));
-    std::array<char, 256> control;
-    iovec vector{buffer, max_frame_};
-    msghdr message{};
-    message.msg_iov = &vector;
-    message.msg_iovlen = 1;
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    const ssize_t length = recvmsg(m_fd, &message, 0);
-    const bool too_long = length > 0 && (message.msg_flags & MSG_TRUNC) != 0;
-    if (length <= 0 || too_long)
-    {
-        counters_.too_long += too_long ? 1 : 0;
-        std::free(buffer);
-        return {nullptr, -1};
-    }
-    const bool tagged = CountAncillary(message);
-    if (tagged || IsSpoofed(buffer, static_cast<size_t>(length)))
-    {
-        ++counters_.spoofed;
-        std::free(buffer);
-        return {nullptr, -1};
-    }
-    return {buffer, length};
-}
-
-bool
-FrameReader::IsSpoofed(const uint8_t* frame, size_t length) const
-{
-    if (length < kEthernetHeaderBytes)
-    {
-        return false;
-    }
-    const unsigned type = frame[12] << 8 | frame[13];
-    const bool v4 = type == ETH_P_IP;
-    if ((!v4 && type != ETH_P_IPV6) || length < kEthernetHeaderBytes + (v4 ? 20 : 40))
-    {
-        return false;
-    }
-    const uint8_t* source = frame + kEthernetHeaderBytes + (v4 ? 12 : 8);
-    const size_t size = v4 ? 4 : 16;
-    return std::any_of(foreign_.begin(), foreign_.end(), [&](const Subnet& subnet) {
-        return subnet.address.size() == size && Contains(subnet, source);
-    });
-}
-
-/// Whether the frame came with a VLAN tag, which the kernel has removed. In a lane no frame has a VLAN tag.
-bool
-FrameReader::CountAncillary(msghdr& message)
-{
-    bool tagged = false;
-    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header))
-    {
-        if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_TIMESTAMPNS)
-        {
-            timespec received{};
-            timespec now{};
-            std::memcpy(&received, CMSG_DATA(header), sizeof(received));
-            clock_gettime(CLOCK_REALTIME, &now);
-            counters_.lateness.Add(Nanoseconds(now) - Nanoseconds(received));
-        }
-        else if (header->cmsg_level == SOL_PACKET && header->cmsg_type == PACKET_AUXDATA)
-        {
-            tpacket_auxdata auxiliary{};
-            std::memcpy(&auxiliary, CMSG_DATA(header), sizeof(auxiliary));
-            counters_.checksum_missing += (auxiliary.tp_status & TP_STATUS_CSUMNOTREADY) != 0 ? 1 : 0;
-            tagged = (auxiliary.tp_status & TP_STATUS_VLAN_VALID) != 0;
-        }
-    }
-    return tagged;
+    ns3::Mac48Address address;
+    address.CopyFrom(bytes);
+    return address;
 }
 
 }  // namespace
 
-ns3::Time
-RealtimeNow()
+RawDevice::~RawDevice()
 {
-    return ns3::DynamicCast<ns3::RealtimeSimulatorImpl>(ns3::Simulator::GetImplementation())->RealtimeNow();
+    Close();
+}
+
+void
+RawDevice::Open(ns3::Ptr<EventLoop> loop, const Interface& interface, const OwnAddresses& own, std::vector<Subnet> foreign)
+{
+    loop_ = std::move(loop);
+    foreign_ = std::move(foreign);
+    SetMtu(interface.mtu);
+    fd_ = OpenRawSocket(interface, own);
 }
 
 void
@@ -152,15 +67,126 @@ RawDevice::SetSentCallback(SentCallback callback)
 }
 
 void
-RawDevice::SetForeign(std::vector<Subnet> subnets)
+RawDevice::Start()
 {
-    foreign_ = std::move(subnets);
+    loop_->Watch(fd_, [this] { Read(); });
 }
 
-const ReceiveCounters&
-RawDevice::Counters() const
+void
+RawDevice::Close()
 {
-    return counters_;
+    if (fd_ < 0)
+    {
+        return;
+    }
+    loop_->Forget(fd_);
+    counts_.kernel_drops = ReadKernelDrops(fd_);
+    close(fd_);
+    fd_ = -1;
+}
+
+const SocketCounts&
+RawDevice::Counts() const
+{
+    return counts_;
+}
+
+const Histogram&
+RawDevice::Lateness() const
+{
+    return lateness_;
+}
+
+void
+RawDevice::Read()
+{
+    static std::array<std::array<uint8_t, kLargestFrame>, kBatch> frames;
+    static std::array<std::array<char, 256>, kBatch> controls;
+    std::array<iovec, kBatch> vectors;
+    std::array<mmsghdr, kBatch> messages{};
+    for (size_t i = 0; i < kBatch; ++i)
+    {
+        vectors[i] = {frames[i].data(), kHeaderBytes + GetMtu()};
+        messages[i].msg_hdr.msg_iov = &vectors[i];
+        messages[i].msg_hdr.msg_iovlen = 1;
+        messages[i].msg_hdr.msg_control = controls[i].data();
+        messages[i].msg_hdr.msg_controllen = controls[i].size();
+    }
+    const int got = recvmmsg(fd_, messages.data(), kBatch, MSG_DONTWAIT, nullptr);
+    const ns3::Time since = loop_->RealNow() - ns3::Simulator::Now();
+    for (int i = 0; i < got; ++i)
+    {
+        const uint8_t* frame = frames[i].data();
+        const size_t length = messages[i].msg_len;
+        if (Discard(messages[i].msg_hdr, frame, length))
+        {
+            continue;
+        }
+        const auto packet = ns3::Create<ns3::Packet>(frame + kHeaderBytes, static_cast<uint32_t>(length - kHeaderBytes));
+        const auto protocol = static_cast<uint16_t>(frame[12] << 8 | frame[13]);
+        ns3::Simulator::ScheduleWithContext(GetNode()->GetId(),
+                                            since,
+                                            &ns3::SimpleNetDevice::Receive,
+                                            ns3::Ptr<ns3::SimpleNetDevice>(this),
+                                            packet,
+                                            protocol,
+                                            AddressAt(frame),
+                                            AddressAt(frame + kAddressBytes));
+    }
+}
+
+/// Counts a frame. Returns true when it does not belong to the path. In a lane no frame has a VLAN tag, which the kernel has removed.
+bool
+RawDevice::Discard(msghdr& message, const uint8_t* frame, size_t length)
+{
+    if ((message.msg_flags & MSG_TRUNC) != 0)
+    {
+        ++counts_.too_long;
+        return true;
+    }
+    bool tagged = false;
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header))
+    {
+        if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_TIMESTAMPNS)
+        {
+            timespec received{};
+            std::memcpy(&received, CMSG_DATA(header), sizeof(received));
+            lateness_.Add(ReadClock(CLOCK_REALTIME) - Nanoseconds(received));
+        }
+        else if (header->cmsg_level == SOL_PACKET && header->cmsg_type == PACKET_AUXDATA)
+        {
+            tpacket_auxdata auxiliary{};
+            std::memcpy(&auxiliary, CMSG_DATA(header), sizeof(auxiliary));
+            counts_.checksum_missing += (auxiliary.tp_status & TP_STATUS_CSUMNOTREADY) != 0 ? 1 : 0;
+            tagged = (auxiliary.tp_status & TP_STATUS_VLAN_VALID) != 0;
+        }
+    }
+    if (tagged || IsSpoofed(frame, length))
+    {
+        ++counts_.spoofed;
+        return true;
+    }
+    return length < kHeaderBytes;
+}
+
+bool
+RawDevice::IsSpoofed(const uint8_t* frame, size_t length) const
+{
+    if (length < kHeaderBytes)
+    {
+        return false;
+    }
+    const unsigned type = frame[12] << 8 | frame[13];
+    const bool v4 = type == ETH_P_IP;
+    if ((!v4 && type != ETH_P_IPV6) || length < kHeaderBytes + (v4 ? 20 : 40))
+    {
+        return false;
+    }
+    const uint8_t* source = frame + kHeaderBytes + (v4 ? 12 : 8);
+    const size_t size = v4 ? 4 : 16;
+    return std::any_of(foreign_.begin(), foreign_.end(), [&](const Subnet& subnet) {
+        return subnet.address.size() == size && Contains(subnet, source);
+    });
 }
 
 bool
@@ -170,16 +196,21 @@ RawDevice::SendFrom(ns3::Ptr<ns3::Packet> packet,
                     uint16_t protocol)
 {
     const PacketFacts facts = Describe(packet);
-    const ns3::Time lateness = RealtimeNow() - ns3::Simulator::Now();
-    const bool taken = FdNetDevice::SendFrom(packet, source, destination, protocol);
+    const ns3::Time lateness = loop_->RealNow() - ns3::Simulator::Now();
+    std::array<uint8_t, kLargestFrame> frame;
+    const size_t length = kHeaderBytes + packet->GetSize();
+    bool taken = false;
+    if (fd_ >= 0 && length <= frame.size())
+    {
+        ns3::Mac48Address::ConvertFrom(destination).CopyTo(frame.data());
+        ns3::Mac48Address::ConvertFrom(source).CopyTo(frame.data() + kAddressBytes);
+        frame[12] = static_cast<uint8_t>(protocol >> 8);
+        frame[13] = static_cast<uint8_t>(protocol);
+        packet->CopyData(frame.data() + kHeaderBytes, packet->GetSize());
+        taken = write(fd_, frame.data(), length) == static_cast<ssize_t>(length);
+    }
     sent_(facts, lateness, taken);
     return taken;
-}
-
-ns3::Ptr<ns3::FdReader>
-RawDevice::DoCreateFdReader()
-{
-    return ns3::Create<FrameReader>(GetMtu() + kEthernetHeaderBytes, counters_, foreign_);
 }
 
 }  // namespace bentpipe

@@ -1,40 +1,49 @@
 #pragma once
 
+#include "event_loop.h"
 #include "histogram.h"
+#include "host.h"
 #include "packet_facts.h"
 #include "parameters.h"
+#include "raw_socket.h"
 
-#include "ns3/fd-net-device-module.h"
+#include "ns3/network-module.h"
 
 #include <cstdint>
 #include <functional>
 #include <vector>
 
+#include <sys/socket.h>
+
 namespace bentpipe
 {
 
-/// The counts of the thread that reads a socket. Read them only after the device has stopped.
-struct ReceiveCounters
-{
-    uint64_t too_long = 0;          ///< discarded frames that are longer than the MTU allows; the sender's segmentation offload is on
-    uint64_t checksum_missing = 0;  ///< frames whose checksum the sender left to hardware; the sender's tx offload is on
-    uint64_t spoofed = 0;           ///< discarded frames with a source address of the other end, or with a VLAN tag
-    Histogram lateness;             ///< from the kernel's receive time to the link's
-};
-
-/// An ns-3 device on a raw socket. It counts events that ns-3's own reader doesn't report, and reports each frame that it sends.
-class RawDevice : public ns3::FdNetDevice
+/// An ns-3 device on a raw socket. It discards frames that don't belong to the path, and reports each frame that it sends.
+class RawDevice : public ns3::SimpleNetDevice
 {
   public:
     /// Is called for each packet handed to the kernel. `lateness`: real time minus nominal time; `taken`: whether the kernel took it.
     using SentCallback = std::function<void(const PacketFacts&, ns3::Time lateness, bool taken)>;
 
+    RawDevice() = default;
+    ~RawDevice() override;
+
+    /// Opens a socket on the interface; throws UserError. `foreign`: source addresses that don't exist behind this interface.
+    void Open(ns3::Ptr<EventLoop> loop, const Interface& interface, const OwnAddresses& own, std::vector<Subnet> foreign);
+
     void SetSentCallback(SentCallback callback);
 
-    /// Sets the source addresses that don't exist behind this interface. Call it before the device starts.
-    void SetForeign(std::vector<Subnet> subnets);
+    /// From now on frames are read.
+    void Start();
 
-    const ReceiveCounters& Counters() const;
+    /// From now on no frame is read or sent.
+    void Close();
+
+    /// Complete after `Close`.
+    const SocketCounts& Counts() const;
+
+    /// Times from the kernel's receive time to the link's.
+    const Histogram& Lateness() const;
 
     bool SendFrom(ns3::Ptr<ns3::Packet> packet,
                   const ns3::Address& source,
@@ -42,14 +51,16 @@ class RawDevice : public ns3::FdNetDevice
                   uint16_t protocol) override;
 
   private:
-    ns3::Ptr<ns3::FdReader> DoCreateFdReader() override;
+    void Read();
+    bool Discard(msghdr& message, const uint8_t* frame, size_t length);
+    bool IsSpoofed(const uint8_t* frame, size_t length) const;
 
+    ns3::Ptr<EventLoop> loop_;
+    int fd_ = -1;
     SentCallback sent_;
-    ReceiveCounters counters_;
+    SocketCounts counts_;
+    Histogram lateness_;
     std::vector<Subnet> foreign_;
 };
-
-/// Wall-clock time since the start of the simulation.
-ns3::Time RealtimeNow();
 
 }  // namespace bentpipe

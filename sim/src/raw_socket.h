@@ -7,6 +7,15 @@
 namespace bentpipe
 {
 
+/// The counts of one raw socket.
+struct SocketCounts
+{
+    uint64_t kernel_drops = 0;      ///< frames that the kernel dropped because the receive buffer was full
+    uint64_t too_long = 0;          ///< discarded frames that are longer than the MTU allows; the sender's segmentation offload is on
+    uint64_t checksum_missing = 0;  ///< frames whose checksum the sender left to hardware; the sender's tx offload is on
+    uint64_t spoofed = 0;           ///< discarded frames with a source address of the other end, or with a VLAN tag
+};
+
 /// Opens an AF_PACKET socket on the interface that receives only frames of the path.
 ///
 /// A frame of the path is addressed to the interface's own MAC address, and has an IPv4 or IPv6 packet whose destination address is

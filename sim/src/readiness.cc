@@ -29,7 +29,7 @@ Fail(int fd, uint16_t port)
 }  // namespace
 
 Readiness::Readiness(uint16_t port)
-    : fd_(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0))
+    : fd_(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0))
 {
     const int off = 0;
     const int on = 1;
@@ -47,49 +47,23 @@ Readiness::Readiness(uint16_t port)
 
 Readiness::~Readiness()
 {
-    Close();
+    close(fd_);
 }
 
 void
-Readiness::Open()
+Readiness::Open(EventLoop& loop)
 {
-    if (listen(fd_, kBacklog) == 0)
+    if (listen(fd_, kBacklog) != 0)
     {
-        thread_ = std::thread(&Readiness::Accept, this);
+        return;
     }
-}
-
-void
-Readiness::Accept()
-{
-    while (true)
-    {
+    loop.Watch(fd_, [this] {
         const int connection = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
         if (connection >= 0)
         {
             close(connection);
         }
-        else if (errno == EINVAL || errno == EBADF)
-        {
-            return;
-        }
-    }
-}
-
-void
-Readiness::Close()
-{
-    if (fd_ < 0)
-    {
-        return;
-    }
-    shutdown(fd_, SHUT_RDWR);  // wakes accept with EINVAL
-    if (thread_.joinable())
-    {
-        thread_.join();
-    }
-    close(fd_);
-    fd_ = -1;
+    });
 }
 
 }  // namespace bentpipe

@@ -1,7 +1,8 @@
 #pragma once
 
+#include "event_loop.h"
+
 #include <cstdint>
-#include <thread>
 
 namespace bentpipe
 {
@@ -16,14 +17,10 @@ class Readiness
     Readiness(const Readiness&) = delete;
     Readiness& operator=(const Readiness&) = delete;
 
-    void Open();
-    void Close();
+    void Open(EventLoop& loop);
 
   private:
-    void Accept();
-
     int fd_;
-    std::thread thread_;
 };
 
 }  // namespace bentpipe

@@ -1,35 +1,40 @@
 #include "stop_signal.h"
 
+#include <cerrno>
+#include <csignal>
+#include <system_error>
 #include <utility>
 
-#include <pthread.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 namespace bentpipe
 {
 
 StopSignal::StopSignal()
 {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGTERM);
-    sigaddset(&set_, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigprocmask(SIG_BLOCK, &set, nullptr);
+    fd_ = signalfd(-1, &set, SFD_CLOEXEC);
+    if (fd_ < 0)
+    {
+        throw std::system_error(errno, std::generic_category(), "signalfd");
+    }
 }
 
 StopSignal::~StopSignal()
 {
-    if (thread_.joinable())
-    {
-        pthread_kill(thread_.native_handle(), SIGTERM);  // has no effect when a signal has already arrived
-        thread_.join();
-    }
+    close(fd_);
 }
 
 void
-StopSignal::Watch(std::function<void()> stop)
+StopSignal::Watch(EventLoop& loop, std::function<void()> stop)
 {
-    thread_ = std::thread([this, stop = std::move(stop)] {
-        int signal = 0;
-        sigwait(&set_, &signal);
+    loop.Watch(fd_, [this, &loop, stop = std::move(stop)] {
+        loop.Forget(fd_);
         stop();
     });
 }

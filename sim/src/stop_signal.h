@@ -1,28 +1,27 @@
 #pragma once
 
-#include <csignal>
+#include "event_loop.h"
+
 #include <functional>
-#include <thread>
 
 namespace bentpipe
 {
 
-/// Turns SIGTERM and SIGINT into a call from an ordinary thread. This also works in process 1 of a container.
+/// Turns SIGTERM and SIGINT into a call from the event loop. This also works in process 1 of a container.
 class StopSignal
 {
   public:
-    /// Blocks the signals in this thread and in all threads that it starts later, so call this before any thread starts.
+    /// Blocks the signals, also for processes that are started later. Throws std::system_error.
     StopSignal();
     ~StopSignal();
     StopSignal(const StopSignal&) = delete;
     StopSignal& operator=(const StopSignal&) = delete;
 
     /// Calls `stop` once, when the first signal arrives.
-    void Watch(std::function<void()> stop);
+    void Watch(EventLoop& loop, std::function<void()> stop);
 
   private:
-    sigset_t set_;
-    std::thread thread_;
+    int fd_;
 };
 
 }  // namespace bentpipe

@@ -4,6 +4,7 @@
 #include "histogram.h"
 #include "nat.h"
 #include "parameters.h"
+#include "raw_socket.h"
 
 #include <cstdint>
 #include <optional>
@@ -12,15 +13,6 @@
 
 namespace bentpipe
 {
-
-/// The counts of one raw socket.
-struct SocketCounts
-{
-    uint64_t kernel_drops = 0;      ///< frames that the kernel dropped because the receive buffer was full
-    uint64_t too_long = 0;          ///< frames longer than the MTU allows
-    uint64_t checksum_missing = 0;  ///< frames without a checksum (the sender's tx offload is on)
-    uint64_t spoofed = 0;           ///< discarded frames with a source address of the other end, or with a VLAN tag
-};
 
 /// The events and measurements that the link knows; the README describes the file.
 struct Truth

@@ -152,7 +152,7 @@ def test_places_without_archives(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("image", ["bentpipe/sim:4", "bentpipe/quinn", "bentpipe/tools"])
+@pytest.mark.parametrize("image", ["bentpipe/sim:5", "bentpipe/quinn", "bentpipe/tools"])
 def test_the_root_folder_is_the_one_that_the_engine_exports(
     engine: docker.DockerClient, tmp_path: Path, image: str
 ) -> None:

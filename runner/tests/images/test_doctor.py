@@ -137,7 +137,7 @@ def test_images_are_one_line_and_stacks_that_nobody_built_are_no_fault() -> None
     )
     check = doctor.own_images(every_run_needs | {SIMULATOR: ImageState.STALE})
     assert not check.ok
-    assert check.what == "3 of 4 up to date; built from older files: sim:4"
+    assert check.what == "3 of 4 up to date; built from older files: sim:5"
 
 
 def test_engine_that_is_away_is_told_and_not_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ def test_builders_are_made_only_for_stacks_that_need_them(root: Path) -> None:
     def tags(*stacks: Implementation) -> set[str]:
         return {image.tag.removeprefix("bentpipe/") for image in images.images_of(stacks, root)}
 
-    always = {"endpoint", "sim:4", "tools"}
+    always = {"endpoint", "sim:5", "tools"}
     assert tags() == always
     assert tags(plain) == always | {"plain"}
     assert tags(rusty) == always | {"rusty", "rust", "c"}

@@ -33,7 +33,7 @@ def _stacks(folder: Path, entry: dict[str, Any], name: str = "mine", section: st
 @pytest.mark.parametrize(
     "image",
     [
-        *("bentpipe/tools", "bentpipe/tools:latest", "bentpipe/sim:4", "bentpipe/guest", "bentpipe/base:trixie"),
+        *("bentpipe/tools", "bentpipe/tools:latest", "bentpipe/sim:5", "bentpipe/guest", "bentpipe/base:trixie"),
         *("bentpipe/endpoint", "bentpipe/go", "bentpipe/rust", "bentpipe/carrier", "bentpipe/quinn"),
         *("docker.io/bentpipe/tools", "index.docker.io/bentpipe/tools", "bentpipe/new"),
     ],
