@@ -107,6 +107,54 @@ def _ratio(view: View) -> float | None:
     return (ratio - share) / (1 - share) if share <= 1 - _LEAST_CALM else None
 
 
+# Detector: one ACK acknowledges much of the window, so the server stands still until it comes (RFC 9000 §13.2.2).
+
+_SPARSE_LEAST_SHARE = 0.2  # of the time, in which the congestion window was the limit
+_MUCH = 0.4  # share of the bytes in flight that one ACK acknowledges
+_SPARSE_LEAST_PACKETS = 10  # as many as an initial window, which a sender may send at once
+_LEAST_ACKS = 10
+_LEAST_BYTES = 0.5  # share of the bytes that were acknowledged while the window was the limit
+
+
+@detector(
+    Pattern(
+        "sparse-acks",
+        "One ACK acknowledged nearly half of the window.",
+        "RFC 9000 §13.2.2, draft-ietf-quic-ack-frequency",
+        over_tcp="RFC 3449 §4.2",
+    )
+)
+def detect_sparse_acks(course: Course) -> Iterator[Diagnosis]:
+    """Report when the congestion window was the limit for at least 20 % of the time, and half of the bytes that were
+    acknowledged then came by ACKs of ten packets or more that were 40 % of the bytes in flight."""
+    view, spans, flight = course.view, course.of_limit(Limit.CONGESTION_WINDOW), course.view.flight
+    share = sum(span.end - span.start for span in spans) / course.duration
+    if share < _SPARSE_LEAST_SHARE:
+        return
+    known = np.isfinite(flight.acked)
+    at, place = np.unique(flight.acked[known], return_inverse=True)
+    released = np.bincount(place, weights=flight.length[known])
+    before = flight.in_flight(at) + released
+    inside = np.zeros(len(at), dtype=bool)
+    for span in spans:
+        inside |= (at >= span.start - view.shift) & (at < span.end - view.shift)
+    packet = float(np.median(flight.length))
+    large = inside & (released >= _MUCH * before) & (released >= _SPARSE_LEAST_PACKETS * packet)
+    if large.sum() < _LEAST_ACKS or released[large].sum() < _LEAST_BYTES * released[inside].sum():
+        return
+    frames = view.server.frames
+    asked = frames.named("name", "ack_frequency") & (frames["sender"] == SERVER)
+    wish = " The server had asked for few ACKs (ACK_FREQUENCY)." if asked.any() else ""
+    sentence = (
+        f"The congestion window held the server back in {share:.0%} of the time, and there one ACK acknowledged "
+        f"{np.median(released[large]) / packet:.0f} of {np.median(before[large]) / packet:.0f} packets in flight: "
+        f"the server stands still until it comes.{wish}"
+    )
+    start, end = float(at[large][0]), float(at[large][-1])
+    proof: dict[str, Any] = {"packets": view.client_numbers(start - view.rtt, end), "vantage": "client"}
+    yield course.diagnosis("sparse-acks", sentence, start, end, share=share, **proof)
+
+
 # Detector: the client did not report CE marks, or the server ignored them (RFC 9000 §13.4, RFC 9002 §7.1).
 
 _LEAST_MARKS = 3

@@ -85,6 +85,8 @@ class Cause:
     """Whether a short packet fills the rest of the congestion window."""
     ack_size: int = 70
     ack_every: int = 2
+    ack_delay: float = ACK_DELAY
+    """The longest time from a packet to its ACK, in seconds."""
 
 
 class Made:
@@ -252,7 +254,7 @@ class Made:
         if self._to_ack >= self.cause.ack_every:
             self._acknowledge()
         elif self._to_ack == 1:
-            self._at(self._now + ACK_DELAY, lambda: self._acknowledge() if self._to_ack else None)
+            self._at(self._now + self.cause.ack_delay, lambda: self._acknowledge() if self._to_ack else None)
 
     def _acknowledge(self) -> None:
         cause = self.cause

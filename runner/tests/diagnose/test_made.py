@@ -19,6 +19,7 @@ from runner.tests.trace.tables import EPOCH_NS
 from runner.trace.recording import first_cover
 
 CLEAN = Cause(cap=300_000)
+SPARSE = Cause(ack_every=40, ack_delay=0.15, cap=80_000, initial_window=80_000)
 CAUSES = {
     "clean": (CLEAN, set()),
     "receive window": (Cause(receive_window=100_000, cap=100_000), {"receive-window"}),
@@ -70,6 +71,17 @@ def test_a_window_of_short_datagrams_that_never_grew_may_be_a_buffer_of_the_appl
     (diagnosis,) = Made(Cause(cap=14_000, size=400_000, probe=1_470)).explained().diagnoses
     assert diagnosis.code == "window-never-grew"
     assert "or a buffer of the application holds no more" in diagnosis.sentence
+
+
+def test_few_acks_hold_back_a_small_window_and_no_large_one() -> None:
+    def found(cause: Cause) -> dict[str, str]:
+        return {diagnosis.code: diagnosis.sentence for diagnosis in Made(cause).explained().diagnoses}
+
+    sentences = found(SPARSE)
+    assert sentences.keys() == {"window-never-grew", "sparse-acks"}
+    assert "one ACK acknowledged 40 of 59 packets in flight" in sentences["sparse-acks"]
+    assert found(replace(SPARSE, ack_every=10)).keys() == {"window-never-grew"}
+    assert not found(replace(SPARSE, cap=300_000, initial_window=14_000))
 
 
 def test_the_most_bytes_in_flight_tell_how_a_loss_changed_the_window() -> None:
