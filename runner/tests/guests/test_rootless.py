@@ -35,8 +35,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     finally:
         client.close()
     folder = tmp_path_factory.mktemp("rootless") / "bentpipe"
-    ours = shutil.ignore_patterns(".git", ".venv", "logs", "tests", "__pycache__", "target")
-    shutil.copytree(ROOT, folder, ignore=ours)
+    usual = shutil.ignore_patterns(".git", ".venv", "logs", "tests", "__pycache__", "target")
+
+    def ignored(where: str, names: list[str]) -> set[str]:
+        drawn = {name for name in names if name == "site" or name.startswith(".site")}  # links to jobs of this checkout
+        return usual(where, names) | (drawn if Path(where) == ROOT / "web" else set())
+
+    shutil.copytree(ROOT, folder, ignore=ignored)
     (folder / "logs").mkdir()
     subprocess.run(["docker", "save", "-o", str(folder / "images.tar"), *IMAGES], check=True, timeout=120)
     for path in folder.rglob("*"):
