@@ -154,8 +154,10 @@ func (r *recorder) Close() error {
 		return nil
 	}
 	r.closed = true
+	// The file is complete first: while the connection closes it, Logs.Close still finds it, and waits for r.mutex.
+	err := r.Recorder.Close()
 	r.logs.mutex.Lock()
 	delete(r.logs.alive, r)
 	r.logs.mutex.Unlock()
-	return r.Recorder.Close()
+	return err
 }
