@@ -19,9 +19,11 @@ if ! is_supported; then
     exit 127
 fi
 
-/setup.sh
+# shellcheck source=/dev/null  # both are sourced, because starting bash again takes long in virtual time
+. /setup.sh
 
-if [[ -n ${QLOGDIR:-} ]]; then mkdir -p "$QLOGDIR"; fi
-if [[ $ROLE == client ]]; then /wait-for-it.sh sim:57832 -s -t 30 || exit 1; fi
+if [[ -n ${QLOGDIR:-} && ! -d $QLOGDIR ]]; then mkdir -p "$QLOGDIR"; fi
+# shellcheck source=/dev/null
+if [[ $ROLE == client ]]; then (. /wait-for-it.sh sim:57832 -s -t 30) || exit 1; fi
 
 exec /run_endpoint.sh

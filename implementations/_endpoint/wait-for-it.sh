@@ -30,11 +30,19 @@ fi
 
 say() { [[ $quiet == yes ]] || echo "$1" >&2; }
 
+# An attempt has a time limit of 1 s, because an attempt whose SYN is dropped would take two minutes.
+connects() {
+    local answer=''
+    read -r -t 1 answer < <(exec 2> /dev/null 3<> "/dev/tcp/$host/$port" && echo open)
+    [[ $answer == open ]] && return
+    kill $! 2> /dev/null
+    return 1
+}
+
 reached=124
 started=$SECONDS
 while ((timeout == 0 || SECONDS - started < timeout)); do
-    # Each connection attempt has a time limit, because an attempt whose SYN is dropped would take two minutes.
-    if timeout 1 bash -c 'exec 3<> "/dev/tcp/$0/$1"' "$host" "$port" 2> /dev/null; then
+    if connects; then
         reached=0
         break
     fi

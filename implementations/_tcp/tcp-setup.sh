@@ -15,7 +15,7 @@ tcp_setup() {
 
     for family in -4 -6; do
         while read -r route; do
-            # /setup.sh deletes the on-link routes. Without `onlink` the gateway could not be reached.
+            # /setup.sh may have deleted the on-link routes. Without `onlink` the gateway could not be reached.
             # shellcheck disable=SC2086  # a route is words
             ip "$family" route change $route onlink congctl "$controller" ${IW:+initcwnd "$IW"}
         done < <(ip "$family" route show | grep -w via | sed -E 's/ onlink//; s/ (congctl|initcwnd) [^ ]+//g')
