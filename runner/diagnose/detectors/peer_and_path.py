@@ -143,7 +143,8 @@ def detect_sparse_acks(course: Course) -> Iterator[Diagnosis]:
     if large.sum() < _LEAST_ACKS or released[large].sum() < _LEAST_BYTES * released[inside].sum():
         return
     frames = view.server.frames
-    asked = frames.named("name", "ack_frequency") & (frames["sender"] == SERVER) & (frames["connection"] == view.connection)
+    asked = frames.named("name", "ack_frequency") & (frames["sender"] == SERVER)
+    asked &= frames["connection"] == view.connection
     first_asked = float(view.seconds(frames["time_ns"][asked]).min(initial=np.inf))
     wish = " The server had asked for few ACKs (ACK_FREQUENCY)." if first_asked < np.median(at[large]) else ""
     sentence = (
