@@ -81,7 +81,7 @@ CASES = (
         "C2",
         "A 2 MiB file arrives although 2 % of the packets arrive corrupted.",
         CORRUPTION_2,
-        Hit("corrupted"),
+        Hit("corrupted", return_=False),
         iterations=5,
     ),
     _transfer(
