@@ -216,20 +216,22 @@ class Report:
         )
 
     def succeeded(self, role: Role) -> tuple[str, ...]:
-        """The cases that succeeded in `role` with every peer that has a verdict."""
+        """The cases that succeeded in `role` with every peer that supports them and has a verdict."""
         outcomes: dict[str, set[Outcome]] = {}
-        for place, cell in self.cells.items():
-            if place.role is role and not self.says_nothing(place):
-                outcomes.setdefault(place.case, set()).add(cell.outcome)
+        for place in self._supported(role):
+            if not self.says_nothing(place):
+                outcomes.setdefault(place.case, set()).add(self.cells[place].outcome)
         return tuple(case for case, case_outcomes in outcomes.items() if case_outcomes == {Outcome.SUCCEEDED})
+
+    def _supported(self, role: Role) -> list[CellPlace]:
+        unsupported = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
+        return [place for place, cell in self.cells.items() if place.role is role and cell.outcome not in unsupported]
 
     def summary(self) -> str:
         """`as client 21 of 23 supported cases succeeded`, for both roles."""
         parts = []
         for role in self.roles():
-            unknown = (Outcome.UNSUPPORTED, Outcome.SKIPPED)
-            outcomes = {place.case: cell.outcome for place, cell in self.cells.items() if place.role is role}
-            known = [case for case, outcome in outcomes.items() if outcome not in unknown]
+            known = {place.case for place in self._supported(role)}
             parts.append(f"as {role.value} {len(self.succeeded(role))} of {len(known)} supported cases succeeded")
         return "; ".join(parts) or "supports no case in any role"
 

@@ -142,6 +142,7 @@ def test_the_summary_counts_what_succeeded(tmp_path: Path) -> None:
         result("stack", "quic-go", "handshake", Outcome.SUCCEEDED),
         result("stack", "quinn", "handshake", Outcome.FAILED, finding("timeout")),
         result("stack", "quic-go", "http3", Outcome.SUCCEEDED),
+        result("stack", "quinn", "http3", Outcome.UNSUPPORTED, finding("unsupported")),
         result("quic-go", "stack", "handshake", Outcome.UNSUPPORTED, finding("unsupported")),
     )
     assert checked.summary() == "as server 1 of 2 supported cases succeeded"
