@@ -1,5 +1,6 @@
 """Every code that a check can give has a recording that gets it, and it alone, with the right words."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -103,6 +104,18 @@ def test_an_impairment_that_missed_is_no_verdict(catalog: Catalog, recorded: Rec
     changes = {**good.changes, "file_sizes": (1024,)}
     result = judge(catalog, recorded("quinn_quinn/handshake"), good.case, changes)
     assert (result.outcome, {finding.code for finding in result.findings}) == (Outcome.ERROR, {"impairment-missed"})
+
+
+@pytest.mark.parametrize(("whole", "outcome"), [("return", Outcome.SUCCEEDED), ("forward", Outcome.ERROR)])
+def test_a_client_may_send_so_few_acks_that_none_is_corrupted(
+    catalog: Catalog, recorded: Recorded, whole: str, outcome: Outcome
+) -> None:
+    good = next(one for one in GOOD if one.case == "transfercorruption")
+    artifacts = recorded("quic-go_quic-go/transfercorruption")
+    truth = json.loads(artifacts.link_truth.read_text())
+    truth[whole]["corrupted"] = 0
+    artifacts.link_truth.write_text(json.dumps(truth))
+    assert judge(catalog, artifacts, good.case, good.changes).outcome is outcome
 
 
 def test_every_code_has_a_bad_recording_or_a_reason() -> None:
